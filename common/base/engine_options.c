@@ -42,7 +42,7 @@ const struct rme_option_row rme_engine_options[] = {
      NULL},
     {"credits_pool", "count", 1536, 0, 1 << 20,
      "Limit on receive buffers for all incoming connections together, beyond the one that each "
-     "has.  A connection gets a part of what is left; idle connections return theirs, with a "
+     "has.  A connection gets a fair share; idle connections return theirs, with a "
      "shared receive queue at once, without one by one buffer per message, probes included.  "
      "At the limit, peers of earlier releases, which need four credits, are refused; a peer "
      "that waits for rx_buffered_bytes gets three.  Raise the limit where hundreds of "
@@ -83,8 +83,8 @@ const struct rme_option_row rme_engine_options[] = {
      NULL},
     {"eager_ring_pool", "bytes", 16 * MIB, 0, 1 * TIB,
      "Limit on eager rings for all peers together, and never more than a sixteenth of the "
-     "memory that the process may lock.  At the limit a peer gets a ring when another's is "
-     "idle.",
+     "memory that the process may lock.  A host gets at most half of it.  At a limit a peer "
+     "gets a ring when another's is idle.",
      NULL},
     {"xfer_bytes_peer", "bytes", 1 * MIB, 64 * KIB, 1 * GIB,
      "Limit on rendezvous bytes that each side gives its device at a time per connection, in "

@@ -187,7 +187,7 @@ static int open_fabric(struct rme *rme, const struct rme_config *config)
         .log_arg = rme->log,
     };
     int error = rme->ops->open(&fabric, &rme->fabric);
-    uint32_t shared;
+    uint32_t shared, limit;
 
     if (error != 0)
         return error;
@@ -198,10 +198,10 @@ static int open_fabric(struct rme *rme, const struct rme_config *config)
             "larger than the network's messages", "lower the option");
     }
     shared = rme->caps->shared_rx;
-    rme->credit_pool.limit =
-        shared == 0 && !rme->caps->keeps_rx ? UINT32_MAX : rme->tuning.credits_pool;
-    if (shared != 0 && rme->credit_pool.limit > shared / POOL_PART)
-        rme->credit_pool.limit = shared / POOL_PART;
+    rme->quota[RME_QUOTA_MWS].limit = rme->caps->mws;
+    limit = shared == 0 && !rme->caps->keeps_rx ? UINT32_MAX : rme->tuning.credits_pool;
+    rme->quota[RME_QUOTA_CREDITS].limit =
+        shared != 0 ? min_u64(limit, shared / POOL_PART) : limit;
     return 0;
 }
 
@@ -239,6 +239,7 @@ static int open_memory(struct rme *rme)
     int error;
 
     rme_pin_init(&rme->pin, rme->ops, rme->fabric, rme->log);
+    rme->quota[RME_QUOTA_BOUNCE].limit = zone.max_bytes;
     error = rme_zone_new(&zone, &rme->zone);
     if (error != 0)
         return error;
@@ -267,6 +268,7 @@ static void close_fabric(struct rme *rme)
 static void free_engine(struct rme *rme)
 {
     rme_op_table_clear(&rme->operations->table);
+    rme_table_clear(&rme->hosts);
     rme_table_clear(&rme->move_state->handles);
     rme_table_clear(&rme->protocols->lent);
     rme_table_clear(&rme->protocols->tags_blocked);
@@ -286,7 +288,8 @@ static int open_parts(struct rme *rme, const struct rme_config *config)
     if (rme->log == NULL || rme_table_init(&rme->protocols->lent, CHAINS_FIRST) != 0 ||
         rme_table_init(&rme->operations->match, RME_MATCH_CHAINS) != 0 ||
         rme_table_init(&rme->protocols->tags_blocked, RME_MATCH_CHAINS) != 0 ||
-        rme_table_init(&rme->move_state->handles, CHAINS_FIRST) != 0)
+        rme_table_init(&rme->move_state->handles, CHAINS_FIRST) != 0 ||
+        rme_table_init(&rme->hosts, CHAINS_FIRST) != 0)
         return -ENOMEM;
     error = rme_forked_mark(rme);
     if (error == 0)
@@ -295,8 +298,8 @@ static int open_parts(struct rme *rme, const struct rme_config *config)
         error = open_options(rme, config);
     if (error != 0)
         return error;
-    rme_rx_account_init(&rme->rx_account,
-                        (uint64_t)rme_option(rme->options, "rx_buffered_bytes"));
+    rme->quota[RME_QUOTA_RX].limit = (uint64_t)rme_option(rme->options, "rx_buffered_bytes");
+    rme->quota[RME_QUOTA_RINGS].limit = rme->tuning.eager_ring_pool;
     error = open_fabric(rme, config);
     if (error != 0)
         return error;
@@ -315,6 +318,7 @@ static void init_rings(struct rme *rme)
                                        &rme->scheduled,
                                        &rme->movers,
                                        &rme->mw_waitq,
+                                       &rme->throttled,
                                        &rme->move_state->work,
                                        &rme->operations->ended,
                                        &rme->protocols->unexpected,

@@ -202,7 +202,7 @@ static int read_attribute(const struct rme_peer *peer, int index, struct rme_cou
         {"slots_held", "bytes", "eager ring granted by the peer, for messages of up to 64 KiB",
          rme_eager_rdma_held(peer), true},
         {"packed", "bytes", "bounce buffers in use for messages from and to the peer",
-         peer->packed, true},
+         peer->quota[RME_QUOTA_BOUNCE], true},
         {"credits_granted", "buffers", "receive buffers granted by the peer",
          peer->credit.granted, true},
         {"credits_free", "buffers", "of credits_granted: not in use", peer->credit.have, true},

@@ -3,15 +3,10 @@
  * Quotas of bounce buffers: bytes of zones that each peer may hold for copied messages [000
  * 5.2].
  *
- * Normal path.  Half of zone_bytes is divided by n + 1, where n is the number of peers that
- * hold blocks, including the asking one.  A peer that is alone with this process may use the
- * whole half.  A peer below its share gets the rest of the share: the fragment is cut to a
- * smaller block, down to SMALLEST.  Shares shrink as peers are added.  A peer above its new
- * share gets no block until its messages end.
- *
- * So peers whose messages end converge to equal shares, with one share free for the next peer.
- * If the first peers hold their blocks without bound, later ones still get blocks, at least the
- * first eight peers.  A peer without a block may always try SMALLEST.
+ * The peer's room by the quota (transport/quota.c; its limit is zone_bytes) is the largest
+ * block of its next fragment: the fragment is cut to a smaller block, down to SMALLEST.  Shares
+ * shrink as peers are added.  A peer above its new share gets no block until its messages end.
+ * A peer without a block may always try SMALLEST.
  *
  * A fragment without a block uses the reserve (frag.c), in turn; the next fragment may get a
  * block again.  No peer waits for memory that another peer holds.
@@ -43,23 +38,13 @@ static uint64_t smaller(uint64_t length)
     return block >= SMALLEST ? block : 0;
 }
 
-static uint64_t left_of_share(const struct rme_peer *peer)
-{
-    const struct rme *rme = peer->rme;
-    bool alone = rme->stats.value[RME_C_PEERS] <= 1;
-    uint32_t have = rme->move_state->packers + (peer->packed == 0); /* with this peer */
-    uint64_t share = rme->tuning.zone_bytes / 2 / (alone ? 1 : have + 1);
-
-    if (share < SMALLEST)
-        share = SMALLEST;
-    return share > peer->packed ? share - peer->packed : 0;
-}
-
 uint64_t rme_bounce_quota(const struct rme_peer *peer, uint64_t length)
 {
-    uint64_t left = left_of_share(peer);
+    uint64_t room = rme_quota_room(peer, RME_QUOTA_BOUNCE);
 
-    while (length > 0 && block_of(length) > left)
+    if (room < SMALLEST && peer->quota[RME_QUOTA_BOUNCE] == 0)
+        room = SMALLEST;
+    while (length > 0 && block_of(length) > room)
         length = smaller(length);
     return length;
 }
@@ -101,22 +86,12 @@ bool rme_bounce_quota_cut(struct rme_op *op, uint64_t length)
 
 void rme_bounce_quota_charge(struct rme_peer *peer, struct rme_frag *frag)
 {
-    struct rme *rme = peer->rme;
-
     frag->bounce_quota = block_of(frag->length);
-    rme->move_state->packers += peer->packed == 0;
-    rme->stats.value[RME_C_PACK_BYTES] += frag->bounce_quota;
-    peer->packed += frag->bounce_quota;
+    rme_quota_add(peer, RME_QUOTA_BOUNCE, frag->bounce_quota);
 }
 
 void rme_bounce_quota_uncharge(struct rme_peer *peer, struct rme_frag *frag)
 {
-    struct rme *rme = peer->rme;
-
-    if (frag->bounce_quota == 0)
-        return;
-    rme->stats.value[RME_C_PACK_BYTES] -= frag->bounce_quota;
-    peer->packed -= frag->bounce_quota;
-    rme->move_state->packers -= peer->packed == 0;
+    rme_quota_add(peer, RME_QUOTA_BOUNCE, -frag->bounce_quota);
     frag->bounce_quota = 0;
 }

@@ -103,7 +103,6 @@ struct rme_move_state {
     struct list_head work;    /* fragments to be registered or packed without the lock */
     struct rme_reserve reserve[RME_RESERVES];
     size_t reserve_size;
-    uint32_t packers; /* peers with packed != 0 */
 };
 
 /*

@@ -33,17 +33,16 @@
  * further window for that, so these windows are released.
  *
  * A peer that moves nothing releases none, and many receives can be opened to such a peer.
- * Therefore a peer gets at most an eighth of the windows that remain for others, unless no
- * other peer exists.  The peer's first fragment is exempt, and is opened as soon as enough
- * windows are free.
+ * Therefore the windows of messages that are being moved are a quota (transport/quota.c).  A
+ * peer's first fragment, and all of a peer without others, are opened as soon as enough windows
+ * are free.
  */
 #include <errno.h>
 #include <stdlib.h>
 
 #include "move/move.h"
 
-#define SHARE 8 /* a peer leaves at least this multiple of its windows to others */
-
+/* A message gets at most an eighth of the windows, so that others move at the same time. */
 uint32_t rme_mw_segments_max(const struct rme *rme, uint8_t type, size_t size)
 {
     uint32_t fit = rme_wire_segments_max(type, size);
@@ -71,26 +70,23 @@ static int open_frag(struct rme_peer *peer, struct rme_frag *frag)
     return error;
 }
 
-/* Returns true if the peer's share permits `more` windows for its messages. */
-static bool is_within_share(const struct rme_peer *peer, uint32_t more)
+/* Returns true if `more` windows may be opened for a message of the peer that is moved. */
+static bool may_open(const struct rme_peer *peer, uint32_t more)
 {
     const struct rme *rme = peer->rme;
-    uint64_t wanted = (uint64_t)peer->mws + more;
-    uint64_t used = (uint64_t)rme->offered + rme->mws + more;
 
-    return peer->mws == 0 || rme->stats.value[RME_C_PEERS] <= 1 ||
-           wanted * SHARE + used <= rme->caps->mws;
+    return more + rme->offered <= rme_quota_left(&rme->quota[RME_QUOTA_MWS]) &&
+           (peer->quota[RME_QUOTA_MWS] == 0 || rme->stats.value[RME_C_PEERS] <= 1 ||
+            more <= rme_quota_room(peer, RME_QUOTA_MWS));
 }
 
 /* Adds the windows of an open fragment to the counts, or removes them. */
-static void count(struct rme_peer *peer, const struct rme_frag *frag, uint32_t more)
+static void count(struct rme_peer *peer, const struct rme_frag *frag, uint64_t more)
 {
-    if (frag->early) {
-        peer->rme->offered += more;
-    } else {
-        peer->mws += more;
-        peer->rme->mws += more;
-    }
+    if (frag->early)
+        peer->rme->offered += (uint32_t)more;
+    else
+        rme_quota_add(peer, RME_QUOTA_MWS, more);
 }
 
 bool rme_frag_bind(struct rme_peer *peer, struct rme_frag *frag, bool early)
@@ -100,8 +96,7 @@ bool rme_frag_bind(struct rme_peer *peer, struct rme_frag *frag, bool early)
 
     if (rme->caps->mws == 0 || frag->nrange != 0)
         return true;
-    if (early ? rme->offered + frag->nmseg <= rme->caps->mws / 2
-              : is_within_share(peer, frag->nmseg))
+    if (early ? rme->offered + frag->nmseg <= rme->caps->mws / 2 : may_open(peer, frag->nmseg))
         error = open_frag(peer, frag);
     if (error == 0) {
         frag->early = early;
@@ -164,7 +159,7 @@ const struct rme_control_kind rme_control_rndv_window = {.send = send_window};
 
 void rme_frag_forget(struct rme_frag *frag)
 {
-    count(frag->op->peer, frag, -frag->nrange);
+    count(frag->op->peer, frag, -(uint64_t)frag->nrange);
     frag->nrange = 0;
 }
 

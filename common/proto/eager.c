@@ -231,7 +231,7 @@ void rme_message_wait(struct rme_message *message)
         return;
     bytes = sizeof(*message->remote_window) +
             message->remote_window->nsegment * sizeof(message->remote_window->segment[0]);
-    if (peer->rx_buffered + bytes <= OFFERS_KEPT) {
+    if (peer->quota[RME_QUOTA_RX] + bytes <= OFFERS_KEPT) {
         message->rx_buffered += bytes;
         rme_rx_charge(peer, bytes);
         return;

@@ -23,7 +23,6 @@ struct rme_eager_rdma {
 /* State of the engine. */
 struct rme_eager_rdma_pool {
     struct list_head rings; /* granted, the least recently used first */
-    uint64_t rx_bytes;      /* of all rings granted, or to be granted */
     uint64_t tx_bytes;      /* of all staging buffers */
     /* messages in rings, grants, and RTS that would have fitted a ring, modulo 2^32 */
     uint32_t clock;

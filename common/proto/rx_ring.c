@@ -9,11 +9,12 @@
  * places.  If no ring could be made, or a ring comes back unused, the next grant needs twice as
  * many messages.
  *
- * Sharing.  The option eager_ring_pool bounds the bytes of all rings.  When they are used up, a
- * peer without a ring uses rendezvous.  Its messages withdraw the least recently used ring if
- * that was idle for IDLE_WANTS messages of others; the bytes go to the peer that asks first
- * after RELEASE.  A ring that was idle for zone_idle_ms, or up to twice that, is withdrawn in
- * any case, after which the peer frees its staging buffer.
+ * Sharing.  The bytes of all rings are a quota (transport/quota.c), option eager_ring_pool.  A
+ * peer whose host has its share, or that finds nothing left, uses rendezvous.  Its messages
+ * withdraw the least recently used ring if that was idle for IDLE_WANTS messages of others;
+ * the bytes go to the peer that asks first after RELEASE.  A ring that was idle for
+ * zone_idle_ms, or up to twice that, is withdrawn in any case, after which the peer frees its
+ * staging buffer.
  *
  * Untrusted peers.  A peer can write any bytes into its ring at any time.  The header and the
  * length of a message are copied before they are checked, the payload is only copied.  The
@@ -102,12 +103,6 @@ void rme_eager_rdma_unmap(struct rme *rme, struct rme_eager_rdma_memory *memory)
     munmap(memory->base, memory->size);
 }
 
-static void count_bytes(struct rme *rme, uint64_t change)
-{
-    pool_of(rme)->rx_bytes += change;
-    rme->stats.value[RME_C_EAGER_RING_BYTES] = pool_of(rme)->rx_bytes;
-}
-
 /* Frees a ring that no peer can access any more. */
 static void rx_free(struct rme_eager_rdma_rx *rx)
 {
@@ -118,7 +113,7 @@ static void rx_free(struct rme_eager_rdma_rx *rx)
     list_del_init(&rx->link);
     list_del_init(&rx->control.link);
     rme_eager_rdma_unmap(rme, &rx->memory);
-    count_bytes(rme, -(uint64_t)rx->memory.size);
+    rme_quota_add(rx->peer, RME_QUOTA_RINGS, -(uint64_t)rx->memory.size);
     free(rx);
 }
 
@@ -219,7 +214,7 @@ static void make(struct rme_peer *peer, size_t bytes)
         free(rx);
         return;
     }
-    count_bytes(peer->rme, bytes);
+    rme_quota_add(peer, RME_QUOTA_RINGS, bytes);
     list_init(&rx->link);
     list_init(&rx->control.link);
     rx->control.kind = &rx_kind;
@@ -267,6 +262,14 @@ void rme_eager_rdma_look(struct rme *rme, uint64_t now)
     pool->looked_clock = pool->clock;
 }
 
+/* Does the quota permit a ring of this size?  A host's first one needs no share. */
+static bool may_make(const struct rme_peer *peer, uint64_t bytes)
+{
+    return bytes <= rme_quota_left(&peer->rme->quota[RME_QUOTA_RINGS]) &&
+           (peer->host->quota[RME_QUOTA_RINGS].used == 0 ||
+            bytes <= rme_quota_host_room(peer, RME_QUOTA_RINGS));
+}
+
 void rme_eager_rdma_wanted(struct rme_peer *peer, uint64_t size)
 {
     struct rme *rme = peer->rme;
@@ -282,7 +285,7 @@ void rme_eager_rdma_wanted(struct rme_peer *peer, uint64_t size)
     pool->clock++;
     if (eager_rdma->rx != NULL || ++eager_rdma->wants < eager_rdma->needs)
         return;
-    if (pool->rx_bytes + bytes <= rme->tuning.eager_ring_pool)
+    if (may_make(peer, bytes))
         make(peer, bytes);
     else
         (void)withdraw_unused(pool, pool->clock - IDLE_WANTS);

@@ -16,8 +16,7 @@
 #include "memory/pin.h"
 #include "memory/zone.h"
 #include "plan/plan.h"
-#include "transport/credit.h"
-#include "transport/rx_account.h"
+#include "transport/quota.h"
 
 struct rme_move_state;
 struct rme_operations;
@@ -83,8 +82,9 @@ struct rme {
     struct rme_mreg *mreg;
 
     struct rme_stats stats;
-    struct rme_rx_account rx_account;
-    struct rme_credit_pool credit_pool; /* receive buffers beyond the first ones of each link */
+    struct rme_quota quota[RME_QUOTAS];
+    struct rme_table hosts;     /* hosts of the peers that connected to this side (quota.c) */
+    struct list_head throttled; /* peers whose credits are withheld (rx_account.c) */
     /* peers whose CREDIT message waits for a reply of the host: grant.c */
     struct rme_peer *credit_waiting;
     /* calls that returned something to the host since those CREDIT messages were sent */
@@ -103,7 +103,6 @@ struct rme {
     uint32_t rdma_ops;          /* outstanding transfers of this side */
     struct list_head movers;    /* peers that wait for the limit of rdma_ops, see move.c */
     struct list_head mw_waitq;  /* peers that wait for memory windows, see mw_bind.c */
-    uint32_t mws;               /* memory windows bound for messages that are being moved */
     /* memory windows bound for offers, invitations and eager rings, which may last long */
     uint32_t offered;
     struct rme_load load; /* load of this process */

@@ -84,12 +84,11 @@
  * Growth.  With each message that takes its last credit A reports a need for more credits, and
  * a side that has to wait for a credit reports this in its next header.  B then advertises more
  * in a CREDIT message: the usual number with a first growth, then twice as many each time, up
- * to a limit.  All credits beyond the first of each link of a shared queue come from one pool,
- * because their buffers stay in the queue when the links are gone.  No link gets more than one
- * sixteenth of the pool as it would be without this link.  So a few links get as many as
- * needed, and many links leave credits to later ones.  A very large number of links may exhaust
- * the pool: such a link has one credit, waits for a reply after each message, and gets more
- * when others idle or end.
+ * to a limit.  All credits beyond the first of each link of a shared queue are a quota
+ * (quota.c), because their buffers stay in the queue when the links are gone.  So a few links
+ * get as many as needed, and many links leave credits to later ones.  A very large number of
+ * links may exhaust it: a further link has one credit, waits for a reply after each message,
+ * and gets more when others idle or end.
  *
  * Eager ring.  Credits also acknowledge messages in the eager ring of a peer (eager_rdma.c).
  * So a CREDIT message is due as well when the unreturned credits stand for half of the ring.  A
@@ -123,8 +122,6 @@
 #include "transport/credit.h"
 
 #define CREDITS_MAX (1u << 20) /* limit of buffers for one peer */
-/* a link gets at most this part of its own share and the rest of the pool */
-#define POOL_PARTS 16u
 
 void rme_credit_start(struct rme_credit *credit, uint32_t advertised, uint32_t have)
 {
@@ -231,15 +228,4 @@ int rme_credit_reduced(struct rme_credit *credit, uint32_t count)
         return -EPROTO;
     credit->advertised -= count;
     return 0;
-}
-
-uint32_t rme_credit_pool_lends(const struct rme_credit_pool *pool, uint32_t has,
-                               uint32_t wanted)
-{
-    uint64_t left = pool->limit > pool->lent ? pool->limit - pool->lent : 0;
-    uint64_t most = (left + has + POOL_PARTS - 1) / POOL_PARTS;
-
-    if (most <= has)
-        return 0;
-    return wanted < most - has ? wanted : (uint32_t)(most - has);
 }

@@ -175,16 +175,6 @@ static inline bool rme_credit_due(const struct rme_credit *credit)
     return half && credit->unreturned != 0;
 }
 
-/* Receive buffers that links get beyond their first ones. */
-struct rme_credit_pool {
-    uint32_t limit; /* maximum of `lent` */
-    uint32_t lent;  /* number advertised to links */
-};
-
-/* Number of credits, at most `wanted`, that a link with `has` credits of the pool may get. */
-uint32_t rme_credit_pool_lends(const struct rme_credit_pool *pool, uint32_t has,
-                               uint32_t wanted);
-
 /*
  * Messages that the receiver may have to hold.  Each message costs its payload and
  * RME_HELD_COST for its bookkeeping, so that messages without payload are limited too.  Sums

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * Number of receive buffers advertised to a link at first, in use and idle.  credit.c defines
- * credits and proves that one is enough.  Credits beyond the first come from rme->credit_pool
- * and return with PONG or at the end of the link.
+ * credits and proves that one is enough.  Credits beyond the first are a quota (quota.c), the
+ * option credits_pool, and return with PONG or at the end of the link.
  *
  * Where posted receives of a link cannot be withdrawn (caps.keeps_rx), the credits that a PONG
- * gives up stay counted in peer->lent as `spare`.  They are the first credits that the link
- * gets when more are needed again.  Otherwise the credits return to the pool as messages of the
- * link use the buffers; rme_grant_reclaim counts these when the link's credits change and when
- * its timer expires.
+ * gives up stay counted as `spare`.  They are the first credits that the link gets when more
+ * are needed again.  Otherwise the credits return to the pool as messages of the link use the
+ * buffers; rme_grant_reclaim counts these when the link's credits change and when its timer
+ * expires.
  *
  * A connection request without a shared queue advertises the minimum until the link is used.
  * The link gets the option `credits` when the peer lacks credits, like any link, or after USED
@@ -26,9 +26,10 @@
  * another thread sleeps in the fabric is not delayed: that thread may sleep for the next
  * message of the peer, and the thread that took this one may never call again.
  */
-#include "transport/peer.h"
-
 #include <errno.h>
+
+#include "plan/split.h"
+#include "transport/peer.h"
 
 #define USED 16u /* messages after which a link is in use */
 
@@ -40,25 +41,16 @@ uint32_t rme_grant_ask(const struct rme *rme)
 uint32_t rme_grant_first(const struct rme *rme, const struct rme_hello *hello)
 {
     const uint8_t single_credit = RME_HELLO_F_SINGLE_CREDIT | RME_HELLO_F_EXACT;
-    const struct rme_credit_pool *pool = &rme->credit_pool;
-    uint32_t left = pool->limit > pool->lent ? pool->limit - pool->lent : 0;
+    const struct rme_quota *quota = &rme->quota[RME_QUOTA_CREDITS];
+    uint64_t left = rme_quota_left(quota);
 
     if (rme->caps->shared_rx != 0 && (hello->flags & single_credit) == single_credit)
         return 1;
-    if (pool->lent < pool->limit / 4 && rme->tuning.credits - 1 <= left)
+    if (quota->used < quota->limit / 4 && rme->tuning.credits - 1 <= left)
         return rme->tuning.credits;
     if ((hello->flags & single_credit) == single_credit)
         return 1;
     return RME_HELLO_CREDITS_MIN - 1 <= left ? RME_HELLO_CREDITS_MIN : 0;
-}
-
-void rme_grant_lend(struct rme_peer *peer, uint32_t count)
-{
-    struct rme *rme = peer->rme;
-
-    rme->credit_pool.lent += count - peer->lent;
-    peer->lent = count;
-    rme->stats.value[RME_C_CREDITS_LENT] = rme->credit_pool.lent;
 }
 
 void rme_grant_reclaim(struct rme_peer *peer)
@@ -69,17 +61,17 @@ void rme_grant_reclaim(struct rme_peer *peer)
         used = peer->spare;
     peer->spare -= used;
     peer->spare_from = peer->credit.consumed;
-    rme_grant_lend(peer, peer->lent - used);
+    rme_quota_add(peer, RME_QUOTA_CREDITS, -(uint64_t)used);
 }
 
 /* Advertises `more` buffers that the fabric has reserved. */
 static void advertise(struct rme_peer *peer, uint32_t more)
 {
-    uint32_t again = more < peer->spare ? more : peer->spare; /* already counted in `lent` */
+    uint32_t again = more < peer->spare ? more : peer->spare; /* already counted */
 
     rme_credit_grow(&peer->credit, more);
     peer->spare -= again;
-    rme_grant_lend(peer, peer->lent + more - again);
+    rme_quota_add(peer, RME_QUOTA_CREDITS, more - again);
     peer->grew = true;
 }
 
@@ -97,6 +89,7 @@ void rme_grant_reserve(struct rme_peer *peer)
 void rme_grant_grow(struct rme_peer *peer)
 {
     struct rme *rme = peer->rme;
+    const struct rme_quota *quota = &rme->quota[RME_QUOTA_CREDITS];
     uint32_t advertised, wanted, more, spare;
     int error;
 
@@ -106,11 +99,12 @@ void rme_grant_grow(struct rme_peer *peer)
     wanted = advertised < rme->tuning.credits ? rme->tuning.credits : 2 * advertised;
     if (wanted > rme->tuning.credits_max)
         wanted = rme->tuning.credits_max;
-    if (wanted <= advertised || !rme_rx_account_may_grow(&rme->rx_account))
+    if (wanted <= advertised || rme_rx_account_is_tight(rme))
         return;
     more = wanted - advertised;
     if (more > spare)
-        more = spare + rme_credit_pool_lends(&rme->credit_pool, peer->lent, more - spare);
+        more = spare + (uint32_t)min_u64(min_u64(more - spare, rme_quota_left(quota)),
+                                         rme_quota_room(peer, RME_QUOTA_CREDITS));
     error = more == 0 ? -ENOSPC : rme->ops->rx_reserve(peer->link, more);
     while (error == -ENOSPC && more > 1) /* the network has fewer: try half as many */
         error = rme->ops->rx_reserve(peer->link, more /= 2);
@@ -168,7 +162,7 @@ void rme_peer_reduced(struct rme_peer *peer, uint32_t count)
     if (peer->rme->caps->keeps_rx)
         peer->spare += count;
     else
-        rme_grant_lend(peer, peer->lent - count);
+        rme_quota_add(peer, RME_QUOTA_CREDITS, -(uint64_t)count);
     rme_count_add(peer->rme, RME_C_CREDITS_REDUCED, count);
 }
 

@@ -108,14 +108,14 @@ void rme_peer_request(struct rme *rme, const struct rme_event *event)
     peer->passive = true;
     rme_peer_agree(peer, &hello, advertised);
     rme_peer_hello(rme, advertised, own);
-    if (rme_rx_account_full(&rme->rx_account, peer->host) ||
+    if (rme_quota_host_room(peer, RME_QUOTA_RX) == 0 ||
         rme->ops->link_accept(event->link, own, sizeof(own), advertised, peer) != 0) {
         reject(rme, event, &why);
         rme_peer_step(peer, RME_PEER_DEAD);
         rme_peer_destroy(peer);
         return;
     }
-    rme_grant_lend(peer, advertised - 1);
+    rme_quota_add(peer, RME_QUOTA_CREDITS, advertised - 1);
     peer->link = event->link;
     rme->nlink++;
     rme_peer_step(peer, RME_PEER_ACCEPTING);

@@ -294,7 +294,7 @@ static void end_link(struct rme_peer *peer)
     rme->ops->link_free(peer->link);
     peer->link = NULL;
     rme->nlink--;
-    rme_grant_lend(peer, 0);
+    rme_quota_add(peer, RME_QUOTA_CREDITS, -peer->quota[RME_QUOTA_CREDITS]);
     if (peer->passive) {
         rme_peer_step(peer, RME_PEER_DEAD);
         rme_peer_release(peer);

@@ -33,7 +33,7 @@ struct rme_peer *rme_peer_new(struct rme *rme, struct rme_addr *addr,
 
     if (peer == NULL)
         return NULL;
-    peer->host = rme_rx_account_host(rme, link);
+    peer->host = rme_host_get(rme, link);
     if (peer->host == NULL) {
         free(peer);
         return NULL;
@@ -57,6 +57,7 @@ struct rme_peer *rme_peer_new(struct rme *rme, struct rme_addr *addr,
     list_init(&peer->rdma_queue);
     list_init(&peer->moving);
     list_init(&peer->mover);
+    list_init(&peer->throttled);
     list_init(&peer->mw_waitq);
     list_init(&peer->invalidating);
     list_init(&peer->held);
@@ -92,7 +93,8 @@ void rme_peer_destroy(struct rme_peer *peer)
     rme_timer_stop(&rme->timers, &peer->timer);
     list_del_init(&peer->of_engine);
     list_del_init(&peer->scheduled);
-    rme_rx_account_host_put(peer);
+    list_del_init(&peer->throttled);
+    rme_host_put(rme, peer->host);
     list_del_init(&peer->mw_waitq);
     rme->npeer--;
     addr->peer = NULL;

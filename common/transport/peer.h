@@ -67,24 +67,22 @@ struct rme_peer {
     /* queued control messages that end operations; sent before `control`, whose members may
      * wait for the memory windows of those operations */
     struct list_head endings;
-    struct list_head rdma_queue; /* queued transfers, in order (struct rme_frag) */
-    struct list_head moving;     /* posted transfers, in the order of posting */
-    struct list_head mover;      /* in rme->movers */
-    struct rme_host *host; /* host of the peer in receive-side accounting (rx_account.c) */
-    uint64_t rx_buffered;  /* bytes accounted to the peer */
-    struct rme_inode throttle_wait; /* in host->waiting: credits are withheld */
-    struct rme_peer *credit_next;   /* in rme->credit_waiting, if `credit_waits` */
-    struct list_head mw_waitq;      /* in rme->mw_waitq: waits for memory windows */
-    struct list_head invalidating;  /* fragments with an invalidation in progress */
+    struct list_head rdma_queue;   /* queued transfers, in order (struct rme_frag) */
+    struct list_head moving;       /* posted transfers, in the order of posting */
+    struct list_head mover;        /* in rme->movers */
+    struct rme_host *host;         /* the quotas of its peers together */
+    uint64_t quota[RME_QUOTAS];    /* part of these held by the peer */
+    struct list_head throttled;    /* in rme->throttled: credits are withheld */
+    struct rme_peer *credit_next;  /* in rme->credit_waiting, if `credit_waits` */
+    struct list_head mw_waitq;     /* in rme->mw_waitq: waits for memory windows */
+    struct list_head invalidating; /* fragments with an invalidation in progress */
     /* number of late ops, and receives that have ended after one: op/end.c */
     uint32_t late;
     struct list_head held;
-    uint32_t mws; /* part of rme->mws bound for this peer */
 
     struct rme_credit credit;
-    uint32_t lent; /* credits of the pool held by the link */
-    /* part of `lent` given up by the peer when credit.consumed was spare_from, but still posted
-     * (caps.keeps_rx) */
+    /* part of quota[RME_QUOTA_CREDITS] given up by the peer when credit.consumed was
+     * spare_from, but still posted (caps.keeps_rx) */
     uint32_t spare, spare_from;
     uint32_t asked; /* credits that the peer asked this side to give up */
     uint32_t
@@ -93,7 +91,6 @@ struct rme_peer {
     struct rme_holding holding[RME_STREAMS];
     uint32_t rdma_ops;               /* outstanding transfers of this side */
     uint64_t rdma_bytes;             /* and their bytes */
-    uint64_t packed;                 /* bytes of bounce buffers held (move/bounce_quota.c) */
     struct rme_load load;            /* known load of the peer for this side */
     struct rme_hello hello;          /* hello of the peer */
     uint32_t tx_size;                /* largest message that both sides accept */
@@ -124,10 +121,26 @@ static inline void rme_peer_count(struct rme_peer *peer, enum rme_counter_id id,
     peer->count[id] += n;
 }
 
-/* Updates whether credits of the peer are withheld: see rme_rx_account_judge. */
+/* True if at least half of rx_buffered_bytes is in use, so that credits advertised to peers do
+ * not grow, and credits are withheld. */
+static inline bool rme_rx_account_is_tight(const struct rme *rme)
+{
+    return rme->quota[RME_QUOTA_RX].used >= rme->quota[RME_QUOTA_RX].limit / 2;
+}
+/* Judges whether the peer's credits are withheld, and schedules the peer when that begins or
+ * ends (rx_account.c). */
+void rme_rx_account_judge(struct rme_peer *peer);
+/* Returns the number of credits that may be returned to the peer now. */
+uint32_t rme_rx_account_returns(struct rme_peer *peer);
+/* Add bytes to the account of the peer, or subtract bytes. */
+static inline void rme_rx_charge(struct rme_peer *peer, uint64_t bytes)
+{
+    rme_quota_add(peer, RME_QUOTA_RX, bytes);
+}
+void rme_rx_uncharge(struct rme_peer *peer, uint64_t bytes);
 static inline void rme_rx_account_look(struct rme_peer *peer)
 {
-    if (rme_rx_account_is_tight(&peer->rme->rx_account) || peer->credit.throttled)
+    if (rme_rx_account_is_tight(peer->rme) || peer->credit.throttled)
         rme_rx_account_judge(peer);
 }
 
@@ -312,8 +325,6 @@ bool rme_peer_may_report(struct rme_peer *peer);
 uint32_t rme_grant_first(const struct rme *rme, const struct rme_hello *hello);
 /* Credits advertised in a connection request of this side. */
 uint32_t rme_grant_ask(const struct rme *rme);
-/* Sets the credits that the link holds of the pool. */
-void rme_grant_lend(struct rme_peer *peer, uint32_t count);
 /* Returns to the pool the spare buffers that messages have used since. */
 void rme_grant_reclaim(struct rme_peer *peer);
 /* Advertises more credits within the limits: see rme_grant_more. */
@@ -322,9 +333,7 @@ void rme_grant_grow(struct rme_peer *peer);
  * mostly without effect. */
 static inline void rme_grant_more(struct rme_peer *peer)
 {
-    const struct rme_credit_pool *pool = &peer->rme->credit_pool;
-
-    if (peer->spare != 0 || pool->lent < pool->limit)
+    if (peer->spare != 0 || rme_quota_left(&peer->rme->quota[RME_QUOTA_CREDITS]) != 0)
         rme_grant_grow(peer);
 }
 /* Advertises a peer whose credits are withheld (rx_account.c) enough credits for a reserve,

@@ -131,6 +131,7 @@
     X(fast_of_who_waited_in_vain)                                                              \
     X(fast_of_a_dead_one)                                                                      \
     X(fast_of_silent_ones)                                                                     \
+    X(fast_of_a_greedy_host)                                                                   \
     X(fast_stages_of_dead_ones)                                                                \
     X(fast_of_who_falls_silent)
 

@@ -20,30 +20,40 @@ static struct crowd {
     struct node *server;
     struct pair pair[MOST];
     int clients;
+    int lent; /* bytes of a ring */
     struct blob out, in;
     uint64_t most; /* most bytes granted at a time */
 } crowd;
 
-/* Opens clients that grant rings, and a server; both limits in bytes. */
+/* Opens client `i`, which grants rings, on this host. */
+static void open_client(int i, int host)
+{
+    struct pair *p = &crowd.pair[i];
+    char options[250], name[32];
+
+    snprintf(options, sizeof options, OPTIONS ",eager_ring_bytes=%d", crowd.lent);
+    if (lane.is_loop)
+        snprintf(options + strlen(options), 20, ",loop_host=%d", host);
+    bed_options(options);
+    snprintf(name, sizeof name, "client%d", i);
+    p->server = crowd.server;
+    p->client = node_open(name, NULL);
+    p->to_server = node_dial(p->client, lane_uri(0));
+    pair_meet(p);
+}
+
+/* Opens clients and a server; both limits in bytes. */
 static void open_lending(int clients, int lent, int pool)
 {
-    char options[200], name[32];
+    char options[200];
 
     snprintf(options, sizeof options, OPTIONS ",eager_ring_bytes=%d,eager_ring_pool=%d", lent,
              pool);
     bed_options(options);
-    crowd = (struct crowd){.server = node_open("server", lane_uri(0)), .clients = clients};
-    snprintf(options, sizeof options, OPTIONS ",eager_ring_bytes=%d", lent);
-    bed_options(options);
-    for (int i = 0; i < clients; i++) {
-        struct pair *p = &crowd.pair[i];
-
-        snprintf(name, sizeof name, "client%d", i);
-        p->server = crowd.server;
-        p->client = node_open(name, NULL);
-        p->to_server = node_dial(p->client, lane_uri(0));
-        pair_meet(p);
-    }
+    crowd = (struct crowd){
+        .server = node_open("server", lane_uri(0)), .clients = clients, .lent = lent};
+    for (int i = 0; i < clients; i++)
+        open_client(i, 1);
     blob_flat(&crowd.out, SIZE);
     blob_flat(&crowd.in, SIZE);
     blob_fill(&crowd.out, 1);
@@ -211,6 +221,33 @@ void fast_of_silent_ones(void **state)
     talk(0, 100);
     assert_int_equal(node_counter(crowd.server, "eager_ring_bytes"), AREA);
     assert_int_equal(crowd.most, AREA);
+    close_crowd();
+}
+
+/* A host whose clients all want rings gets half of them, and another host one of the rest. */
+void fast_of_a_greedy_host(void **state)
+{
+    enum { GREEDY = 6, AREAS = 4 };
+
+    (void)state;
+    if (!lane.is_loop)
+        skip(); /* all clients have one host */
+    open_lending(GREEDY, AREA, AREAS * AREA);
+    for (int n = 0; n < 8; n++)
+        for (int i = 0; i < GREEDY; i++)
+            talk(i, 1);
+    if (node_counter(crowd.server, "eager_ring_grants") == 0)
+        skip();
+    assert_int_equal(crowd.most, AREAS / 2 * AREA);
+    open_client(GREEDY, 9);
+    talk(GREEDY, 10);
+    assert_true(fast(GREEDY) > 0);
+    assert_int_equal(crowd.most, (AREAS / 2 + 1) * AREA);
+    for (int n = 0; n < 8; n++)
+        for (int i = 0; i <= GREEDY; i++)
+            talk(i, 1);
+    assert_int_equal(crowd.most, (AREAS / 2 + 1) * AREA);
+    assert_int_equal(node_counter(crowd.server, "eager_ring_withdrawn"), 0);
     close_crowd();
 }
 

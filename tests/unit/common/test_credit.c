@@ -111,47 +111,6 @@ static void an_exchange_of_credits_dies_out(void **state)
     }
 }
 
-/* ---- The pool ---- */
-
-static uint32_t take(struct rme_credit_pool *pool, uint32_t *has, uint32_t wanted)
-{
-    uint32_t got = rme_credit_pool_lends(pool, *has, wanted);
-
-    assert_true(got <= wanted);
-    pool->lent += got;
-    *has += got;
-    return got;
-}
-
-static void the_pool_is_never_overdrawn(void **state)
-{
-    enum { LINKS = 1000 };
-    struct rme_credit_pool pool = {.limit = 2048};
-    uint32_t has[LINKS] = {0};
-    uint32_t sum = 0;
-
-    (void)state;
-    for (int round = 0; round < 50; round++)
-        for (int i = 0; i < LINKS; i++) {
-            take(&pool, &has[i], has[i] == 0 ? 7 : has[i] + 1);
-            assert_true(pool.lent <= pool.limit);
-        }
-    for (int i = 0; i < LINKS; i++)
-        sum += has[i];
-    assert_int_equal(sum, pool.lent);
-    assert_in_range(sum, pool.limit - pool.limit / 16, pool.limit); /* the pool is used up */
-    assert_int_equal(has[0], 7);
-    assert_int_equal(has[999], 0); /* a late link has only its first credit */
-    for (int i = 0; i < 500; i++) {
-        pool.lent -= has[i];
-        has[i] = 0;
-    }
-    take(&pool, &has[999], 63);
-    assert_int_equal(has[999], 63);                         /* until others return theirs */
-    pool = (struct rme_credit_pool){.limit = 3, .lent = 9}; /* links that needed more */
-    assert_int_equal(take(&pool, &has[1], 1), 0);
-}
-
 /* ---- Two peers, every order of events ---- */
 
 /*
@@ -510,7 +469,6 @@ int main(void)
         cmocka_unit_test(growing_grants_more),
         cmocka_unit_test(what_is_used_is_not_given_up),
         cmocka_unit_test(an_exchange_of_credits_dies_out),
-        cmocka_unit_test(the_pool_is_never_overdrawn),
         cmocka_unit_test(no_order_of_events_blocks),
         cmocka_unit_test(nor_with_a_single_credit),
         cmocka_unit_test(windows_agree),

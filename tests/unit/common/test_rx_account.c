@@ -275,8 +275,9 @@ static struct rme_peer *new_waiter(struct rme *rme, struct rme_host *host)
     assert_true(peer != MAP_FAILED);
     peer->rme = rme;
     peer->host = host;
-    host->users++;
+    host->npeer++;
     list_init(&peer->scheduled);
+    list_init(&peer->throttled);
     return peer;
 }
 
@@ -325,12 +326,13 @@ static void a_release_looks_at_few_of_many_that_wait(void **state)
 {
     struct sigaction before, action = {.sa_sigaction = touched, .sa_flags = SA_SIGINFO};
     struct rme rme = {.ops = NULL};
-    struct rme_host host[HOSTS + 1] = {{.users = 0}};
+    struct rme_host host[HOSTS + 1] = {{.npeer = 0}};
     struct rme_peer *stranger;
 
     (void)state;
-    rme_rx_account_init(&rme.rx_account, 124u << 20);
+    rme.quota[RME_QUOTA_RX].limit = 124u << 20;
     list_init(&rme.scheduled);
+    list_init(&rme.throttled);
     crowd.size = (sizeof(*stranger) + 4095) / 4096 * 4096;
     stranger = new_waiter(&rme, &host[HOSTS]);
     for (unsigned i = 0; i < WAITERS; i++) {
@@ -354,7 +356,7 @@ static void a_release_looks_at_few_of_many_that_wait(void **state)
     assert_ptr_equal(container_of(rme.scheduled.next, struct rme_peer, scheduled),
                      crowd.peer[7]);
     for (unsigned i = 0; i < WAITERS; i += HOSTS) /* little is left: all go on */
-        rme_rx_uncharge(crowd.peer[i], crowd.peer[i]->rx_buffered);
+        rme_rx_uncharge(crowd.peer[i], crowd.peer[i]->quota[RME_QUOTA_RX]);
     sigaction(SIGSEGV, &before, NULL);
     assert_int_equal(scheduled(&rme), WAITERS);
     for (unsigned i = 0; i < WAITERS; i++) {

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Quotas of resources that are held for peers: a peer, or a host with many peers, leaves some
+ * to the others.  One rule holds for each resource.
+ *
+ * - All peers together hold at most the limit.
+ * - While less than half of the limit is used, a host may take the rest of that half.
+ * - From then on, a host may hold a fair share of half of the limit: divided by the number of
+ *   hosts that hold a part, including this one, plus one.
+ * - A peer may hold a fair share of what its host may hold: divided by the number of the host's
+ *   peers that hold a part, including this one, plus one; or all of it without other peers.
+ *   Where no other hosts exist, later peers of the host take theirs out of the other half.
+ *
+ * doc/design/quotas.md has the proof, and says what a peer without room does.
+ */
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "plan/split.h"
+#include "transport/peer.h"
+
+/* ---- Hosts ---- */
+
+/* Returns the key of the host at the other end of a link; 0: unknown.  Peers cannot choose
+ * addresses with equal keys, because the factor is random. */
+static uint64_t key_of(const struct rme *rme, const struct rme_link *link)
+{
+    const struct sockaddr *from = link != NULL ? rme->ops->link_sockaddr(link) : NULL;
+    uint64_t part[2] = {0, 0};
+
+    if (from != NULL && from->sa_family == AF_INET)
+        part[1] = 1 + ((const struct sockaddr_in *)(const void *)from)->sin_addr.s_addr;
+    else if (from != NULL && from->sa_family == AF_INET6)
+        memcpy(part, &((const struct sockaddr_in6 *)(const void *)from)->sin6_addr,
+               sizeof(part));
+    else if (from == NULL && link != NULL && rme->ops->link_host != NULL)
+        part[1] = 1 + rme->ops->link_host(link);
+    part[0] *= rme->hosts.factor;
+    return (part[0] ^ part[0] >> 32) + part[1];
+}
+
+struct rme_host *rme_host_get(struct rme *rme, const struct rme_link *link)
+{
+    uint64_t key = key_of(rme, link);
+    struct rme_keyed *keyed = key != 0 ? rme_table_find(&rme->hosts, key, 0) : NULL;
+    struct rme_host *host;
+
+    if (keyed != NULL) {
+        host = container_of(keyed, struct rme_host, keyed);
+    } else {
+        host = calloc(1, sizeof(*host));
+        if (host == NULL)
+            return NULL;
+        if (key != 0)
+            rme_table_put(&rme->hosts, &host->keyed, key, 0);
+    }
+    host->npeer++;
+    return host;
+}
+
+void rme_host_put(struct rme *rme, struct rme_host *host)
+{
+    if (--host->npeer != 0)
+        return;
+    rme_table_drop(&rme->hosts, &host->keyed);
+    free(host);
+}
+
+/* ---- The rule ---- */
+
+/* Adds to a sum, one of whose parts was `had` before and is `has` now. */
+static void add(struct rme_quota *quota, uint64_t had, uint64_t has)
+{
+    quota->used += has - had;
+    if (had == 0 && has != 0)
+        quota->holders++;
+    else if (had != 0 && has == 0)
+        quota->holders--;
+}
+
+void rme_quota_add(struct rme_peer *peer, enum rme_quota_id id, uint64_t change)
+{
+    static const enum rme_counter_id counter[RME_QUOTA_MWS] = {
+        [RME_QUOTA_RX] = RME_C_RX_BUFFERED_BYTES,
+        [RME_QUOTA_BOUNCE] = RME_C_PACK_BYTES,
+        [RME_QUOTA_RINGS] = RME_C_EAGER_RING_BYTES,
+        [RME_QUOTA_CREDITS] = RME_C_CREDITS_LENT,
+    };
+    struct rme_quota *all = &peer->rme->quota[id], *of_host = &peer->host->quota[id];
+    uint64_t had = of_host->used;
+
+    add(of_host, peer->quota[id], peer->quota[id] + change);
+    add(all, had, of_host->used);
+    peer->quota[id] += change;
+    if (id < RME_QUOTA_MWS)
+        peer->rme->stats.value[counter[id]] = all->used;
+}
+
+/* Returns how much the peer's host may hold. */
+static uint64_t host_share(const struct rme_peer *peer, enum rme_quota_id id)
+{
+    const struct rme_quota *all = &peer->rme->quota[id], *of_host = &peer->host->quota[id];
+    uint64_t half = all->limit / 2, others = all->used - of_host->used;
+    uint64_t share = half / (all->holders + (of_host->used == 0) + 1);
+
+    return others < half && half - others > share ? half - others : share;
+}
+
+static uint64_t rest_of(uint64_t share, uint64_t has)
+{
+    return share > has ? share - has : 0;
+}
+
+uint64_t rme_quota_host_room(const struct rme_peer *peer, enum rme_quota_id id)
+{
+    return rest_of(host_share(peer, id), peer->host->quota[id].used);
+}
+
+/* Returns how much the peer may hold. */
+static uint64_t peer_share(const struct rme_peer *peer, enum rme_quota_id id)
+{
+    const struct rme_host *host = peer->host;
+    uint64_t share = host_share(peer, id);
+
+    return host->npeer <= 1 ? share
+                            : share / (host->quota[id].holders + (peer->quota[id] == 0) + 1);
+}
+
+uint64_t rme_quota_room(const struct rme_peer *peer, enum rme_quota_id id)
+{
+    uint64_t room = rest_of(peer_share(peer, id), peer->quota[id]);
+
+    return peer->rme->npeer == peer->host->npeer ? room
+                                                 : min_u64(room, rme_quota_host_room(peer, id));
+}
+
+bool rme_quota_is_over(const struct rme_peer *peer, enum rme_quota_id id)
+{
+    return rme_quota_host_room(peer, id) == 0 && peer->quota[id] >= peer_share(peer, id);
+}

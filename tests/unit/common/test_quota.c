@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Quotas (quota.c): what peers and hosts may hold, and which peers have the same host. */
+#include <arpa/inet.h>
+#include <stdlib.h>
+
+#include "plan/split.h"
+#include "transport/peer.h"
+#include "unit.h"
+
+enum { LIMIT = 1200, MOST = 1000 };
+
+static struct rme rme;
+static struct rme_host host[MOST];
+static struct rme_peer peer[MOST];
+
+/* Makes `hosts` hosts with `each` peers, which hold nothing: peer i is on host i / each. */
+static void make(unsigned hosts, unsigned each, uint64_t limit)
+{
+    memset(&rme, 0, sizeof(rme));
+    memset(host, 0, sizeof(host));
+    memset(peer, 0, sizeof(peer));
+    rme.quota[RME_QUOTA_RINGS].limit = limit;
+    rme.npeer = hosts * each;
+    for (unsigned i = 0; i < hosts * each; i++) {
+        peer[i].rme = &rme;
+        peer[i].host = &host[i / each];
+        peer[i].host->npeer++;
+    }
+}
+
+static uint64_t room(unsigned i)
+{
+    return rme_quota_room(&peer[i], RME_QUOTA_RINGS);
+}
+
+static void hold(unsigned i, uint64_t bytes)
+{
+    rme_quota_add(&peer[i], RME_QUOTA_RINGS, bytes);
+}
+
+static uint64_t left(void)
+{
+    return rme_quota_left(&rme.quota[RME_QUOTA_RINGS]);
+}
+
+/* Holds all that the peer may, and returns that. */
+static uint64_t fill(unsigned i)
+{
+    uint64_t bytes = min_u64(room(i), left());
+
+    hold(i, bytes);
+    return bytes;
+}
+
+static void half_is_free(void **state)
+{
+    (void)state;
+    make(3, 1, LIMIT);
+    assert_int_equal(room(0), LIMIT / 2);
+    hold(0, 400);
+    assert_int_equal(room(0), 200);
+    assert_int_equal(room(1), 200); /* its share and what is free are equal */
+    hold(1, 10);
+    assert_int_equal(room(1), 190);
+    hold(0, 400); /* nothing prevents a user from holding more */
+    assert_int_equal(room(0), 0);
+    assert_int_equal(room(1), LIMIT / 2 / 3 - 10);
+    assert_int_equal(room(2), LIMIT / 2 / 4);
+    assert_int_equal(rme.stats.value[RME_C_EAGER_RING_BYTES], 810);
+    hold(0, -(uint64_t)800);
+    assert_int_equal(room(2), LIMIT / 2 - 10);
+}
+
+/* Hosts that come one after the other, and take what they can. */
+static void each_host_leaves_a_share(void **state)
+{
+    (void)state;
+    make(12, 1, LIMIT);
+    assert_int_equal(fill(0), 600);
+    for (unsigned i = 1; i < 5; i++)
+        assert_int_equal(fill(i), 600 / (i + 2));
+    assert_true(left() > 0);
+    for (unsigned i = 5; i < 12; i++)
+        (void)fill(i);
+    assert_int_equal(left(), 0);
+}
+
+/* The share of a host does not depend on its peers. */
+static void peers_share_what_their_host_may_hold(void **state)
+{
+    (void)state;
+    make(2, 4, LIMIT);
+    assert_int_equal(room(0), 300); /* the other half is for the next peer */
+    hold(0, 300);
+    assert_int_equal(fill(1), 200);
+    assert_false(rme_quota_is_over(&peer[0], RME_QUOTA_RINGS)); /* half is not used */
+    assert_int_equal(fill(2), 100);                             /* not 150: the host's share */
+    assert_int_equal(fill(3), 0);
+    assert_int_equal(rme_quota_host_room(&peer[3], RME_QUOTA_RINGS), 0);
+    assert_true(rme_quota_is_over(&peer[0], RME_QUOTA_RINGS));
+    assert_false(rme_quota_is_over(&peer[2], RME_QUOTA_RINGS));
+    assert_int_equal(rme_quota_host_room(&peer[4], RME_QUOTA_RINGS), 200);
+    assert_int_equal(room(4), 100);
+    hold(2, -(uint64_t)100);
+    assert_int_equal(rme_quota_host_room(&peer[3], RME_QUOTA_RINGS), 100);
+    make(1, 4, LIMIT); /* without other hosts */
+    assert_int_equal(fill(0), 300);
+    assert_int_equal(fill(1), 200);
+    assert_int_equal(fill(2), 150);
+    assert_int_equal(fill(3), 120);
+}
+
+/* Receive buffers of a thousand links. */
+static void a_quota_is_never_overdrawn(void **state)
+{
+    enum { LINKS = MOST, BUFFERS = 2048 };
+    uint64_t first;
+
+    (void)state;
+    make(1, LINKS, BUFFERS);
+    for (int round = 0; round < 50; round++)
+        for (unsigned i = 0; i < LINKS; i++) {
+            uint64_t has = peer[i].quota[RME_QUOTA_RINGS];
+            uint64_t wanted = has == 0 ? 7 : has + 1;
+
+            hold(i, min_u64(min_u64(wanted, room(i)), left()));
+            assert_true(rme.quota[RME_QUOTA_RINGS].used <= BUFFERS);
+        }
+    assert_in_range(left(), 0, BUFFERS / 16);
+    first = peer[0].quota[RME_QUOTA_RINGS];
+    assert_int_equal(first, 7);
+    assert_int_equal(peer[LINKS - 1].quota[RME_QUOTA_RINGS], 0);
+    for (unsigned i = 0; i < LINKS / 2; i++)
+        hold(i, -peer[i].quota[RME_QUOTA_RINGS]);
+    assert_true(min_u64(room(LINKS - 1), left()) >= 63); /* until others return theirs */
+    make(1, 2, 3);
+    hold(0, 9); /* links that needed more */
+    assert_int_equal(left(), 0);
+}
+
+/* ---- Hosts ---- */
+
+static union {
+    struct sockaddr any;
+    struct sockaddr_in v4;
+    struct sockaddr_in6 v6;
+} address;
+static bool is_known;
+
+static const void *sockaddr_of(const struct rme_link *link)
+{
+    (void)link;
+    return is_known ? &address : NULL;
+}
+
+/* Returns the host of a peer with this address; NULL: without one. */
+static struct rme_host *host_at(const char *text)
+{
+    struct rme_host *found;
+    int family = text != NULL && strchr(text, ':') != NULL ? AF_INET6 : AF_INET;
+
+    memset(&address, 0, sizeof(address));
+    is_known = text != NULL;
+    address.any.sa_family = (sa_family_t)family;
+    if (is_known)
+        assert_int_equal(inet_pton(family, text,
+                                   family == AF_INET ? (void *)&address.v4.sin_addr
+                                                     : (void *)&address.v6.sin6_addr),
+                         1);
+    found = rme_host_get(&rme, (struct rme_link *)&address);
+    assert_non_null(found);
+    return found;
+}
+
+static void peers_of_an_address_have_one_host(void **state)
+{
+    static const char *const text[] = {"10.0.0.1",        "10.0.0.2", "0.0.0.0",
+                                       "fe80::1",         "fe80::2",  "fe80:0:0:8000::1",
+                                       "fe80::8000:0:0:1"};
+    enum { N = sizeof(text) / sizeof(text[0]) };
+    static const struct rme_fabric_ops ops = {.link_sockaddr = sockaddr_of};
+    struct rme_host *first[N], *unknown[2];
+
+    (void)state;
+    memset(&rme, 0, sizeof(rme));
+    rme.ops = &ops;
+    assert_int_equal(rme_table_init(&rme.hosts, 4), 0);
+    for (unsigned i = 0; i < N; i++) {
+        first[i] = host_at(text[i]);
+        for (unsigned k = 0; k < i; k++)
+            assert_ptr_not_equal(first[k], first[i]);
+    }
+    for (unsigned i = 0; i < N; i++) {
+        assert_ptr_equal(host_at(text[i]), first[i]);
+        assert_int_equal(first[i]->npeer, 2);
+    }
+    for (unsigned i = 0; i < 2; i++)
+        unknown[i] = host_at(NULL);
+    assert_ptr_not_equal(unknown[0], unknown[1]);
+    for (unsigned i = 0; i < 2; i++)
+        rme_host_put(&rme, unknown[i]);
+    rme_host_put(&rme, rme_host_get(&rme, NULL));
+    for (unsigned i = 0; i < 2 * N; i++)
+        rme_host_put(&rme, first[i / 2]);
+    assert_int_equal(rme.hosts.used, 0);
+    rme_table_clear(&rme.hosts);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(half_is_free),
+        cmocka_unit_test(each_host_leaves_a_share),
+        cmocka_unit_test(peers_share_what_their_host_may_hold),
+        cmocka_unit_test(a_quota_is_never_overdrawn),
+        cmocka_unit_test(peers_of_an_address_have_one_host),
+    };
+
+    return cmocka_run_group_tests_name("quota", tests, NULL, NULL);
+}
