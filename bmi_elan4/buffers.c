@@ -59,8 +59,6 @@ bool elan_op_rx_return(struct rme_fabric *f, void *token)
 
 void elan_rx_rest(struct rme_link *l)
 {
-    free(l->filling);
-    l->filling = NULL;
     free_some(l, UINT32_MAX);
 }
 
