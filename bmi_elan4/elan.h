@@ -164,7 +164,6 @@ struct rme_link {
     bool gap;  /* sequence numbers were used that never reach the peer */
     bool kept; /* in quarantine: given up, but the peer may still access local memory */
     bool dead; /* the peer is known to be dead */
-    bool lost; /* a packet in order was lost: of later ones only BYE counts */
     enum elan_state state;
     int error;
     const char *why; /* additional reason, or NULL; constant */
@@ -229,8 +228,7 @@ struct rme_fabric {
     struct elan_share places;  /* accepted links */
     uint32_t next_index, uses; /* next free index, perhaps; part of the next link's number */
     struct elan_links links, eventful, dirty, ready, sending, wanting;
-    struct elan_links ending; /* resting ones last */
-    int64_t rested;           /* ms of the last check of these */
+    struct elan_links ending; /* the last one to begin is first */
     /* there may be queries, or handshakes with servers known from their bootstrap server */
     bool asking;
     struct elan_owings owed;
@@ -297,16 +295,10 @@ static inline void elan_tell_later(struct rme_link *l, enum elan_tell what)
     ELAN_ADD(l, eventful);
 }
 
-/* Returns true if an ending link is silent, and checked less often. */
-static inline bool elan_rests(const struct rme_link *l)
-{
-    return l->kept && !l->bye_in;
-}
-
 /* Adds the link to the ready ones if a held packet may be delivered now. */
 static inline void elan_link_ready(struct rme_link *l)
 {
-    if (l->state != ELAN_DOWN_STATE && l->held[l->expected % ELAN_WINDOW])
+    if (l->held[l->expected % ELAN_WINDOW])
         ELAN_ADD(l, ready);
 }
 
@@ -347,7 +339,8 @@ bool elan_place_full(const struct rme_fabric *f, unsigned vp, uint32_t times);
 void elan_account_died(struct rme_fabric *f, const struct elan_peer *of);
 bool elan_account_dead(const struct rme_fabric *f, const struct elan_peer *of);
 bool elan_account_gone(const struct rme_fabric *f, const struct elan_peer *of);
-/* Records a packet of a process, which is alive, whereas its predecessors are dead. */
+/* Records a packet of a process, which is alive, whereas its predecessors are dead: marks their
+ * links, which this or the next poll ends. */
 void elan_see(struct rme_fabric *f, const struct elan_peer *from);
 /* Returns true if another process has been seen at that context for quarantine_ms: the
  * interface has retried everything for the predecessor meanwhile, so nothing of it is in
@@ -370,9 +363,8 @@ bool elan_kept_full(struct rme_fabric *f, int node, const struct elan_peer *from
 int elan_op_rx_reserve(struct rme_link *l, uint32_t n);
 uint32_t elan_op_rx_release(struct rme_link *l, uint32_t n);
 bool elan_op_rx_return(struct rme_fabric *f, void *rx);
-/* Frees unused receive buffers: no message is delivered any more, and the end may take long. */
-void elan_rx_rest(struct rme_link *l);
-/* Ends delivery; buffers held by the host remain until returned. */
+/* Ends delivery, and frees packets and unused receive buffers; those held by the host remain
+ * until returned.  Of the packets only BYE counts. */
 void elan_rx_close(struct rme_link *l);
 /* Detaches the buffers held by the host from the link. */
 void elan_rx_forget(struct rme_link *l);
@@ -477,9 +469,6 @@ void elan_link_nobody(struct rme_link *l);
 /* Handles BYE, or BREAK, of the peer. */
 void elan_link_bye(struct rme_link *l);
 void elan_op_free(struct rme_link *l);
-/* Records a packet of a process, and marks the links of its predecessors as dead, which this or
- * the next poll ends. */
-void elan_see_successor(struct rme_fabric *f, const struct elan_peer *from);
 /* Ends the links of processes that were found dead. */
 void elan_accounts_check(struct rme_fabric *f);
 

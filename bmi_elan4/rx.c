@@ -68,12 +68,15 @@ static bool deliver(struct rme_link *l, const struct elan_packet *p, const uint8
 
 static void deliver_held(struct rme_link *l)
 {
-    for (;;) {
-        struct elan_held **h = &l->held[l->expected % ELAN_WINDOW];
-        if (l->state == ELAN_DOWN_STATE || !*h || !deliver(l, &(*h)->p, (*h)->body))
-            break;
-        free(*h);
-        *h = NULL;
+    struct elan_held **at, *h;
+
+    while ((h = *(at = &l->held[l->expected % ELAN_WINDOW])) != NULL) {
+        *at = NULL; /* the end of the link frees all others */
+        if (!deliver(l, &h->p, h->body)) {
+            *at = h;
+            return;
+        }
+        free(h);
         l->expected++;
     }
 }
@@ -91,21 +94,6 @@ void elan_rx_ready(struct rme_fabric *f)
     }
 }
 
-/* Handles a lack of memory for a packet.  Later packets cannot be delivered in order, so the
- * link ends.  The peer is not informed and may write until its BYE, whose order does not matter
- * then. */
-static void lose(struct rme_link *l, const struct elan_packet *p)
-{
-    bool bye = p->kind == ELAN_BYE;
-
-    l->lost = true;
-    elan_link_end(l, -ENOMEM);
-    for (unsigned i = 0; i < ELAN_WINDOW; i++)
-        bye |= l->held[i] && l->held[i]->p.kind == ELAN_BYE;
-    if (bye)
-        elan_link_bye(l);
-}
-
 static void hold(struct rme_link *l, const struct elan_packet *p, const uint8_t *body)
 {
     struct elan_held *h;
@@ -115,8 +103,10 @@ static void hold(struct rme_link *l, const struct elan_packet *p, const uint8_t 
         return;
     }
     h = malloc(sizeof(*h) + p->bytes);
-    if (!h) {
-        lose(l, p);
+    if (!h) { /* later packets cannot be delivered in order */
+        elan_link_end(l, -ENOMEM);
+        if (p->kind == ELAN_BYE)
+            elan_link_bye(l);
         return;
     }
     l->held[p->seq % ELAN_WINDOW] = h;
@@ -128,7 +118,7 @@ static void in_order(struct rme_link *l, const struct elan_packet *p, const uint
 {
     uint32_t ahead = p->seq - l->expected;
 
-    if (l->lost) {
+    if (l->state == ELAN_ENDING_STATE) { /* nothing is delivered any more */
         if (p->kind == ELAN_BYE)
             elan_link_bye(l);
         return;
@@ -174,7 +164,7 @@ static void dispatch(struct rme_fabric *f, const uint8_t *slot)
      * this poll */
     if (l && (p.from != l->peer.vp || l->state == ELAN_REQUESTED_STATE))
         return;
-    if (l && f->norphans + f->kept_moves && l->heard)
+    if (l && f->norphans + f->kept_moves && l->heard && !l->dead)
         elan_see(f, &l->peer);
     if (!l || !elan_kind_ordered(p.kind))
         elan_handshake_packet(f, l, &p, slot + ELAN_HEADER);

@@ -467,7 +467,7 @@ static void a_client_has_a_successor(bool up, uint64_t says)
     until(&client, &server, RME_EV_RECV, 1);
     assert_string_equal(client.text, "of this one");
     /* not this generation itself */
-    elan_see_successor(server.f, &server.link->peer);
+    elan_see(server.f, &server.link->peer);
     assert_false(server.f->died);
     assert_int_equal(server.count[RME_EV_LINK_DOWN], 1);
     assert_true(server.f->account[server.link->peer.vp].generation ==
