@@ -27,17 +27,19 @@
  */
 #include "bmi_elan4/elan.h"
 
-/* Records the process that has the place.  The generation is only compared for equality: a
- * predecessor may have reported a false one, and a clock may have been set back. */
-static void succeed(struct elan_account *o, uint64_t generation)
+/* Records the process that has the place.  Returns false if the process is recorded already.
+ * The generation is only compared for equality: a predecessor may have reported a false one,
+ * and a clock may have been set back. */
+static bool succeed(struct elan_account *o, uint64_t generation)
 {
     if (generation == 0 || generation == o->generation)
-        return;
+        return false;
     o->generation = generation;
     o->former += o->out;
     o->out = 0;
     o->dead = false;
     o->first = 0;
+    return true;
 }
 
 void elan_account_charge(struct rme_fabric *f, const struct elan_dma *d)
@@ -110,8 +112,13 @@ bool elan_account_gone(const struct rme_fabric *f, const struct elan_peer *of)
 void elan_see(struct rme_fabric *f, const struct elan_peer *from)
 {
     struct elan_account *o = &f->account[from->vp];
+    struct rme_link *l;
 
-    succeed(o, from->generation);
+    if (succeed(o, from->generation))
+        TAILQ_FOREACH(l, &f->links, all)
+            if (l->peer.vp == from->vp && l->peer.generation &&
+                l->peer.generation != from->generation)
+                l->dead = f->died = true;
     o->dead = false;
     o->last = elan_now();
     if (!o->first)

@@ -57,21 +57,15 @@ bool elan_op_rx_return(struct rme_fabric *f, void *token)
     return true;
 }
 
-void elan_rx_rest(struct rme_link *l)
-{
-    free(l->filling);
-    l->filling = NULL;
-    free_some(l, UINT32_MAX);
-}
-
 void elan_rx_close(struct rme_link *l)
 {
     for (unsigned i = 0; i < ELAN_WINDOW; i++) {
+        l->bye_in |= l->held[i] && l->held[i]->p.kind == ELAN_BYE;
         free(l->held[i]);
         l->held[i] = NULL;
     }
     ELAN_REMOVE(l, ready);
-    elan_rx_rest(l);
+    free_some(l, UINT32_MAX);
 }
 
 void elan_rx_forget(struct rme_link *l)

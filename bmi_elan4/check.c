@@ -65,10 +65,6 @@ static bool given_up(struct rme_link *l, int64_t now)
     if (now < l->until + l->f->quarantine_ms) {
         if (!l->kept) {
             l->kept = true;
-            if (elan_rests(l)) {
-                TAILQ_REMOVE(&l->f->ending, l, ending_next);
-                TAILQ_INSERT_TAIL(&l->f->ending, l, ending_next);
-            }
             l->f->config.stats->value[RME_C_QUARANTINED]++;
             elan_link_log(
                 l, RME_LOG_INFO,
@@ -98,11 +94,13 @@ static bool send_bye(struct rme_link *l)
 /* Advances an ending link. */
 static void check(struct rme_link *l, int64_t now)
 {
-    if (now != l->looked && elan_account_gone(l->f, &l->peer)) {
-        elan_link_dead(l); /* a dead peer has no DMAs in flight */
-        return;
+    if (now - l->looked >= ELAN_LOOK_MS) {
+        l->looked = now;
+        if (elan_account_gone(l->f, &l->peer)) {
+            elan_link_dead(l); /* a dead peer has no DMAs in flight */
+            return;
+        }
     }
-    l->looked = now;
     if (now >= l->until && given_up(l, now))
         return;
     if (!l->bye_sent && elan_moves_over(l) && TAILQ_EMPTY(&l->queued)) {
@@ -117,11 +115,7 @@ void elan_links_check(struct rme_fabric *f, int64_t now)
 {
     struct rme_link *l, *after;
 
-    bool all = now - f->rested >= ELAN_LOOK_MS;
-
-    if (all)
-        f->rested = now;
-    for (l = TAILQ_FIRST(&f->ending); l && (all || !elan_rests(l)); l = after) {
+    for (l = TAILQ_FIRST(&f->ending); l; l = after) {
         after = TAILQ_NEXT(l, ending_next);
         check(l, now);
     }

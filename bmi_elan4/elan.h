@@ -81,15 +81,15 @@ struct elan_pool {
 enum { ELAN_TX, ELAN_MOVE, ELAN_POOLS };
 
 /* Entry of a link's queue: a message, or a transfer with its message, immediate, or nothing.  A
- * message, of one or several packets, has a buffer in main memory with an event in SDRAM. */
+ * message has a buffer in main memory with an event in SDRAM. */
 struct elan_tx {
     struct elan_dma d;
     TAILQ_ENTRY(elan_tx) next; /* in one of the link's lists */
-    uint8_t *at;               /* a header and data, then further packets */
+    uint8_t *at;               /* a header and data */
     E4_Event *event;           /* NULL: no buffer */
     volatile E4_uint64 *landed;
-    uint32_t length;       /* bytes of the message */
-    uint32_t seq, packets; /* when sent: first sequence number, and count */
+    uint32_t length; /* bytes of the message */
+    uint32_t seq;    /* when sent */
     uint32_t arg;
     uint8_t kind;
     struct rme_rdma_op *x;  /* NULL: a message only */
@@ -164,7 +164,6 @@ struct rme_link {
     bool gap;  /* sequence numbers were used that never reach the peer */
     bool kept; /* in quarantine: given up, but the peer may still access local memory */
     bool dead; /* the peer is known to be dead */
-    bool lost; /* a packet in order was lost: of later ones only BYE counts */
     enum elan_state state;
     int error;
     const char *why; /* additional reason, or NULL; constant */
@@ -194,8 +193,7 @@ struct rme_link {
     /* in */
     uint32_t expected;
     struct elan_held *held[ELAN_WINDOW]; /* by sequence number; NULL: none */
-    struct elan_rx *filling;
-    uint32_t filled, rx_debt;
+    uint32_t rx_debt;
     LIST_HEAD(, elan_rx) rx_free, rx_lent;
 };
 TAILQ_HEAD(elan_links, rme_link);
@@ -230,8 +228,7 @@ struct rme_fabric {
     struct elan_share places;  /* accepted links */
     uint32_t next_index, uses; /* next free index, perhaps; part of the next link's number */
     struct elan_links links, eventful, dirty, ready, sending, wanting;
-    struct elan_links ending; /* resting ones last */
-    int64_t rested;           /* ms of the last check of these */
+    struct elan_links ending; /* the last one to begin is first */
     /* there may be queries, or handshakes with servers known from their bootstrap server */
     bool asking;
     struct elan_owings owed;
@@ -249,8 +246,7 @@ struct rme_fabric {
     struct elan_dmas orphans;
     struct elan_share answers; /* in flight to processes without a link, by node */
     uint32_t tx_count, norphans, tx_most, tx_per_link;
-    uint32_t tx_bytes, packets_most; /* maximum of a message */
-    struct elan_move **move;         /* all allocated */
+    struct elan_move **move; /* all allocated */
     uint32_t nmove;
     struct elan_share active; /* transfers at the interface */
     uint32_t spares_most;     /* limit of each pool */
@@ -299,16 +295,10 @@ static inline void elan_tell_later(struct rme_link *l, enum elan_tell what)
     ELAN_ADD(l, eventful);
 }
 
-/* Returns true if an ending link is silent, and checked less often. */
-static inline bool elan_rests(const struct rme_link *l)
-{
-    return l->kept && !l->bye_in;
-}
-
 /* Adds the link to the ready ones if a held packet may be delivered now. */
 static inline void elan_link_ready(struct rme_link *l)
 {
-    if (l->state != ELAN_DOWN_STATE && l->held[l->expected % ELAN_WINDOW])
+    if (l->held[l->expected % ELAN_WINDOW])
         ELAN_ADD(l, ready);
 }
 
@@ -349,7 +339,8 @@ bool elan_place_full(const struct rme_fabric *f, unsigned vp, uint32_t times);
 void elan_account_died(struct rme_fabric *f, const struct elan_peer *of);
 bool elan_account_dead(const struct rme_fabric *f, const struct elan_peer *of);
 bool elan_account_gone(const struct rme_fabric *f, const struct elan_peer *of);
-/* Records a packet of a process, which is alive, whereas its predecessors are dead. */
+/* Records a packet of a process, which is alive, whereas its predecessors are dead: marks their
+ * links, which this or the next poll ends. */
 void elan_see(struct rme_fabric *f, const struct elan_peer *from);
 /* Returns true if another process has been seen at that context for quarantine_ms: the
  * interface has retried everything for the predecessor meanwhile, so nothing of it is in
@@ -372,9 +363,8 @@ bool elan_kept_full(struct rme_fabric *f, int node, const struct elan_peer *from
 int elan_op_rx_reserve(struct rme_link *l, uint32_t n);
 uint32_t elan_op_rx_release(struct rme_link *l, uint32_t n);
 bool elan_op_rx_return(struct rme_fabric *f, void *rx);
-/* Frees unused receive buffers: no message is delivered any more, and the end may take long. */
-void elan_rx_rest(struct rme_link *l);
-/* Ends delivery; buffers held by the host remain until returned. */
+/* Ends delivery, and frees packets and unused receive buffers; those held by the host remain
+ * until returned.  Of the packets only BYE counts. */
 void elan_rx_close(struct rme_link *l);
 /* Detaches the buffers held by the host from the link. */
 void elan_rx_forget(struct rme_link *l);
@@ -387,15 +377,10 @@ void elan_op_tx_send(struct rme_link *l, void *data, size_t length);
 struct elan_tx *elan_tx_of(struct rme_link *l, void *data, size_t length);
 /* Queues a message, or a transfer, in the order of its link. */
 void elan_tx_queue(struct rme_link *l, struct elan_tx *tx);
-/* Assigns sequence numbers to a message, and writes the headers of its packets. */
-void elan_tx_number(struct rme_link *l, struct elan_tx *tx);
-/* Fills in the DMA of packet i, which sets the event. */
-void elan_tx_dma(struct rme_fabric *f, const struct elan_peer *to, struct elan_tx *tx,
-                 uint32_t i, const volatile void *event, E4_DMA *dma);
-static inline uint32_t elan_packets(size_t length)
-{
-    return length <= ELAN_BODY ? 1 : (uint32_t)((length + ELAN_BODY - 1) / ELAN_BODY);
-}
+/* Writes the header of a packet with the link's next sequence number, and fills in its DMA,
+ * which sets the event. */
+void elan_tx_number(struct rme_link *l, struct elan_tx *tx, const volatile void *event,
+                    E4_DMA *dma);
 /* Sends a packet outside the order, to a process that may have no link; its body is an optional
  * connection data, and data.  Returns -ENOMEM, or -ENOBUFS if that place holds too many, or,
  * for an answer (REJECT, NOBODY), if too many to the process or its node have not landed.  A
@@ -484,9 +469,6 @@ void elan_link_nobody(struct rme_link *l);
 /* Handles BYE, or BREAK, of the peer. */
 void elan_link_bye(struct rme_link *l);
 void elan_op_free(struct rme_link *l);
-/* Records a packet of a process, and marks the links of its predecessors as dead, which this or
- * the next poll ends. */
-void elan_see_successor(struct rme_fabric *f, const struct elan_peer *from);
 /* Ends the links of processes that were found dead. */
 void elan_accounts_check(struct rme_fabric *f);
 

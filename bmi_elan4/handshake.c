@@ -64,7 +64,7 @@ static void answered(struct rme_link *l, int rc, const struct bmi_elan4_conn_inf
     } else if (rc == 0 && theirs->vp == l->peer.vp) {
         struct elan_peer there = {.vp = theirs->vp, .generation = theirs->generation};
         l->f->account[there.vp].bootstrap = true;
-        elan_see_successor(l->f, &there);
+        elan_see(l->f, &there);
         l->answers++;
         l->asked = now;
     }
@@ -302,11 +302,10 @@ static void hello(struct rme_fabric *f, const struct elan_peer *from,
                                                     * unknown */
         return;
     }
-    elan_see(f, from);
     if (verdict == BMI_ELAN4_WELCOME && !f->config.listen)
         verdict = BMI_ELAN4_OTHER;
     if (verdict == BMI_ELAN4_WELCOME) {
-        elan_see_successor(f, from);
+        elan_see(f, from);
         (void)bmi_elan4_place(&f->nic->range, (int)from->vp, &node, &context);
         l = elan_kept_full(f, node, from) ? NULL : elan_link_new(f);
         verdict = BMI_ELAN4_FULL;
@@ -421,7 +420,7 @@ static void accepted(struct rme_link *l, const struct elan_peer *from, const uin
     }
     l->pause = 0;
     hear(l, from, data, length);
-    elan_see_successor(l->f, from);
+    elan_see(l->f, from);
     link_up(l);
 }
 

@@ -6,8 +6,7 @@
  * socket holds one byte at most, because a raised signal is not raised again: one write for all
  * threads that raise the signal, and one read of the sleeper.
  *
- * Flags at creation (2.6.27) are replaced by fcntl().  Between creation and fcntl() a fork may
- * copy a descriptor that a program executed later inherits.
+ * Flags at creation (2.6.27) are replaced by fcntl(), under the lock that is held during forks.
  */
 #include "bmi_elan4/kernel.h"
 
@@ -20,12 +19,6 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
-
-/* Returns true if the kernel lacks a call, or a flag of it. */
-static bool is_old(int fd)
-{
-    return fd < 0 && (errno == ENOSYS || errno == EINVAL);
-}
 
 /* Sets close-on-exec, and non-blocking mode if requested. */
 static int flagged(int fd, bool nonblock)
@@ -41,9 +34,10 @@ static int flagged(int fd, bool nonblock)
 
 static int make_socket(int family, int type)
 {
-    int fd = socket(family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-
-    return is_old(fd) ? flagged(socket(family, type, 0), true) : fd;
+    bmi_elan4_lock();
+    int fd = flagged(socket(family, type, 0), true);
+    bmi_elan4_unlock();
+    return fd;
 }
 
 void bmi_elan4_signal_open(struct bmi_elan4_signal *s)
@@ -85,9 +79,10 @@ void bmi_elan4_signal_clear(struct bmi_elan4_signal *s)
 
 int bmi_elan4_epoll(void)
 {
-    int fd = epoll_create1(EPOLL_CLOEXEC);
-
-    return is_old(fd) ? flagged(epoll_create(8), false) : fd;
+    bmi_elan4_lock();
+    int fd = flagged(epoll_create(8), false);
+    bmi_elan4_unlock();
+    return fd;
 }
 
 int bmi_elan4_socket(int family)
@@ -97,9 +92,10 @@ int bmi_elan4_socket(int family)
 
 int bmi_elan4_accept(int listener, struct sockaddr *from, socklen_t *size)
 {
-    int fd = accept4(listener, from, size, SOCK_CLOEXEC | SOCK_NONBLOCK);
-
-    return is_old(fd) ? flagged(accept(listener, from, size), true) : fd;
+    bmi_elan4_lock();
+    int fd = flagged(accept(listener, from, size), true);
+    bmi_elan4_unlock();
+    return fd;
 }
 
 /*

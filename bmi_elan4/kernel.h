@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * kernel.h - calls that kernels with the driver of Elan4 (2.4.26, 2.6.5 to 2.6.18) may lack.
- * Each call is tried, and replaced by older ones if unknown to the kernel.
+ * kernel.h - replacements of calls that kernels with the driver of Elan4 (2.4.26, 2.6.5 to
+ * 2.6.18) may lack.
  */
 #ifndef BMI_ELAN4_KERNEL_H
 #define BMI_ELAN4_KERNEL_H

@@ -120,7 +120,7 @@ void elan_link_end(struct rme_link *l, int error)
     l->until = elan_now() + ELAN_DRAIN_MS;
     TAILQ_INSERT_HEAD(&l->f->ending, l, ending_next);
     elan_tx_drop(l, false);
-    elan_rx_rest(l);
+    elan_rx_close(l);
 }
 
 void elan_link_silent(struct rme_link *l, int64_t now)
@@ -133,10 +133,6 @@ void elan_link_silent(struct rme_link *l, int64_t now)
 
 void elan_link_bye(struct rme_link *l)
 {
-    if (elan_rests(l)) { /* the peer is active again */
-        TAILQ_REMOVE(&l->f->ending, l, ending_next);
-        TAILQ_INSERT_HEAD(&l->f->ending, l, ending_next);
-    }
     l->bye_in = true;
     elan_link_end(l, -ECONNRESET);
 }
@@ -187,21 +183,6 @@ void elan_op_free(struct rme_link *l)
     ELAN_REMOVE(l, dirty);
     TAILQ_REMOVE(&f->links, l, all);
     free(l);
-}
-
-/* Compares generations for equality only: a clock may have been set back, and a process may
- * report a false generation. */
-void elan_see_successor(struct rme_fabric *f, const struct elan_peer *from)
-{
-    struct rme_link *l;
-
-    elan_see(f, from);
-    TAILQ_FOREACH(l, &f->links, all)
-        if (l->peer.vp == from->vp && l->peer.generation &&
-            l->peer.generation != from->generation) {
-            l->dead = true;
-            f->died = true;
-        }
 }
 
 void elan_accounts_check(struct rme_fabric *f)

@@ -36,26 +36,15 @@ static int until_next_look(const struct rme_link *ending)
                                     : (int)pause;
 }
 
-/* Returns true if links end that are not resting; these are first. */
-static bool busy_ending(const struct rme_fabric *f)
-{
-    const struct rme_link *l = TAILQ_FIRST(&f->ending);
-
-    return l && !elan_rests(l);
-}
-
 /* Returns ms until the next poll for conditions without a packet; 0: not needed. */
 static int restless(const struct rme_fabric *f)
 {
     if (!TAILQ_EMPTY(&f->wanting) || !TAILQ_EMPTY(&f->dirty) || !TAILQ_EMPTY(&f->ready) ||
         !TAILQ_EMPTY(&f->eventful) || f->died)
         return ELAN_RESTLESS_MS;
-    if (busy_ending(f)) /* the last one to begin */
+    if (!TAILQ_EMPTY(&f->ending))
         return until_next_look(TAILQ_FIRST(&f->ending));
-    return !TAILQ_EMPTY(&f->ending) || !TAILQ_EMPTY(&f->owed) || f->asking ||
-                   f->bootstrap.behind
-               ? ELAN_LOOK_MS
-               : 0;
+    return !TAILQ_EMPTY(&f->owed) || f->asking || f->bootstrap.behind ? ELAN_LOOK_MS : 0;
 }
 
 int elan_op_poll(struct rme_fabric *f, struct rme_event *events, int max)
@@ -64,7 +53,7 @@ int elan_op_poll(struct rme_fabric *f, struct rme_event *events, int max)
     f->used = 0;
     f->max = max;
     f->polls++;
-    if (atomic_load(&f->hint) || busy_ending(f) || f->died || f->polls % 64 == 0)
+    if (atomic_load(&f->hint) || f->died || f->polls % 64 == 0)
         look_around(f);
     if (atomic_load_explicit(&f->nic->traps, memory_order_relaxed) != f->traps)
         elan_refusals(f);

@@ -76,26 +76,6 @@ static bool end_transfer(struct rme_fabric *f, const struct rme_link *of, enum c
     return true;
 }
 
-/* Reports refusals of one kind, as many as fit in a packet.  Returns their number. */
-static uint32_t tell_some(struct rme_link *l, uint32_t from)
-{
-    struct rme_fabric *f = l->f;
-    enum compat_trap kind = f->unattributed[from % ELAN_UNATTRIBUTED].kind;
-    E4_Addr body[MANY];
-    uint32_t n = 0;
-
-    for (; n < MANY && from + n != f->nunattributed; n++) {
-        const struct bmi_elan4_trap *next = &f->unattributed[(from + n) % ELAN_UNATTRIBUTED];
-        if (next->kind != kind)
-            break;
-        body[n] = next->at;
-    }
-    return f->norphans < f->tx_most / 2 &&
-                   elan_tx_alone(f, &l->peer, ELAN_REFUSED, kind, NULL, body, 8 * n) == 0
-               ? n
-               : 0;
-}
-
 /*
  * Reports to the peer of a link the refusals that were not reported to it.
  *
@@ -110,12 +90,21 @@ static uint32_t tell_some(struct rme_link *l, uint32_t from)
 void elan_refusals_tell(struct rme_link *l)
 {
     struct rme_fabric *f = l->f;
-    uint32_t *told = &f->account[l->peer.vp].told, n = 1;
+    uint32_t *told = &f->account[l->peer.vp].told, end = f->nunattributed;
+    E4_Addr body[MANY];
 
-    if (f->nunattributed - *told > ELAN_UNATTRIBUTED)
-        *told = f->nunattributed - ELAN_UNATTRIBUTED;
-    for (; n && *told != f->nunattributed; *told += n)
-        n = tell_some(l, *told);
+    if (end - *told > ELAN_UNATTRIBUTED)
+        *told = end - ELAN_UNATTRIBUTED;
+    while (*told != end && f->norphans < f->tx_most / 2) {
+        const struct bmi_elan4_trap *t = f->unattributed;
+        enum compat_trap kind = t[*told % ELAN_UNATTRIBUTED].kind; /* one per packet */
+        uint32_t n = 0, at = *told;
+        for (; n < MANY && at != end && t[at % ELAN_UNATTRIBUTED].kind == kind; at++)
+            body[n++] = t[at % ELAN_UNATTRIBUTED].at;
+        if (elan_tx_alone(f, &l->peer, ELAN_REFUSED, kind, NULL, body, 8 * n) < 0)
+            return;
+        *told = at;
+    }
 }
 
 /* Remembers a refusal for peers.  With very many traps some are lost, and malicious ones must

@@ -4,8 +4,8 @@
  *
  * A packet is removed from its slot at once, because all links share the queue.  The next
  * packet of a link is delivered from the slot; a packet that overtook others is copied and held
- * until they arrive.  The bodies of a message are assembled in a receive buffer of the link; a
- * peer that exceeds its credits finds none, and its packets wait until one is returned.
+ * until they arrive.  A message is copied to a receive buffer of the link; a peer that exceeds
+ * its credits finds none, and its packets wait until one is returned.
  *
  * Peers write to the memory of slots, so values are copied once before they are checked.
  */
@@ -15,39 +15,27 @@
 
 #include "bmi_elan4/elan.h"
 
-/* Handles a fragment of a message.  Returns false if the fragment must wait for a buffer, or
- * for room for its event. */
+/* Handles a message.  Returns false if the message must wait for a buffer, or for room for its
+ * event. */
 static bool message(struct rme_link *l, const struct elan_packet *p, const uint8_t *body)
 {
-    bool last = p->offset + p->bytes == p->arg;
+    struct elan_rx *rx = LIST_FIRST(&l->rx_free);
 
     if (l->state != ELAN_UP_STATE)
         return true; /* not needed any more */
-    if (last && !elan_room(l->f))
+    if (p->bytes > l->f->config.rx_size) {
+        elan_link_broken(l, "a message beyond a receive buffer");
+        return true;
+    }
+    if (!rx || !elan_room(l->f))
         return false;
-    if (p->arg > l->f->config.rx_size || p->offset != (l->filling ? l->filled : 0) ||
-        (p->bytes == 0 && p->arg)) {
-        elan_link_broken(l, "a fragment beyond its message");
-        return true;
-    }
-    if (!l->filling) {
-        l->filling = LIST_FIRST(&l->rx_free);
-        if (!l->filling)
-            return false;
-        LIST_REMOVE(l->filling, next);
-        l->filled = 0;
-    }
-    memcpy(l->filling->data + p->offset, body, p->bytes);
-    l->filled += p->bytes;
-    if (!last)
-        return true;
-    struct elan_rx *rx = l->filling;
+    LIST_REMOVE(rx, next);
+    LIST_INSERT_HEAD(&l->rx_lent, rx, next);
+    memcpy(rx->data, body, p->bytes);
     struct rme_event *e = elan_emit(l->f, RME_EV_RECV, l);
     e->data = rx->data;
-    e->length = p->arg;
+    e->length = p->bytes;
     e->rx = rx;
-    LIST_INSERT_HEAD(&l->rx_lent, rx, next);
-    l->filling = NULL;
     return true;
 }
 
@@ -80,12 +68,15 @@ static bool deliver(struct rme_link *l, const struct elan_packet *p, const uint8
 
 static void deliver_held(struct rme_link *l)
 {
-    for (;;) {
-        struct elan_held **h = &l->held[l->expected % ELAN_WINDOW];
-        if (l->state == ELAN_DOWN_STATE || !*h || !deliver(l, &(*h)->p, (*h)->body))
-            break;
-        free(*h);
-        *h = NULL;
+    struct elan_held **at, *h;
+
+    while ((h = *(at = &l->held[l->expected % ELAN_WINDOW])) != NULL) {
+        *at = NULL; /* the end of the link frees all others */
+        if (!deliver(l, &h->p, h->body)) {
+            *at = h;
+            return;
+        }
+        free(h);
         l->expected++;
     }
 }
@@ -103,21 +94,6 @@ void elan_rx_ready(struct rme_fabric *f)
     }
 }
 
-/* Handles a lack of memory for a packet.  Later packets cannot be delivered in order, so the
- * link ends.  The peer is not informed and may write until its BYE, whose order does not matter
- * then. */
-static void lose(struct rme_link *l, const struct elan_packet *p)
-{
-    bool bye = p->kind == ELAN_BYE;
-
-    l->lost = true;
-    elan_link_end(l, -ENOMEM);
-    for (unsigned i = 0; i < ELAN_WINDOW; i++)
-        bye |= l->held[i] && l->held[i]->p.kind == ELAN_BYE;
-    if (bye)
-        elan_link_bye(l);
-}
-
 static void hold(struct rme_link *l, const struct elan_packet *p, const uint8_t *body)
 {
     struct elan_held *h;
@@ -127,8 +103,10 @@ static void hold(struct rme_link *l, const struct elan_packet *p, const uint8_t 
         return;
     }
     h = malloc(sizeof(*h) + p->bytes);
-    if (!h) {
-        lose(l, p);
+    if (!h) { /* later packets cannot be delivered in order */
+        elan_link_end(l, -ENOMEM);
+        if (p->kind == ELAN_BYE)
+            elan_link_bye(l);
         return;
     }
     l->held[p->seq % ELAN_WINDOW] = h;
@@ -140,7 +118,7 @@ static void in_order(struct rme_link *l, const struct elan_packet *p, const uint
 {
     uint32_t ahead = p->seq - l->expected;
 
-    if (l->lost) {
+    if (l->state == ELAN_ENDING_STATE) { /* nothing is delivered any more */
         if (p->kind == ELAN_BYE)
             elan_link_bye(l);
         return;
@@ -186,7 +164,7 @@ static void dispatch(struct rme_fabric *f, const uint8_t *slot)
      * this poll */
     if (l && (p.from != l->peer.vp || l->state == ELAN_REQUESTED_STATE))
         return;
-    if (l && f->norphans + f->kept_moves && l->heard)
+    if (l && f->norphans + f->kept_moves && l->heard && !l->dead)
         elan_see(f, &l->peer);
     if (!l || !elan_kind_ordered(p.kind))
         elan_handshake_packet(f, l, &p, slot + ELAN_HEADER);

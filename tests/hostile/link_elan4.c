@@ -60,8 +60,6 @@ struct end {
     /* inbound */
     uint32_t expected;
     struct piece *held[WINDOW];
-    struct arrival filling;
-    uint32_t filled;
     struct note *first, **last;
     unsigned arrived;
 };
@@ -279,20 +277,9 @@ static int send_ordered(struct end *end, struct elan_packet *p, const void *body
 
 static int send_message(struct end *end, size_t length)
 {
-    size_t at = 0;
+    struct elan_packet p = {.kind = ELAN_MESSAGE, .bytes = (uint16_t)length};
 
-    do {
-        size_t bytes = length - at < ELAN_BODY ? length - at : ELAN_BODY;
-        struct elan_packet p = {.kind = ELAN_MESSAGE,
-                                .bytes = (uint16_t)bytes,
-                                .arg = (uint32_t)length,
-                                .offset = (uint32_t)at};
-
-        if (send_ordered(end, &p, end->message + at) != 0)
-            return -ENOTCONN;
-        at += bytes;
-    } while (at < length);
-    return 0;
+    return send_ordered(end, &p, end->message);
 }
 
 static int send_imm(struct end *end, uint32_t imm)
@@ -323,22 +310,6 @@ static void note(struct end *end, const struct arrival *arrival)
     end->last = &n->next;
 }
 
-static void message_part(struct end *end, const struct elan_packet *p, const uint8_t *body)
-{
-    if (p->offset != end->filled || p->arg > LINK_MESSAGE) {
-        fprintf(stderr, "hostile: a fragment beyond its message\n");
-        end->ended = true;
-        return;
-    }
-    memcpy(end->filling.bytes + p->offset, body, p->bytes);
-    end->filled += p->bytes;
-    if (end->filled < p->arg)
-        return;
-    end->filling.length = end->filled;
-    end->filled = 0;
-    note(end, &end->filling);
-}
-
 static void accepted(struct end *end, const struct elan_packet *p, const uint8_t *body)
 {
     struct bmi_elan4_conn_info theirs;
@@ -357,17 +328,20 @@ static void accepted(struct end *end, const struct elan_packet *p, const uint8_t
 
 static void deliver(struct end *end, const struct elan_packet *p, const uint8_t *body)
 {
-    struct arrival imm = {.is_imm = true, .imm = p->arg};
+    struct arrival arrival = {.is_imm = p->kind == ELAN_IMM};
 
     switch (p->kind) {
     case ELAN_ACCEPT:
         accepted(end, p, body);
         break;
     case ELAN_MESSAGE:
-        message_part(end, p, body);
+        arrival.length = p->bytes;
+        memcpy(arrival.bytes, body, p->bytes);
+        note(end, &arrival);
         break;
     case ELAN_IMM:
-        note(end, &imm);
+        arrival.imm = p->arg;
+        note(end, &arrival);
         break;
     default: /* BYE */
         end->ended = true;
@@ -647,6 +621,7 @@ void elan4_skip(struct link *link, unsigned packets)
 }
 
 const struct medium medium_elan4 = {.scheme = "elan4://",
+                                    .largest = ELAN_BODY,
                                     .parse = parse,
                                     .begin = begin,
                                     .wait_up = wait_up,
