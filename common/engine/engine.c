@@ -409,7 +409,7 @@ static void send_byes(struct rme *rme)
 
 void rme_close(struct rme *rme)
 {
-    /* a child owns no resource of the engine; the end of the child frees its copy of the memory */
+    /* a child owns no resource of the engine; its end frees its copy of the memory */
     if (rme_forked(rme))
         return;
     rme_lock(rme);

@@ -291,7 +291,7 @@ static void print_peer(const struct rme_peer *peer, FILE *out)
             "buffered, %u transfers, %llu bytes sent, %llu received%s%s\n",
             rme_peer_name(peer), rme_peer_state_name(peer->state), peer->credit.have,
             peer->credit.advertised, peer->credit.unreturned, peer->refcount,
-            (unsigned long long)peer->rx_buffered, peer->rdma_ops,
+            (unsigned long long)peer->quota[RME_QUOTA_RX], peer->rdma_ops,
             (unsigned long long)peer->count[RME_C_BYTES_SENT],
             (unsigned long long)peer->count[RME_C_BYTES_RECEIVED], by[0] ? ", by " : "", by);
 }
