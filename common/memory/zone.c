@@ -417,8 +417,8 @@ static bool fits(const struct rme_zone *zone, size_t size)
 /*
  * Takes a block of a new slab.  Idle slabs make room for it below the limit.  A refused slab
  * may exceed a limit that rme_pin_budget() does not know: half its size is tried, down to the
- * usual minimum, or to the smallest slab if nothing is registered yet.  Plain memory comes last.
- * The lock is dropped meanwhile.
+ * usual minimum, or to the smallest slab if nothing is registered yet.  Plain memory comes
+ * last.  The lock is dropped meanwhile.
  */
 static void *extend(struct rme_zone *zone, size_t size)
 {
