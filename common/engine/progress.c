@@ -38,16 +38,25 @@ static bool take_header(struct rme_peer *peer, const struct rme_wire_message *me
                                    message->unexpected_consumed) == 0;
 }
 
-/* Takes a decoded message of `length` bytes, in a receive buffer or in the eager ring. */
+/* Takes a message of `length` bytes, in a receive buffer or in the eager ring; `error` is the
+ * result of its decoder. */
 static void message_came(struct rme_peer *peer, const struct rme_wire_message *message,
-                         size_t length, bool in_ring)
+                         int error, size_t length, bool in_ring)
 {
-    if (!take_header(peer, message)) {
+    if (error == -EPROTO) {
+        rme_peer_protocol_error(peer, in_ring ? "a malformed message in the eager ring"
+                                              : "a malformed message");
+    } else if (!take_header(peer, message)) {
         rme_peer_protocol_error(peer, "invalid credits or window");
-        return;
+    } else {
+        rme_move_told(peer);
+        rme_take_message(peer, message, in_ring);
     }
-    rme_move_told(peer);
-    rme_take_message(peer, message, length, in_ring);
+    if (peer->state == RME_PEER_CLOSING && peer->error == -EPROTO)
+        rme_log_put(peer->rme->log, RME_LOG_INFO,
+                    "%s: the invalid message has type %s (%u), flags 0x%02x and %zu bytes",
+                    rme_peer_name(peer), rme_wire_type_name(message->type), message->type,
+                    message->flags, length);
 }
 
 __attribute__((noinline)) static void received(struct rme_peer *peer,
@@ -56,13 +65,9 @@ __attribute__((noinline)) static void received(struct rme_peer *peer,
     struct rme *rme = peer->rme;
     struct rme_wire_message message; /* not cleared, for speed: the decoder sets all fields */
 
-    if (!rme_peer_listens(peer)) {
-        /* ignore arrivals of a link that is given up */
-    } else if (rme_wire_decode(event->data, event->length, &message) == -EPROTO) {
-        rme_peer_protocol_error(peer, "a malformed message");
-    } else {
-        message_came(peer, &message, event->length, false);
-    }
+    if (rme_peer_listens(peer)) /* else the link is given up */
+        message_came(peer, &message, rme_wire_decode(event->data, event->length, &message),
+                     event->length, false);
     rme_rx_return(rme, event->rx);
 }
 
@@ -70,12 +75,9 @@ __attribute__((noinline)) static void received(struct rme_peer *peer,
 static void written(struct rme_peer *peer, uint32_t imm)
 {
     struct rme_wire_message message;
+    int error = rme_eager_rdma_decode(peer, imm, &message);
 
-    if (rme_eager_rdma_decode(peer, imm, &message) != 0) {
-        rme_peer_protocol_error(peer, "a malformed message in the eager ring");
-        return;
-    }
-    message_came(peer, &message, RME_WIRE_RING_SIZE + message.payload_length, true);
+    message_came(peer, &message, error, RME_WIRE_RING_SIZE + message.payload_length, true);
 }
 
 static void immediate(struct rme_peer *peer, uint32_t imm)
