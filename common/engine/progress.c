@@ -38,19 +38,25 @@ static bool take_header(struct rme_peer *peer, const struct rme_wire_message *me
                                    message->unexpected_consumed) == 0;
 }
 
-/* Takes a message of `length` bytes, in a receive buffer or in the eager ring, unless `error`
- * says that it could not be decoded. */
+/* Takes a message of `length` bytes, in a receive buffer or in the eager ring; `error` is the
+ * result of its decoder. */
 static void take(struct rme_peer *peer, int error, const struct rme_wire_message *message,
                  size_t length, bool in_ring)
 {
     if (error == -EPROTO) {
-        rme_peer_protocol_error(peer, "a malformed message");
+        rme_peer_protocol_error(peer, in_ring ? "a malformed message in the eager ring"
+                                              : "a malformed message");
     } else if (!take_header(peer, message)) {
         rme_peer_protocol_error(peer, "invalid credits or window");
     } else {
         rme_move_told(peer);
-        rme_take_message(peer, message, length, in_ring);
+        rme_take_message(peer, message, in_ring);
     }
+    if (peer->state == RME_PEER_CLOSING && peer->error == -EPROTO)
+        rme_log_put(peer->rme->log, RME_LOG_INFO,
+                    "%s: the invalid message has type %s (%u), flags 0x%02x and %zu bytes",
+                    rme_peer_name(peer), rme_wire_type_name(message->type), message->type,
+                    message->flags, length);
 }
 
 __attribute__((noinline)) static void received(struct rme_peer *peer,

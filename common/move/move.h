@@ -71,7 +71,7 @@ struct rme_frag {
     uint32_t report;
     unsigned access;
     uint64_t offset, length;
-    struct rme_control control; /* queued CTS or RTS_SEG, or in peer->rdma_queue */
+    struct rme_control control; /* queued CTS, or in peer->rdma_queue */
     void *block;                /* PACK, RESERVE */
     uint64_t bounce_quota;      /* PACK: bytes charged to the peer's quota (bounce_quota.c) */
     struct rme_mreg_hold *hold; /* DIRECT; PACK where registered for this fragment alone */
@@ -137,7 +137,7 @@ static inline struct rme_frag *rme_frag_first(const struct rme_op *op)
 
 /* ---- move.c: remote windows ---- */
 
-/* Records the window of a CTS or RTS_SEG.  Returns false after failing the link: the window is
+/* Records the window of a CTS.  Returns false after failing the link: the window is
  * invalid, or memory is short. */
 bool rme_rndv_open(struct rme_op *op, const struct rme_wire_message *message);
 /* Creates a remote window from a message.  NULL: no memory. */
@@ -240,7 +240,7 @@ uint32_t rme_mw_segments_max(const struct rme *rme, uint8_t type, size_t size);
  * before the peer uses it (offer, invitation).  Returns false if no window is available, and
  * the peer is scheduled later unless `early`, or after failing the link. */
 bool rme_frag_bind(struct rme_peer *peer, struct rme_frag *frag, bool early);
-/* Sends a CTS or RTS_SEG queued in peer->control; the fragment contains the rme_control. */
+/* Sends a CTS queued in peer->control; the fragment contains the rme_control. */
 extern const struct rme_control_kind rme_control_rndv_window;
 /* Close a fragment, or all fragments of an op, whether or not the peer has used them.  The op
  * ends when no fragment of it is open. */
@@ -248,9 +248,9 @@ void rme_frag_invalidate(struct rme *rme, struct rme_frag *frag);
 void rme_frags_invalidate(struct rme *rme, struct rme_op *op);
 /* Removes a fragment that is closed, or whose link is down, from the counts of windows. */
 void rme_frag_forget(struct rme_frag *frag);
-/* Sends CTS, RTS_SEG, or RTR, the CTS of a receive without RTS, for an open fragment in the
- * buffer `tx`. */
-void rme_frag_announce(struct rme_frag *frag, uint8_t type, int32_t tag, uint32_t to, void *tx);
+/* Sends CTS with these flags for an open fragment, in the buffer `tx`. */
+void rme_frag_announce(struct rme_frag *frag, uint8_t flags, int32_t tag, uint32_t to,
+                       void *tx);
 /* Writes the segments of a fragment and their keys into a message. */
 void rme_frag_describe(const struct rme_peer *peer, const struct rme_frag *frag, void *tx,
                        uint8_t type);

@@ -2,7 +2,7 @@
 /*
  * Opens memory to a peer, and closes it.
  *
- * A fragment that the peer shall access (CTS, RTS_SEG, RTS with an offer, RTR) is opened:
+ * A fragment that the peer shall access (CTS, RTS with an offer) is opened:
  * exactly its bytes, for one direction, to this peer alone.  Opening is queued immediately
  * before the message that carries the keys.  The fragment is closed when the peer has reported
  * the end of its transfers, when the peer chose another way, or when the op ends.  Closing
@@ -26,7 +26,7 @@
  * connection, with all operations over it.  A host that accepts this calls
  * rme_set_forceful_cancel().
  *
- * Limits.  The number of windows is bounded.  A CTS or RTS_SEG without a window waits until one
+ * Limits.  The number of windows is bounded.  A CTS without a window waits until one
  * is closed.  Fragments that wait for a receive of the other host (an offer, an invitation) may
  * stay open without bound.  They get at most half of the windows, and the offer or invitation
  * is omitted if none is left.  The other windows belong to peers that move data and need no
@@ -121,27 +121,28 @@ void rme_frag_describe(const struct rme_peer *peer, const struct rme_frag *frag,
     }
 }
 
-void rme_frag_announce(struct rme_frag *frag, uint8_t type, int32_t tag, uint32_t to, void *tx)
+void rme_frag_announce(struct rme_frag *frag, uint8_t flags, int32_t tag, uint32_t to, void *tx)
 {
     struct rme_op *op = frag->op;
     struct rme_wire_message message;
 
-    rme_peer_header(op->peer, type, &message);
+    rme_peer_header(op->peer, RME_WIRE_CTS, &message);
+    message.flags |= flags;
     message.tag = tag;
     message.to = to;
     message.from = rme_rndv_handle(op);
     message.offset = frag->offset;
     message.nsegment = frag->nmseg;
-    rme_frag_describe(op->peer, frag, tx, type);
+    rme_frag_describe(op->peer, frag, tx, RME_WIRE_CTS);
     rme_peer_send_control(op->peer, &message, tx);
 }
 
-/* Opens a fragment and sends its CTS or RTS_SEG. */
+/* Opens a fragment and sends its CTS. */
 static bool send_window(struct rme_peer *peer, struct rme_control *control)
 {
     struct rme_frag *frag = container_of(control, struct rme_frag, control);
     struct rme_op *op = frag->op;
-    uint8_t type = rme_op_sends(op) ? RME_WIRE_RTS_SEG : RME_WIRE_CTS;
+    uint8_t flags = rme_op_sends(op) ? RME_WIRE_F_FROM_SENDER : 0;
     void *tx = rme_peer_tx(peer, RME_CREDIT_CONTROL);
 
     if (tx == NULL)
@@ -151,7 +152,7 @@ static bool send_window(struct rme_peer *peer, struct rme_control *control)
         return false;
     }
     list_del_init(&frag->control.link);
-    rme_frag_announce(frag, type, 0, rme_rndv_peer_handle(op), tx);
+    rme_frag_announce(frag, flags, 0, rme_rndv_peer_handle(op), tx);
     return true;
 }
 

@@ -105,10 +105,9 @@ struct rme_plan_in {
     uint32_t max_sge, max_read_sge; /* maximal number of local segments of a request */
     /* the receiver's device can read, and the sender's memory is, or may be, offered */
     bool has_read;
-    bool slow_read; /* reads are much slower than writes */
-    bool
-        nothing_to_read; /* no memory is offered yet: a read needs READ_REQ and RTS_SEG first */
-    bool invites;        /* a receiver may open its memory before RTS */
+    bool slow_read;       /* reads are much slower than writes */
+    bool nothing_to_read; /* no memory is offered yet: a read needs two CTSs first */
+    bool invites;         /* a receiver may open its memory before RTS */
     /* each segment open to the peer is bound and invalidated by requests of its own */
     bool opens;
     const struct rme_thresholds *limits;

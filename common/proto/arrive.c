@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Dispatches arrivals by their message type, and handles the messages of the
- * link itself: PING, PONG and BYE. */
+/* Dispatches arrivals by their message type. */
 #include <errno.h>
 #include <string.h>
 
@@ -12,21 +11,10 @@
 
 /* ---- The link itself ---- */
 
-static void pinged(struct rme_peer *peer, const struct rme_wire_message *message)
-{
-    rme_peer_pinged(peer, (uint32_t)message->tag);
-}
-
-static void reduced(struct rme_peer *peer, const struct rme_wire_message *message)
-{
-    rme_peer_reduced(peer, (uint32_t)message->tag);
-}
-
 /* Writes of this side may be complete but not yet reported by the device.  LINK_DOWN ends the
  * remaining operations. */
-static void bye(struct rme_peer *peer, const struct rme_wire_message *message)
+static void bye(struct rme_peer *peer)
 {
-    (void)message;
     peer->bye_in = true;
     rme_peer_disconnect(peer, -ECONNRESET);
 }
@@ -41,42 +29,64 @@ static void cancel_arrived(struct rme_peer *peer, const struct rme_wire_message 
            rme_invite_cancelled(peer, message));
 }
 
-/* Handlers of messages, by type.  Those of CREDIT and of unknown types are NULL: only the
- * header counts. */
-static rme_arrived_fn *const takers[] = {
-    [RME_WIRE_EAGER] = rme_eager_arrived,
-    [RME_WIRE_UNEXPECTED] = rme_unexp_arrived,
-    [RME_WIRE_RTS] = rme_rts_arrived,
-    [RME_WIRE_CTS] = rme_cts_arrived,
-    [RME_WIRE_RTS_SEG] = rme_rts_seg_arrived,
-    [RME_WIRE_READ_REQ] = rme_read_req_arrived,
-    [RME_WIRE_FIN] = rme_fin_arrived,
-    [RME_WIRE_CANCEL] = cancel_arrived,
-    [RME_WIRE_RELEASE] = rme_eager_rdma_released,
-    [RME_WIRE_PING] = pinged,
-    [RME_WIRE_PONG] = reduced,
-    [RME_WIRE_BYE] = bye,
-    [RME_WIRE_NACK] = rme_nack_arrived,
-    [RME_WIRE_RTR] = rme_invite_arrived,
-    [RME_WIRE_GRANT] = rme_eager_rdma_granted,
-    [RME_WIRE_WITHDRAW] = rme_eager_rdma_withdrawn,
-};
-
+/* Passes a message to the function of its type.  Of a plain CREDIT and of unknown types, only
+ * the header counts. */
 static void take_message(struct rme_peer *peer, const struct rme_wire_message *message)
 {
-    uint32_t type = message->type;
+    uint32_t flags = message->flags;
 
-    if (type == RME_WIRE_RTS && (message->flags & RME_WIRE_F_UNEXPECTED) != 0)
-        rme_unexp_rts_arrived(peer, message);
-    else if (type < sizeof(takers) / sizeof(takers[0]) && takers[type] != NULL)
-        takers[type](peer, message);
+    switch (message->type) {
+    case RME_WIRE_EAGER:
+        (flags & RME_WIRE_F_UNEXPECTED ? rme_unexp_arrived : rme_eager_arrived)(peer, message);
+        break;
+    case RME_WIRE_RTS:
+        (flags & RME_WIRE_F_UNEXPECTED ? rme_unexp_rts_arrived : rme_rts_arrived)(peer,
+                                                                                  message);
+        break;
+    case RME_WIRE_CTS:
+        if (flags & RME_WIRE_F_UNSOLICITED)
+            rme_invite_arrived(peer, message);
+        else if (flags & RME_WIRE_F_FROM_SENDER)
+            rme_offer_arrived(peer, message);
+        else if (flags & RME_WIRE_F_READ)
+            rme_read_req_arrived(peer, message);
+        else
+            rme_cts_arrived(peer, message);
+        break;
+    case RME_WIRE_FIN:
+        (flags & RME_WIRE_F_EAGER ? rme_refusal_arrived : rme_fin_arrived)(peer, message);
+        break;
+    case RME_WIRE_CANCEL:
+        cancel_arrived(peer, message);
+        break;
+    case RME_WIRE_CREDIT:
+        if (flags & RME_WIRE_F_GRANT)
+            rme_eager_rdma_granted(peer, message);
+        else if (flags & RME_WIRE_F_WITHDRAW)
+            rme_eager_rdma_withdrawn(peer);
+        else if (flags & RME_WIRE_F_RELEASE)
+            rme_eager_rdma_released(peer);
+        break;
+    case RME_WIRE_BYE:
+        bye(peer);
+        break;
+    case RME_WIRE_PING:
+        rme_peer_pinged(peer, (uint32_t)message->tag);
+        break;
+    case RME_WIRE_PONG:
+        rme_peer_reduced(peer, (uint32_t)message->tag);
+        break;
+    default:
+        break;
+    }
 }
 
-/* Does a message of this type use a credit outside the reserve? */
-static bool starts(uint8_t type)
+/* Does this message use a credit outside the reserve? */
+static bool starts(const struct rme_wire_message *message)
 {
-    return type == RME_WIRE_EAGER || type == RME_WIRE_UNEXPECTED || type == RME_WIRE_RTS ||
-           type == RME_WIRE_RTR || type == RME_WIRE_PING;
+    return message->type == RME_WIRE_EAGER || message->type == RME_WIRE_RTS ||
+           message->type == RME_WIRE_PING ||
+           (message->type == RME_WIRE_CTS && (message->flags & RME_WIRE_F_UNSOLICITED) != 0);
 }
 
 /* Grants credits, or schedules their return, after a message with these flags was taken. */
@@ -115,9 +125,10 @@ bool rme_take_eager(struct rme_peer *peer, const void *data, size_t length)
     struct rme *rme = peer->rme;
     struct rme_op *op;
 
-    if (length < RME_WIRE_HEADER_SIZE || *(const uint8_t *)data != RME_WIRE_EAGER ||
-        peer->state != RME_PEER_UP || proto->tags_blocked != 0 || !list_empty(&peer->moving) ||
-        peer->late != 0)
+    if (length < RME_WIRE_HEADER_SIZE ||
+        (rme_wire_get16(data) & ~(RME_WIRE_F_STALLED << 8)) != RME_WIRE_EAGER ||
+        peer->state != RME_PEER_UP || (proto->tags_blocked | peer->late) != 0 ||
+        !list_empty(&peer->moving))
         return false;
     rme_wire_decode_head(data, &head);
     if (!rme_window_may(expected, head.eager_consumed) ||
@@ -153,23 +164,18 @@ bool rme_take_eager(struct rme_peer *peer, const void *data, size_t length)
 }
 
 void rme_take_message(struct rme_peer *peer, const struct rme_wire_message *message,
-                      size_t length, bool in_ring)
+                      bool in_ring)
 {
     take_message(peer, message);
-    if (!rme_peer_listens(peer)) {
-        if (peer->state == RME_PEER_CLOSING && peer->error == -EPROTO)
-            rme_log_put(peer->rme->log, RME_LOG_INFO,
-                        "%s: the invalid message has type %s and %zu bytes",
-                        rme_peer_name(peer), rme_wire_type_name(message->type), length);
+    if (!rme_peer_listens(peer))
         return;
-    }
     if (rme_credit_used(&peer->credit) != 0) {
         rme_peer_protocol_error(peer, "more messages than credits");
         return;
     }
     if (message->type == RME_WIRE_FIN)
         peer->credit.unacked = true;
-    if (starts(message->type))
+    if (starts(message))
         rme_credit_started(&peer->credit);
     if (in_ring)
         rme_eager_rdma_took(peer, message);

@@ -28,10 +28,10 @@ static inline bool rme_peer_waits(const struct rme_peer *peer)
  * as any other one. */
 bool rme_take_eager(struct rme_peer *peer, const void *data, size_t length);
 
-/* Process a message of `length` bytes, whose credits and windows are already applied, or an
- * immediate.  rme_peer_listens() must be true. */
+/* Process a message, whose credits and windows are already applied, or an immediate.
+ * rme_peer_listens() must be true. */
 void rme_take_message(struct rme_peer *peer, const struct rme_wire_message *message,
-                      size_t length, bool in_ring);
+                      bool in_ring);
 void rme_take_immediate(struct rme_peer *peer, uint32_t imm);
 
 static inline void rme_rx_return(struct rme *rme, void *rx)

@@ -6,17 +6,16 @@
  * that waits for credits can be cancelled.
  *
  * Refusal.  An eager message that is larger than its receive ends the receive with an error,
- * and NACK, the NACK of eager messages, goes back.  NACK names the message by its place
- * in the stream: the cost of all eager messages up to it, which both sides count for the window
- * (credit.h).  The sender logs the loss in one line and counts it; the send stays complete,
- * whether or not its host has fetched the completion.  A host that cannot accept that sets
- * eager_max=0: every message that could be refused then goes by rendezvous, where both sides
- * wait for the match.
+ * and FIN with the flag EAGER goes back.  It names the message by its place in the stream: the
+ * cost of all eager messages up to it, which both sides count for the window (credit.h).  The
+ * sender logs the loss in one line and counts it; the send stays complete, whether or not its
+ * host has fetched the completion.  A host that cannot accept that sets eager_max=0: every
+ * message that could be refused then goes by rendezvous, where both sides wait for the match.
  *
- * Answers without an operation.  NACK, and the FIN that answers CANCEL of an unmatched RTS or
- * of an invitation, wait for a credit.  The message counts as held until then (window, rts_max,
- * or answers of invite.h), which bounds the number of answers.  When the link ends, or without
- * memory for NACK, the peer gets none.
+ * Answers without an operation.  A refusal, and the FIN that answers CANCEL of an unmatched RTS
+ * or of an invitation, wait for a credit.  The message counts as held until then (window,
+ * rts_max, or answers of invite.h), which bounds the number of answers.  When the link ends, or
+ * without memory for a refusal, the peer gets none.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -76,7 +75,7 @@ bool rme_cancel_overdue(struct rme_peer *peer, uint64_t now)
 struct answer {
     struct rme_control control;
     uint32_t to;
-    uint32_t *waiting; /* FIN: counter of such answers; NULL: NACK */
+    uint32_t *waiting; /* counter of such answers; NULL: a refusal */
     int32_t tag;
     uint64_t size; /* of the message */
     uint64_t room; /* of the receive */
@@ -101,13 +100,13 @@ static bool send_answer(struct rme_peer *peer, struct rme_control *control)
         rme_holding_consumed(&peer->holding[RME_EXPECTED], answer->size);
     else
         --*answer->waiting;
-    rme_peer_header(peer, refuses ? RME_WIRE_NACK : RME_WIRE_FIN, &message);
-    message.flags |= refuses ? RME_WIRE_F_OPTIONAL : 0;
+    rme_peer_header(peer, RME_WIRE_FIN, &message);
+    message.flags |= refuses ? RME_WIRE_F_EAGER : 0;
     message.status = refuses ? RME_WIRE_TOO_LARGE : RME_WIRE_CANCELED;
     message.to = answer->to;
     message.tag = answer->tag;
     message.total = answer->size;
-    message.room = answer->room;
+    message.offset = answer->room;
     rme_peer_send_control(peer, &message, tx);
     list_del_init(&control->link);
     drop_answer(peer, control);
@@ -154,13 +153,13 @@ void rme_refuse(struct rme_op *op, uint32_t place)
     answer->room = op->total;
 }
 
-void rme_nack_arrived(struct rme_peer *peer, const struct rme_wire_message *message)
+void rme_refusal_arrived(struct rme_peer *peer, const struct rme_wire_message *message)
 {
     struct rme *rme = peer->rme;
     int error = rme_wire_status_error(message->status);
 
     if (error == 0 || (int32_t)(peer->eager_window[RME_EXPECTED].sent - message->to) < 0) {
-        rme_peer_protocol_error(peer, "a NACK for no send");
+        rme_peer_protocol_error(peer, "a refusal of no send");
         return;
     }
     rme_count(rme, RME_C_EAGER_REFUSED);
@@ -170,5 +169,5 @@ void rme_nack_arrived(struct rme_peer *peer, const struct rme_wire_message *mess
         " is lost: larger than its receive of %" PRIu64
         " bytes (%s), and the eager send had completed; post a larger receive there, or set "
         "eager_max=0 here so that such sends fail",
-        rme_peer_name(peer), message->total, message->tag, message->room, strerror(-error));
+        rme_peer_name(peer), message->total, message->tag, message->offset, strerror(-error));
 }

@@ -5,7 +5,7 @@
 
 #include "proto/proto.h"
 
-rme_arrived_fn rme_nack_arrived;
+rme_arrived_fn rme_refusal_arrived;
 
 /* Cancels an op for the host. */
 void rme_cancel_op(struct rme *rme, struct rme_op *op);

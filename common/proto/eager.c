@@ -25,11 +25,6 @@
 /* buffered bytes for a peer above which further offers are dropped */
 #define OFFERS_KEPT (256u << 10)
 
-static uint8_t type_of(enum rme_stream stream)
-{
-    return stream == RME_EXPECTED ? RME_WIRE_EAGER : RME_WIRE_UNEXPECTED;
-}
-
 /* Accounts for an eager message that was handed to the fabric. */
 static inline void sent(struct rme_peer *peer, enum rme_stream stream, int32_t tag,
                         uint64_t size)
@@ -50,7 +45,8 @@ bool rme_eager_send_now(struct rme_peer *peer, enum rme_stream stream, const voi
 
     if (send_now == NULL || peer->tx_wait || !rme_credit_may(&peer->credit, RME_CREDIT_DATA))
         return false;
-    rme_head_fill(peer, type_of(stream), tag, &message);
+    rme_head_fill(peer, RME_WIRE_EAGER, tag, &message);
+    message.flags |= rme_stream_flag(stream);
     rme_wire_encode_head(&message, head);
     if (!send_now(peer->link, head, sizeof(head), base, size))
         return false;
@@ -68,7 +64,8 @@ bool rme_eager_send(struct rme_peer *peer, enum rme_stream stream, const struct 
 
     if (tx == NULL)
         return false;
-    rme_peer_head(peer, type_of(stream), tag, &message);
+    rme_peer_head(peer, RME_WIRE_EAGER, tag, &message);
+    message.flags |= rme_stream_flag(stream);
     rme_wire_encode_head(&message, tx);
     rme_seg_gather(seg, nseg, 0, tx + RME_WIRE_HEADER_SIZE, size);
     rme->ops->tx_send(peer->link, tx, RME_WIRE_HEADER_SIZE + size);

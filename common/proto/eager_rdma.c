@@ -5,8 +5,8 @@
  * memory that its receiver has registered beforehand and granted to this sender alone.  This
  * file is the sender's side, rx_ring.c the receiver's.
  *
- * Normal path.  Such a message is an EAGER or UNEXPECTED message in every respect except the
- * location of its bytes.  Header, length and payload are composed in a staging buffer, where a
+ * Normal path.  Such a message is an EAGER message in every respect except the location of its
+ * bytes.  Header, length and payload are composed in a staging buffer, where a
  * message has the same place as in the ring, and written by one request with an immediate that
  * names the place.  The send is complete when the bytes are in the staging buffer.  The
  * receiver handles the immediate like a message, checks a copy of the header, and copies the
@@ -85,7 +85,6 @@ struct rme_eager_rdma_tx {
     bool ending;   /* no new write; RELEASE is queued or sent */
     bool released; /* RELEASE is sent; freed when `pending` is 0 */
     uint64_t address, key;
-    uint32_t name; /* of its first unit */
     uint32_t late; /* with this many unreturned bytes the peer is bound to send CREDIT */
     struct rme_eager_rdma_memory bounce;
     uint64_t units;     /* of the ring, as far as staged */
@@ -242,8 +241,8 @@ bool rme_eager_rdma_send(struct rme_peer *peer, enum rme_stream stream,
     tx->top = write->end;
     offset = (uint64_t)at * RME_WIRE_RING_ALIGN;
     place = tx->bounce.base + offset;
-    rme_peer_head(peer, stream == RME_EXPECTED ? RME_WIRE_EAGER : RME_WIRE_UNEXPECTED, tag,
-                  &message);
+    rme_peer_head(peer, RME_WIRE_EAGER, tag, &message);
+    message.flags |= rme_stream_flag(stream);
     peer->rme->pending |= RME_PENDING_FLUSH;
     if (stream == RME_EXPECTED)
         rme_invite_sent(&peer->proto->invites, tag, 0);
@@ -265,7 +264,7 @@ bool rme_eager_rdma_send(struct rme_peer *peer, enum rme_stream stream,
     write->rdma_op = (struct rme_rdma_op){.notify = RME_NOTIFY_IMM,
                                           .ordered = true,
                                           .unsignalled = unsignalled,
-                                          .imm = tx->name + at,
+                                          .imm = RME_WIRE_RING_NAME + at,
                                           .piece = &write->piece,
                                           .npiece = 1,
                                           .bytes = write->bytes};
@@ -326,7 +325,8 @@ static bool send_release(struct rme_peer *peer, struct rme_control *control)
     if (buffer == NULL)
         return false;
     list_del_init(&control->link);
-    rme_peer_header(peer, RME_WIRE_RELEASE, &message);
+    rme_peer_header(peer, RME_WIRE_CREDIT, &message);
+    message.flags |= RME_WIRE_F_RELEASE;
     if (tx == NULL || tx->released) { /* a ring that could not be used */
         rme_peer_send_control(peer, &message, buffer);
         return true;
@@ -375,8 +375,7 @@ void rme_eager_rdma_granted(struct rme_peer *peer, const struct rme_wire_message
     struct rme_wire_segment segment;
 
     if ((tx != NULL && !tx->released) || !list_empty(&peer->proto->eager_rdma.release.link) ||
-        message->nsegment != 1 || peer->rme->tuning.eager_ring_bytes == 0 ||
-        !peer->credit.exact) {
+        peer->rme->tuning.eager_ring_bytes == 0 || !peer->credit.exact) {
         rme_peer_protocol_error(peer, "an unexpected GRANT");
         return;
     }
@@ -390,16 +389,14 @@ void rme_eager_rdma_granted(struct rme_peer *peer, const struct rme_wire_message
     tx->address = segment.address;
     tx->key = segment.key;
     tx->late = (uint32_t)min_u64(segment.length - segment.length / 4, UINT32_MAX);
-    tx->name = message->from;
     peer->proto->eager_rdma.tx = tx;
 }
 
 /* Without a ring, a RELEASE has crossed this WITHDRAW. */
-void rme_eager_rdma_withdrawn(struct rme_peer *peer, const struct rme_wire_message *message)
+void rme_eager_rdma_withdrawn(struct rme_peer *peer)
 {
     struct rme_eager_rdma_tx *tx = peer->proto->eager_rdma.tx;
 
-    (void)message;
     if (tx == NULL || tx->ending)
         return;
     tx->ending = true;

@@ -39,7 +39,8 @@ struct rme_eager_rdma_memory {
 
 /* ---- eager_rdma.c: the sender ---- */
 
-rme_arrived_fn rme_eager_rdma_granted, rme_eager_rdma_withdrawn;
+rme_arrived_fn rme_eager_rdma_granted;
+void rme_eager_rdma_withdrawn(struct rme_peer *peer);
 rme_start_fn rme_eager_rdma_start;
 rme_may_start_fn rme_eager_rdma_may_start;
 /* Handle the creation of the peer, and the start and the end of its link. */
@@ -78,7 +79,7 @@ int rme_eager_rdma_decode(struct rme_peer *peer, uint32_t imm,
                           struct rme_wire_message *message);
 /* Notes that the message has been taken: its place returns to the peer with its credit. */
 void rme_eager_rdma_took(struct rme_peer *peer, const struct rme_wire_message *message);
-rme_arrived_fn rme_eager_rdma_released;
+void rme_eager_rdma_released(struct rme_peer *peer);
 /* Handles RME_EV_MW_INVALIDATED.  True: the event was for a ring of this peer. */
 bool rme_eager_rdma_closed(struct rme_peer *peer, const void *closed);
 /* Handle a link that is given up, and one that is down, for the receiver's part. */
@@ -93,7 +94,5 @@ uint64_t rme_eager_rdma_look_at(const struct rme *rme);
 
 /* Messages of a peer that would have fitted, before a ring is granted. */
 #define RME_EAGER_RDMA_WANTS 2u
-/* first immediate that names a place in a ring; the handles of operations are smaller */
-#define RME_EAGER_RDMA_FIRST_NAME 0xffff0000u
 
 #endif

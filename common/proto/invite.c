@@ -2,35 +2,35 @@
 /*
  * Invitations, or receiver-first rendezvous.  A large message needs RTS and CTS before its
  * first byte moves, and each of the two wakes a sleeping process.  A receive that is posted
- * first need not wait for RTS: the receiver opens its memory with RTR, and the sender writes
- * at once, with the immediate that ends any rendezvous write.
+ * first need not wait for RTS: the receiver opens its memory with an unsolicited CTS, the
+ * invitation, and the sender writes at once, with the immediate that ends any rendezvous write.
  *
  * Normal path.  A receive is posted, the oldest of its (peer, tag) is unmatched, the link moves
  * nothing large, that receive's memory is registered already and the planner would have the
- * sender write:  RTR is sent, and the op waits as INVITING, matched like a POSTED one.  The
- * sender holds the invitation until it sends the next message of that tag.  If this message has
- * the size of the receive, its memory is ready and nothing is queued before it, the message is
- * written at once.  Otherwise, or if the sender has other data to move and the receiver could
- * read, the invitation is dropped and the message goes as usual:  EAGER, or RTS with the flag
- * DECLINED.
+ * sender write:  the invitation is sent, and the op waits as INVITING, matched like a POSTED
+ * one.  The sender holds the invitation until it sends the next message of that tag.  If this
+ * message has the size of the receive, its memory is ready and nothing is queued before it, the
+ * message is written at once.  Otherwise, or if the sender has other data to move and the
+ * receiver could read, the invitation is dropped and the message goes as usual:  EAGER, or RTS
+ * with the flag DECLINED.
  *
  * Why both sides agree on the message.  A receive invites only as the oldest of its tag, so the
- * invitation is for the first message of the tag that the receiver has not seen.  RTR
- * carries the number of messages that the receiver has seen (EAGER and RTS, of all tags).  On
- * its arrival, the sender searches the messages sent since:
+ * invitation is for the first message of the tag that the receiver has not seen.  It carries
+ * the number of messages that the receiver has seen (EAGER and RTS, of all tags).  On its
+ * arrival, the sender searches the messages sent since:
  *  - none of the tag: the invitation is for the next one;
  *  - an EAGER: the EAGER has matched the receive, and the invitation is void;
- *  - an RTS (the two have crossed): the RTS has matched the receive.  If the sizes agree both
- *    sides take RTR for the CTS, otherwise the receiver answers the RTS as usual.  An RTS
- *    that was sent after RTR had arrived has the flag DECLINED, so the receiver can
- *    distinguish the two cases.  Credits bound the messages in flight, so the sender remembers
- *    as many messages as the receiver may have advertised credits for.
+ *  - an RTS (the two have crossed): the RTS has matched the receive.  If the sizes agree
+ *    both sides take the invitation for the CTS, otherwise the receiver answers the RTS as
+ *    usual. An RTS that was sent after the invitation had arrived has the flag DECLINED, so
+ *    the receiver can distinguish the two cases.  Credits bound the messages in flight, so
+ *    the sender remembers as many messages as the receiver may have advertised credits for.
  *
  * Why order is kept.  No message of the tag may overtake the written one.  Therefore the write
  * is handed to the fabric as a whole before the next message is started, or the invitation is
  * declined; without memory for the write its CANCEL precedes the next message.  The immediate
- * is ordered, as is that of a message whose RTS has crossed RTR: the immediate must not
- * precede that RTS.
+ * is ordered, as is that of a message whose RTS has crossed it: the immediate must not precede
+ * that RTS.
  *
  * Why one invitation for a peer at a time.  Invitations serve the first message of an idle
  * link.  Messages that follow closely hide the latency of each other's RTS, and by RTS the
@@ -39,10 +39,10 @@
  *
  * Failure path.  A receive that has invited is cancelled like one whose memory is advertised
  * (rndv.c), but the peer's send has no name yet:  CANCEL has `to` 0.  The sender drops the
- * invitation and answers FIN, even without one in hand; if a send has taken it, the send
- * is stopped as usual: the send completes, or both ends are cancelled.  Until then the receive
- * keeps its place in the order of its tag, because an RTS that has crossed RTR belongs to
- * it; every other message passes it.
+ * invitation and answers FIN, even without one in hand; if a send has taken it, the send is
+ * stopped as usual: the send completes, or both ends are cancelled.  Until then the receive
+ * keeps its place in the order of its tag, because an RTS that has crossed the invitation
+ * belongs to it; every other message passes it.
  *
  * Hosts post receives for answers that may be large and are small.  So the engine learns for
  * each peer whether inviting pays.
@@ -73,7 +73,7 @@ static bool pays(struct rme_invites *invites)
 /* May an invitation be sent to the peer now?  Its link moves nothing large. */
 static bool inviting_peer(const struct rme_peer *peer)
 {
-    return peer->state == RME_PEER_UP && (peer->hello.flags & RME_HELLO_F_RTR) != 0 &&
+    return peer->state == RME_PEER_UP && (peer->hello.flags & RME_HELLO_F_INVITE) != 0 &&
            peer->proto->invites.inviting == NULL && peer->load.ops == 0 &&
            list_empty(&peer->rdma_queue) && list_empty(&peer->moving) &&
            list_empty(&peer->control) && list_empty(&peer->endings) &&
@@ -100,9 +100,9 @@ static bool worth_it(struct rme *rme, const struct rme_op *op)
 }
 
 /*
- * Sends RTR.  Most hosts post a receive and then the send that provokes its message: the two
- * share a doorbell.  If no thread polls, a thread will do so to wait for this receive.  RTR
- * may wait for either.
+ * Sends the invitation.  Most hosts post a receive and then the send that provokes its message:
+ * the two share a doorbell.  If no thread polls, a thread will do so to wait for this receive.
+ * The invitation may wait for either.
  */
 static bool send_invite(struct rme_op *op, struct rme_frag *frag)
 {
@@ -117,7 +117,7 @@ static bool send_invite(struct rme_op *op, struct rme_frag *frag)
         return false;
     }
     rme_count(peer->rme, RME_C_INVITES_SENT);
-    rme_frag_announce(frag, RME_WIRE_RTR, op->tag, peer->proto->invites.seen, tx);
+    rme_frag_announce(frag, RME_WIRE_F_UNSOLICITED, op->tag, peer->proto->invites.seen, tx);
     if (!hurry)
         peer->rme->pending &= ~(uint32_t)RME_PENDING_FLUSH;
     peer->rme->lingers = !hurry;
@@ -134,7 +134,7 @@ void rme_invite_try(struct rme *rme, struct rme_op *op)
     op->size = op->total;
     rme_rndv_new(rme, op);
     op->rndv.access = RME_ACCESS_REMOTE_WRITE;
-    op->rndv.max_segs = rme_mw_segments_max(rme, RME_WIRE_RTR, op->peer->tx_size);
+    op->rndv.max_segs = rme_mw_segments_max(rme, RME_WIRE_CTS, op->peer->tx_size);
     if (rme_frag_next(rme, op))
         frag = rme_frag_first(op);
     if (frag == NULL || frag->state != RME_FRAG_READY || frag->length != op->size ||
@@ -250,7 +250,7 @@ void rme_invite_arrived(struct rme_peer *peer, const struct rme_wire_message *me
 
     if (invites->held != NULL || unseen > RME_INVITE_RING || message->rndv_window == 0 ||
         message->offset != 0) {
-        rme_peer_protocol_error(peer, "an unexpected RTR");
+        rme_peer_protocol_error(peer, "an unexpected invitation");
         return;
     }
     sent = sent_since(invites, unseen, message->tag);

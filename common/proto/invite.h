@@ -41,7 +41,7 @@ struct rme_invites {
 
 /* Lets a receive invite, if possible: the oldest of its tag, after a receive was posted. */
 void rme_invite_try(struct rme *rme, struct rme_op *op);
-/* Is this RTS bound to the invitation of the receive (or will the sender take RTR for its
+/* Is this RTS bound to the invitation of the receive (or will the sender take it for its
  * CTS)? */
 bool rme_invite_meets(const struct rme_op *op, const struct rme_message *rts);
 /* Matches an RTS with a receive that has invited.  True: the invitation answers the RTS.

@@ -15,13 +15,13 @@
  * fragments (frag.c).  If everything is registered already, one fragment is the whole message:
  * two control messages and no registration.  Otherwise fragments follow each other, two at a
  * time, so that fragment k+1 is registered while fragment k is moved.  The target advertises
- * each fragment in a CTS or RTS_SEG of its own: a window of the message that begins at the end
- * of the previous one.  The initiator moves each fragment by one transfer; a fragment that was
- * made before its window arrived ends where the window ends.  A notification follows each
- * window: the immediate, or FIN with the number of bytes read.  Windows are answered in order,
- * so a notification needs no name except that of the op.  If RTS offered only a part and the
- * receiver reads, the receiver sends READ_REQ, and RTS_SEGs follow.  A receive that is posted
- * first may open its memory before RTS:  invite.c.
+ * each fragment in a CTS of its own: a window of the message that begins at the end of the
+ * previous one.  The initiator moves each fragment by one transfer; a fragment that was made
+ * before its window arrived ends where the window ends.  A notification follows each window:
+ * the immediate, or FIN with the number of bytes read.  Windows are answered in order, so a
+ * notification needs no name except that of the op.  If RTS offered only a part and the
+ * receiver reads, the receiver sends CTS with the flag READ, and CTSs of the sender follow.  A
+ * receive that is posted first may open its memory before RTS:  invite.c.
  *
  * Why memory is safe.  An op ends only when no device can access its memory any more:
  *  - the initiator ends when its last transfer is complete locally;
@@ -58,12 +58,12 @@ static uint32_t new_handle(struct rme_peer *peer)
 {
     do
         peer->last_handle++;
-    while (peer->last_handle == 0 || peer->last_handle >= RME_EAGER_RDMA_FIRST_NAME ||
+    while (peer->last_handle == 0 || peer->last_handle >= RME_WIRE_RING_NAME ||
            rme_rndv_find(peer, peer->last_handle) != NULL);
     return peer->last_handle;
 }
 
-/* Sends READ_REQ, FIN or CANCEL of an op. */
+/* Sends CTS with the flag READ, FIN or CANCEL of an op. */
 static bool send_ctrl(struct rme_peer *peer, struct rme_control *control)
 {
     struct rme_op *op = container_of(control, struct rme_op, rndv.control);
@@ -76,14 +76,16 @@ static bool send_ctrl(struct rme_peer *peer, struct rme_control *control)
     rme_peer_header(peer, r->ctrl, &message);
     message.to = rme_rndv_peer_handle(op);
     message.from = rme_rndv_handle(op);
-    if (r->ctrl == RME_WIRE_FIN) {
+    if (r->ctrl == RME_WIRE_CTS) {
+        message.flags |= RME_WIRE_F_READ;
+    } else if (r->ctrl == RME_WIRE_FIN) {
         message.status = rme_wire_status_of(op->error);
-    } else if (r->ctrl == RME_WIRE_CANCEL) {
+    } else {
         message.tag = op->tag;
         message.flags |= rme_op_sends(op) ? RME_WIRE_F_FROM_SENDER : 0;
-        message.flags |= op->kind == RME_OP_UNEXPECTED ? RME_WIRE_F_UNEXPECTED : 0;
+        message.flags |= rme_stream_flag(rme_op_stream(op));
     }
-    if (r->ctrl != RME_WIRE_READ_REQ)
+    if (r->ctrl != RME_WIRE_CTS)
         rme_peer_barrier(peer);
     rme_peer_send_control(peer, &message, tx);
     list_del_init(&r->control.link);
@@ -226,7 +228,7 @@ void rme_rndv_queue_ctrl(struct rme_op *op, enum rme_wire_type type)
     op->refcount += list_empty(&control->link);
     list_del_init(&control->link);
     list_add_tail(&control->link,
-                  type == RME_WIRE_READ_REQ ? &op->peer->control : &op->peer->endings);
+                  type == RME_WIRE_CTS ? &op->peer->control : &op->peer->endings);
     op->rndv.ctrl = (uint8_t)type;
     rme_peer_schedule(op->peer);
 }

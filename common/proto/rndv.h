@@ -12,7 +12,7 @@
 
 struct rme_message;
 
-rme_arrived_fn rme_cts_arrived, rme_rts_seg_arrived, rme_read_req_arrived, rme_fin_arrived;
+rme_arrived_fn rme_cts_arrived, rme_offer_arrived, rme_read_req_arrived, rme_fin_arrived;
 rme_start_fn rme_rndv_start;
 rme_may_start_fn rme_rndv_may_start;
 rme_cancelled_fn rme_rndv_cancelled;
@@ -38,8 +38,8 @@ struct rme_plan_side rme_rndv_own_side(struct rme *rme, const struct rme_op *op)
 /* Describes this engine and its device to the planner; the caller fills in the two sides. */
 struct rme_plan_in rme_rndv_plan_in(const struct rme *rme, uint64_t bytes);
 
-/* Queues READ_REQ, FIN or CANCEL of an op, in place of one that is still queued: FIN says more
- * than READ_REQ or CANCEL. */
+/* Queues CTS with the flag READ, FIN or CANCEL of an op, in place of one that is still queued:
+ * FIN says more than the others. */
 void rme_rndv_queue_ctrl(struct rme_op *op, enum rme_wire_type type);
 
 /* Enters TARGET or MOVING, counts the op in the load of the side that moves, and advances. */
@@ -58,7 +58,8 @@ void rme_rndv_target_done(struct rme *rme, struct rme_op *op, uint64_t done);
 /* Plans a send with the receiver's side unknown: the use of its memory, and whether the memory
  * is offered. */
 void rme_rndv_plan_send(struct rme *rme, struct rme_op *op);
-/* Takes an RTR that has crossed the RTS of this send as the answer, if the sizes agree. */
+/* Takes an unsolicited CTS that has crossed the RTS of this send as the answer, if the sizes
+ * agree. */
 void rme_rndv_crossed(struct rme_peer *peer, uint32_t handle,
                       const struct rme_wire_message *invite);
 

@@ -27,7 +27,7 @@ static void plan_receive(struct rme *rme, struct rme_op *op, const struct rme_me
         .load_bytes = peer->load.bytes > rts->load_bytes ? peer->load.bytes : rts->load_bytes};
     in.recv = rme_rndv_own_side(rme, op);
     in.nothing_to_read =
-        rts->remote_window == NULL; /* CTS is one message less than READ_REQ and RTS_SEG */
+        rts->remote_window == NULL; /* reading takes one more message: a CTS of each side */
     in.has_read = in.has_read && !rts->shortened;
     rme_plan(&in, plan);
 }
@@ -68,7 +68,7 @@ void rme_rndv_receive(struct rme *rme, struct rme_op *op, struct rme_message *rt
         r->access = RME_ACCESS_LOCAL_WRITE;
         take_offer(r, rts);
         if (r->opened < op->size)
-            rme_rndv_queue_ctrl(op, RME_WIRE_READ_REQ);
+            rme_rndv_queue_ctrl(op, RME_WIRE_CTS);
     } else {
         r->access = RME_ACCESS_REMOTE_WRITE;
         r->max_segs = rme_mw_segments_max(rme, RME_WIRE_CTS, op->peer->tx_size);
@@ -76,15 +76,15 @@ void rme_rndv_receive(struct rme *rme, struct rme_op *op, struct rme_message *rt
     rme_rndv_begin(rme, op, r->reads ? RME_OP_MOVING : RME_OP_TARGET);
 }
 
-void rme_rts_seg_arrived(struct rme_peer *peer, const struct rme_wire_message *message)
+void rme_offer_arrived(struct rme_peer *peer, const struct rme_wire_message *message)
 {
     struct rme_op *op = rme_rndv_find(peer, message->to);
 
-    /* legal: the RTS_SEG was in flight when the receive ended or was stopped */
+    /* legal: the offer was in flight when the receive ended or was stopped */
     if (op == NULL || rme_op_sends(op) || op->state != RME_OP_MOVING)
         return;
     if (message->from != rme_rndv_peer_handle(op)) {
-        rme_peer_protocol_error(peer, "an RTS_SEG for another send");
+        rme_peer_protocol_error(peer, "an offer of another send");
         return;
     }
     if (rme_rndv_open(op, message))

@@ -90,7 +90,7 @@ static void send_rts(struct rme *rme, struct rme_op *op, struct rme_frag *frag, 
     message.load_ops = rme->load.ops;
     message.load_bytes = rme->load.bytes;
     message.nsegment = frag != NULL ? frag->nmseg : 0;
-    message.flags |= op->kind == RME_OP_UNEXPECTED ? RME_WIRE_F_UNEXPECTED : 0;
+    message.flags |= rme_stream_flag(rme_op_stream(op));
     message.flags |= frag != NULL && frag->length == op->size ? RME_WIRE_F_READY : 0;
     if (op->kind == RME_OP_SEND)
         message.flags |= rme_invite_sent(&peer->proto->invites, op->tag, message.from)
@@ -158,8 +158,8 @@ static struct rme_op *answered(struct rme_peer *peer, uint32_t handle)
     return op;
 }
 
-/* Has the receiver read the offer of RTS?  A FIN may show that before READ_REQ; the rest is
- * then read as well. */
+/* Has the receiver read the offer of RTS?  A FIN may show that before CTS with the
+ * flag READ; the rest is then read as well. */
 static bool is_read(const struct rme_op *op)
 {
     return op->state == RME_OP_RTS && op->rndv.reads;
@@ -205,7 +205,7 @@ void rme_rndv_crossed(struct rme_peer *peer, uint32_t handle,
     if (op == NULL || op->state != RME_OP_RTS || op->size != invite->rndv_window)
         return;
     if (is_read(op)) {
-        rme_peer_protocol_error(peer, "an RTR for a send that is read");
+        rme_peer_protocol_error(peer, "an unsolicited CTS for a send that is read");
         return;
     }
     rme_count(peer->rme, RME_C_INVITES_TAKEN);
@@ -218,7 +218,7 @@ void rme_read_req_arrived(struct rme_peer *peer, const struct rme_wire_message *
     struct rme_op *op = answered(peer, message->to);
 
     if (op == NULL || op->state == RME_OP_TARGET || op->state == RME_OP_MOVING) {
-        rme_peer_protocol_error(peer, "a READ_REQ without a matching send");
+        rme_peer_protocol_error(peer, "a read request without a matching send");
         return;
     }
     if (op->state != RME_OP_RTS)
@@ -226,7 +226,7 @@ void rme_read_req_arrived(struct rme_peer *peer, const struct rme_wire_message *
     op->rndv.reads = true;
     rme_rndv_set_peer_handle(op, message->from);
     op->rndv.access = RME_ACCESS_REMOTE_READ;
-    op->rndv.max_segs = rme_mw_segments_max(peer->rme, RME_WIRE_RTS_SEG, peer->tx_size);
+    op->rndv.max_segs = rme_mw_segments_max(peer->rme, RME_WIRE_CTS, peer->tx_size);
     rme_rndv_begin(peer->rme, op, RME_OP_TARGET);
 }
 

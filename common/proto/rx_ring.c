@@ -148,48 +148,48 @@ static bool rx_open(struct rme_peer *peer, struct rme_eager_rdma_rx *rx)
     return rx->open;
 }
 
-static bool send_grant(struct rme_peer *peer, struct rme_eager_rdma_rx *rx)
+/* Puts the open ring into GRANT. */
+static void put_grant(struct rme_peer *peer, struct rme_eager_rdma_rx *rx, void *tx)
 {
-    struct rme *rme = peer->rme;
+    struct rme_eager_rdma_pool *pool = pool_of(peer->rme);
+    const struct rme_wire_segment segment = {(uintptr_t)rx->range.base, rx->range.key,
+                                             rx->range.length};
+
+    rme_wire_put_segment(tx, RME_WIRE_CREDIT, 0, &segment);
+    rme_count(peer->rme, RME_C_EAGER_RING_GRANTS);
+    rx->state = RX_GRANTED;
+    rx->used_at = ++pool->clock;
+    list_add_tail(&rx->link, &pool->rings);
+    peer->credit.bulk_due = (uint32_t)(rx->memory.size / 2);
+}
+
+/* Sends GRANT or WITHDRAW. */
+static bool send_ctrl(struct rme_peer *peer, struct rme_control *control)
+{
+    struct rme_eager_rdma_rx *rx = container_of(control, struct rme_eager_rdma_rx, control);
+    bool grants = rx->state == RX_MADE;
     struct rme_wire_message message;
     void *tx = rme_peer_tx(peer, RME_CREDIT_CONTROL);
 
     if (tx == NULL)
         return false;
-    list_del_init(&rx->control.link);
-    if (!rx_open(peer, rx)) {
-        rme->ops->tx_put(peer->link, tx);
+    list_del_init(&control->link);
+    if (grants && !rx_open(peer, rx)) {
+        peer->rme->ops->tx_put(peer->link, tx);
         if (peer->state == RME_PEER_UP) {
             put_off(&peer->proto->eager_rdma);
             rx_free(rx);
         }
         return true;
     }
-    rme_peer_header(peer, RME_WIRE_GRANT, &message);
-    message.from = RME_EAGER_RDMA_FIRST_NAME;
-    message.nsegment = 1;
-    rme_wire_put_segment(tx, RME_WIRE_GRANT, 0,
-                         &(const struct rme_wire_segment){(uintptr_t)rx->range.base,
-                                                          rx->range.key, rx->range.length});
-    rme_count(rme, RME_C_EAGER_RING_GRANTS);
+    rme_peer_header(peer, RME_WIRE_CREDIT, &message);
+    message.flags |= grants ? RME_WIRE_F_GRANT : RME_WIRE_F_WITHDRAW;
+    message.nsegment = grants;
+    if (grants)
+        put_grant(peer, rx, tx);
+    else
+        rme_count(peer->rme, RME_C_EAGER_RING_WITHDRAWN);
     rme_peer_send_control(peer, &message, tx);
-    rx->state = RX_GRANTED;
-    rx->used_at = ++pool_of(rme)->clock;
-    list_add_tail(&rx->link, &pool_of(rme)->rings);
-    peer->credit.bulk_due = (uint32_t)(rx->memory.size / 2);
-    return true;
-}
-
-static bool send_ctrl(struct rme_peer *peer, struct rme_control *control)
-{
-    struct rme_eager_rdma_rx *rx = container_of(control, struct rme_eager_rdma_rx, control);
-
-    if (rx->state == RX_MADE)
-        return send_grant(peer, rx);
-    if (!rme_peer_send_header(peer, RME_WIRE_WITHDRAW, RME_CREDIT_CONTROL))
-        return false;
-    rme_count(peer->rme, RME_C_EAGER_RING_WITHDRAWN);
-    list_del_init(&control->link);
     return true;
 }
 
@@ -300,17 +300,16 @@ static bool is_granted(const struct rme_eager_rdma_rx *rx)
 
 bool rme_eager_rdma_named(const struct rme_peer *peer, uint32_t imm)
 {
-    return imm >= RME_EAGER_RDMA_FIRST_NAME && is_granted(peer->proto->eager_rdma.rx);
+    return imm >= RME_WIRE_RING_NAME && is_granted(peer->proto->eager_rdma.rx);
 }
 
 int rme_eager_rdma_decode(struct rme_peer *peer, uint32_t imm, struct rme_wire_message *message)
 {
     const struct rme_eager_rdma_memory *memory = &peer->proto->eager_rdma.rx->memory;
-    size_t offset = (size_t)(imm - RME_EAGER_RDMA_FIRST_NAME) * RME_WIRE_RING_ALIGN;
+    size_t offset = (size_t)(imm - RME_WIRE_RING_NAME) * RME_WIRE_RING_ALIGN;
 
-    if (offset >= memory->size)
-        return -EPROTO;
-    return rme_wire_decode_ring(memory->base + offset, memory->size - offset, message);
+    return rme_wire_decode_ring(memory->base + offset,
+                                offset < memory->size ? memory->size - offset : 0, message);
 }
 
 uint64_t rme_eager_rdma_given(const struct rme_peer *peer)
@@ -339,11 +338,10 @@ void rme_eager_rdma_took(struct rme_peer *peer, const struct rme_wire_message *m
 
 /* ---- The end ---- */
 
-void rme_eager_rdma_released(struct rme_peer *peer, const struct rme_wire_message *message)
+void rme_eager_rdma_released(struct rme_peer *peer)
 {
     struct rme_eager_rdma_rx *rx = peer->proto->eager_rdma.rx;
 
-    (void)message;
     if (!is_granted(rx)) {
         rme_peer_protocol_error(peer, "return of memory that was not granted");
         return;

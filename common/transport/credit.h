@@ -11,10 +11,10 @@
 /* Classes of messages; the value is the number of credits that must be in hand to send one. */
 enum rme_credit_class {
     RME_CREDIT_RETURN = 1, /* CREDIT with at least one credit */
-    /* messages that end or move operations: CTS, RTS_SEG, READ_REQ, FIN, CANCEL, immediates
+    /* messages that end or move operations: CTS, FIN, CANCEL, immediates
      * … */
     RME_CREDIT_CONTROL = 2,
-    RME_CREDIT_DATA = 3, /* messages that start something: EAGER, UNEXPECTED, RTS, PING */
+    RME_CREDIT_DATA = 3, /* messages that start something: EAGER, RTS, unsolicited CTS, PING */
 };
 
 /* A side that was advertised fewer credits keeps no reserve: by the rule of credit.c, the side

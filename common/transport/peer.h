@@ -276,6 +276,11 @@ static inline void rme_head_fill(struct rme_peer *peer, uint8_t type, int32_t ta
     out->eager_consumed = peer->holding[RME_EXPECTED].consumed;
     out->unexpected_consumed = peer->holding[RME_UNEXPECTED_STREAM].consumed;
 }
+/* Flag of the messages of a stream. */
+static inline uint8_t rme_stream_flag(enum rme_stream stream)
+{
+    return (uint8_t)(stream * RME_WIRE_F_UNEXPECTED); /* the expected one is 0, the other 1 */
+}
 /* Removes the first peer from rme->credit_waiting. */
 static inline void rme_grant_waited(struct rme_peer *peer)
 {

@@ -33,22 +33,6 @@ struct field {
     uint8_t member; /* offset in struct rme_wire_message */
 };
 
-#define TO_FROM                                                                                \
-    {0, 4, AT(to)},                                                                            \
-    {                                                                                          \
-        4, 4, AT(from)                                                                         \
-    }
-#define WINDOW                                                                                 \
-    {                                                                                          \
-        24,                                                                                    \
-        {                                                                                      \
-            TO_FROM, {8, 8, AT(offset)},                                                       \
-            {                                                                                  \
-                16, 2, AT(nsegment)                                                            \
-            }                                                                                  \
-        }                                                                                      \
-    }
-
 /* Bytes and fields of each body: the part between header and segments. */
 static const struct body {
     uint8_t size;
@@ -61,16 +45,12 @@ static const struct body {
                        {8, 8, AT(total)},
                        {16, 8, AT(load_bytes)},
                        {24, 4, AT(load_ops)}}},
-    [RME_WIRE_CTS] = WINDOW,
-    [RME_WIRE_RTS_SEG] = WINDOW,
-    [RME_WIRE_RTR] = WINDOW,
-    [RME_WIRE_GRANT] = WINDOW,
-    [RME_WIRE_READ_REQ] = {8, {TO_FROM}},
-    [RME_WIRE_CANCEL] = {8, {TO_FROM}},
-    [RME_WIRE_FIN] = {16, {{0, 4, AT(to)}, {4, 4, AT(status)}, {8, 8, AT(offset)}}},
-    [RME_WIRE_NACK] =
-        {24, {{0, 4, AT(to)}, {4, 4, AT(status)}, {8, 8, AT(total)}, {16, 8, AT(room)}}},
-    [RME_WIRE_WITHDRAW] = {0, {{0, 0, 0}}}, /* the last type; the others have no body */
+    [RME_WIRE_CTS] =
+        {24, {{0, 4, AT(to)}, {4, 4, AT(from)}, {8, 8, AT(offset)}, {16, 2, AT(nsegment)}}},
+    [RME_WIRE_FIN] =
+        {24, {{0, 4, AT(to)}, {4, 4, AT(status)}, {8, 8, AT(offset)}, {16, 8, AT(total)}}},
+    [RME_WIRE_CANCEL] = {8, {{0, 4, AT(to)}, {4, 4, AT(from)}}},
+    [RME_WIRE_PONG] = {0, {{0, 0, 0}}}, /* the last type; the others have no body */
 };
 
 static bool is_known(uint8_t type)
@@ -130,7 +110,7 @@ int rme_wire_decode(const void *data, size_t length, struct rme_wire_message *ou
     out->payload = NULL;
     out->payload_length = 0;
     rme_wire_clear_body(out);
-    if (out->type == RME_WIRE_EAGER || out->type == RME_WIRE_UNEXPECTED) {
+    if (out->type == RME_WIRE_EAGER) {
         out->payload = at + RME_WIRE_HEADER_SIZE;
         out->payload_length = length - RME_WIRE_HEADER_SIZE;
         return 0;
@@ -149,6 +129,8 @@ int rme_wire_decode(const void *data, size_t length, struct rme_wire_message *ou
         else
             *(uint32_t *)(void *)member = field->width == 4 ? get32(from) : get16(from);
     }
+    if (out->type == RME_WIRE_CREDIT)
+        out->nsegment = (out->flags & RME_WIRE_F_GRANT) != 0;
     if (decode_segments(data, length, fixed, out) != 0)
         return -EPROTO;
     return out->type == RME_WIRE_RTS && out->rndv_window > out->total ? -EPROTO : 0;
@@ -168,12 +150,13 @@ int rme_wire_decode_ring(const void *data, size_t room, struct rme_wire_message 
 {
     uint8_t copy[RME_WIRE_RING_SIZE];
 
-    if (room < sizeof(copy))
+    if (room < sizeof(copy)) {
+        memset(out, 0, sizeof(*out));
         return -EPROTO;
+    }
     memcpy(copy, data, sizeof(copy));
     atomic_signal_fence(memory_order_seq_cst); /* read once: the peer may change it */
-    if (rme_wire_decode(copy, RME_WIRE_HEADER_SIZE, out) != 0 ||
-        (out->type != RME_WIRE_EAGER && out->type != RME_WIRE_UNEXPECTED))
+    if (rme_wire_decode(copy, RME_WIRE_HEADER_SIZE, out) != 0 || out->type != RME_WIRE_EAGER)
         return -EPROTO;
     out->payload = (const uint8_t *)data + sizeof(copy);
     out->payload_length = get32(copy + RME_WIRE_HEADER_SIZE);

@@ -14,30 +14,22 @@
 #include <string.h>
 
 #define RME_WIRE_MAGIC       0x31454d52u /* "RME1" */
-#define RME_WIRE_VERSION     2u          /* the version we send */
-#define RME_WIRE_VERSION_MIN 2u          /* the oldest version we accept */
+#define RME_WIRE_VERSION     3u          /* the version we send */
+#define RME_WIRE_VERSION_MIN 3u          /* the oldest version we accept */
 
 /* ---- Messages ---- */
 
 /* id, value, name */
 #define RME_WIRE_TYPES(X)                                                                      \
     X(EAGER, 1, "a whole message")                                                             \
-    X(UNEXPECTED, 2, "a whole unexpected message")                                             \
-    X(RTS, 3, "a message is ready; advertises memory of the sender")                           \
-    X(CTS, 4, "memory of the receiver is open for writing")                                    \
-    X(RTS_SEG, 5, "more memory of the sender is open for reading")                             \
-    X(READ_REQ, 6, "the receiver reads, and needs more offers")                                \
-    X(FIN, 7, "read up to here, or refused, or a cancelled operation was left")                \
-    X(CREDIT, 8, "header only: credits")                                                       \
-    X(CANCEL, 9, "request to leave an operation")                                              \
-    X(RELEASE, 10, "the eager ring is returned")                                               \
-    X(PING, 11, "liveness probe")                                                              \
-    X(PONG, 12, "yes")                                                                         \
-    X(BYE, 13, "last message; the link is about to close")                                     \
-    X(NACK, 14, "an eager message met a receive that is too small")                            \
-    X(RTR, 15, "memory of a receive is open for writing before its RTS")                       \
-    X(GRANT, 16, "an eager ring is granted: the peer may write messages there")                \
-    X(WITHDRAW, 17, "request to return the eager ring")
+    X(RTS, 2, "a message is ready; advertises memory of the sender")                           \
+    X(CTS, 3, "memory for a message is open, or the receiver reads and needs more offers")     \
+    X(FIN, 4, "read up to here, or refused, or a cancelled operation was left")                \
+    X(CANCEL, 5, "request to leave an operation")                                              \
+    X(CREDIT, 6, "credits; an eager ring is granted, withdrawn or released")                   \
+    X(BYE, 7, "last message; the link is about to close")                                      \
+    X(PING, 8, "liveness probe")                                                               \
+    X(PONG, 9, "yes")
 
 enum rme_wire_type {
 #define RME_WIRE_ENUM(id, value, text) RME_WIRE_##id = (value),
@@ -52,19 +44,27 @@ enum rme_wire_type {
 /* bytes before the payload of a message in a delegated buffer: header, length */
 #define RME_WIRE_RING_SIZE  32u
 #define RME_WIRE_RING_ALIGN 64u /* alignment of such a message */
+/* immediates from here on name the places for such messages; no operation has such a handle */
+#define RME_WIRE_RING_NAME 0xffff0000u
 
-/* Flags of the header. */
+/* Flags of the header; most belong to the types that their comment names. */
 /* the sender had to wait for credits, and would use more of them */
 #define RME_WIRE_F_STALLED     0x01u
-#define RME_WIRE_F_UNEXPECTED  0x02u /* RTS, CANCEL: of an unexpected message */
+#define RME_WIRE_F_UNEXPECTED  0x02u /* EAGER, RTS, CANCEL: of an unexpected message */
 #define RME_WIRE_F_READY       0x04u /* RTS: the sender's memory is registered already */
-#define RME_WIRE_F_FROM_SENDER 0x08u /* CANCEL: sent by the sender of the message */
-/* RTS: the sender had an RTR for this message, and does not use it */
-#define RME_WIRE_F_DECLINED 0x10u
+#define RME_WIRE_F_FROM_SENDER 0x08u /* CANCEL, CTS: sent by the sender of the message */
+/* RTS: the sender had an unsolicited CTS for this message, and does not use it */
+#define RME_WIRE_F_DECLINED    0x10u
+#define RME_WIRE_F_READ        0x04u /* CTS without segments: the receiver reads */
+#define RME_WIRE_F_UNSOLICITED 0x10u /* CTS: precedes the RTS of its message */
+#define RME_WIRE_F_EAGER       0x02u /* FIN: refuses an eager message */
+#define RME_WIRE_F_GRANT       0x04u /* CREDIT: an eager ring is granted */
+#define RME_WIRE_F_WITHDRAW    0x08u /* CREDIT: request to release the granted ring */
+#define RME_WIRE_F_RELEASE     0x10u /* CREDIT: the granted ring is released */
 /* a receiver ignores the message if the type is unknown */
 #define RME_WIRE_F_OPTIONAL 0x80u
 
-/* Status of FIN and NACK. */
+/* Status of FIN. */
 enum rme_wire_status {
     RME_WIRE_OK = 0,
     RME_WIRE_TOO_LARGE = 1, /* the message is larger than the receive */
@@ -87,25 +87,25 @@ struct rme_wire_message {
     uint32_t eager_consumed; /* cost of all eager messages matched so far, modulo 2^32 */
     /* cost of all unexpected messages delivered so far, modulo 2^32 */
     uint32_t unexpected_consumed;
-    /* EAGER, UNEXPECTED, RTS, CANCEL, NACK, RTR; CREDIT: newly advertised buffers; PING:
-     * buffers requested; PONG: buffers given up */
+    /* EAGER, RTS, CANCEL, unsolicited CTS, FIN of an eager message; CREDIT: newly advertised
+     * buffers; PING: buffers requested; PONG: buffers given up */
     int32_t tag;
-    const void *payload; /* EAGER, UNEXPECTED */
+    const void *payload; /* EAGER */
     size_t payload_length;
     /* the body, from here on: 0 where the type has no such field */
-    /* handle of the operation at the receiver of this message; NACK: sequence number of the
-     * message; RTR: expected messages seen */
+    /* handle of the operation at the receiver of this message; FIN of an eager message: its
+     * place; unsolicited CTS: expected messages seen */
     uint32_t to;
     uint32_t from; /* handle of the operation at the sender of this message */
-    /* CTS, RTS_SEG, RTR: offset of the window in the message; FIN: bytes read so far */
+    /* CTS: offset of the window in the message; FIN: bytes read so far, or bytes of the receive
+     * that an eager message has met */
     uint64_t offset;
-    uint64_t total;      /* RTS, NACK: bytes of the message */
-    uint64_t room;       /* NACK: bytes of the receive */
+    uint64_t total;      /* RTS, FIN of an eager message: bytes of the message */
     uint64_t load_bytes; /* RTS: outstanding RDMA bytes of the sender */
     uint32_t load_ops;
-    uint32_t status;      /* FIN, NACK */
+    uint32_t status;      /* FIN */
     uint32_t shape;       /* RTS: number of pieces of the message in the sender's memory */
-    uint32_t nsegment;    /* RTS, CTS, RTS_SEG, RTR, GRANT */
+    uint32_t nsegment;    /* RTS, CTS; CREDIT: 1 with the flag GRANT */
     uint64_t rndv_window; /* likewise: sum of the lengths of the segments */
     /* encoded, see rme_wire_segment_at; unused by encoders */
     const uint8_t *segment;
@@ -116,7 +116,7 @@ struct rme_wire_message {
 static inline void rme_wire_clear_body(struct rme_wire_message *message)
 {
     message->to = message->from = 0;
-    message->offset = message->total = message->room = 0;
+    message->offset = message->total = 0;
     message->load_bytes = 0;
     message->load_ops = message->status = message->shape = message->nsegment = 0;
     message->rndv_window = 0;
@@ -166,8 +166,8 @@ static inline void rme_wire_decode_head(const void *data, struct rme_wire_messag
 int rme_wire_decode(const void *data, size_t length, struct rme_wire_message *out);
 
 /*
- * Decodes a message in a delegated buffer of `room` bytes: EAGER or UNEXPECTED, with its length
- * behind the header.  The sender may change the buffer at any time, so the header is copied
+ * Decodes a message in a delegated buffer of `room` bytes: EAGER, with its length behind the
+ * header.  The sender may change the buffer at any time, so the header is copied
  * before it is decoded; the payload may change, its length does not.  -EPROTO: malformed.
  */
 int rme_wire_decode_ring(const void *data, size_t room, struct rme_wire_message *out);
@@ -214,12 +214,12 @@ int rme_wire_status_error(uint32_t status);
 
 #define RME_HELLO_F_SERVER 0x01u /* listens for connections */
 #define RME_HELLO_F_READ   0x02u /* the device can read remote memory */
-#define RME_HELLO_F_RTR    0x04u /* understands RTR */
+#define RME_HELLO_F_INVITE 0x04u /* understands unsolicited CTS */
 /* returns credits for consumed buffers alone, and understands the tag of CREDIT */
 #define RME_HELLO_F_EXACT 0x08u
 /* the answer may advertise fewer than RME_HELLO_CREDITS_MIN; as this one may */
 #define RME_HELLO_F_SINGLE_CREDIT 0x10u
-#define RME_HELLO_F_EAGER_RDMA    0x20u /* understands GRANT, WITHDRAW, RELEASE */
+#define RME_HELLO_F_EAGER_RDMA    0x20u /* uses eager rings */
 
 /* Connection data of each side. */
 struct rme_hello {

@@ -271,7 +271,7 @@ static size_t make_hello(struct input *in, uint8_t out[RME_HELLO_MAX])
     unsigned how = take(in);
     struct rme_hello hello = {.version = RME_WIRE_VERSION,
                               .version_min = RME_WIRE_VERSION_MIN,
-                              .flags = (uint8_t)(RME_HELLO_F_READ | RME_HELLO_F_RTR |
+                              .flags = (uint8_t)(RME_HELLO_F_READ | RME_HELLO_F_INVITE |
                                                  (how & 2 ? RME_HELLO_F_EAGER_RDMA : 0) |
                                                  (how & 8 ? RME_HELLO_F_EXACT : 0) |
                                                  (how & 4 ? RME_HELLO_F_SINGLE_CREDIT : 0)),
@@ -293,7 +293,7 @@ static size_t make_hello(struct input *in, uint8_t out[RME_HELLO_MAX])
 static void say(struct input *in)
 {
     unsigned link = take(in), how = take(in);
-    struct rme_wire_message m = {.type = (uint8_t)(1 + take(in) % 17),
+    struct rme_wire_message m = {.type = (uint8_t)(1 + take(in) % 9),
                                  .flags = (uint8_t)(how & 0x9f),
                                  .credits = (uint16_t)(how & 0x10 ? take(in) : 1)};
     static uint8_t buffer[8192]; /* zero behind the head, for any length */
@@ -309,14 +309,13 @@ static void say(struct input *in)
     m.from = 1 + take(in) % 8;
     m.total = take_size(in);
     m.offset = take_size(in);
-    m.room = m.offset;
     m.status = take(in) % 6;
     m.shape = 1 + take(in) % 4;
     m.load_ops = take(in) % 3;
-    if (m.type == RME_WIRE_RTS || m.type == RME_WIRE_CTS || m.type == RME_WIRE_RTS_SEG ||
-        m.type == RME_WIRE_RTR || m.type == RME_WIRE_GRANT)
+    if (m.type == RME_WIRE_RTS || m.type == RME_WIRE_CTS ||
+        (m.type == RME_WIRE_CREDIT && (m.flags & RME_WIRE_F_GRANT) != 0))
         m.nsegment = take(in) % 5;
-    if (m.type == RME_WIRE_EAGER || m.type == RME_WIRE_UNEXPECTED)
+    if (m.type == RME_WIRE_EAGER)
         payload = take_size(in) % 5000;
     rme_wire_encode(&m, buffer);
     for (uint32_t i = 0; i < m.nsegment; i++) {
@@ -348,7 +347,8 @@ static void say_raw(struct input *in)
 static void write_lent(struct input *in)
 {
     unsigned link = take(in), how = take(in);
-    struct rme_wire_message m = {.type = how & 1 ? RME_WIRE_UNEXPECTED : RME_WIRE_EAGER,
+    struct rme_wire_message m = {.type = RME_WIRE_EAGER,
+                                 .flags = how & 1 ? RME_WIRE_F_UNEXPECTED : 0,
                                  .credits = (uint16_t)(how & 2 ? take(in) : 1)};
     uint8_t buffer[256] = {0};
     unsigned at = take(in);

@@ -31,7 +31,6 @@ struct rme_link {
     uint32_t open;       /* windows */
     /* its peer's eager ring; length 0: none */
     struct rme_wire_segment lent;
-    uint32_t lent_name;
     void *owner;
 };
 
@@ -266,7 +265,7 @@ void script_lent(unsigned which, unsigned at, const void *data, size_t length)
         return;
     }
     memcpy((void *)(uintptr_t)(lent->address + offset), data, length);
-    script_imm(which, link->lent_name + at);
+    script_imm(which, RME_WIRE_RING_NAME + at);
 }
 
 void script_refuse(unsigned which, int error, const void *data, size_t length)
@@ -537,10 +536,8 @@ static void listen_to(struct rme_link *link, const void *tx, size_t length)
     }
     for (uint32_t i = 0; i < message.nsegment; i++)
         rme_wire_segment_at(&message, i, &open_at[opened++ % OPEN]);
-    if (message.type == RME_WIRE_GRANT) {
+    if (message.type == RME_WIRE_CREDIT && message.nsegment == 1)
         rme_wire_segment_at(&message, 0, &link->lent);
-        link->lent_name = message.from;
-    }
     free(exact);
 }
 

@@ -115,14 +115,47 @@ static void messages(void)
         &(struct rme_wire_message){
             .type = RME_WIRE_CTS, .to = 9, .from = 4, .offset = 1 << 20, .nsegment = 16},
         0);
-    put_message("invite",
+    put_message("unexpected",
                 &(struct rme_wire_message){
-                    .type = RME_WIRE_RTR, .tag = -1, .to = 7, .from = 4, .nsegment = 2},
+                    .type = RME_WIRE_EAGER, .flags = RME_WIRE_F_UNEXPECTED, .tag = 5},
+                20);
+    put_message("invite",
+                &(struct rme_wire_message){.type = RME_WIRE_CTS,
+                                           .flags = RME_WIRE_F_UNSOLICITED,
+                                           .tag = -1,
+                                           .to = 7,
+                                           .from = 4,
+                                           .nsegment = 2},
+                0);
+    put_message("read",
+                &(struct rme_wire_message){
+                    .type = RME_WIRE_CTS, .flags = RME_WIRE_F_READ, .to = 7, .from = 4},
+                0);
+    put_message("offer",
+                &(struct rme_wire_message){.type = RME_WIRE_CTS,
+                                           .flags = RME_WIRE_F_FROM_SENDER,
+                                           .to = 7,
+                                           .from = 4,
+                                           .nsegment = 1},
+                0);
+    put_message("eager-refused",
+                &(struct rme_wire_message){.type = RME_WIRE_FIN,
+                                           .flags = RME_WIRE_F_EAGER,
+                                           .to = 64,
+                                           .status = RME_WIRE_TOO_LARGE,
+                                           .offset = 7,
+                                           .total = 9},
+                0);
+    put_message("grant",
+                &(struct rme_wire_message){
+                    .type = RME_WIRE_CREDIT, .flags = RME_WIRE_F_GRANT, .nsegment = 1},
                 0);
     put_message(
-        "grant",
-        &(struct rme_wire_message){.type = RME_WIRE_GRANT, .from = 0xffff0000u, .nsegment = 1},
-        0);
+        "withdraw",
+        &(struct rme_wire_message){.type = RME_WIRE_CREDIT, .flags = RME_WIRE_F_WITHDRAW}, 0);
+    put_message(
+        "release",
+        &(struct rme_wire_message){.type = RME_WIRE_CREDIT, .flags = RME_WIRE_F_RELEASE}, 0);
     put_message(
         "fin-refused",
         &(struct rme_wire_message){.type = RME_WIRE_FIN, .to = 9, .status = RME_WIRE_TOO_LARGE},

@@ -25,7 +25,7 @@
     9, 0, flags, (type)-1, tag, 0, 0, total, offset, status, 0, load
 /* `seen`: number of messages seen; one segment */
 #define INVITE(tag, seen, size)                                                                \
-    9, 0, 0x40, RME_WIRE_RTR - 1, tag, seen, 0, 0, 0, 0, size, 0, 0, 0, 0, 1, size
+    9, 0, 0x50, RME_WIRE_CTS - 1, 1, tag, seen, 0, 0, 0, 0, size, 0, 0, 0, 0, 1, size
 #define IMM 14, 0, 0, 0, RUN
 /* CANCEL of the peer's send `from` by the peer, which knows no handle of ours */
 #define CANCEL_FROM(flags, tag, from)                                                          \
@@ -34,14 +34,14 @@
 #define RTS_FROM(flags, tag, from, size)                                                       \
     9, 0, flags, RME_WIRE_RTS - 1, tag, 0, (from)-1, size, 0, 0, 0, 0, 0
 /* for an operation that never existed */
-#define NAMED(type) 9, 0, 0x40, (type)-1, 1, 9, 9, 9, 9, 0, 0, 0, 0, 0, 0
+#define NAMED(flags, type) 9, 0, 0x40 | (flags), (type)-1, 1, 9, 9, 9, 9, 0, 0, 0, 0, 0, 0
 /* a message at a place of the peer's ring; the second with one wrong byte */
 #define LENT(at, tag, size)       23, 0, 0, at, tag, size, RUN
 #define LENT_WRONG(at, byte, was) 23, 0, 8, at, 1, B4096, byte, was, RUN
 /* the peer grants a ring, withdraws it, releases ours */
-#define GRANT(size)  SAY(0, RME_WIRE_GRANT, 0, 0, 0, 0, 0), 1, size, RUN
-#define WITHDRAW     SAY(0, RME_WIRE_WITHDRAW, 0, 0, 0, 0, 0), RUN
-#define RELEASE      SAY(0, RME_WIRE_RELEASE, 0, 0, 0, 0, 0), RUN
+#define GRANT(size)  SAY(RME_WIRE_F_GRANT, RME_WIRE_CREDIT, 0, 0, 0, 0, 0), 1, size, RUN
+#define WITHDRAW     SAY(RME_WIRE_F_WITHDRAW, RME_WIRE_CREDIT, 0, 0, 0, 0, 0), RUN
+#define RELEASE      9, 0, 0x10, RME_WIRE_CREDIT - 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, RUN
 #define F_UNEXPECTED 0x02
 #define LAZY(is)     20, is
 #define PASS(n)      22, n     /* 1 ms, doubled n times */
@@ -69,7 +69,7 @@ void lives(void)
     static const uint8_t eager_recv[] = {RECV(B1000, 1), UP,
                                          SAY(0, RME_WIRE_EAGER, 1, 0, 0, 0, 0), B1000, RUN};
     static const uint8_t eager_early[] = {REQUEST,
-                                          SAY(0, RME_WIRE_UNEXPECTED, 2, 0, 0, 0, 0),
+                                          SAY(F_UNEXPECTED, RME_WIRE_EAGER, 2, 0, 0, 0, 0),
                                           B64,
                                           RUN,
                                           SAY(0, RME_WIRE_EAGER, 1, 0, 0, 0, 0),
@@ -113,7 +113,8 @@ void lives(void)
     static const uint8_t read_by_peer[] = {SEND(B150K, 1),
                                            UP,
                                            RUN,
-                                           SAY(0, RME_WIRE_READ_REQ, 1, 0, 0, 0, 0),
+                                           SAY(RME_WIRE_F_READ, RME_WIRE_CTS, 1, 0, 0, 0, 0),
+                                           0,
                                            RUN,
                                            SAY(0, RME_WIRE_FIN, 1, 0, B150K, 0, 0),
                                            RUN};
@@ -128,20 +129,21 @@ void lives(void)
                                          FINISH,
                                          FINISH,
                                          FINISH};
-    static const uint8_t read_in_windows[] = {RECV(B150K, 1),
-                                              UP,
-                                              RUN,
-                                              SAY(0, RME_WIRE_RTS, 1, B150K, 0, 0, 2),
-                                              1,
-                                              B70K,
-                                              RUN,
-                                              FINISH,
-                                              SAY(0, RME_WIRE_RTS_SEG, 1, 0, B70K, 0, 0),
-                                              1,
-                                              B70K,
-                                              RUN,
-                                              FINISH,
-                                              FINISH};
+    static const uint8_t read_in_windows[] = {
+        RECV(B150K, 1),
+        UP,
+        RUN,
+        SAY(0, RME_WIRE_RTS, 1, B150K, 0, 0, 2),
+        1,
+        B70K,
+        RUN,
+        FINISH,
+        SAY(RME_WIRE_F_FROM_SENDER, RME_WIRE_CTS, 1, 0, B70K, 0, 0),
+        1,
+        B70K,
+        RUN,
+        FINISH,
+        FINISH};
     static const uint8_t peer_writes[] = {RECV(B150K, 1),
                                           UP,
                                           RUN,
@@ -160,7 +162,7 @@ void lives(void)
                                           IMM,
                                           IMM};
     static const uint8_t early_rts[] = {REQUEST,
-                                        SAY(0, RME_WIRE_UNEXPECTED, 2, 0, 0, 0, 0),
+                                        SAY(F_UNEXPECTED, RME_WIRE_EAGER, 2, 0, 0, 0, 0),
                                         B64,
                                         RUN,
                                         SAY(4, RME_WIRE_RTS, 1, B150K, 0, 0, 2),
@@ -194,8 +196,8 @@ void lives(void)
                                               UP,
                                               9,
                                               0,
-                                              0x40,
-                                              RME_WIRE_NACK - 1,
+                                              0x42,
+                                              RME_WIRE_FIN - 1,
                                               1,
                                               0x28,
                                               0x04,
@@ -355,15 +357,16 @@ void lives(void)
                                                    CANCEL_FROM(F_UNEXPECTED, 1, 7),
                                                    CANCEL_FROM(F_UNEXPECTED, 1, 1),
                                                    RUN};
-    static const uint8_t cancelled_matched[] = {REQUEST,
-                                                SAY(0, RME_WIRE_UNEXPECTED, 2, 0, 0, 0, 0),
-                                                B64,
-                                                RUN,
-                                                RECV(B150K, 1),
-                                                RTS_FROM(0, 1, 1, B150K),
-                                                RUN,
-                                                CANCEL_FROM(0, 1, 1),
-                                                RUN};
+    static const uint8_t cancelled_matched[] = {
+        REQUEST,
+        SAY(F_UNEXPECTED, RME_WIRE_EAGER, 2, 0, 0, 0, 0),
+        B64,
+        RUN,
+        RECV(B150K, 1),
+        RTS_FROM(0, 1, 1, B150K),
+        RUN,
+        CANCEL_FROM(0, 1, 1),
+        RUN};
     static const uint8_t without_credits[] = {/* our credits are used up: the answers wait */
                                               6,
                                               0x20,
@@ -386,7 +389,7 @@ void lives(void)
     static const uint8_t no_memory_eager[] = {REQUEST, SAY(0, RME_WIRE_EAGER, 1, 0, 0, 0, 0),
                                               B1000, NO_MEMORY(1), RUN};
     static const uint8_t no_memory_unexpected[] = {
-        REQUEST, SAY(0, RME_WIRE_UNEXPECTED, 1, 0, 0, 0, 0), B1000, NO_MEMORY(1), RUN};
+        REQUEST, SAY(F_UNEXPECTED, RME_WIRE_EAGER, 1, 0, 0, 0, 0), B1000, NO_MEMORY(1), RUN};
     static const uint8_t no_memory_rts[] = {
         REQUEST, SAY(4, RME_WIRE_RTS, 1, B150K, 0, 0, 2), 1, B150K, NO_MEMORY(1), RUN};
     static const uint8_t no_memory_opening[] = {
@@ -404,12 +407,15 @@ void lives(void)
                                             RUN};
     static const uint8_t invited_no_memory[] = {SPEAK, RUN, INVITE(1, 0, B150K), NO_MEMORY(1),
                                                 RUN};
-    static const uint8_t cts_for_nothing[] = {REQUEST, NAMED(RME_WIRE_CTS), 1, B64, RUN};
-    static const uint8_t offer_for_nothing[] = {REQUEST, NAMED(RME_WIRE_RTS_SEG), 1, B64, RUN};
-    static const uint8_t go_for_nothing[] = {REQUEST, NAMED(RME_WIRE_READ_REQ), RUN};
-    static const uint8_t fin_for_nothing[] = {REQUEST, NAMED(RME_WIRE_FIN), RUN};
+    static const uint8_t cts_for_nothing[] = {REQUEST, NAMED(0, RME_WIRE_CTS), 1, B64, RUN};
+    static const uint8_t offer_for_nothing[] = {
+        REQUEST, NAMED(RME_WIRE_F_FROM_SENDER, RME_WIRE_CTS), 1, B64, RUN};
+    static const uint8_t go_for_nothing[] = {REQUEST, NAMED(RME_WIRE_F_READ, RME_WIRE_CTS), 0,
+                                             RUN};
+    static const uint8_t fin_for_nothing[] = {REQUEST, NAMED(0, RME_WIRE_FIN), RUN};
     static const uint8_t imm_for_nothing[] = {REQUEST, 14, 0, 1, 9, 9, 9, 9, RUN};
-    static const uint8_t refused_wrongly[] = {REQUEST, NAMED(RME_WIRE_NACK), RUN};
+    static const uint8_t refused_wrongly[] = {REQUEST, NAMED(RME_WIRE_F_EAGER, RME_WIRE_FIN),
+                                              RUN};
     static const uint8_t two_cancel[] = {/* both sides cancel at once */
                                          RECV(B150K, 1),
                                          UP,
@@ -439,8 +445,8 @@ void lives(void)
                                                FINISH,
                                                9,
                                                0,
-                                               0,
-                                               RME_WIRE_RTS_SEG - 1,
+                                               8,
+                                               RME_WIRE_CTS - 1,
                                                1,
                                                0,
                                                1,
@@ -453,9 +459,18 @@ void lives(void)
                                                B70K,
                                                RUN};
     static const uint8_t offer_out_of_order[] = {
-        RECV(B150K, 1), UP,  RUN,    SAY(0, RME_WIRE_RTS, 1, B150K, 0, 0, 2),     1,
-        B70K,           RUN, FINISH, SAY(0, RME_WIRE_RTS_SEG, 1, 0, B1000, 0, 0), 1,
-        B70K,           RUN};
+        RECV(B150K, 1),
+        UP,
+        RUN,
+        SAY(0, RME_WIRE_RTS, 1, B150K, 0, 0, 2),
+        1,
+        B70K,
+        RUN,
+        FINISH,
+        SAY(RME_WIRE_F_FROM_SENDER, RME_WIRE_CTS, 1, 0, B1000, 0, 0),
+        1,
+        B70K,
+        RUN};
     static const uint8_t many_without_memory[] = {17,
                                                   6,
                                                   SEND(B150K, 1),
@@ -651,7 +666,8 @@ void too_much(void)
     static const uint8_t first[] = {REQUEST, LAZY(1)};
     static const uint8_t poor[] = {6, 0x20, RUN, 7, 0, 0x20, RUN}; /* grants us 4 credits */
     static const uint8_t eager[] = {SAY(0, RME_WIRE_EAGER, 1, 0, 0, 0, 0), 4, RUN};
-    static const uint8_t unexpected[] = {SAY(0, RME_WIRE_UNEXPECTED, 1, 0, 0, 0, 0), 4, RUN};
+    static const uint8_t unexpected[] = {SAY(F_UNEXPECTED, RME_WIRE_EAGER, 1, 0, 0, 0, 0), 4,
+                                         RUN};
     static const uint8_t rts[] = {RTS_FROM(0, 1, 1, B150K), RUN};
     static const uint8_t unexpected_rts[] = {RTS_FROM(F_UNEXPECTED, 1, 1, B16K), RUN};
     static const uint8_t empty[] = {SAY(0, RME_WIRE_EAGER, 1, 0, 0, 0, 0), B0, RUN};

@@ -33,10 +33,10 @@ static size_t request(const struct attack *a, uint8_t *out, int32_t *tag, uint32
 static bool ask(struct attack *a, struct link *link, uint32_t n)
 {
     uint8_t payload[LINK_MESSAGE];
-    struct rme_wire_message m = {.type = RME_WIRE_UNEXPECTED,
-                                 .flags = link_credits(link) == 1 ? RME_WIRE_F_STALLED : 0};
+    struct rme_wire_message m = {.type = RME_WIRE_EAGER, .flags = RME_WIRE_F_UNEXPECTED};
     size_t length = request(a, payload, &m.tag, n);
 
+    m.flags |= link_credits(link) == 1 ? RME_WIRE_F_STALLED : 0;
     if (link_say(link, &m, NULL, payload, length) != 0)
         return false;
     a->messages++;
@@ -200,7 +200,8 @@ static bool empty_step(struct attack *a, struct flood *f)
         .type = RME_WIRE_RTS, .flags = RME_WIRE_F_UNEXPECTED, .tag = TAG, .from = ++f->n};
 
     if (f->n % 2 == 0)
-        m = (struct rme_wire_message){.type = RME_WIRE_UNEXPECTED, .tag = TAG};
+        m = (struct rme_wire_message){
+            .type = RME_WIRE_EAGER, .flags = RME_WIRE_F_UNEXPECTED, .tag = TAG};
     return attack_say(a, f->link, &m);
 }
 

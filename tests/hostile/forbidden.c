@@ -60,28 +60,31 @@ static const char *say_wrong(struct attack *a, struct link *link, unsigned n)
         link_say(link, &m, &small, NULL, 0);
         return "CTS for nothing";
     case 8:
-        m.type = RME_WIRE_READ_REQ;
+        m.flags = RME_WIRE_F_READ;
         attack_say(a, link, &m);
-        return "GO for nothing";
+        return "a request to read nothing";
     case 9:
         m.type = RME_WIRE_FIN;
         attack_say(a, link, &m);
         return "FIN for nothing";
     case 10:
         m = (struct rme_wire_message){
-            .type = RME_WIRE_NACK, .flags = RME_WIRE_F_OPTIONAL, .to = 0, .status = 0};
+            .type = RME_WIRE_FIN, .flags = RME_WIRE_F_EAGER, .to = 0, .status = 0};
         attack_say(a, link, &m);
-        return "NACK with status 0";
+        return "a refusal with status 0";
     case 11:
         m = (struct rme_wire_message){
-            .type = RME_WIRE_NACK, .flags = RME_WIRE_F_OPTIONAL, .to = 1u << 20, .status = 1};
+            .type = RME_WIRE_FIN, .flags = RME_WIRE_F_EAGER, .to = 1u << 20, .status = 1};
         attack_say(a, link, &m);
-        return "NACK of what was not sent";
+        return "a refusal of what was not sent";
     case 12:
-        m = (struct rme_wire_message){
-            .type = RME_WIRE_RTR, .to = 1000, .from = 1, .nsegment = 1};
+        m = (struct rme_wire_message){.type = RME_WIRE_CTS,
+                                      .flags = RME_WIRE_F_UNSOLICITED,
+                                      .to = 1000,
+                                      .from = 1,
+                                      .nsegment = 1};
         link_say(link, &m, &small, NULL, 0);
-        return "RTR that has seen what was not sent";
+        return "an invitation that has seen what was not sent";
     case 13:
         m = (struct rme_wire_message){
             .type = RME_WIRE_RTS, .flags = RME_WIRE_F_UNEXPECTED, .from = 1, .total = 16385};
@@ -109,7 +112,7 @@ static const char *say_wrong(struct attack *a, struct link *link, unsigned n)
     /* each type, a byte shorter than its minimum */
     n -= 18;
     bytes[0] = (uint8_t)(RME_WIRE_EAGER + n);
-    if (bytes[0] > RME_WIRE_RTR)
+    if (bytes[0] > RME_WIRE_PONG)
         return NULL;
     link_send_bytes(link, bytes, rme_wire_length(bytes[0], 0) - 1);
     return rme_wire_type_name(bytes[0]);

@@ -169,7 +169,7 @@ void attack_lies(struct attack *a)
 
 /* Waits for GRANT: the server grants a ring to a client that announces messages that would
  * fit. */
-static bool borrow(struct visit *v, struct rme_wire_segment *lent, uint32_t *name)
+static bool borrow(struct visit *v, struct rme_wire_segment *lent)
 {
     static struct arrival arrival;
     struct rme_wire_message rts = {.type = RME_WIRE_RTS, .tag = 0x40000000, .total = 8192};
@@ -178,22 +178,22 @@ static bool borrow(struct visit *v, struct rme_wire_segment *lent, uint32_t *nam
         if (!attack_say(v->attack, v->link, &rts))
             return false;
     while (link_receive(v->link, &arrival, 20000) == 1)
-        if (!arrival.is_imm && arrival.message.type == RME_WIRE_GRANT) {
+        if (!arrival.is_imm && arrival.message.type == RME_WIRE_CREDIT &&
+            arrival.message.nsegment == 1) {
             rme_wire_segment_at(&arrival.message, 0, lent);
-            *name = arrival.message.from;
             return true;
         }
     return false;
 }
 
 /* Writes messages to the ring, and overwrites them as soon as they are reported. */
-static void write_and_change(struct visit *v, const struct rme_wire_segment *lent,
-                             uint32_t name)
+static void write_and_change(struct visit *v, const struct rme_wire_segment *lent)
 {
     enum { ROUNDS = 64, PLACE = 4096 };
     static uint8_t good[PLACE], bad[PLACE];
     static const struct iod_request list = {.op = IOD_OP_LIST};
-    struct rme_wire_message m = {.type = RME_WIRE_UNEXPECTED, .tag = 1000};
+    struct rme_wire_message m = {
+        .type = RME_WIRE_EAGER, .flags = RME_WIRE_F_UNEXPECTED, .tag = 1000};
     int64_t length = iod_request_encode(&list, good + RME_WIRE_RING_SIZE, sizeof good / 2);
 
     memset(bad, 0xa7, sizeof bad);
@@ -203,7 +203,8 @@ static void write_and_change(struct visit *v, const struct rme_wire_segment *len
         m.tag++;
         rme_wire_encode_ring(&m, (uint32_t)length, good);
         if (link_write(v->link, lent->address + at, lent->key, good, sizeof good) != 0 ||
-            link_send_imm(v->link, name + (uint32_t)(at / RME_WIRE_RING_ALIGN)) != 0)
+            link_send_imm(v->link, RME_WIRE_RING_NAME + (uint32_t)(at / RME_WIRE_RING_ALIGN)) !=
+                0)
             return;
         v->attack->messages++;
         for (unsigned k = 0; k < 4; k++)
@@ -217,12 +218,11 @@ void attack_lent(struct attack *a)
     struct visit v = {.attack = a,
                       .link = attack_open(a, &(struct link_plan){.borrows = true})};
     struct rme_wire_segment lent;
-    uint32_t name;
 
     if (v.link == NULL)
         return;
-    if (borrow(&v, &lent, &name))
-        write_and_change(&v, &lent, name);
+    if (borrow(&v, &lent))
+        write_and_change(&v, &lent);
     else
         complain(a, "no memory was lent");
     if (link_ended(v.link, 100))

@@ -62,7 +62,7 @@ void link_hello(const struct link_plan *plan, struct rme_hello *hello)
     *hello = (struct rme_hello){
         .version = RME_WIRE_VERSION,
         .version_min = RME_WIRE_VERSION_MIN,
-        .flags = RME_HELLO_F_READ | RME_HELLO_F_RTR |
+        .flags = RME_HELLO_F_READ | RME_HELLO_F_INVITE |
                  (plan->single_credit ? RME_HELLO_F_EXACT | RME_HELLO_F_SINGLE_CREDIT : 0) |
                  (plan->borrows ? RME_HELLO_F_EXACT | RME_HELLO_F_EAGER_RDMA : 0),
         .incarnation = clock_us() ^ (uint64_t)getpid() << 40,

@@ -65,7 +65,8 @@ static void misbehave(struct attack *a, struct link *link, unsigned n)
     m = (struct rme_wire_message){.type = RME_WIRE_EAGER, .tag = TAG};
     if (link_say(link, &m, NULL, rubbish, large) == 0)
         a->messages++;
-    m = (struct rme_wire_message){.type = RME_WIRE_UNEXPECTED, .tag = 1};
+    m = (struct rme_wire_message){
+        .type = RME_WIRE_EAGER, .flags = RME_WIRE_F_UNEXPECTED, .tag = 1};
     if (link_say(link, &m, NULL, rubbish, large) == 0)
         a->messages++;
     if (n % 3 == 0) {
@@ -182,7 +183,8 @@ void attack_jobs(struct attack *a)
 
     for (unsigned i = 0; i < 16; i++) {
         struct job job = greedy_job(i);
-        struct rme_wire_message m = {.type = RME_WIRE_UNEXPECTED, .tag = SESSION_OPEN_TAG};
+        struct rme_wire_message m = {
+            .type = RME_WIRE_EAGER, .flags = RME_WIRE_F_UNEXPECTED, .tag = SESSION_OPEN_TAG};
 
         job_encode(&job, wire);
         link[i] = attack_open(a, &(struct link_plan){0});

@@ -22,7 +22,7 @@ static void learn(struct visit *v, const struct rme_wire_message *m)
         struct key *key = &v->key[v->keys++];
 
         rme_wire_segment_at(m, i, &key->segment);
-        key->writable = m->type == RME_WIRE_CTS || m->type == RME_WIRE_RTR;
+        key->writable = m->type == RME_WIRE_CTS && (m->flags & RME_WIRE_F_FROM_SENDER) == 0;
         if (v->learnt != NULL)
             v->learnt(v, key);
     }
@@ -50,7 +50,8 @@ static bool await_keys(struct visit *v)
 {
     v->keys = 0;
     while (v->keys == 0) {
-        struct rme_wire_message go = {.type = RME_WIRE_READ_REQ, .from = VISIT_NAME};
+        struct rme_wire_message go = {
+            .type = RME_WIRE_CTS, .flags = RME_WIRE_F_READ, .from = VISIT_NAME};
 
         if (link_receive(v->link, &arrival, WAIT_MS) != 1)
             return false;
@@ -69,7 +70,8 @@ static bool await_keys(struct visit *v)
 bool visit_ask(struct visit *v, const struct iod_request *request, struct iod_reply *reply)
 {
     static uint8_t bytes[LINK_MESSAGE];
-    struct rme_wire_message m = {.type = RME_WIRE_UNEXPECTED, .tag = ++v->reply_tag};
+    struct rme_wire_message m = {
+        .type = RME_WIRE_EAGER, .flags = RME_WIRE_F_UNEXPECTED, .tag = ++v->reply_tag};
     int64_t length = iod_request_encode(request, bytes, sizeof bytes - RME_WIRE_HEADER_SIZE);
 
     v->replied = false;
@@ -118,7 +120,9 @@ static bool perf_begin(struct visit *v)
                       .count = 1,
                       .window = 1,
                       .tag = 2};
-    struct rme_wire_message m = {.type = RME_WIRE_UNEXPECTED, .tag = SESSION_OPEN_TAG},
+    struct rme_wire_message m = {.type = RME_WIRE_EAGER,
+                                 .flags = RME_WIRE_F_UNEXPECTED,
+                                 .tag = SESSION_OPEN_TAG},
                             go = {.type = RME_WIRE_EAGER, .tag = 2};
     unsigned char wire[JOB_WIRE_SIZE];
 

@@ -10,7 +10,8 @@ struct rme_hello scripted_hello(void)
 {
     return (struct rme_hello){.version = RME_WIRE_VERSION,
                               .version_min = RME_WIRE_VERSION_MIN,
-                              .flags = RME_HELLO_F_READ | RME_HELLO_F_RTR | RME_HELLO_F_EXACT,
+                              .flags =
+                                  RME_HELLO_F_READ | RME_HELLO_F_INVITE | RME_HELLO_F_EXACT,
                               .incarnation = 5,
                               .rx_size = 4096,
                               .credits = 1024,
@@ -94,9 +95,10 @@ void scripted_peer_sends(struct rme_wire_message message,
     scripted_run();
 }
 
-void scripted_says(uint8_t type)
+void scripted_says(unsigned kind)
 {
-    scripted_peer_sends((struct rme_wire_message){.type = type}, NULL);
+    scripted_peer_sends(
+        (struct rme_wire_message){.type = (uint8_t)kind, .flags = (uint8_t)(kind >> 8)}, NULL);
 }
 
 void scripted_imm(uint32_t imm)
@@ -112,20 +114,33 @@ void scripted_hush(void)
     scripted.words = 0;
 }
 
-const struct word *scripted_word(enum rme_wire_type type, unsigned n)
+static unsigned kind_of(const struct rme_wire_message *message)
+{
+    static const uint8_t flags[] = {
+        [RME_WIRE_EAGER] = RME_WIRE_F_UNEXPECTED,
+        [RME_WIRE_CTS] = RME_WIRE_F_UNSOLICITED | RME_WIRE_F_FROM_SENDER | RME_WIRE_F_READ,
+        [RME_WIRE_FIN] = RME_WIRE_F_EAGER,
+        [RME_WIRE_CREDIT] = RME_WIRE_F_GRANT | RME_WIRE_F_WITHDRAW | RME_WIRE_F_RELEASE,
+        [RME_WIRE_PONG] = 0,
+    };
+
+    return message->type | (unsigned)(message->flags & flags[message->type]) << 8;
+}
+
+const struct word *scripted_word(unsigned kind, unsigned n)
 {
     for (unsigned i = 0; i < scripted.words; i++)
-        if (scripted.word[i].message.type == type && n-- == 0)
+        if (kind_of(&scripted.word[i].message) == kind && n-- == 0)
             return &scripted.word[i];
     return NULL;
 }
 
-unsigned scripted_count(enum rme_wire_type type)
+unsigned scripted_count(unsigned kind)
 {
     unsigned n = 0;
 
     for (unsigned i = 0; i < scripted.words; i++)
-        n += scripted.word[i].message.type == type;
+        n += kind_of(&scripted.word[i].message) == kind;
     return n;
 }
 
@@ -172,7 +187,9 @@ void scripted_open(const char *options, const struct rme_hello *hello)
     if (hello->flags & RME_HELLO_F_SINGLE_CREDIT)
         scripted.have = 1;
     scripted_arrive(0, hello);
-    scripted_peer_sends((struct rme_wire_message){.type = RME_WIRE_UNEXPECTED}, NULL);
+    scripted_peer_sends(
+        (struct rme_wire_message){.type = RME_WIRE_EAGER, .flags = RME_WIRE_F_UNEXPECTED},
+        NULL);
     assert_non_null(scripted.peer);
     scripted_hush();
 }

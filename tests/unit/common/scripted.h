@@ -44,7 +44,7 @@ struct scripted {
 
 extern struct scripted scripted;
 
-/* Returns the peer's default hello: exact, reads, knows RTR, many credits. */
+/* Returns the peer's default hello: exact, reads, takes invitations, many credits. */
 struct rme_hello scripted_hello(void);
 /* Lets a peer request a link, with number `link`, without sending a message. */
 void scripted_arrive(unsigned link, const struct rme_hello *hello);
@@ -67,16 +67,18 @@ void scripted_run(void);
  * entries. */
 void scripted_peer_sends(struct rme_wire_message message,
                          const struct rme_wire_segment *segment);
-/* The same for a message that is only a header. */
-void scripted_says(uint8_t type);
+/* A kind of message: its type, and a flag that tells it from others of the type. */
+#define KIND(type, flag) (RME_WIRE_##type | (unsigned)RME_WIRE_F_##flag << 8)
+/* Likewise for a message of this kind that is only a header. */
+void scripted_says(unsigned kind);
 /* Delivers the message without letting the engine process it. */
 void scripted_put(struct rme_wire_message message, const struct rme_wire_segment *segment);
 void scripted_imm(uint32_t imm);
 /* Clears the recorded messages. */
 void scripted_hush(void);
-/* Returns the n-th recorded message of this type, from 0; NULL: there were fewer. */
-const struct word *scripted_word(enum rme_wire_type type, unsigned n);
-unsigned scripted_count(enum rme_wire_type type);
+/* Returns the n-th recorded message of this kind, from 0; NULL: there were fewer. */
+const struct word *scripted_word(unsigned kind, unsigned n);
+unsigned scripted_count(unsigned kind);
 
 void scripted_send(struct posted *p, const void *memory, size_t size, int32_t tag);
 void scripted_recv(struct posted *p, void *memory, size_t size, int32_t tag);

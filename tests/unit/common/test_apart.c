@@ -87,8 +87,10 @@ static void fill(struct posted *large, unsigned reports)
     for (unsigned i = 0; i < reports; i++)
         send_one(&large[i], SIZE, LARGE + (int32_t)i);
     assert_int_equal(scripted_count(RME_WIRE_RTS), reports);
-    scripted_peer_sends(
-        (struct rme_wire_message){.type = RME_WIRE_GRANT, .from = 1000, .nsegment = 1}, &lent);
+    scripted_peer_sends((struct rme_wire_message){.type = RME_WIRE_CREDIT,
+                                                  .flags = RME_WIRE_F_GRANT,
+                                                  .nsegment = 1},
+                        &lent);
     scripted.keeps = true;
     for (unsigned i = 0; i < FULL; i++)
         send_one(&send[i], SIZE, TAG);

@@ -44,17 +44,12 @@ static const char *name_of(const struct rme_wire_message *message)
     case RME_WIRE_RTS:
         return "rts";
     case RME_WIRE_CTS:
-        return "cts";
-    case RME_WIRE_RTR:
-        return "rtr";
-    case RME_WIRE_READ_REQ:
-        return "read_req";
-    case RME_WIRE_RTS_SEG:
-        return "rts_seg";
+        return message->flags & RME_WIRE_F_UNSOLICITED   ? "invite"
+               : message->flags & RME_WIRE_F_READ        ? "read_req"
+               : message->flags & RME_WIRE_F_FROM_SENDER ? "offer"
+                                                         : "cts";
     case RME_WIRE_CANCEL:
         return "cancel";
-    case RME_WIRE_NACK:
-        return "nack";
     case RME_WIRE_FIN:
         return message->status == RME_WIRE_OK         ? "fin"
                : message->status == RME_WIRE_CANCELED ? "fin=canceled"
@@ -128,11 +123,14 @@ static bool e_refuse(void)
 }
 
 /* The peer opens its memory before it has seen RTS. */
-static bool e_rtr(void)
+static bool e_invite(void)
 {
-    return peer_says(
-        (struct rme_wire_message){.type = RME_WIRE_RTR, .tag = TAG, .from = THEIR, .to = 0},
-        &memory_of_peer);
+    return peer_says((struct rme_wire_message){.type = RME_WIRE_CTS,
+                                               .flags = RME_WIRE_F_UNSOLICITED,
+                                               .tag = TAG,
+                                               .from = THEIR,
+                                               .to = 0},
+                     &memory_of_peer);
 }
 
 static bool rts(int32_t tag, uint64_t bytes, const struct rme_wire_segment *offer)
@@ -182,7 +180,7 @@ static bool e_ring(void)
 /* The peer returns the ring. */
 static bool e_release(void)
 {
-    scripted_says(RME_WIRE_RELEASE);
+    scripted_says(KIND(CREDIT, RELEASE));
     return true;
 }
 
@@ -282,7 +280,7 @@ static void invite(void)
     scripted_recv(&op, zone, LARGE, TAG);
     is_posted = true;
     scripted_run();
-    assert_int_equal(told("rtr"), 1);
+    assert_int_equal(told("invite"), 1);
 }
 
 /* Two messages that fit the eager ring let the engine grant one. */
@@ -323,7 +321,7 @@ static void settle(void)
             script_finish(0);
         else if (told("cancel") > answered)
             answered += about(RME_WIRE_FIN, 0, RME_WIRE_CANCELED, 0);
-        else if (told("cts") + told("rtr") > 0 && !stopped)
+        else if (told("cts") + told("invite") > 0 && !stopped)
             e_written();
         else
             e_stop();
@@ -577,33 +575,33 @@ static void receive_that_is_too_small(void **state)
 }
 
 static const struct row inviting[] = {
-    {"rts", "rtr", LARGE, 0},
-    {"rts eager leave", "rtr fin=canceled", -ECANCELED, 0},
-    {"rts eager stop", "rtr cancel", -ECANCELED, 0},
-    {"rts leave", "rtr fin=canceled", -ECANCELED, 0},
-    {"rts leave written", "rtr fin=canceled", -ECANCELED, 1},
-    {"rts stop", "rtr cancel", -ECANCELED, 0},
-    {"rts stop written", "rtr cancel", LARGE, 0},
-    {"rts stop leave", "rtr cancel fin=canceled", -ECANCELED, 0},
-    {"written", "rtr", LARGE, 0},
-    {"eager", "rtr", 0, 0},
-    {"eager rts written", "rtr", 0, 1},
-    {"eager written", "rtr", 0, 1},
-    {"eager leave written", "rtr", 0, 1},
-    {"eager stop written", "rtr", 0, 1},
-    {"leave", "rtr fin=canceled", -ECANCELED, 0},
-    {"leave rts written", "rtr fin=canceled", -ECANCELED, 1},
-    {"leave written", "rtr fin=canceled", -ECANCELED, 1},
-    {"leave eager written", "rtr fin=canceled", -ECANCELED, 1},
-    {"leave stop written", "rtr fin=canceled", -ECANCELED, 1},
-    {"stop", "rtr cancel", -ECANCELED, 0},
-    {"stop rts written", "rtr cancel", LARGE, 0},
-    {"stop rts leave", "rtr cancel fin=canceled", -ECANCELED, 0},
-    {"stop written", "rtr cancel", LARGE, 0},
-    {"stop eager written", "rtr cancel", LARGE, 0},
-    {"stop eager leave", "rtr cancel fin=canceled", -ECANCELED, 0},
-    {"stop leave", "rtr cancel fin=canceled", -ECANCELED, 0},
-    {"stop leave written", "rtr cancel fin=canceled", -ECANCELED, 1},
+    {"rts", "invite", LARGE, 0},
+    {"rts eager leave", "invite fin=canceled", -ECANCELED, 0},
+    {"rts eager stop", "invite cancel", -ECANCELED, 0},
+    {"rts leave", "invite fin=canceled", -ECANCELED, 0},
+    {"rts leave written", "invite fin=canceled", -ECANCELED, 1},
+    {"rts stop", "invite cancel", -ECANCELED, 0},
+    {"rts stop written", "invite cancel", LARGE, 0},
+    {"rts stop leave", "invite cancel fin=canceled", -ECANCELED, 0},
+    {"written", "invite", LARGE, 0},
+    {"eager", "invite", 0, 0},
+    {"eager rts written", "invite", 0, 1},
+    {"eager written", "invite", 0, 1},
+    {"eager leave written", "invite", 0, 1},
+    {"eager stop written", "invite", 0, 1},
+    {"leave", "invite fin=canceled", -ECANCELED, 0},
+    {"leave rts written", "invite fin=canceled", -ECANCELED, 1},
+    {"leave written", "invite fin=canceled", -ECANCELED, 1},
+    {"leave eager written", "invite fin=canceled", -ECANCELED, 1},
+    {"leave stop written", "invite fin=canceled", -ECANCELED, 1},
+    {"stop", "invite cancel", -ECANCELED, 0},
+    {"stop rts written", "invite cancel", LARGE, 0},
+    {"stop rts leave", "invite cancel fin=canceled", -ECANCELED, 0},
+    {"stop written", "invite cancel", LARGE, 0},
+    {"stop eager written", "invite cancel", LARGE, 0},
+    {"stop eager leave", "invite cancel fin=canceled", -ECANCELED, 0},
+    {"stop leave", "invite cancel fin=canceled", -ECANCELED, 0},
+    {"stop leave written", "invite cancel fin=canceled", -ECANCELED, 1},
 };
 
 static void receive_that_invites(void **state)
@@ -695,17 +693,17 @@ static void receive_with_a_ring(void **state)
 
 static const struct row invited[] = {
     {"send", "rts cancel", -ECANCELED, 0},
-    {"send rtr", "rts", LARGE, 0},
+    {"send invite", "rts", LARGE, 0},
     {"send leave", "rts fin=canceled", -ECANCELED, 0},
     {"send stop leave", "rts cancel fin=canceled", -ECANCELED, 0},
-    {"rtr", "", NONE, 0},
-    {"rtr send", "", LARGE, 0},
-    {"rtr leave", "fin=canceled", NONE, 0},
-    {"rtr leave send", "fin=canceled rts cancel", -ECANCELED, 0},
+    {"invite", "", NONE, 0},
+    {"invite send", "", LARGE, 0},
+    {"invite leave", "fin=canceled", NONE, 0},
+    {"invite leave send", "fin=canceled rts cancel", -ECANCELED, 0},
     {"leave", "fin=canceled", NONE, 0},
     {"leave send", "fin=canceled rts cancel", -ECANCELED, 0},
-    {"leave send rtr", "fin=canceled rts", LARGE, 0},
-    {"leave rtr send", "fin=canceled", LARGE, 0},
+    {"leave send invite", "fin=canceled rts", LARGE, 0},
+    {"leave invite send", "fin=canceled", LARGE, 0},
 };
 
 static void send_that_is_invited(void **state)
@@ -713,7 +711,7 @@ static void send_that_is_invited(void **state)
     (void)state;
     crossing(SCENE(invited, .options = "", .begin = nothing,
                    .event = {{"send", e_send},
-                             {"rtr", e_rtr},
+                             {"invite", e_invite},
                              {"leave", e_leave},
                              {"stop", e_stop},
                              {"done", e_done}}),

@@ -75,9 +75,10 @@ static uint32_t receive(struct posted *p, int32_t tag)
     return scripted_word(RME_WIRE_CTS, 0)->message.from;
 }
 
-static void say_eager(uint8_t type, int32_t tag)
+static void say_eager(uint8_t flags, int32_t tag)
 {
-    scripted_put((struct rme_wire_message){.type = type, .tag = tag}, NULL);
+    scripted_put((struct rme_wire_message){.type = RME_WIRE_EAGER, .flags = flags, .tag = tag},
+                 NULL);
 }
 
 static void what_ends_meanwhile_comes_later(void **state)
@@ -104,11 +105,11 @@ static void what_ends_meanwhile_comes_later(void **state)
     sem_wait(&held_up);
 
     /* an operation without memory to deregister, one with, and an unexpected message */
-    say_eager(RME_WIRE_EAGER, 2);
+    say_eager(0, 2);
     int early = look(later);
     script_imm(0, name[1]);
     early += look(later);
-    say_eager(RME_WIRE_UNEXPECTED, 3);
+    say_eager(RME_WIRE_F_UNEXPECTED, 3);
     early += rme_test_unexpected(scripted.rme, &unexpected, 1, 0);
     sem_post(&go_on);
     assert_int_equal(pthread_join(thread, &found), 0);
@@ -154,7 +155,7 @@ static void who_goes_meanwhile_is_heard(void **state)
     assert_int_equal(pthread_create(&thread, NULL, look_once, first), 0);
     sem_wait(&held_up);
 
-    say_eager(RME_WIRE_UNEXPECTED, 3);
+    say_eager(RME_WIRE_F_UNEXPECTED, 3);
     int early = look(later);
     script_cut();
     early += look(later);
@@ -264,7 +265,7 @@ static void who_goes_on_waiting_wakes_who_sleeps(void **state)
 
     /* the other thread leads now; this message wakes it */
     sem_wait(&asleep);
-    say_eager(RME_WIRE_UNEXPECTED, 3);
+    say_eager(RME_WIRE_F_UNEXPECTED, 3);
     sem_post(&nap_over);
     assert_int_equal(pthread_join(follower, &of_follower), 0);
 

@@ -109,7 +109,7 @@ static void invite_and_owe(void)
     script.no_tx = true;
     refuses(LAST);
     assert_int_equal(done_.error, -EMSGSIZE);
-    SAYS(RTR, SMALL, .tag = 3, .to = 1, .from = 9);
+    SAYS(CTS, SMALL, .flags = RME_WIRE_F_UNSOLICITED, .tag = 3, .to = 1, .from = 9);
     send_list(SMALL, 3);
     assert_int_equal(script.rdma_ops, 0);
 }
@@ -176,7 +176,7 @@ static void a_send_in_turn_leaves_it_to_others(void **state)
     on_first();
     for (int32_t tag = 10; tag < 10 + RTS_MAX; tag++)
         send_list(MEDIUM, tag);
-    SAYS(RTR, MEDIUM, .tag = 3, .to = RTS_MAX, .from = 9);
+    SAYS(CTS, MEDIUM, .flags = RME_WIRE_F_UNSOLICITED, .tag = 3, .to = RTS_MAX, .from = 9);
     send_list(MEDIUM, 3);
     assert_int_equal(script.rdma_ops, 0);
     second_goes_on(handle);

@@ -77,7 +77,7 @@ static void is_invited_without_credits(void **state)
     poor.credits = 4; /* one is used */
     begin(&poor, "");
     send_(plain, 100, 2);
-    SAYS(RTR, LARGE, .tag = 3, .to = 1, .from = 9);
+    SAYS(CTS, LARGE, .flags = RME_WIRE_F_UNSOLICITED, .tag = 3, .to = 1, .from = 9);
     send_(zone(0), LARGE, 3);
     assert_int_equal(script.rdma_ops, 0);
     SAYS(PONG, 0, .credits = 2);
@@ -102,7 +102,7 @@ static void is_invited_and_owes_a_word(void **state)
     script.no_tx = true;
     refuses(LAST);
     assert_int_equal(ended, 1);
-    SAYS(RTR, LARGE, .tag = 3, .to = 1, .from = 9);
+    SAYS(CTS, LARGE, .flags = RME_WIRE_F_UNSOLICITED, .tag = 3, .to = 1, .from = 9);
     send_(zone(0), LARGE, 3);
     assert_int_equal(script.rdma_ops, 0);
     room();
@@ -159,7 +159,8 @@ static void all_transfers_are_with_a_deaf_peer(void **state)
     script_finish(0);
     run();
     assert_int_equal(ended, 2);
-    SAYS_ON(1, RTR, LARGE, .tag = 6, .from = 11, .to = 2, .total = LARGE);
+    SAYS_ON(1, CTS, LARGE, .flags = RME_WIRE_F_UNSOLICITED, .tag = 6, .from = 11, .to = 2,
+            .total = LARGE);
     send_(memory[1], LARGE, 6);
     assert_int_equal(rme_counter_value(rme, "invites_taken"), 1);
     assert_int_equal(script.rdma_ops, 2);
@@ -273,7 +274,8 @@ static void one_offer_too_many(void **state)
     for (int i = 0; i < OFFERS; i++)
         assert_int_equal(rme_post_send(rme, peer, &list, 2, 0, NULL, &id), 0);
     run();
-    SAYS(RTR, PIECES * PIECE, .tag = 3, .to = OFFERS, .from = 9);
+    SAYS(CTS, PIECES * PIECE, .flags = RME_WIRE_F_UNSOLICITED, .tag = 3, .to = OFFERS,
+         .from = 9);
     assert_int_equal(rme_post_send(rme, peer, &list, 3, 0, NULL, &id), 0);
     run();
     assert_int_equal(rme_counter_value(rme, "invites_taken"), 0);
@@ -358,7 +360,7 @@ static void is_invited_while_other_data_moves(void **state)
     first = LAST;
     SAYS(CTS, LARGE, .to = first, .from = 9);
     assert_int_equal(script.rdma_ops, 1);
-    SAYS(RTR, LARGE, .tag = 3, .to = 1, .from = 10);
+    SAYS(CTS, LARGE, .flags = RME_WIRE_F_UNSOLICITED, .tag = 3, .to = 1, .from = 10);
     send_(zone(1), LARGE, 3);
     assert_int_equal(script.rdma_ops, 1);
     assert_int_not_equal(LAST, first); /* RTS */
@@ -385,7 +387,7 @@ static void offer_of_another_send(void **state)
 {
     (void)state;
     reads_a_part();
-    SAYS(RTS_SEG, PART, .to = LAST, .from = 10, .offset = PART);
+    SAYS(CTS, PART, .flags = RME_WIRE_F_FROM_SENDER, .to = LAST, .from = 10, .offset = PART);
     assert_int_equal(errors(), 1);
     assert_int_equal(ended, 1);
     assert_int_not_equal(done_.error, 0);
@@ -396,7 +398,7 @@ static void offer_out_of_order(void **state)
 {
     (void)state;
     reads_a_part();
-    SAYS(RTS_SEG, PART, .to = LAST, .from = 9, .offset = 0);
+    SAYS(CTS, PART, .flags = RME_WIRE_F_FROM_SENDER, .to = LAST, .from = 9, .offset = 0);
     assert_int_equal(errors(), 1);
     assert_int_equal(ended, 1);
     end();
@@ -409,7 +411,7 @@ static void no_memory_for_an_offer(void **state)
     (void)state;
     reads_a_part();
     no_malloc = sizeof(struct rme_remote_window) + sizeof(struct rme_wire_segment);
-    SAYS(RTS_SEG, PART, .to = LAST, .from = 9, .offset = PART);
+    SAYS(CTS, PART, .flags = RME_WIRE_F_FROM_SENDER, .to = LAST, .from = 9, .offset = PART);
     assert_int_equal(errors(), 0);
     assert_int_equal(ended, 1);
     assert_int_equal(done_.error, -ENOMEM);
@@ -449,7 +451,7 @@ static void no_memory_though_invited(void **state)
 {
     (void)state;
     begin(&usual, "");
-    SAYS(RTR, LARGE, .tag = 3, .from = 9);
+    SAYS(CTS, LARGE, .flags = RME_WIRE_F_UNSOLICITED, .tag = 3, .from = 9);
     no_calloc = FRAG;
     send_(zone(0), LARGE, 3);
     assert_int_equal(ended, 1);
@@ -486,7 +488,7 @@ static void no_memory_for_the_transfer_of_an_invited_send(void **state)
         length[i] = PIECE;
     }
     send_(plain, 100, 2);
-    SAYS(RTR, PIECES * PIECE, .tag = 3, .to = 1, .from = 9);
+    SAYS(CTS, PIECES * PIECE, .flags = RME_WIRE_F_UNSOLICITED, .tag = 3, .to = 1, .from = 9);
     assert_int_equal(rme_post_send(rme, peer, &list, 3, 0, NULL, &id), 0);
     send_(plain, 100, 3);
     words = 0;
@@ -575,7 +577,7 @@ static void unexpected_at_the_end(void **state)
     (void)state;
     begin(&usual, "");
     for (int i = 0; i < SENT; i++)
-        SAYS(UNEXPECTED, 0, .tag = i);
+        SAYS(EAGER, 0, .flags = RME_WIRE_F_UNEXPECTED, .tag = i);
     no_calloc =
         /* the old table suffices */
         2 * (rme->protocols->lent.mask + 1) * sizeof(struct rme_keyed *);

@@ -371,11 +371,12 @@ static void a_release_looks_at_few_of_many_that_wait(void **state)
 /* Delivers an unexpected message, which waits for the host. */
 static void say_unexpected(unsigned link)
 {
-    static const struct rme_wire_message message = {.type = RME_WIRE_UNEXPECTED};
+    static const struct rme_wire_message message = {.type = RME_WIRE_EAGER,
+                                                    .flags = RME_WIRE_F_UNEXPECTED};
     uint8_t buffer[256] = {0};
 
     rme_wire_encode(&message, buffer);
-    script_message(link, buffer, rme_wire_length(RME_WIRE_UNEXPECTED, 0));
+    script_message(link, buffer, rme_wire_length(RME_WIRE_EAGER, 0));
 }
 
 /* Connects another peer as link 1, which sends a message; returns its address. */

@@ -298,8 +298,7 @@ static uint64_t started(void)
     for (unsigned i = 0; i < scripted.words; i++) {
         const struct rme_wire_message *m = &scripted.word[i].message;
 
-        if (m->type == RME_WIRE_EAGER || m->type == RME_WIRE_UNEXPECTED ||
-            m->type == RME_WIRE_RTS)
+        if (m->type == RME_WIRE_EAGER || m->type == RME_WIRE_RTS)
             tags = tags * 10 + (uint64_t)m->tag;
     }
     return tags;

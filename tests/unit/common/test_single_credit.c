@@ -128,7 +128,9 @@ static void request(struct rme_unexpected *u)
     scripted_open(OPTIONS "credits_pool=0", &hello);
     scripted_run();
     scripted_hush();
-    scripted_put((struct rme_wire_message){.type = RME_WIRE_UNEXPECTED}, NULL);
+    scripted_put(
+        (struct rme_wire_message){.type = RME_WIRE_EAGER, .flags = RME_WIRE_F_UNEXPECTED},
+        NULL);
     if (u)
         assert_int_equal(rme_test_unexpected(scripted.rme, u, 1, 0), 1);
 }
@@ -197,7 +199,9 @@ static void beside_a_sleeper_it_goes_at_once(void **state)
     open_single(OPTIONS "credits_pool=0");
     scripted_run();
     scripted_hush();
-    scripted_put((struct rme_wire_message){.type = RME_WIRE_UNEXPECTED}, NULL);
+    scripted_put(
+        (struct rme_wire_message){.type = RME_WIRE_EAGER, .flags = RME_WIRE_F_UNEXPECTED},
+        NULL);
     scripted.rme->leader = &sleeper;
     scripted.rme->sleeping = true;
     assert_int_equal(rme_test_unexpected(scripted.rme, &u, 1, 0), 1);

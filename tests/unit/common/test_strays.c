@@ -46,7 +46,8 @@ static void read_and_then_invited(void **state)
     send_(plain, LARGE, 3);
     handle = LAST;
     SAYS(FIN, 0, .to = handle, .from = 9, .offset = 65536);
-    SAYS(RTR, LARGE, .tag = 3, .from = 9, .to = 0, .rndv_window = LARGE); /* has seen no RTS */
+    SAYS(CTS, LARGE, .flags = RME_WIRE_F_UNSOLICITED, .tag = 3, .from = 9, .to = 0,
+         .rndv_window = LARGE); /* has seen no RTS */
     assert_int_equal(errors(), 1);
     assert_int_equal(script.rdma_ops, 0);
     end();
@@ -62,7 +63,7 @@ static void read_before_it_is_told(void **state)
     send_(plain, LARGE, 3);
     handle = LAST;
     SAYS(FIN, 0, .to = handle, .from = 9, .offset = 65536);
-    SAYS(READ_REQ, 0, .to = handle, .from = 9);
+    SAYS(CTS, 0, .flags = RME_WIRE_F_READ, .to = handle, .from = 9);
     assert_int_equal(errors(), 0);
     for (uint64_t at = 2 * 65536; at < LARGE; at += 65536)
         SAYS(FIN, 0, .to = handle, .from = 9, .offset = at);
@@ -200,7 +201,7 @@ static void unexpected_behind_one_that_goes(void **state)
             run();
         }
         SAYS(RTS, 0, .flags = RME_WIRE_F_UNEXPECTED, .tag = 6, .from = 5, .total = SIZE);
-        SAYS(UNEXPECTED, 0, .tag = 7);
+        SAYS(EAGER, 0, .flags = RME_WIRE_F_UNEXPECTED, .tag = 7);
         if (lost) {
             script_cut();
             run();
@@ -227,7 +228,7 @@ static void unexpected_of_the_link_before(void **state)
 
     (void)state;
     begin(&usual, "");
-    SAYS(UNEXPECTED, 0, .tag = tag[0]);
+    SAYS(EAGER, 0, .flags = RME_WIRE_F_UNEXPECTED, .tag = tag[0]);
     script_cut();
     run();
     script.heard = note_taken;
@@ -239,7 +240,7 @@ static void unexpected_of_the_link_before(void **state)
     consumed = UINT32_MAX;
     send_(plain, 1, 3);
     assert_int_equal(consumed, 0);
-    SAYS(UNEXPECTED, 0, .tag = tag[1]);
+    SAYS(EAGER, 0, .flags = RME_WIRE_F_UNEXPECTED, .tag = tag[1]);
     fetches(&tag[1], 1);
     send_(plain, 1, 3);
     assert_int_equal(consumed, RME_HELD_COST);
@@ -560,7 +561,7 @@ static void nothing_of_the_engine_is_a_childs(void **state)
     assert_int_equal(rme_addr_parse("ib", "ib://nobody:1", &of_parent.other), 0);
     assert_int_equal(rme_post_recv(rme, peer, &list, 4, 0, NULL, &(int64_t){0}, &of_parent.id),
                      0);
-    SAYS(UNEXPECTED, 0);
+    SAYS(EAGER, 0, .flags = RME_WIRE_F_UNEXPECTED);
     assert_int_equal(rme_test_unexpected(rme, &of_parent.got, 1, 0), 1);
     of_parent.alloc = rme_memory_alloc(rme, 4096);
     assert_non_null(of_parent.alloc);

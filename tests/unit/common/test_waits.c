@@ -81,7 +81,9 @@ static void wait_and_get(void)
     struct rme_unexpected u;
 
     scripted_put((struct rme_wire_message){.type = RME_WIRE_PING}, NULL);
-    scripted_put((struct rme_wire_message){.type = RME_WIRE_UNEXPECTED}, NULL);
+    scripted_put(
+        (struct rme_wire_message){.type = RME_WIRE_EAGER, .flags = RME_WIRE_F_UNEXPECTED},
+        NULL);
     assert_int_equal(rme_test_unexpected(scripted.rme, &u, 1, 1000), 1);
     rme_unexpected_free(scripted.rme, u.buffer);
 }

@@ -23,10 +23,10 @@ static const struct golden goldens[] = {
      {{0, 0, 0}},
      16,
      "01010302070605040b0a0908feffffff"},
-    {{.type = RME_WIRE_UNEXPECTED, .tag = 7},
+    {{.type = RME_WIRE_EAGER, .flags = RME_WIRE_F_UNEXPECTED, .tag = 7},
      {{0, 0, 0}},
      16,
-     "02000000000000000000000007000000"},
+     "01020000000000000000000007000000"},
     {{.type = RME_WIRE_RTS,
       .flags = RME_WIRE_F_UNEXPECTED | RME_WIRE_F_READY,
       .tag = 5,
@@ -38,77 +38,86 @@ static const struct golden goldens[] = {
       .nsegment = 1},
      {{0x1000, 0xaabb, 0x20}},
      72,
-     "03060000000000000000000005000000"
+     "02060000000000000000000005000000"
      "4433221101000300020000000100000008070605040302010900000000000000"
      "0010000000000000bbaa0000000000002000000000000000"},
     {{.type = RME_WIRE_CTS, .to = 1, .from = 2, .offset = 0x300, .nsegment = 2},
      {{0x10, 1, 2}, {0x20, 3, 4}},
      88,
-     "04000000000000000000000000000000"
+     "03000000000000000000000000000000"
      "010000000200000000030000000000000200000000000000"
      "100000000000000001000000000000000200000000000000"
      "200000000000000003000000000000000400000000000000"},
-    {{.type = RME_WIRE_RTS_SEG, .to = 1, .from = 2, .offset = 3},
+    {{.type = RME_WIRE_CTS, .flags = RME_WIRE_F_FROM_SENDER, .to = 1, .from = 2, .offset = 3},
      {{0, 0, 0}},
      40,
-     "05000000000000000000000000000000"
+     "03080000000000000000000000000000"
      "010000000200000003000000000000000000000000000000"},
-    {{.type = RME_WIRE_READ_REQ, .to = 1, .from = 2},
+    {{.type = RME_WIRE_CTS, .flags = RME_WIRE_F_READ, .to = 1, .from = 2},
      {{0, 0, 0}},
-     24,
-     "060000000000000000000000000000000100000002000000"},
+     40,
+     "03040000000000000000000000000000"
+     "010000000200000000000000000000000000000000000000"},
     {{.type = RME_WIRE_FIN, .to = 1, .status = RME_WIRE_TOO_LARGE, .offset = 4},
      {{0, 0, 0}},
-     32,
-     "0700000000000000000000000000000001000000010000000400000000000000"},
+     40,
+     "04000000000000000000000000000000"
+     "010000000100000004000000000000000000000000000000"},
     {{.type = RME_WIRE_CREDIT, .credits = 4},
      {{0, 0, 0}},
      16,
-     "08000400000000000000000000000000"},
+     "06000400000000000000000000000000"},
     {{.type = RME_WIRE_CREDIT, .credits = 1, .tag = 0x0102},
      {{0, 0, 0}},
      16,
-     "08000100000000000000000002010000"},
+     "06000100000000000000000002010000"},
     {{.type = RME_WIRE_CANCEL, .flags = RME_WIRE_F_FROM_SENDER, .tag = 6, .to = 1, .from = 2},
      {{0, 0, 0}},
      24,
-     "090800000000000000000000060000000100000002000000"},
-    {{.type = RME_WIRE_PING}, {{0, 0, 0}}, 16, "0b000000000000000000000000000000"},
-    {{.type = RME_WIRE_PONG}, {{0, 0, 0}}, 16, "0c000000000000000000000000000000"},
-    {{.type = RME_WIRE_PING, .tag = 56}, {{0, 0, 0}}, 16, "0b000000000000000000000038000000"},
+     "050800000000000000000000060000000100000002000000"},
+    {{.type = RME_WIRE_PING}, {{0, 0, 0}}, 16, "08000000000000000000000000000000"},
+    {{.type = RME_WIRE_PONG}, {{0, 0, 0}}, 16, "09000000000000000000000000000000"},
+    {{.type = RME_WIRE_PING, .tag = 56}, {{0, 0, 0}}, 16, "08000000000000000000000038000000"},
     {{.type = RME_WIRE_PONG, .tag = 0x201},
      {{0, 0, 0}},
      16,
-     "0c000000000000000000000001020000"},
-    {{.type = RME_WIRE_BYE}, {{0, 0, 0}}, 16, "0d000000000000000000000000000000"},
-    {{.type = RME_WIRE_NACK,
-      .flags = RME_WIRE_F_OPTIONAL,
+     "09000000000000000000000001020000"},
+    {{.type = RME_WIRE_BYE}, {{0, 0, 0}}, 16, "07000000000000000000000000000000"},
+    {{.type = RME_WIRE_FIN,
+      .flags = RME_WIRE_F_EAGER,
       .tag = -2,
       .to = 5,
       .status = RME_WIRE_TOO_LARGE,
-      .total = 6,
-      .room = 7},
+      .offset = 6,
+      .total = 7},
      {{0, 0, 0}},
      40,
-     "0e8000000000000000000000feffffff"
+     "040200000000000000000000feffffff"
      "050000000100000006000000000000000700000000000000"},
-    {{.type = RME_WIRE_RTR, .tag = 3, .to = 1, .from = 2, .nsegment = 1},
+    {{.type = RME_WIRE_CTS,
+      .flags = RME_WIRE_F_UNSOLICITED,
+      .tag = 3,
+      .to = 1,
+      .from = 2,
+      .nsegment = 1},
      {{0x10, 1, 2}},
      64,
-     "0f000000000000000000000003000000"
+     "03100000000000000000000003000000"
      "010000000200000000000000000000000100000000000000"
      "100000000000000001000000000000000200000000000000"},
-    {{.type = RME_WIRE_GRANT, .credits = 2, .from = 0xffff0000u, .nsegment = 1},
+    {{.type = RME_WIRE_CREDIT, .flags = RME_WIRE_F_GRANT, .credits = 2, .nsegment = 1},
      {{0x10, 1, 0x80000}},
-     64,
-     "10000200000000000000000000000000"
-     "000000000000ffff00000000000000000100000000000000"
+     40,
+     "06040200000000000000000000000000"
      "100000000000000001000000000000000000080000000000"},
-    {{.type = RME_WIRE_WITHDRAW}, {{0, 0, 0}}, 16, "11000000000000000000000000000000"},
-    {{.type = RME_WIRE_RELEASE, .credits = 1},
+    {{.type = RME_WIRE_CREDIT, .flags = RME_WIRE_F_WITHDRAW},
      {{0, 0, 0}},
      16,
-     "0a000100000000000000000000000000"},
+     "06080000000000000000000000000000"},
+    {{.type = RME_WIRE_CREDIT, .flags = RME_WIRE_F_RELEASE, .credits = 1},
+     {{0, 0, 0}},
+     16,
+     "06100100000000000000000000000000"},
 };
 
 #define GOLDENS (sizeof(goldens) / sizeof(goldens[0]))
@@ -253,9 +262,12 @@ static void fast_messages(void **state)
         want[0] = (uint8_t)type;
         want[1] = RME_WIRE_F_OPTIONAL;
         assert_int_equal(rme_wire_decode_ring(want, 36, &message),
-                         type == RME_WIRE_EAGER || type == RME_WIRE_UNEXPECTED ? 0 : -EPROTO);
+                         type == RME_WIRE_EAGER ? 0 : -EPROTO);
     }
-    want[0] = RME_WIRE_UNEXPECTED;
+    want[0] = RME_WIRE_EAGER;
+    want[1] = RME_WIRE_F_UNEXPECTED;
+    assert_int_equal(rme_wire_decode_ring(want, 36, &message), 0);
+    assert_int_equal(message.flags, RME_WIRE_F_UNEXPECTED);
     want[19] = 0x80;
     assert_int_equal(rme_wire_decode_ring(want, 36, &message), -EPROTO);
 }
@@ -312,10 +324,10 @@ static const struct rme_hello example = {
 };
 
 static const char example_hex[] =
-    "524d4531020228038877665544332211001000000800000000001000000004000000010000000000";
+    "524d4531030328038877665544332211001000000800000000001000000004000000010000000000";
 
 static const char single_credit_hex[] =
-    "524d4531020228188877665544332211001000000100000000001000000004000000010000000000";
+    "524d4531030328188877665544332211001000000100000000001000000004000000010000000000";
 
 static void hello_is_golden(void **state)
 {
@@ -337,7 +349,7 @@ static void hello_is_golden(void **state)
     assert_memory_equal(got, want, sizeof(got));
 }
 
-static void hello_of_a_later_version(void **state)
+static void hello_of_another_version(void **state)
 {
     uint8_t bytes[RME_HELLO_MAX] = {0};
     struct rme_reject why;
@@ -345,14 +357,18 @@ static void hello_of_a_later_version(void **state)
 
     (void)state;
     rme_hello_encode(&example, bytes);
-    bytes[4] = 9; /* version 9, compatible with 2, with unknown data at the end */
+    bytes[4] = 9; /* version 9, compatible with 3, with unknown data at the end */
     bytes[6] = RME_HELLO_MAX;
     assert_int_equal(rme_hello_decode(bytes, sizeof(bytes), &back, &why), 0);
     assert_int_equal(back.rx_size, example.rx_size);
-    bytes[5] = 3; /* not compatible with 2 */
+    bytes[5] = 4; /* not compatible with 3 */
     assert_int_equal(rme_hello_decode(bytes, sizeof(bytes), &back, &why), -EPROTO);
     assert_int_equal(why.reason, RME_REJECT_VERSION);
     assert_int_equal(why.version, RME_WIRE_VERSION);
+    bytes[4] = bytes[5] = 2; /* an older release */
+    assert_int_equal(rme_hello_decode(bytes, sizeof(bytes), &back, &why), -EPROTO);
+    assert_int_equal(why.reason, RME_REJECT_VERSION);
+    assert_int_equal(why.acceptable, RME_WIRE_VERSION_MIN);
 }
 
 static void hello_that_is_refused(void **state)
@@ -428,7 +444,7 @@ int main(void)
         cmocka_unit_test(length_is_checked),     cmocka_unit_test(segments_that_cannot_be),
         cmocka_unit_test(unknown_types),         cmocka_unit_test(fast_messages),
         cmocka_unit_test(segments_that_fit),     cmocka_unit_test(statuses_are_errors),
-        cmocka_unit_test(hello_is_golden),       cmocka_unit_test(hello_of_a_later_version),
+        cmocka_unit_test(hello_is_golden),       cmocka_unit_test(hello_of_another_version),
         cmocka_unit_test(hello_that_is_refused), cmocka_unit_test(reject_gives_back),
     };
 

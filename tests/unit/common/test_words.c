@@ -215,8 +215,8 @@ static void answer_invited(struct posted *send, struct posted *recv, void *room)
 
     scripted_recv(recv, room, LARGE, 9);
     scripted_run();
-    assert_int_equal(scripted_count(RME_WIRE_RTR), 1);
-    invited = scripted_word(RME_WIRE_RTR, 0)->message.from;
+    assert_int_equal(scripted_count(KIND(CTS, UNSOLICITED)), 1);
+    invited = scripted_word(KIND(CTS, UNSOLICITED), 0)->message.from;
     sent_to(send, 5);
     scripted_imm(invited);
 }
@@ -227,7 +227,7 @@ static void an_old_peers_invited_answer_waits_for_its_data(void **state)
     void *room;
 
     (void)state;
-    open_as(OPTIONS, RME_HELLO_F_RTR);
+    open_as(OPTIONS, RME_HELLO_F_INVITE);
     room = rme_memory_alloc(scripted.rme, LARGE);
     answer_invited(&send, &recv, room);
     assert_int_equal(send.reports + recv.reports, 0);
@@ -241,7 +241,7 @@ static void an_old_peers_invited_answer_waits_for_its_data(void **state)
     scripted_hush();
     scripted_recv(&recv, room, LARGE, 9);
     scripted_run();
-    scripted_imm(scripted_word(RME_WIRE_RTR, 0)->message.from);
+    scripted_imm(scripted_word(KIND(CTS, UNSOLICITED), 0)->message.from);
     scripted_check(&recv, 0);
     assert_int_equal(rme_memory_free(scripted.rme, room), 0);
 }
@@ -304,7 +304,8 @@ static void nothing_is_opened_before_the_link_is_up(void **state)
     for (int goes = 0; goes < 2; goes++) {
         request_second();
         scripted_run();
-        early((struct rme_wire_message){.type = RME_WIRE_UNEXPECTED});
+        early(
+            (struct rme_wire_message){.type = RME_WIRE_EAGER, .flags = RME_WIRE_F_UNEXPECTED});
         early((struct rme_wire_message){
             .type = RME_WIRE_RTS, .tag = 1, .from = 5, .total = LARGE, .shape = 1});
         scripted_recv(&recv, memory, LARGE, 1);
@@ -344,7 +345,8 @@ static void what_was_told_early_is_fetched(void **state)
     open_usual(OPTIONS);
     for (int comes_up = 0; comes_up < 2; comes_up++) {
         request_second();
-        early((struct rme_wire_message){.type = RME_WIRE_UNEXPECTED}); /* introduces the peer */
+        early((struct rme_wire_message){
+            .type = RME_WIRE_EAGER, .flags = RME_WIRE_F_UNEXPECTED}); /* introduces the peer */
         early((struct rme_wire_message){.type = RME_WIRE_RTS,
                                         .flags = RME_WIRE_F_UNEXPECTED,
                                         .tag = 1,
@@ -415,7 +417,8 @@ static void opening_looks_whether_the_link_is_up(void **state)
     open_usual(OPTIONS);
     request_second();
     scripted_run();
-    early((struct rme_wire_message){.type = RME_WIRE_UNEXPECTED}); /* introduces the peer */
+    early((struct rme_wire_message){.type = RME_WIRE_EAGER,
+                                    .flags = RME_WIRE_F_UNEXPECTED}); /* introduces the peer */
     peer = peer_in(RME_PEER_ACCEPTING);
     assert_non_null(peer);
     assert_false(rme_frag_bind(peer, frag, true));
@@ -527,11 +530,12 @@ static void nor_where_a_send_has_the_window(void **state)
     open_usual(NO_INVITE);
     scripted_send(&send, memory, LARGE, 9);
     scripted_peer_sends(
-        (struct rme_wire_message){.type = RME_WIRE_READ_REQ,
+        (struct rme_wire_message){.type = RME_WIRE_CTS,
+                                  .flags = RME_WIRE_F_READ,
                                   .to = scripted_word(RME_WIRE_RTS, 0)->message.from,
                                   .from = 77},
         NULL);
-    assert_int_equal(scripted_count(RME_WIRE_RTS_SEG), 1);
+    assert_int_equal(scripted_count(KIND(CTS, FROM_SENDER)), 1);
     scripted_recv(&recv, memory, LARGE, 1);
     offers(1, 1);
     assert_int_equal(scripted_count(RME_WIRE_CTS), 0);
