@@ -16,7 +16,6 @@
 #include <poll.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -24,7 +23,6 @@
 #include <unistd.h>
 
 #include "base/thread.h"
-#include "memory/maps.h"
 #include "memory/monitor.h"
 
 #ifndef UFFD_USER_MODE_ONLY
@@ -57,23 +55,27 @@ struct pm_scan_arg {
 #define PAGE_IS_HUGE (1 << 6)
 #endif
 
-#define HUGE_PAGE    ((uintptr_t)2 << 20) /* transparent huge page, with 4 KiB pages */
-#define SEAMS_MAX    4                    /* limit of mappings in one range */
-#define BATCH        16   /* limit of events that are read before others get the lock */
-#define GIVE_BACK_MS 2000 /* limit of the wait for changes in progress, at the end */
+#define HUGE_PAGE ((uintptr_t)2 << 20) /* transparent huge page, with 4 KiB pages */
+#define SEAMS_MAX 4                    /* limit of mappings in one range */
+#define BATCH     16 /* limit of events that are read before others get the lock */
+
+/* A descriptor, and the file that it was opened for: the host may have closed it, and its
+ * number may belong to another file. */
+struct opened {
+    int fd;
+    uint64_t file; /* its identity; 0: not open */
+};
 
 struct rme_monitor {
-    int fd;      /* the userfaultfd that watches */
-    int asked;   /* a second one that watches nothing, for queries */
-    int pagemap; /* page map of this process; -1: none that reports huge pages */
-    int maps;    /* list of mappings of this process */
-    int stop;    /* eventfd that ends the thread */
+    struct opened watching; /* the userfaultfd */
+    struct opened asked;    /* a second one that watches nothing, for queries */
+    struct opened pagemap;  /* page map of this process; may be missing */
     uintptr_t page;
     pid_t process; /* owner of the mappings */
     unsigned users;
     pthread_t thread;
-    atomic_bool broken;
-    atomic_bool left;           /* only the thread uses the monitor now */
+    atomic_bool broken; /* nothing is watched any more */
+    atomic_bool ending;
     pthread_mutex_t watch_lock; /* serialises watch and unwatch */
     pthread_mutex_t lock;       /* guards the fields below; events are read under this lock */
     struct rme_watcher *watchers;
@@ -83,6 +85,41 @@ struct rme_monitor {
 static pthread_mutex_t root_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct rme_monitor *root;
 
+/* ---- descriptors: system calls as in thread.h ---- */
+
+/* Returns the identity of an open file; 0: none. */
+static uint64_t file_of(int fd)
+{
+    struct statx st;
+
+    if (fd < 0 || syscall(SYS_statx, fd, "", AT_EMPTY_PATH, STATX_INO, &st) != 0)
+        return 0;
+    return st.stx_ino ^ (uint64_t)st.stx_dev_major << 52 ^ (uint64_t)st.stx_dev_minor << 32;
+}
+
+static bool is_ours(const struct opened *opened)
+{
+    return opened->file != 0 && file_of(opened->fd) == opened->file;
+}
+
+static void close_ours(struct opened *opened)
+{
+    if (is_ours(opened))
+        (void)syscall(SYS_close, opened->fd);
+    opened->file = 0;
+}
+
+/* Notes a descriptor, or the error of its opening.  0 or a negative errno. */
+static int note_opened(struct opened *opened, int fd)
+{
+    *opened = (struct opened){.fd = fd, .file = file_of(fd)};
+    if (fd >= 0 && opened->file == 0) {
+        (void)syscall(SYS_close, fd);
+        return -ENOSYS;
+    }
+    return fd < 0 ? fd : 0;
+}
+
 /* ---- userfaultfd ---- */
 
 /* Returns false if a part is not watched memory any more; the rest may be still watched. */
@@ -90,17 +127,20 @@ static bool end_watch(const struct rme_monitor *monitor, uintptr_t start, uintpt
 {
     struct uffdio_range range = {.start = start, .len = end - start};
 
-    return ioctl(monitor->fd, UFFDIO_UNREGISTER, &range) == 0;
+    return is_ours(&monitor->watching) &&
+           ioctl(monitor->watching.fd, UFFDIO_UNREGISTER, &range) == 0;
 }
 
 /* A negative errno: such memory cannot be watched (files, huge pages of hugetlbfs, nothing
- * mapped). */
+ * mapped), or the descriptor is lost.  watch_lock is held. */
 static int begin_watch(const struct rme_monitor *monitor, uintptr_t start, uintptr_t end)
 {
     struct uffdio_register range = {.range = {.start = start, .len = end - start},
                                     .mode = UFFDIO_REGISTER_MODE_WP};
 
-    if (ioctl(monitor->fd, UFFDIO_REGISTER, &range) != 0)
+    if (!is_ours(&monitor->watching))
+        return -EBADF;
+    if (ioctl(monitor->watching.fd, UFFDIO_REGISTER, &range) != 0)
         return -errno;
     if ((range.ioctls & ((__u64)1 << _UFFDIO_ZEROPAGE)) != 0)
         return 0;
@@ -108,25 +148,20 @@ static int begin_watch(const struct rme_monitor *monitor, uintptr_t start, uintp
     return -EINVAL;
 }
 
-/* Queries one of the descriptors; returns the kernel's errno. */
+/* Queries one of the descriptors; returns the kernel's errno.  An answer EINVAL without the
+ * result in `mapped` is another file's, and EBADF here. */
 static int ask(int fd, uintptr_t start, uintptr_t end)
 {
     struct uffdio_continue range = {.range = {.start = start, .len = end - start}};
+    int error = ioctl(fd, UFFDIO_CONTINUE, &range) == 0 ? 0 : errno;
 
-    return ioctl(fd, UFFDIO_CONTINUE, &range) == 0 ? 0 : errno;
+    return error == EINVAL && range.mapped != -EINVAL ? EBADF : error;
 }
 
 /* Returns true if a range is one private, anonymous, watched mapping. */
 static bool is_watched(const struct rme_monitor *monitor, uintptr_t start, uintptr_t end)
 {
-    return ask(monitor->asked, start, end) == EINVAL;
-}
-
-/* Returns true if a change of watched memory is in progress whose event is unread or
- * unhandled. */
-static bool is_changing(const struct rme_monitor *monitor)
-{
-    return ask(monitor->fd, monitor->page, 2 * monitor->page) == EAGAIN; /* never mapped */
+    return ask(monitor->asked.fd, start, end) == EINVAL;
 }
 
 /* Returns the number of huge mappings in one page; negative: the kernel does not tell. */
@@ -141,27 +176,14 @@ static int scan_huge(const struct rme_monitor *monitor, uintptr_t address)
                                .category_mask = PAGE_IS_HUGE,
                                .return_mask = PAGE_IS_HUGE};
 
-    return ioctl(monitor->pagemap, PAGEMAP_SCAN, &scan);
+    return ioctl(monitor->pagemap.fd, PAGEMAP_SCAN, &scan);
 }
 
 /* Returns true if a huge page lies across this address. */
 static bool splits_huge(const struct rme_monitor *monitor, uintptr_t address)
 {
-    return monitor->pagemap >= 0 && address % HUGE_PAGE != 0 && scan_huge(monitor, address) > 0;
-}
-
-static bool end_one(void *arg, const struct rme_mapping *mapping)
-{
-    (void)end_watch(arg, mapping->start, mapping->end); /* refused for files */
-    return true;
-}
-
-/* Ends every watch in this process, wherever the watched memory was moved to. */
-static void end_all(struct rme_monitor *monitor)
-{
-    pthread_mutex_lock(&monitor->watch_lock);
-    rme_maps_walk(monitor->maps, end_one, monitor);
-    pthread_mutex_unlock(&monitor->watch_lock);
+    return monitor->pagemap.file != 0 && address % HUGE_PAGE != 0 &&
+           scan_huge(monitor, address) > 0;
 }
 
 /* ---- opening ---- */
@@ -181,12 +203,6 @@ static int open_uffd(unsigned long long features)
     return -error;
 }
 
-static void close_open(int fd)
-{
-    if (fd >= 0)
-        close(fd);
-}
-
 /* Tests whether the query distinguishes watched from other memory, on two pages, the first of
  * which is watched. */
 static int try_out(struct rme_monitor *monitor)
@@ -200,9 +216,9 @@ static int try_out(struct rme_monitor *monitor)
     if (pages == MAP_FAILED)
         return -errno;
     ret = begin_watch(monitor, first, first + page);
-    if (ret == 0 && (!is_watched(monitor, first, first + page) || is_changing(monitor) ||
-                     ask(monitor->asked, first + page, first + 2 * page) != ENOENT ||
-                     ask(monitor->asked, first, first + 2 * page) != ENOENT))
+    if (ret == 0 && (!is_watched(monitor, first, first + page) ||
+                     ask(monitor->asked.fd, first + page, first + 2 * page) != ENOENT ||
+                     ask(monitor->asked.fd, first, first + 2 * page) != ENOENT))
         ret = -ENOSYS;
     (void)end_watch(monitor, first, first + page);
     munmap(pages, 2 * page);
@@ -212,18 +228,13 @@ static int try_out(struct rme_monitor *monitor)
 /* Opens the descriptors.  A negative errno: not available on this system; some may be open. */
 static int open_all(struct rme_monitor *monitor)
 {
-    monitor->asked = monitor->maps = monitor->pagemap = monitor->stop = -1;
-    monitor->fd = open_uffd(FEATURES);
-    if (monitor->fd < 0)
-        return monitor->fd;
-    monitor->asked = open_uffd(0);
-    if (monitor->asked < 0)
-        return monitor->asked;
-    monitor->maps = rme_maps_open();
-    monitor->stop = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (monitor->maps < 0 || monitor->stop < 0)
-        return -errno;
-    monitor->pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+    int ret = note_opened(&monitor->watching, open_uffd(FEATURES));
+
+    if (ret == 0)
+        ret = note_opened(&monitor->asked, open_uffd(0));
+    if (ret != 0)
+        return ret;
+    (void)note_opened(&monitor->pagemap, open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
     return try_out(monitor);
 }
 
@@ -241,7 +252,7 @@ static void report(struct rme_monitor *monitor, uintptr_t start, uintptr_t end)
 static bool read_event(struct rme_monitor *monitor)
 {
     struct uffd_msg message;
-    long got = syscall(SYS_read, monitor->fd, &message, sizeof(message));
+    long got = syscall(SYS_read, monitor->watching.fd, &message, sizeof(message));
     uintptr_t from, to, length;
 
     if (got != (long)sizeof(message)) {
@@ -276,35 +287,41 @@ static void read_events(struct rme_monitor *monitor)
     pthread_mutex_unlock(&monitor->lock);
 }
 
+/* Closes the userfaultfd, and thereby ends all watches for good; threads that wait for their
+ * events to be read go on. */
+static void stop_watching(struct rme_monitor *monitor)
+{
+    atomic_store(&monitor->broken, true);
+    pthread_mutex_lock(&monitor->watch_lock);
+    close_ours(&monitor->watching);
+    pthread_mutex_unlock(&monitor->watch_lock);
+}
+
 static void *watch_events(void *arg)
 {
     struct rme_monitor *monitor = arg;
-    struct pollfd fds[2] = {{.fd = monitor->fd, .events = POLLIN},
-                            {.fd = monitor->stop, .events = POLLIN}};
+    struct pollfd events = {.fd = monitor->watching.fd, .events = POLLIN};
 
-    while (!atomic_load(&monitor->broken)) {
-        if (poll(fds, 2, -1) < 0)
-            continue;
-        if (fds[1].revents != 0 || atomic_load(&monitor->left))
-            return NULL;
-        read_events(monitor);
-    }
-    end_all(monitor);
-    /* Releases all threads that wait for an event to be read, unless a forked child has the
-     * descriptor, too.  The number of the descriptor stays in use. */
-    (void)syscall(SYS_dup3, monitor->maps, monitor->fd, O_CLOEXEC);
+    while (!atomic_load(&monitor->broken) && !atomic_load(&monitor->ending) &&
+           is_ours(&monitor->watching))
+        if (poll(&events, 1, -1) > 0 && is_ours(&monitor->watching))
+            read_events(monitor);
+    stop_watching(monitor);
     return NULL;
 }
 
 /* ---- start and end ---- */
 
+static void close_all(struct rme_monitor *monitor)
+{
+    close_ours(&monitor->watching);
+    close_ours(&monitor->asked);
+    close_ours(&monitor->pagemap);
+}
+
 static void destroy(struct rme_monitor *monitor)
 {
-    close_open(monitor->fd);
-    close_open(monitor->asked);
-    close_open(monitor->pagemap);
-    close_open(monitor->maps);
-    close_open(monitor->stop);
+    close_all(monitor);
     pthread_mutex_destroy(&monitor->lock);
     pthread_mutex_destroy(&monitor->watch_lock);
     free(monitor);
@@ -331,42 +348,43 @@ static int monitor_new(struct rme_monitor **out)
     return ret;
 }
 
-/* Ends all watches, and waits for changes in progress, whose threads need their events read.
- * Such a change may have moved a watched mapping behind the walk: then walks once more. */
-static void give_back(struct rme_monitor *monitor)
+/* Wakes the thread up by an event.  False: it cannot be woken. */
+static bool wake_thread(struct rme_monitor *monitor)
 {
-    for (int left = GIVE_BACK_MS; left > 0; left--) {
-        end_all(monitor);
-        if (!is_changing(monitor))
-            break;
-        read_events(monitor);
-        (void)poll(NULL, 0, 1);
-    }
+    void *page =
+        mmap(NULL, monitor->page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    bool watched;
+
+    if (page == MAP_FAILED)
+        return false;
+    pthread_mutex_lock(&monitor->watch_lock);
+    watched = begin_watch(monitor, (uintptr_t)page, (uintptr_t)page + monitor->page) == 0;
+    pthread_mutex_unlock(&monitor->watch_lock);
+    munmap(page, monitor->page);
+    return watched;
 }
 
-/*
- * Wakes the thread for its end.  False: the program has closed the descriptor, as a daemon may
- * close all, and its number may belong to another file by now.  Then the thread cannot be
- * woken, and its descriptors must not be closed.
- */
-static bool tell_to_stop(const struct rme_monitor *monitor)
-{
-    struct stat st;
-
-    return fstat(monitor->stop, &st) == 0 && (st.st_mode & S_IFMT) == 0 &&
-           eventfd_write(monitor->stop, 1) == 0;
-}
-
+/* Ends the thread, which closes its userfaultfd.  A thread whose descriptor the program has
+ * closed may sleep on, and keeps the memory of the monitor. */
 static void monitor_free(struct rme_monitor *monitor)
 {
-    give_back(monitor);
-    if (tell_to_stop(monitor)) {
+    atomic_store(&monitor->ending, true);
+    if (wake_thread(monitor) || atomic_load(&monitor->broken)) {
         pthread_join(monitor->thread, NULL);
         destroy(monitor);
-        return;
+    } else {
+        pthread_detach(monitor->thread);
     }
-    atomic_store(&monitor->left, true); /* the thread sleeps on, and keeps the memory */
-    pthread_detach(monitor->thread);
+}
+
+bool rme_monitor_is_lost(struct rme_monitor *monitor)
+{
+    bool lost;
+
+    pthread_mutex_lock(&monitor->watch_lock);
+    lost = !is_ours(&monitor->watching) || !is_ours(&monitor->asked);
+    pthread_mutex_unlock(&monitor->watch_lock);
+    return lost;
 }
 
 static void hold_root(void)
@@ -379,10 +397,20 @@ static void release_root(void)
     pthread_mutex_unlock(&root_lock);
 }
 
+/* Closes a child's copies of the descriptors, which would keep the parent's watches.  The rest
+ * of the monitor is abandoned: its thread does not exist here, and its locks may be held. */
+static void leave_parent(void)
+{
+    if (root != NULL)
+        close_all(root);
+    root = NULL;
+    release_root();
+}
+
 /* Blocks forks while the root changes: a child could never take its lock. */
 static void guard_root(void)
 {
-    (void)pthread_atfork(hold_root, release_root, release_root);
+    (void)pthread_atfork(hold_root, release_root, leave_parent);
 }
 
 int rme_monitor_join(struct rme_watcher *watcher, struct rme_monitor **out)
@@ -393,7 +421,7 @@ int rme_monitor_join(struct rme_watcher *watcher, struct rme_monitor **out)
     pthread_once(&once, guard_root);
     pthread_mutex_lock(&root_lock);
     if (root != NULL && root->process != getpid())
-        root = NULL; /* the parent's monitor; its locks and its thread do not exist here */
+        root = NULL; /* made by clone(2) without the handlers of forks */
     if (root == NULL)
         ret = monitor_new(&root);
     if (ret == 0) {

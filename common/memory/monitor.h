@@ -47,6 +47,10 @@ void rme_monitor_leave(struct rme_monitor *monitor, struct rme_watcher *watcher)
  * its holder knows of all changes whose system call has returned. */
 pthread_mutex_t *rme_monitor_lock(struct rme_monitor *monitor);
 
+/* Returns true if nothing is watched any more, because the program has closed the monitor's
+ * descriptors or events could not be read.  No lock held. */
+bool rme_monitor_is_lost(struct rme_monitor *monitor);
+
 /* A range to be watched.  Owned by the caller, who sets start and end of `claim` (whole pages)
  * and zeroes the rest; neither moved nor freed between rme_monitor_watch and
  * rme_monitor_unwatch. */

@@ -132,7 +132,7 @@ bool mreg_cache_put(struct rme_mreg *mreg, struct region *region)
 
 bool rme_mreg_caches(const struct rme_mreg *mreg)
 {
-    return mreg->monitor != NULL || mreg->follows;
+    return mreg->follows || (mreg->monitor != NULL && !atomic_load(&mreg->lost));
 }
 
 /* ---- lookup ---- */
@@ -341,11 +341,25 @@ static void leave(struct rme_mreg *mreg, struct region *region)
     *watch = (struct rme_watch){.state = RME_WATCH_NEW};
 }
 
+/* Stops caching once the monitor has lost its descriptors. */
+static void notice_loss(struct rme_mreg *mreg)
+{
+    if (!rme_monitor_is_lost(mreg->monitor) || atomic_exchange(&mreg->lost, true))
+        return;
+    rme_log_put(mreg->config.pin->log, RME_LOG_WARN,
+                "registration cache: off from now on, memory is registered for each operation: "
+                "unmapping cannot be watched any more: the program has closed descriptors of "
+                "this library; close only descriptors that the program has opened");
+    mreg_drop_unused(mreg);
+}
+
 static int register_entered(struct rme_mreg *mreg, struct region *region)
 {
     int ret = -EAGAIN;
 
-    if (mreg->follows || rme_monitor_watch(mreg->monitor, &region->watch))
+    if (!mreg->follows && !rme_monitor_watch(mreg->monitor, &region->watch))
+        notice_loss(mreg);
+    else
         ret = mreg_pin(mreg, region->node.start, region->node.end, region->access, false,
                        &region->mr);
     if (ret != 0) {

@@ -44,6 +44,7 @@ struct rme_mreg {
     uintptr_t page;
     struct rme_monitor *monitor; /* NULL: no cache, or none is needed because memory … */
     bool follows;                /* … comes on demand, and there is a cache */
+    atomic_bool lost;            /* the monitor does not watch any more */
     int maps;                    /* descriptor of maps.h, if memory comes on demand; else -1 */
     struct rme_watcher watcher;
     /* The lock of the monitor, or `own_lock`.  Guards the fields below; nothing is allocated,

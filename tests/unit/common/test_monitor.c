@@ -464,16 +464,25 @@ static void must(bool what, int code)
         _exit(code);
 }
 
+/* Returns when the child is out of fork(), which closes its descriptors of the monitor. */
 static pid_t sleeping_child(void)
 {
-    pid_t pid = fork();
+    struct pollfd out;
+    int up[2];
+    pid_t pid;
 
+    must(pipe(up) == 0, 10);
+    out = (struct pollfd){.fd = up[0], .events = POLLIN};
+    pid = fork();
     if (pid == 0) {
         alarm(120);
+        (void)!write(up[1], "x", 1);
         for (;;)
             pause();
     }
-    must(pid > 0, 10);
+    must(pid > 0 && poll(&out, 1, -1) == 1, 10); /* not read(), see break_reading() */
+    close(up[0]);
+    close(up[1]);
     return pid;
 }
 
@@ -505,22 +514,71 @@ static void nothing_is_watched_after_the_end(void **state)
     in_a_process(finalize_with_a_child);
 }
 
+enum { OWN = 40 };
+
+/* Opens files of the program at the numbers that the library had; each has content. */
+static void open_own_files(ino_t *file)
+{
+    struct stat st;
+
+    for (int fd = 3; fd < 3 + OWN; fd++) {
+        must(memfd_create("the program's own", 0) == fd, 2);
+        must(pwrite(fd, &st, sizeof(st), 0) == (ssize_t)sizeof(st), 2);
+        must(fstat(fd, &st) == 0, 2);
+        file[fd - 3] = st.st_ino;
+    }
+}
+
+/* Nothing was read from them, and nothing has closed or replaced them. */
+static void check_own_files(const ino_t *file)
+{
+    struct stat st;
+
+    for (int fd = 3; fd < 3 + OWN; fd++) {
+        must(fstat(fd, &st) == 0 && st.st_ino == file[fd - 3], 3);
+        must(lseek(fd, 0, SEEK_CUR) == 0, 4);
+    }
+}
+
 /* A program may close descriptors that it has not opened, as when it becomes a daemon. */
 static void lose_descriptors(void)
 {
     struct engine *e = engine_new(64, 1);
-    char *base[4];
+    char *base[4], *other = map_anonymous(PAGES);
+    ino_t file[OWN];
 
     watch_a_lot(e, base);
-    unmap_all(base);
     must(close_range(3, 1000, 0) == 0, 1);
-    for (int i = 0; i < 40; i++)
-        must(memfd_create("the program's own", 0) >= 0, 2);
+    open_own_files(file);
+    unmap_all(base); /* has events while the monitor's thread sleeps */
+    check_own_files(file);
+    for (int i = 0; i < 3; i++)
+        must(registers(e, other, PAGE), 5);
+    must(!rme_mreg_caches(e->mreg), 6);
+    must(fake_live(&e->fake) == 0, 7);
+    rme_log_drain(e->log);
+    must(e->seen.lines == 1 && strstr(e->seen.last, "has closed descriptors") != NULL, 8);
+    must(watched_mappings() == 0, 9);
+    munmap(other, PAGES * PAGE);
     engine_free(e); /* hangs if it waits for the monitor's thread */
-    for (int i = 0; i < 40; i++) {
-        struct stat st;
-        must(fstat(3 + i, &st) != 0 || st.st_size == 0, 3);
-    }
+    check_own_files(file);
+}
+
+/* The memory stays mapped: no event tells the monitor's thread. */
+static void lose_descriptors_quietly(void)
+{
+    struct engine *e = engine_new(64, 1);
+    char *base = map_anonymous(PAGES);
+    ino_t file[OWN];
+
+    must(registers(e, base, PAGE), 1);
+    must(close_range(3, 1000, 0) == 0, 1);
+    open_own_files(file);
+    for (int i = 0; i < 3; i++)
+        must(registers(e, base, PAGE), 5);
+    engine_free(e);
+    check_own_files(file);
+    munmap(base, PAGES * PAGE);
 }
 
 static void who_lost_its_descriptors_comes_to_an_end(void **state)
@@ -528,6 +586,7 @@ static void who_lost_its_descriptors_comes_to_an_end(void **state)
     (void)state;
     engine_free(engine_new(64, 1)); /* skips without a cache */
     in_a_process(lose_descriptors);
+    in_a_process(lose_descriptors_quietly);
 }
 
 /* Makes every later read of an event fail in this process. */
@@ -599,6 +658,26 @@ static void nothing_is_watched_after_a_failure(void **state)
 
 /* ---- fork ---- */
 
+/* A child has no descriptor of its parent's monitor, but all others. */
+static void children_close_it(void **state)
+{
+    struct engine *e = engine_new(64, 1);
+    int status, own = memory_file();
+    pid_t pid = fork();
+
+    (void)state;
+    if (pid == 0) {
+        struct stat st;
+        _exit(find_userfaultfd() >= 0 ? 1 : fstat(own, &st) != 0 ? 2 : 0);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    assert_true(find_userfaultfd() >= 0);
+    close(own);
+    engine_free(e);
+    assert_int_equal(find_userfaultfd(), -1);
+}
+
 static void use_engine(void)
 {
     struct engine *e = engine_new(64, 1);
@@ -669,6 +748,7 @@ int main(void)
         cmocka_unit_test(nothing_is_watched_after_the_end),
         cmocka_unit_test(who_lost_its_descriptors_comes_to_an_end),
         cmocka_unit_test(nothing_is_watched_after_a_failure),
+        cmocka_unit_test(children_close_it),
         cmocka_unit_test(children_have_their_own),
         cmocka_unit_test(a_child_may_exec),
     };
