@@ -18,9 +18,10 @@
  * (rme_pin_alone), it has no holes either, and neither a zone nor the cache keeps it.
  */
 #include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
-#include "memory/maps.h"
 #include "memory/mreg_int.h"
 
 #define ASK_NS    1e5 /* cost of asking the kernel for the mappings */
@@ -122,47 +123,38 @@ static bool hole_between(struct rme_mreg *mreg, uintptr_t start, uintptr_t end, 
     return found;
 }
 
-/* A walk along the mappings, to find the holes of a range. */
-struct search {
-    struct rme_mreg *mreg;
-    uintptr_t at, end; /* the remaining range */
-    bool writes;
-    unsigned found;
-};
-
-static bool look_at(void *arg, const struct rme_mapping *mapping)
+static void record_hole(struct rme_mreg *mreg, uintptr_t start, uintptr_t end, bool writes)
 {
-    struct search *search = arg;
-    struct rme_mreg *mreg = search->mreg;
-
-    if (mapping->end <= search->at || !(search->writes ? mapping->writable : mapping->readable))
-        return true;
-    if (mapping->start > search->at) {
-        pthread_mutex_lock(mreg->lock);
-        mreg->hole[mreg->holes++ % HOLES] = (struct hole){
-            .start = search->at,
-            .end = mapping->start < search->end ? mapping->start : search->end,
-            .writes = search->writes,
-            .uses = HOLE_USES,
-        };
-        pthread_mutex_unlock(mreg->lock);
-        search->found++;
-    }
-    search->at = mapping->end;
-    return search->at < search->end && search->found < HOLES;
+    pthread_mutex_lock(mreg->lock);
+    mreg->hole[mreg->holes++ % HOLES] =
+        (struct hole){.start = start, .end = end, .writes = writes, .uses = HOLE_USES};
+    pthread_mutex_unlock(mreg->lock);
 }
 
 /* Asks the kernel for the holes of a range whose registration was refused, and records the
  * first HOLES of them. */
 static void ask_for_holes(struct rme_mreg *mreg, uintptr_t start, uintptr_t end, bool writes)
 {
-    struct search search = {.mreg = mreg, .at = start, .end = end, .writes = writes};
-    int maps = start < end ? rme_maps_open() : -1; /* no range: adjacent segments */
+    FILE *maps = start < end ? fopen("/proc/self/maps", "re") : NULL; /* else adjacent */
+    char *line = NULL, rights[3];
+    uintptr_t from, to;
+    size_t size = 0;
 
-    if (maps < 0)
-        return;
-    rme_maps_walk(maps, look_at, &search);
-    rme_maps_close(maps);
+    for (int found = 0; maps != NULL && start < end && found < HOLES;) {
+        if (getline(&line, &size, maps) < 0)
+            break;
+        if (sscanf(line, "%" SCNxPTR "-%" SCNxPTR " %2s", &from, &to, rights) != 3 ||
+            to <= start || (writes ? rights[1] != 'w' : rights[0] != 'r'))
+            continue;
+        if (from > start) {
+            record_hole(mreg, start, from < end ? from : end, writes);
+            found++;
+        }
+        start = to;
+    }
+    free(line);
+    if (maps != NULL)
+        fclose(maps);
 }
 
 /* ---- registration ---- */

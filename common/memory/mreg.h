@@ -6,7 +6,7 @@
  * hugetlbfs are registered for each operation, and exactly the operation's bytes.
  *
  * With on-demand paging (caps.on_demand) nothing is pinned and nothing is monitored: all memory
- * is cached, and every use asks the kernel whether the memory is mapped (mreg_cache.c).
+ * is cached, and every use asks the kernel whether the memory is mapped (demand.h).
  *
  * Threads: acquire, dereg_flush and hint register or deregister, and are called without a lock
  * of the engine.  release only moves list entries and may be called with the engine's lock.

@@ -22,14 +22,8 @@
  * deregisters all of them in one batch with only its own lock held, so that a second caller
  * waits for the first.
  *
- * On-demand paging (caps.on_demand).  The device asks the kernel for each page, and forgets the
- * page when the mapping changes.  So a registration always refers to the host's present memory,
- * even if memory was unmapped, moved, discarded or copied by a fork, and the cache needs no
- * monitor.  A registration that pins fails if the memory is unmapped or not writable; with
- * on-demand paging the device finds out later, and the link ends.  Therefore the kernel is
- * asked (PROCMAP_QUERY, Linux 6.11; older kernels pin) when memory is registered, and at each
- * use of the registration.  A host that unmaps memory during an operation loses the link; a
- * device that pins would go on with the old pages.
+ * Memory that comes on demand is cached without a monitor: each look-up asks the kernel
+ * (demand.h).
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -38,7 +32,7 @@
 
 #include "base/list.h"
 #include "base/remedy.h"
-#include "memory/maps.h"
+#include "memory/demand.h"
 #include "memory/mreg_int.h"
 
 /* a hint registers at most this fraction of the cache's bytes */
@@ -50,23 +44,7 @@ static struct region *region_of(const struct rme_inode *node)
     return container_of(node, struct region, node);
 }
 
-/* ---- on-demand paging ---- */
-
-/*
- * Checks that a range is mapped with the rights that `access` needs, at this moment; one system
- * call for each mapping.  -EFAULT: it is not; -EACCES: mapped, but not permitted to peers: for
- * windows the kernel maps all pages writable, also for reads.
- */
-static int look(const struct rme_mreg *mreg, uintptr_t start, uintptr_t end, unsigned access)
-{
-    bool opens = !mreg->config.pin->keys_open && (access & RME_ACCESS_REMOTE) != 0;
-    bool writes = (access & RME_ACCESS_LOCAL_WRITE) != 0;
-
-    if (rme_maps_cover(mreg->maps, start, end, writes || opens))
-        return 0;
-    return opens && !writes && rme_maps_cover(mreg->maps, start, end, false) ? -EACCES
-                                                                             : -EFAULT;
-}
+/* ---- registration by the device ---- */
 
 int mreg_pin(struct rme_mreg *mreg, uintptr_t start, uintptr_t end, unsigned access, bool loud,
              struct rme_mr *mr)
@@ -74,14 +52,13 @@ int mreg_pin(struct rme_mreg *mreg, uintptr_t start, uintptr_t end, unsigned acc
     struct rme_pin *pin = mreg->config.pin;
     int ret = 0;
 
-    if (mreg->maps >= 0) {
-        ret = look(mreg, start, end, access);
+    if (mreg->demand >= 0) {
+        ret = rme_demand_check(mreg->demand, pin, start, end, access);
         access |= RME_ACCESS_DEMAND;
     }
     if (ret != 0)
         return ret;
-    return loud ? rme_pin_reg(pin, (void *)start, end - start, access, mr)
-                : rme_pin_try(pin, (void *)start, end - start, access, mr);
+    return (loud ? rme_pin_reg : rme_pin_try)(pin, (void *)start, end - start, access, mr);
 }
 
 /* ---- index: the lock is held ---- */
@@ -159,7 +136,8 @@ static bool still(struct rme_mreg *mreg, struct region *region, uintptr_t start,
                   uint64_t length, const struct region **known)
 {
     if (mreg->follows)
-        return look(mreg, start, start + length, region->access) == 0;
+        return rme_demand_check(mreg->demand, mreg->config.pin, start, start + length,
+                                region->access) == 0;
     if (region != *known && !rme_monitor_still(mreg->monitor, &region->watch))
         return false;
     *known = region;
@@ -420,26 +398,6 @@ void rme_mreg_hint(struct rme_mreg *mreg, void *start, uint64_t length, unsigned
 
 /* ---- start and end ---- */
 
-/* Finds out whether memory may come on demand: whether the system answers about it.  Such
- * memory is not pinned, so that the bytes have no limit. */
-static void open_maps(struct rme_mreg *mreg)
-{
-    mreg->maps = -1;
-    if (!mreg->config.pin->on_demand)
-        return;
-    mreg->maps = rme_maps_open();
-    if (rme_maps_cover(mreg->maps, (uintptr_t)mreg, (uintptr_t)(mreg + 1), true)) {
-        mreg->config.max_bytes = INT64_MAX;
-        return;
-    }
-    rme_maps_close(mreg->maps);
-    mreg->maps = -1;
-    rme_log_put(
-        mreg->config.pin->log, RME_LOG_WARN,
-        "user memory is pinned: the device supports paging on demand, but the system lacks "
-        "PROCMAP_QUERY of /proc/self/maps (Linux 6.11)");
-}
-
 /* Starts the monitor if the limits allow a cache, unless memory comes on demand. */
 static void open_cache(struct rme_mreg *mreg)
 {
@@ -447,7 +405,7 @@ static void open_cache(struct rme_mreg *mreg)
 
     if (mreg->config.max_entries == 0 || mreg->config.max_bytes == 0)
         return;
-    mreg->follows = mreg->maps >= 0;
+    mreg->follows = mreg->demand >= 0;
     mreg->watcher = (struct rme_watcher){.gone = gone, .arg = mreg};
     if (!mreg->follows)
         ret = rme_monitor_join(&mreg->watcher, &mreg->monitor);
@@ -481,7 +439,9 @@ int rme_mreg_new(const struct rme_mreg_config *config, struct rme_mreg **out)
     pthread_mutex_init(&mreg->dereg_lock, NULL);
     TAILQ_INIT(&mreg->unused);
     TAILQ_INIT(&mreg->dead);
-    open_maps(mreg);
+    mreg->demand = rme_demand_open(config->pin);
+    if (mreg->demand >= 0)
+        mreg->config.max_bytes = INT64_MAX; /* such memory is not pinned */
     open_cache(mreg);
     *out = mreg;
     return 0;
@@ -493,7 +453,7 @@ void rme_mreg_free(struct rme_mreg *mreg)
         return;
     mreg_drop_unused(mreg); /* ends the watches, which needs the monitor */
     rme_monitor_leave(mreg->monitor, &mreg->watcher);
-    rme_maps_close(mreg->maps);
+    rme_demand_close(mreg->demand);
     pthread_mutex_destroy(&mreg->dereg_lock);
     pthread_mutex_destroy(&mreg->own_lock);
     free(mreg);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Shared by mreg.c (operations, groups) and mreg_cache.c (cache, hints, on-demand paging). */
+/* Shared by mreg.c (operations, groups) and mreg_cache.c (cache, hints). */
 #ifndef RME_MREG_INT_H
 #define RME_MREG_INT_H
 
@@ -45,7 +45,7 @@ struct rme_mreg {
     struct rme_monitor *monitor; /* NULL: no cache, or none is needed because memory … */
     bool follows;                /* … comes on demand, and there is a cache */
     atomic_bool lost;            /* the monitor does not watch any more */
-    int maps;                    /* descriptor of maps.h, if memory comes on demand; else -1 */
+    int demand;                  /* descriptor of demand.h; -1: memory is pinned */
     struct rme_watcher watcher;
     /* The lock of the monitor, or `own_lock`.  Guards the fields below; nothing is allocated,
      * freed or registered under it. */

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "memory/demand.h"
+
+/* Not in the headers of systems before Linux 6.11. */
+struct query {
+    uint64_t size, flags, addr; /* in; the flags are rights that the mapping must have */
+    uint64_t start, end, vma_flags, page_size, offset, inode;
+    uint32_t major, minor;
+    uint32_t name_size, build_id_size; /* 0: not requested */
+    uint64_t name, build_id;
+};
+#define QUERY          _IOWR('f', 17, struct query)
+#define QUERY_READABLE 1u
+#define QUERY_WRITABLE 2u
+
+/* Returns true if the whole range is mapped and readable, and with `write` writable. */
+static bool covers(int demand, uintptr_t start, uintptr_t end, bool write)
+{
+    while (start < end) {
+        struct query query = {.size = sizeof(query),
+                              .flags = QUERY_READABLE | (write ? QUERY_WRITABLE : 0),
+                              .addr = start};
+
+        if (ioctl(demand, QUERY, &query) != 0 || query.end <= start)
+            return false;
+        start = (uintptr_t)query.end;
+    }
+    return true;
+}
+
+int rme_demand_check(int demand, const struct rme_pin *pin, uintptr_t start, uintptr_t end,
+                     unsigned access)
+{
+    bool opens = !pin->keys_open && (access & RME_ACCESS_REMOTE) != 0;
+    bool writes = (access & RME_ACCESS_LOCAL_WRITE) != 0;
+
+    if (covers(demand, start, end, writes || opens))
+        return 0;
+    return opens && !writes && covers(demand, start, end, false) ? -EACCES : -EFAULT;
+}
+
+int rme_demand_open(const struct rme_pin *pin)
+{
+    int demand = pin->on_demand ? open("/proc/self/maps", O_RDONLY | O_CLOEXEC) : -1;
+
+    if (!pin->on_demand || covers(demand, (uintptr_t)pin, (uintptr_t)(pin + 1), true))
+        return demand;
+    rme_demand_close(demand);
+    rme_log_put(
+        pin->log, RME_LOG_WARN,
+        "user memory is pinned: the device supports paging on demand, but the system lacks "
+        "PROCMAP_QUERY of /proc/self/maps (Linux 6.11)");
+    return -1;
+}
+
+void rme_demand_close(int demand)
+{
+    if (demand >= 0)
+        close(demand);
+}
