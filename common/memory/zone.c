@@ -221,37 +221,24 @@ struct shape {
     size_t block, size;
 };
 
-/* Returns the limit of the next slab of a class: as much as the class has already.  A process
- * that needs few blocks pins little, and one that needs many registers few slabs. */
-static size_t slab_for_now(const struct rme_zone *zone, int class)
+/* A new slab is as large as its class has already: a process that needs few blocks pins little,
+ * and one that needs many registers few slabs. */
+static struct shape shape_for(const struct rme_zone *zone, size_t size)
 {
-    size_t size = RME_ZONE_SLAB;
+    size_t large = round_up(size, RME_ZONE_SLAB);
+    struct shape shape = {.block = RME_ZONE_MIN_BLOCK, .size = RME_ZONE_SLAB};
 
-    while (size < MAX_SLAB && 2 * size <= zone->cut[class])
-        size *= 2;
-    return size < zone->max_slab ? size : zone->max_slab;
-}
-
-/* False: larger than any address space. */
-static bool shape_for(const struct rme_zone *zone, size_t size, struct shape *shape)
-{
-    size_t most;
-
-    if (size > SIZE_MAX / 4)
-        return false;
-    if (size > zone->max_slab) {
-        size = round_up(size, RME_ZONE_SLAB);
-        *shape = (struct shape){.class = LARGE, .block = size, .size = size};
-        return true;
-    }
-    *shape = (struct shape){.block = RME_ZONE_MIN_BLOCK};
-    for (; shape->block < size; shape->block *= 2)
-        shape->class ++;
-    most = slab_for_now(zone, shape->class);
-    shape->size = BLOCKS * shape->block < most ? BLOCKS * shape->block
-                  : shape->block < most        ? most
-                                               : shape->block;
-    return true;
+    if (size > zone->max_slab)
+        return (struct shape){.class = LARGE, .block = large, .size = large};
+    for (; shape.block < size; shape.block *= 2)
+        shape.class ++;
+    while (shape.size < MAX_SLAB && 2 * shape.size <= zone->cut[shape.class])
+        shape.size *= 2;
+    while (shape.size > zone->max_slab || shape.size > BLOCKS * shape.block)
+        shape.size /= 2;
+    if (shape.size < shape.block)
+        shape.size = shape.block;
+    return shape;
 }
 
 /* ---- lists ---- */
@@ -383,16 +370,6 @@ static void *take_existing(struct rme_zone *zone, const struct shape *shape, boo
     return take_block(zone, slab);
 }
 
-/* Takes a registered block of a larger class [000 5.2]. */
-static void *take_bigger(struct rme_zone *zone, int class)
-{
-    void *block = NULL;
-
-    while (block == NULL && ++class < CLASSES)
-        block = take_partial(zone, class, true);
-    return block;
-}
-
 /* Releases the last idle slab if it is surplus, or with `any`.  The lock is dropped meanwhile.
  * False: none was released. */
 static bool give_back(struct rme_zone *zone, bool any)
@@ -432,60 +409,55 @@ static void *take_new(struct rme_zone *zone, const struct shape *shape, register
     return take_block(zone, slab);
 }
 
-/*
- * Takes a block of a new registered slab.  A refused slab may exceed a limit that
- * rme_pin_budget() does not know: half its size is tried, down to the usual minimum, or to the
- * smallest slab if nothing is registered yet.  The lock is dropped meanwhile.
- */
-static void *take_new_registered(struct rme_zone *zone, size_t size, struct shape *shape)
-{
-    size_t smallest = zone->held > 0 ? RME_ZONE_SLAB : MIN_SLAB;
-
-    while (shape->class != LARGE && shape->size > smallest) {
-        void *block = take_new(zone, shape, rme_pin_try);
-
-        if (block != NULL)
-            return block;
-        if (zone->max_slab >= shape->size)
-            zone->max_slab = shape->size / 2;
-        (void)shape_for(zone, size, shape);
-    }
-    return take_new(zone, shape, rme_pin_reg);
-}
-
 static bool fits(const struct rme_zone *zone, size_t size)
 {
     return size <= zone->config.max_bytes && zone->held <= zone->config.max_bytes - size;
 }
 
-/* Allocates a block for which a slab may have to be mapped.  The lock is dropped meanwhile. */
-static void *make_room(struct rme_zone *zone, size_t size, struct shape *shape)
+/*
+ * Takes a block of a new slab.  Idle slabs make room for it below the limit.  A refused slab
+ * may exceed a limit that rme_pin_budget() does not know: half its size is tried, down to the
+ * usual minimum, or to the smallest slab if nothing is registered yet.  Plain memory comes
+ * last.  The lock is dropped meanwhile.
+ */
+static void *extend(struct rme_zone *zone, size_t size)
 {
+    size_t smallest = zone->held > 0 ? RME_ZONE_SLAB : MIN_SLAB;
+    struct shape shape = shape_for(zone, size);
     void *block = NULL;
+    bool last = false;
 
-    while (!fits(zone, shape->size) && give_back(zone, true))
+    while (!fits(zone, shape.size) && give_back(zone, true))
         ;
-    if (fits(zone, shape->size))
-        block = take_new_registered(zone, size, shape);
+    while (block == NULL && !last && fits(zone, shape.size)) {
+        last = shape.class == LARGE || shape.size <= smallest;
+        block = take_new(zone, &shape, last ? rme_pin_reg : rme_pin_try);
+        if (block == NULL && !last && zone->max_slab >= shape.size)
+            zone->max_slab = shape.size / 2;
+        shape = shape_for(zone, size);
+    }
     if (block == NULL)
-        block = take_existing(zone, shape, false);
-    return block != NULL ? block : take_new(zone, shape, NULL);
+        block = take_existing(zone, &shape, false);
+    return block != NULL ? block : take_new(zone, &shape, NULL);
 }
 
-/* Allocates a block; without `grow` from existing registered slabs only. */
+/* Allocates a block; without `grow` from existing registered slabs only.  Where no slab can be
+ * added, a larger class serves [000 5.2]. */
 static void *alloc(struct rme_zone *zone, size_t size, bool grow)
 {
     struct shape shape;
-    void *block = NULL;
+    void *block;
 
+    if (size > SIZE_MAX / 4) /* larger than any address space */
+        return NULL;
     pthread_mutex_lock(&zone->lock);
-    if (shape_for(zone, size, &shape)) {
-        block = take_existing(zone, &shape, true);
-        if (block == NULL && !(grow && fits(zone, shape.size)))
-            block = take_bigger(zone, shape.class);
-        if (block == NULL && grow)
-            block = make_room(zone, size, &shape);
-    }
+    shape = shape_for(zone, size);
+    block = take_existing(zone, &shape, true);
+    if (!grow || !fits(zone, shape.size))
+        while (block == NULL && ++shape.class < CLASSES)
+            block = take_partial(zone, shape.class, true);
+    if (block == NULL && grow)
+        block = extend(zone, size);
     pthread_mutex_unlock(&zone->lock);
     return block;
 }
