@@ -10,11 +10,10 @@
  * buffers; rme_grant_reclaim counts these when the link's credits change and when its timer
  * expires.
  *
- * A connection request without a shared queue advertises the minimum until the link is used.
- * The link gets the option `credits` when the peer lacks credits, like any link, or after USED
- * messages.  Below that number, a fabric may hand buffers to its device one by one.  The device
- * keeps the buffers that a PONG gives up until messages have used them.  So such a link sends
- * PING as long as more than the advertised buffers are posted: each PONG uses one of them.
+ * A connection request without a shared queue advertises the minimum.  The link gets the option
+ * `credits` when the peer lacks credits, like any link.  The device keeps the buffers that a
+ * PONG gives up until messages have used them.  So such a link sends PING as long as more than
+ * the advertised buffers are posted: each PONG uses one of them.
  *
  * A link with few credits owes a CREDIT message for each message that it gets. But most
  * messages are requests, and the reply returns the credit if the CREDIT message is delayed. So
@@ -30,8 +29,6 @@
 
 #include "plan/split.h"
 #include "transport/peer.h"
-
-#define USED 16u /* messages after which a link is in use */
 
 uint32_t rme_grant_ask(const struct rme *rme)
 {
@@ -112,18 +109,6 @@ void rme_grant_grow(struct rme_peer *peer)
         advertise(peer, more);
 }
 
-void rme_grant_rest(struct rme_peer *peer)
-{
-    peer->used_at = peer->credit.consumed + USED;
-}
-
-void rme_grant_used(struct rme_peer *peer)
-{
-    if (!peer->passive &&
-        peer->credit.advertised + peer->credit.grown < peer->rme->tuning.credits)
-        rme_grant_more(peer);
-}
-
 /* Withdraws `count` buffers.  Without caps.keeps_rx, sends PING while the link has more posted
  * than advertised, because the PONG uses one of them. */
 static void shrink(struct rme_peer *peer, uint32_t count)
@@ -137,7 +122,6 @@ static void shrink(struct rme_peer *peer, uint32_t count)
 void rme_peer_pinged(struct rme_peer *peer, uint32_t asked)
 {
     shrink(peer, 0);
-    rme_grant_rest(peer);
     peer->asked = asked;
     peer->pong_due = true;
     if (peer->grew && rme_credit_excess(&peer->credit) != 0)
@@ -151,7 +135,6 @@ void rme_peer_pinged(struct rme_peer *peer, uint32_t asked)
 void rme_peer_reduced(struct rme_peer *peer, uint32_t count)
 {
     rme_grant_reclaim(peer);
-    rme_grant_rest(peer);
     if (rme_credit_reduced(&peer->credit, count) != 0) {
         rme_peer_protocol_error(peer, "more credits returned than granted");
         return;
