@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #define MAGIC   UINT64_C(0x6472616334656d62) /* "bme4card" */
-#define VERSION 2
+#define VERSION 3
 #define AT_ONCE 64 /* clients of a bootstrap server that are served before its other work */
 
 /* Returns an FNV-1a hash of the key, so that the key itself is not sent. */
