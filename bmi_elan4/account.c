@@ -162,7 +162,7 @@ void elan_pool_put(struct rme_fabric *f, struct elan_dma *d)
         if (++pool->spares <= f->spares_most)
             return;
         TAILQ_FOREACH(d, &pool->spare, next)
-            if (elan_succeeded(f, d->to.vp, d->lost))
+            if (elan_succeeded(f, d->to.vp, d->to.generation))
                 break;
         if (!d)
             return;
@@ -170,13 +170,6 @@ void elan_pool_put(struct rme_fabric *f, struct elan_dma *d)
         d->bound = false;
     }
     TAILQ_INSERT_HEAD(&pool->free, d, next);
-}
-
-void elan_bind(struct elan_dma *d)
-{
-    if (!d->bound || d->lost != 0)
-        d->lost = d->to.generation;
-    d->bound = true;
 }
 
 /* ---- Orphans ---- */
@@ -197,8 +190,7 @@ void elan_orphan(struct rme_fabric *f, struct elan_dma *d, bool kept)
 
 void elan_orphan_over(struct rme_fabric *f, struct elan_dma *d, bool bind)
 {
-    if (bind)
-        elan_bind(d);
+    d->bound |= bind;
     TAILQ_REMOVE(&f->orphans, d, next);
     f->config.stats->value[RME_C_QUARANTINED] -= d->kept;
     d->kept = false;
@@ -235,15 +227,11 @@ static uint32_t kept_for(const struct rme_fabric *f, int node)
 
 bool elan_kept_full(struct rme_fabric *f, int node, const struct elan_peer *from)
 {
-    int64_t now = elan_now();
     uint32_t kept = kept_for(f, node);
     bool all = kept >= f->kept_most;
 
     if (!all && !(from && (elan_place_full(f, from->vp, 2) || elan_account_full(f, from))))
         return false;
-    if (f->kept_said && now - f->kept_said < 1000)
-        return true;
-    f->kept_said = now;
     if (all)
         elan_log(
             f, RME_LOG_ERROR,

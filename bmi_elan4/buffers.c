@@ -53,7 +53,8 @@ bool elan_op_rx_return(struct rme_fabric *f, void *token)
         return true;
     }
     LIST_INSERT_HEAD(&l->rx_free, rx, next);
-    elan_link_ready(l);
+    if (l->held[l->expected % ELAN_WINDOW])
+        ELAN_ADD(l, ready);
     return true;
 }
 

@@ -131,8 +131,11 @@ static void silent(struct rme_link *found, int64_t now)
     struct rme_link *l;
 
     TAILQ_FOREACH(l, &found->f->links, all)
-        if (l->peer.vp == found->peer.vp && l->peer.generation == found->peer.generation)
-            elan_link_silent(l, now);
+        if (l->peer.vp == found->peer.vp && l->peer.generation == found->peer.generation &&
+            l->state == ELAN_UP_STATE) {
+            elan_link_end(l, -ETIMEDOUT);
+            l->until = now; /* it is not waited for, but may be alive and write */
+        }
 }
 
 /* Returns the observed time for which one has not landed. */

@@ -61,11 +61,8 @@ struct elan_dma {
     TAILQ_ENTRY(elan_dma) next; /* free, or an orphan */
     LIST_ENTRY(elan_dma) at_place;
     bool is_move;
-    bool kept; /* an orphan in quarantine */
-    /* reclaimed without landing: free for its place only, and last generation for which this
-     * was so; 0: one of them is unknown */
-    bool bound;
-    uint64_t lost;
+    bool kept;  /* an orphan in quarantine */
+    bool bound; /* was reclaimed without landing: free for its place only */
     struct elan_peer to;
     uint32_t refused; /* number of its packets that were refused there, which set no event */
     int64_t since; /* ms; when first seen without landing; 0: not yet.  With a link in observed
@@ -255,7 +252,7 @@ struct rme_fabric {
     int used, max;
     int epoll_fd;
     uint32_t polls;
-    int64_t dead_ms, quarantine_ms, kept_said;
+    int64_t dead_ms, quarantine_ms;
     int64_t watched, watched_at; /* observed time, ms; time of the last observation */
 };
 
@@ -293,13 +290,6 @@ static inline void elan_tell_later(struct rme_link *l, enum elan_tell what)
 {
     l->tell |= what;
     ELAN_ADD(l, eventful);
-}
-
-/* Adds the link to the ready ones if a held packet may be delivered now. */
-static inline void elan_link_ready(struct rme_link *l)
-{
-    if (l->held[l->expected % ELAN_WINDOW])
-        ELAN_ADD(l, ready);
 }
 
 /* event.c */
@@ -353,8 +343,6 @@ void elan_pool_put(struct rme_fabric *f, struct elan_dma *d);
 void elan_orphan(struct rme_fabric *f, struct elan_dma *d, bool kept);
 /* Removes one that is over; `bind`: its place says so, and it may still land. */
 void elan_orphan_over(struct rme_fabric *f, struct elan_dma *d, bool bind);
-/* Marks one that is reclaimed without landing. */
-void elan_bind(struct elan_dma *d);
 /* Returns true if too many orphans of a node, or of that process, are held for a new link; logs
  * this, at a limited rate. */
 bool elan_kept_full(struct rme_fabric *f, int node, const struct elan_peer *from);
@@ -458,8 +446,6 @@ void elan_link_step(struct rme_link *l, enum elan_state state);
 void elan_link_down(struct rme_link *l, int error);
 /* Starts the end of a link that is up; others are down. */
 void elan_link_end(struct rme_link *l, int error);
-/* Handles a silent peer, which is not waited for any longer, but may be alive and write. */
-void elan_link_silent(struct rme_link *l, int64_t now);
 /* Aborts a link whose peer violated the protocol; `why` is logged. */
 void elan_link_broken(struct rme_link *l, const char *why);
 /* Handles a peer that is known to be dead. */

@@ -123,14 +123,6 @@ void elan_link_end(struct rme_link *l, int error)
     elan_rx_close(l);
 }
 
-void elan_link_silent(struct rme_link *l, int64_t now)
-{
-    if (l->state != ELAN_UP_STATE)
-        return;
-    elan_link_end(l, -ETIMEDOUT);
-    l->until = now; /* its time is over */
-}
-
 void elan_link_bye(struct rme_link *l)
 {
     l->bye_in = true;

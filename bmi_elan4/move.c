@@ -374,10 +374,10 @@ void elan_move_cut(struct rme_link *l, struct elan_move *m)
 void elan_move_free(struct rme_fabric *f, struct elan_move *m, bool bind)
 {
     m->busy = false;
-    if (m->note && bind)
-        elan_bind(&m->note->d);
-    if (m->note)
+    if (m->note) {
+        m->note->d.bound |= bind;
         elan_tx_give(f, m->note);
+    }
     m->note = NULL;
     m->x = NULL;
     m->link = NULL;

@@ -142,19 +142,14 @@ static void landed_of(struct rme_link *l)
         ELAN_REMOVE(l, sending);
 }
 
-/* Returns 1 if an orphan has landed, -1 if it was refused at its destination, or 0. */
-static int tx_over(const struct rme_fabric *f, const struct elan_tx *tx)
-{
-    return has_landed(f, tx) ? 1 : tx->d.refused ? -1 : 0;
-}
-
 void elan_sweep(struct rme_fabric *f, int64_t now)
 {
     struct elan_dma *d, *then;
 
     for (d = TAILQ_FIRST(&f->orphans); d; d = then) {
         int over = d->is_move ? elan_move_over((struct elan_move *)d, now)
-                              : tx_over(f, (struct elan_tx *)d);
+                   : has_landed(f, (struct elan_tx *)d) ? 1
+                                                        : -(int)d->refused;
         then = TAILQ_NEXT(d, next);
         /* the next owner of that context has been there for long enough */
         if (!over && now - d->since >= f->quarantine_ms &&

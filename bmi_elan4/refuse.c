@@ -122,7 +122,6 @@ static void note_unattributed(struct rme_fabric *f, const struct bmi_elan4_trap 
 void elan_refusals(struct rme_fabric *f)
 {
     struct bmi_elan4_trap t;
-    bool first = f->traps == 0;
 
     f->traps = atomic_load(&f->nic->traps);
     while (bmi_elan4_trap_take(f->nic, &t)) {
@@ -130,11 +129,10 @@ void elan_refusals(struct rme_fabric *f)
             continue;
         if (t.kind != COMPAT_TRAP_OTHER)
             note_unattributed(f, &t);
-        if (first)
-            elan_log(f, RME_LOG_DEBUG,
-                     "the network interface refused a DMA or a command that belongs to no "
-                     "transfer of this process: type %d, at 0x%llx; later ones are not logged",
-                     t.type, (unsigned long long)t.at);
+        elan_log(f, RME_LOG_DEBUG,
+                 "the network interface refused a DMA or a command that belongs to no transfer "
+                 "of this process: type %d, at 0x%llx",
+                 t.type, (unsigned long long)t.at);
     }
 }
 

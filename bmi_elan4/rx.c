@@ -74,6 +74,8 @@ static void deliver_held(struct rme_link *l)
         *at = NULL; /* the end of the link frees all others */
         if (!deliver(l, &h->p, h->body)) {
             *at = h;
+            if (!elan_room(l->f))
+                ELAN_ADD(l, ready);
             return;
         }
         free(h);
@@ -89,8 +91,6 @@ void elan_rx_ready(struct rme_fabric *f)
         after = TAILQ_NEXT(l, ready_next);
         ELAN_REMOVE(l, ready);
         deliver_held(l);
-        if (!elan_room(f))
-            elan_link_ready(l);
     }
 }
 
@@ -130,13 +130,11 @@ static void in_order(struct rme_link *l, const struct elan_packet *p, const uint
     if (ahead == 0 && !l->held[p->seq % ELAN_WINDOW] && deliver(l, p, body)) {
         l->expected++;
         deliver_held(l);
-        if (!elan_room(l->f))
-            elan_link_ready(l);
         return;
     }
     hold(l, p, body);
-    if (ahead == 0 && !elan_room(l->f))
-        elan_link_ready(l);
+    if (ahead == 0)
+        deliver_held(l);
 }
 
 static void dispatch(struct rme_fabric *f, const uint8_t *slot)

@@ -409,7 +409,8 @@ static void a_lie_harms_nobody_else(void **state)
     say(&server, "you there?");
     struct elan_move *m = TAILQ_FIRST(&first->moves);
     assert_non_null(m);
-    elan_link_silent(first, elan_now());
+    elan_link_end(first, -ETIMEDOUT);
+    first->until = elan_now();
     until(&server, &other, RME_EV_LINK_DOWN, 1);
     assert_int_equal(server.f->kept_moves, 1);
     dial(&liar, "elan4://0:2");
@@ -480,7 +481,8 @@ static void a_second_lie_harms_nobody_else(void **state)
         }
         m = TAILQ_FIRST(&l->moves);
         tx = TAILQ_LAST(&l->sent, elan_txs);
-        elan_link_silent(l, elan_now());
+        elan_link_end(l, -ETIMEDOUT);
+        l->until = elan_now();
         until(&server, &other, RME_EV_LINK_DOWN, round + 1);
         if (!round) {
             liar.f->nic->generation += 1000;
