@@ -211,7 +211,7 @@ uint64_t rme_counter_value(struct rme *rme, const char *name)
       "large messages are registered and transferred in fragments of this size",               \
       rme->tuning.frag_size)                                                                   \
     X("pack_bytes", "bytes",                                                                   \
-      "lists with less payload are packed; 0: by measured costs; 2^64-1: all",                 \
+      "lists with less payload are packed; 0: by size (--explain); 2^64-1: all",               \
       rme_plan_list_threshold(rme->tuning.lists))                                              \
     X("segments", "segments", "limit of segments per work request", rme->caps->max_sge)        \
     X("transfers", "transfers", "limit of transfers outstanding to the peer",                  \
@@ -232,7 +232,7 @@ uint64_t rme_counter_value(struct rme *rme, const char *name)
       rme_mreg_entries(rme->mreg))                                                             \
     X("piece_bytes", "bytes",                                                                  \
       "contiguous payloads from this size on are used in place and stay registered; 0: by "    \
-      "measured costs",                                                                        \
+      "the limit of --explain",                                                                \
       rme_mreg_caches(rme->mreg) ? rme->tuning.pack_threshold : 0)
 
 int rme_session_get(struct rme *rme, struct rme_addr *addr, int index, struct rme_counter *out)
@@ -344,8 +344,8 @@ void rme_explain(struct rme *rme, uint64_t bytes, uint64_t segments, FILE *out)
         return;
     rme_lock(rme);
     send = recv = rme_rndv_plan_in(rme, bytes);
-    send.eager_max = recv.eager_max = rme_plan_eager_max(
-        &rme->limits, rme->tuning.rx_size - RME_WIRE_HEADER_SIZE, rme->tuning.eager_max);
+    send.eager_max = recv.eager_max =
+        min_u64(rme->tuning.rx_size - RME_WIRE_HEADER_SIZE, rme->tuning.eager_max);
     send.eager_rdma_max = rme_eager_rdma_most(rme, RME_EXPECTED, segments == 1);
     send.send = rme_rndv_side(rme, segments, false, true);
     send.recv = rme_rndv_far_side(rme, !rme->server);

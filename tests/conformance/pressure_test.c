@@ -520,7 +520,7 @@ void room_in_the_cache_while_asleep(void **state)
     (void)state;
     if (!lane.is_loop)
         skip();
-    bed_options("regcache_entries=16,rndv=write,measure_costs=0");
+    bed_options("regcache_entries=16,rndv=write");
     pair_open(&p);
     blob_flat(&in, SIZE);
     for (int i = 0; i < BUFFERS; i++) {
