@@ -228,6 +228,12 @@ static uint16_t elan_listen_port(const struct rme_fabric *f)
 
 static const struct rme_caps *elan_caps(const struct rme_fabric *f)
 {
+    /* of the software Elan4: a DMA costs 350 ns, the packet that requests one 1100 */
+    static const struct rme_limits limits = {
+        .once = {64u << 10, 2u << 10, 12u << 10},
+        .list = {64u << 10, 2u << 10, 12u << 10},
+        .read = 4,
+    };
     static const struct rme_caps caps = {.max_sge = 64,
                                          .max_read_sge = 64,
                                          .segments_apart = true,         /* one DMA each */
@@ -235,10 +241,7 @@ static const struct rme_caps *elan_caps(const struct rme_fabric *f)
                                          .max_message = ELAN_BODY,
                                          .max_regs = UINT32_MAX,
                                          .has_read = true,
-                                         /* of a DMA, and of the packet that requests a DMA, on
-                                          * the software Elan4 */
-                                         .request_ns = 350,
-                                         .read_ns = 1100,
+                                         .limits = &limits,
                                          .look_ms = ELAN_ASK_MS,
                                          .open_memory = true};
 

@@ -123,9 +123,6 @@ static void level(struct rme_fabric *f)
         c.mws = ib_least(c.mws, r->mws);
         c.max_piece = r->max_piece < c.max_piece ? r->max_piece : c.max_piece;
         c.max_regs = r->max_regs < c.max_regs ? r->max_regs : c.max_regs;
-        c.message_ns = r->message_ns > c.message_ns ? r->message_ns : c.message_ns;
-        c.request_ns = r->request_ns > c.request_ns ? r->request_ns : c.request_ns;
-        c.read_ns = r->read_ns > c.read_ns ? r->read_ns : c.read_ns;
         c.has_read = c.has_read && r->has_read;
         c.slow_read = c.slow_read || r->slow_read;
         c.keeps_rx = c.keeps_rx || r->keeps_rx;

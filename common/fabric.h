@@ -66,6 +66,19 @@ struct rme_fabric_config {
     void *log_arg;
 };
 
+/* Memory is copied up to `base` bytes, plus `segment` bytes for each further segment, plus
+ * `request` bytes for each further work request of the use in place. */
+struct rme_pack_limit {
+    uint32_t base, segment, request;
+};
+
+/* Limits by which the planner chooses, for one kind of device. */
+struct rme_limits {
+    struct rme_pack_limit once; /* memory that is registered for one use */
+    struct rme_pack_limit list; /* a list whose registration stays cached */
+    uint32_t read;              /* write requests that cost as much as a read request, >= 1 */
+};
+
 /* Capabilities of a fabric; constant while open. */
 struct rme_caps {
     uint32_t max_sge;      /* local segments of one piece of a transfer (>= 1) */
@@ -75,12 +88,10 @@ struct rme_caps {
     uint64_t max_piece; /* bytes of one piece */
     /* the network's limit of a message in bytes, if less than rx_size; 0: rx_size */
     uint32_t max_message;
-    uint64_t max_regs; /* the device's limit of registrations */
-    bool has_read;     /* transfers may be reads */
-    bool slow_read;    /* reads have much less bandwidth than writes */
-    /* costs in ns, if known to be far above an adapter's; 0: unknown: of a small message, its
-     * latency; of one more request posted together with others; and of a read in addition */
-    uint32_t message_ns, request_ns, read_ns;
+    uint64_t max_regs;               /* the device's limit of registrations */
+    bool has_read;                   /* transfers may be reads */
+    bool slow_read;                  /* reads have much less bandwidth than writes */
+    const struct rme_limits *limits; /* NULL: those of an adapter (plan.c) */
     /* the device checks no keys: a malicious peer can access all memory of the process */
     bool open_memory;
     /* size of the receive queue that all links share, whose buffers are never withdrawn;

@@ -193,8 +193,8 @@ struct rme_list {
  * device found the memory unmapped, or a receive's memory read-only).
  *
  * Unmapped memory: -EFAULT is reported only for messages that the device moves without a copy:
- * those above eager_max that the options pack_threshold and lists and the measured costs leave
- * unpacked (rme_explain).  For all others memcpy raises SIGSEGV, in whichever thread calls the
+ * those above eager_max that pack_threshold, lists and the planner's limits leave unpacked
+ * (rme_explain).  For all others memcpy raises SIGSEGV, in whichever thread calls the
  * engine: a check first would cost a small message more than the rest of its path.
  *
  * Protected memory: mprotect() does not invalidate cached registrations.  A later receive into

@@ -186,6 +186,21 @@ static int try_sizes(struct rme_fabric *f, struct ibv_qp_cap *cap)
     return error;
 }
 
+/* The kernel makes the packets of soft-RoCE: a work request costs 5 us, as much as a copy of
+ * 64 KiB. */
+static const struct rme_limits rxe_limits = {
+    .once = {256u << 10, 2u << 10, 64u << 10},
+    .list = {16u << 10, 768, 64u << 10},
+    .read = 1,
+};
+/* The software HCA, in memory that copies 30 to 60 bytes in a ns: a registration costs 8 us and
+ * 0.12 for each page, a write of a chain 0.3 us, a read 1.2. */
+static const struct rme_limits emuverbs_limits = {
+    .once = {256u << 10, 4u << 10, 8u << 10},
+    .list = {96u << 10, 2560, 10u << 10},
+    .read = 4,
+};
+
 static int learn(struct rme_fabric *f)
 {
     struct ib_device *d = &f->dev;
@@ -220,15 +235,11 @@ static int learn(struct rme_fabric *f)
         .max_regs = a->max_mr > 64 ? (uint64_t)a->max_mr - 64 : 1,
         .has_read = d->read_depth > 0,
         /* rxe: a read has half the bandwidth of a write, because responses are generated and
-         * consumed one by one; a message and its acknowledgement take about 30,000 instructions
-         * (doc/performance.md); emuverbs: bmi-perf measured 300 ns for a write of a chain, and
-         * 1200 for a read */
+         * consumed one by one */
         .slow_read = rxe,
-        .message_ns = rxe ? 10000 : 0,
-        .request_ns = rxe        ? 5000
-                      : emuverbs ? 300
-                                 : 0,
-        .read_ns = emuverbs ? 900 : 0,
+        .limits = rxe        ? &rxe_limits
+                  : emuverbs ? &emuverbs_limits
+                             : NULL,
     };
     return 0;
 }

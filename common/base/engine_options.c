@@ -52,8 +52,8 @@ const struct rme_option_row rme_engine_options[] = {
     /* large messages */
     /* the order of enum rme_prefer */
     {"rndv", "auto|write|read", 0, 0, 2,
-     "Which side moves rendezvous data.  auto: chosen per message from measured costs and "
-     "load; write: RDMA write by the sender; read: RDMA read by the receiver.",
+     "Which side moves rendezvous data.  auto: chosen per message from the number of requests "
+     "and the load; write: RDMA write by the sender; read: RDMA read by the receiver.",
      NULL},
     {"fragment_bytes", "bytes", 1 * MIB, 64 * KIB, 1 * GIB,
      "Rendezvous messages are registered and transferred in fragments of this size, so that "
@@ -61,14 +61,14 @@ const struct rme_option_row rme_engine_options[] = {
      NULL},
     {"pack_threshold", "bytes", 64 * KIB, 0, 1 * GIB,
      "Unregistered payloads below this size are copied through registered memory; larger ones "
-     "are registered and cached.  0: chosen per message from measured costs.  For lists see "
-     "lists.",
+     "are registered and cached.  0: copied up to the limit that bmi-perf --explain prints.  "
+     "For lists see lists.",
      NULL},
     /* the order of enum rme_lists */
     {"lists", "auto|pack|group", 0, 0, 2,
-     "How a list of segments beyond the eager size is transferred.  auto: from measured costs; "
-     "pack: copied into one buffer; group: in place, neighbouring segments registered "
-     "together.",
+     "How a list of segments beyond the eager size is transferred.  auto: from its bytes and "
+     "segments; pack: copied into one buffer; group: in place, neighbouring segments "
+     "registered together.",
      NULL},
     {"invite", "switch", 1, 0, 1,
      "A large receive in registered memory is advertised to the sender before its RTS while "
@@ -90,11 +90,6 @@ const struct rme_option_row rme_engine_options[] = {
      "Limit on rendezvous bytes that each side gives its device at a time per connection, in "
      "transfers of half of that.  Less lowers the delay of small messages; the limit must "
      "cover the network's rate times the time to wake up.",
-     NULL},
-
-    {"measure_costs", "switch", 1, 0, 1,
-     "Measure the costs of copying and registering when the engine opens, which takes up to 20 "
-     "ms.  off: use built-in costs, so that messages travel alike on all machines.",
      NULL},
 
     /* progress */

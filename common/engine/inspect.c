@@ -212,7 +212,7 @@ static int read_attribute(const struct rme_peer *peer, int index, struct rme_cou
          "large messages are registered and transferred in fragments of this size",
          rme->tuning.frag_size, true},
         {"pack_bytes", "bytes",
-         "lists with less payload are packed; 0: by measured costs; 2^64-1: all",
+         "lists with less payload are packed; 0: by size (--explain); 2^64-1: all",
          rme_plan_list_threshold(rme->tuning.lists), true},
         {"segments", "segments", "limit of segments per work request", rme->caps->max_sge,
          true},
@@ -232,7 +232,7 @@ static int read_attribute(const struct rme_peer *peer, int index, struct rme_cou
          rme_mreg_entries(rme->mreg), true},
         {"piece_bytes", "bytes",
          "contiguous payloads from this size on are used in place and stay registered; 0: by "
-         "measured costs",
+         "the limit of --explain",
          rme_mreg_caches(rme->mreg) ? rme->tuning.pack_threshold : 0, true},
     };
     const int count = sizeof(own) / sizeof(own[0]);
@@ -326,8 +326,8 @@ void rme_explain(struct rme *rme, uint64_t bytes, uint64_t segments, FILE *out)
         return;
     rme_lock(rme);
     send = recv = rme_rndv_plan_in(rme, bytes);
-    send.eager_max = recv.eager_max = rme_plan_eager_max(
-        &rme->limits, rme->tuning.rx_size - RME_WIRE_HEADER_SIZE, rme->tuning.eager_max);
+    send.eager_max = recv.eager_max =
+        min_u64(rme->tuning.rx_size - RME_WIRE_HEADER_SIZE, rme->tuning.eager_max);
     send.eager_rdma_max = rme_eager_rdma_most(rme, RME_EXPECTED, segments == 1);
     send.send = rme_rndv_side(rme, segments, false, true);
     send.recv = rme_rndv_far_side(rme, !rme->server);

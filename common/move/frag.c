@@ -157,7 +157,7 @@ static void use_reserve(struct rme *rme, const struct rme_reserve *reserve,
 {
     const struct rme_mr *mr = NULL;
 
-    if (reserve->has_shown)
+    if (reserve->nshown != 0)
         mr = &reserve->shown[(frag->access & RME_ACCESS_REMOTE_WRITE) != 0];
     else
         /* registered in rme_reserve_open */
@@ -344,39 +344,28 @@ void rme_frag_unpack(struct rme *rme, struct rme_frag *frag)
     rme_count_add(rme, RME_C_BYTES_COPIED, frag->length);
 }
 
-/*
- * Releases the registration and the block of a fragment.  A registered block is not reused
- * before its registration has ended.  Returns true if rme_mreg_dereg_flush must run before the
- * completion is reported.
- */
-static bool let_go(struct rme *rme, const struct rme_op *op, struct rme_frag *frag)
-{
-    void *block = frag->block;
-    struct rme_mreg_hold *hold = frag->hold;
-
-    rme_bounce_quota_uncharge(op->peer, frag);
-    frag->block = NULL;
-    frag->hold = NULL;
-    if (block != NULL && hold != NULL)
-        return rme_mreg_release_block(rme->mreg, hold, block);
-    if (block != NULL)
-        rme_zone_put(rme->zone, block);
-    return rme_mreg_release(rme->mreg, hold);
-}
-
-/* Releases the resources of a fragment that is neither open nor in use. */
+/* Releases the resources of a fragment that is neither open nor in use.  A registered block is
+ * not reused before its registration has ended. */
 static void give_back(struct rme *rme, struct rme_frag *frag)
 {
-    struct rme_peer *peer = frag->op->peer;
+    struct rme_op *op = frag->op;
+    struct rme_peer *peer = op->peer;
+    void *block = frag->memory == RME_MEMORY_RESERVE ? NULL : frag->block;
     struct rme_reserve *passed = NULL;
+    bool flush;
 
     for (int class = 0; class < RME_RESERVES; class ++)
         if (rme->move_state->reserve[class].user == frag)
             passed = &rme->move_state->reserve[class];
-    if (frag->memory == RME_MEMORY_RESERVE)
-        frag->block = NULL;
-    else if (let_go(rme, frag->op, frag))
-        frag->op->dereg_flush = true;
+    rme_bounce_quota_uncharge(peer, frag);
+    if (block != NULL && frag->hold != NULL) {
+        flush = rme_mreg_release_block(rme->mreg, frag->hold, block);
+    } else {
+        if (block != NULL)
+            rme_zone_put(rme->zone, block);
+        flush = rme_mreg_release(rme->mreg, frag->hold);
+    }
+    op->dereg_flush = op->dereg_flush || flush;
     frag_destroy(frag);
     if (passed == NULL)
         return;
@@ -511,9 +500,8 @@ void rme_frag_work(struct rme *rme)
         fill(frag, op);
     rme_lock(rme);
     if (frag->op == NULL) {
-        if (let_go(rme, op, frag))
-            op->dereg_flush = true;
-        frag_destroy(frag);
+        frag->op = op;
+        give_back(rme, frag);
     } else if (result == 0) {
         frag_ready(rme, frag);
         rme_rndv_advance(rme, op);
@@ -549,18 +537,13 @@ static bool show_reserve(struct rme *rme, struct rme_reserve *reserve, size_t si
     int (*reg)(struct rme_pin *, void *, size_t, unsigned, struct rme_mr *) =
         /* only the last refusal is logged */
         size > RESERVE_BYTES_MIN ? rme_pin_try : rme_pin_reg;
-    struct rme_mr *shown = reserve->shown;
+    static const unsigned access[] = {RME_ACCESS_REMOTE_READ,
+                                      RME_ACCESS_LOCAL_WRITE | RME_ACCESS_REMOTE_WRITE};
 
-    if (!rme->pin.keys_open)
-        return true;
-    if (reg(&rme->pin, reserve->block, size, RME_ACCESS_REMOTE_READ, &shown[0]) != 0)
-        return false;
-    if (reg(&rme->pin, reserve->block, size, RME_ACCESS_LOCAL_WRITE | RME_ACCESS_REMOTE_WRITE,
-            &shown[1]) != 0) {
-        rme_pin_dereg(&rme->pin, &shown[0]);
-        return false;
-    }
-    reserve->has_shown = true;
+    for (; rme->pin.keys_open && reserve->nshown < 2; reserve->nshown++)
+        if (reg(&rme->pin, reserve->block, size, access[reserve->nshown],
+                &reserve->shown[reserve->nshown]) != 0)
+            return false;
     return true;
 }
 
@@ -587,9 +570,8 @@ void rme_reserve_close(struct rme *rme)
     for (int class = 0; class < RME_RESERVES; class ++) {
         struct rme_reserve *reserve = &rme->move_state->reserve[class];
 
-        for (int way = 0; reserve->has_shown && way < 2; way++)
-            rme_pin_dereg(&rme->pin, &reserve->shown[way]);
-        reserve->has_shown = false;
+        while (reserve->nshown > 0)
+            rme_pin_dereg(&rme->pin, &reserve->shown[--reserve->nshown]);
         if (reserve->block != NULL)
             rme_zone_release(rme->zone, reserve->block);
         reserve->block = NULL;

@@ -29,9 +29,9 @@ enum rme_reserve_class { RME_RESERVE_INITIATOR, RME_RESERVE_TARGET, RME_RESERVES
 
 struct rme_reserve {
     void *block;
-    bool has_shown; /* `shown` is registered */
     /* registrations of this block alone: for reads, for writes by a peer */
     struct rme_mr shown[2];
+    uint32_t nshown;          /* 0: none, and in the end 0 or 2 */
     struct rme_frag *user;    /* current owner; NULL: none */
     struct list_head waiting; /* fragments that wait for the block */
 };

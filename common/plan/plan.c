@@ -1,47 +1,32 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Order of the decisions: 1.  Eager, if the message fits a buffer and the window, up to the
- * size where two copies cost more than the two additional messages of a rendezvous between
- * registered memories.  2.  A write into the eager ring, if there is room, up to a size
- * (rme_eager_rdma_most()).  3.  Each side copies through a bounce buffer ("packs") if the copy
- * costs less than the use of the memory in place.  In place, a list [001 5.1] costs look-up and
- * segments, on the receiver's side also the requests for its writes and memory windows, and a
- * part of a registration that later uses find cached.  Option `lists` may decide instead.  A
- * single segment is compared with a registration for one use, except where the memory is
- * registered, or where its registration stays cached and the message is large: the first use
- * pays for the later ones.  A comparison of the first use alone would always copy.  4.  Read or
- * write, by the first of the rules in read_or_write() that holds.  5.  The sender offers its
- * memory if the receiver could decide to read, except a list whose write costs far less in
- * requests.  A receiver whose receive is posted first invites if its memory is registered and
- * the planner would have the sender write.
+ * Order of the decisions: 1.  Eager, if the message fits a buffer, option eager_max and the
+ * window.  2.  A write into the eager ring, if there is room, up to a size
+ * (rme_eager_rdma_most()).  3.  Each side copies through a bounce buffer ("packs") up to a
+ * limit in bytes, in which copies in progress count, because they compete for the same caches.
+ * A list [001 5.1] has limits for its segments, and on the receiver's side for the requests of
+ * its writes and memory windows, too.  Option `lists` may decide instead.  Memory that is
+ * registered is used in place, and a large single segment whose registration stays cached, too:
+ * the first use pays for the later ones.  4.  Read or write, by the first of the rules in
+ * read_or_write() that holds.  5.  The sender offers its memory if the receiver could decide to
+ * read, except a list whose write takes far fewer requests.  A receiver whose receive is posted
+ * first invites if its memory is registered and the planner would have the sender write.
+ *
+ * The limits' origin and measurements: doc/design/list-io.md.
  */
 #include <inttypes.h>
 #include <string.h>
 
 #include "plan/plan.h"
 
-#define PAGE 4096.0
-/* bytes of copies above which their memory does not stay in caches */
-#define COLD_FROM RME_PACK_FRAG
-/* a copy of this size is cheaper than a message on all devices, by every measurement; default
- * of rx_size */
-#define EAGER_LEAST 4608u
-/* work requests cost "far less" if the others cost this factor more */
+/* "far fewer" requests: the others are this factor more */
 #define LESS_FACTOR 3
-#define LESS_LEAST  8   /* and at least the cost of this number of requests more */
-#define LIST_USES   8.0 /* expected uses of a list's cached registration */
-/* ns of the look-up of a list in the registration cache; and for each of its segments, with 20
- * ns by which a segment of a request costs more than a segment of a copy */
-#define FIND_NS       600
-#define FIND_PIECE_NS 40
+#define LESS_LEAST  8 /* and at least this number more */
 
-const struct rme_costs rme_costs_preset = {
-    .copy_warm = 0.08,
-    .copy_cold = 0.2,
-    .reg_call = 10000,
-    .reg_page = 250,
-    .message = 2000,
-    .request = 100,
+const struct rme_limits rme_limits_adapter = {
+    .once = {256u << 10, 2u << 10, 1u << 10},
+    .list = {16u << 10, 768, 1u << 10},
+    .read = 1,
 };
 
 const char *rme_proto_name(enum rme_proto proto)
@@ -54,47 +39,6 @@ const char *rme_proto_name(enum rme_proto proto)
     };
 
     return (unsigned)proto < RME_PROTO_COUNT ? names[proto] : "unknown";
-}
-
-/* ---- Thresholds ---- */
-
-/* Solves for bytes: bytes * copied = call + (page + look-up) * segments + page * bytes / PAGE +
- * request * requests.  Without a solution a copy always costs less. */
-static struct rme_pack_limit pack_limit(double copied, double call, double page, double find,
-                                        double request)
-{
-    double each = copied - page / PAGE;
-
-    if (each < 1e-9)
-        each = 1e-9;
-    return (struct rme_pack_limit){call / each, (page + find) / each, request / each};
-}
-
-void rme_plan_thresholds(const struct rme_costs *costs, struct rme_thresholds *out)
-{
-    *out = (struct rme_thresholds){
-        .costs = *costs,
-        .eager = costs->copy_warm > 0 ? costs->message / costs->copy_warm : UINT32_MAX,
-        .read = (costs->request + costs->read) / costs->request,
-    };
-    for (int cold = 0; cold < 2; cold++) {
-        double copied = cold ? costs->copy_cold : costs->copy_warm;
-
-        out->pack[0][cold] =
-            pack_limit(copied, costs->reg_call, costs->reg_page, 0, costs->request);
-        out->pack[1][cold] =
-            pack_limit(copied, costs->reg_call / LIST_USES + FIND_NS,
-                       costs->reg_page / LIST_USES, FIND_PIECE_NS, costs->request);
-    }
-}
-
-uint64_t rme_plan_eager_max(const struct rme_thresholds *limits, uint64_t fit, uint64_t most)
-{
-    double cross = limits->eager < EAGER_LEAST ? EAGER_LEAST : limits->eager;
-
-    if (cross < (double)fit)
-        fit = (uint64_t)cross;
-    return fit < most ? fit : most;
 }
 
 /* ---- Decisions ---- */
@@ -131,14 +75,13 @@ static uint64_t requests_of(const struct rme_plan_in *in, enum rme_proto proto, 
                                          : count_requests(recv, send, in->max_read_sge);
 }
 
-/* Does this side copy?  `requests`: work requests, in those of writes, that the use in place
- * costs more. */
+/* Does this side copy?  `requests`: further work requests, in those of writes, of the use in
+ * place. */
 static bool packs(const struct rme_plan_in *in, const struct rme_plan_side *side,
-                  double requests, const char **why)
+                  uint64_t requests, const char **why)
 {
     bool list = side->segments > 1, kept = stays_registered(in, side), copies;
-    const struct rme_pack_limit *limit =
-        &in->limits->pack[kept][in->bytes + side->packed > COLD_FROM];
+    const struct rme_pack_limit *limit = kept ? &in->limits->list : &in->limits->once;
 
     if (list && !side->ready && in->lists != RME_LISTS_AUTO) {
         *why = "option lists";
@@ -149,28 +92,29 @@ static bool packs(const struct rme_plan_in *in, const struct rme_plan_side *side
                            : "the registration stays cached for later messages";
         return false;
     }
-    copies = (double)in->bytes < limit->base + limit->segment * (double)segments(side, false) +
-                                     limit->request * requests;
-    *why = copies ? "a copy costs less" : "a copy costs more";
+    copies = in->bytes + side->packed <= limit->base +
+                                             limit->segment * (segments(side, false) - 1) +
+                                             limit->request * requests;
+    *why = copies ? "within the limit of copies" : "above the limit of copies";
     return copies;
 }
 
 /* Further requests for the sender's segments when the data is used in place. */
-static double sender_requests(const struct rme_plan_in *in)
+static uint64_t sender_requests(const struct rme_plan_in *in)
 {
-    return (double)count_requests(segments(&in->send, false), 1, in->max_sge) - 1;
+    return count_requests(segments(&in->send, false), 1, in->max_sge) - 1;
 }
 
 /* Likewise for the receiver's segments, by the plan's protocol; those of writes are bound and
  * invalidated, too. */
-static double receiver_requests(const struct rme_plan_in *in, const struct rme_plan *plan)
+static uint64_t receiver_requests(const struct rme_plan_in *in, const struct rme_plan *plan)
 {
-    double more = (double)requests_of(in, plan->proto, plan->send_pack, false) -
-                  (double)requests_of(in, plan->proto, plan->send_pack, true);
+    uint64_t more = requests_of(in, plan->proto, plan->send_pack, false) -
+                    requests_of(in, plan->proto, plan->send_pack, true);
 
     if (plan->proto == RME_PROTO_RNDV_READ)
         return more * in->limits->read;
-    return more + (in->opens ? 2 * (double)(segments(&in->recv, false) - 1) : 0);
+    return more + (in->opens ? 2 * (segments(&in->recv, false) - 1) : 0);
 }
 
 static bool is_heavy(const struct rme_plan_side *side)
@@ -185,7 +129,7 @@ static bool less_loaded(const struct rme_plan_side *a, const struct rme_plan_sid
 }
 
 /* Does the device have far less work with `one` than with `other` requests? */
-static bool far_less(double one, double other)
+static bool far_less(uint64_t one, uint64_t other)
 {
     return one * LESS_FACTOR <= other && other - one >= LESS_LEAST;
 }
@@ -194,9 +138,9 @@ static bool far_less(double one, double other)
 static bool read_or_write(const struct rme_plan_in *in, bool send_pack, bool recv_pack,
                           struct rme_plan *plan)
 {
-    double writes = (double)requests_of(in, RME_PROTO_RNDV_WRITE, send_pack, recv_pack);
-    double reads =
-        in->limits->read * (double)requests_of(in, RME_PROTO_RNDV_READ, send_pack, recv_pack);
+    uint64_t writes = requests_of(in, RME_PROTO_RNDV_WRITE, send_pack, recv_pack);
+    uint64_t reads =
+        in->limits->read * requests_of(in, RME_PROTO_RNDV_READ, send_pack, recv_pack);
     enum { FIXED = 3 }; /* the first rules */
     const struct {
         bool holds, reads;
@@ -231,9 +175,8 @@ static bool read_or_write(const struct rme_plan_in *in, bool send_pack, bool rec
 static bool offered_in_vain(const struct rme_plan_in *in, bool send_pack)
 {
     return segments(&in->send, send_pack) > 1 && !is_heavy(&in->send) &&
-           far_less((double)requests_of(in, RME_PROTO_RNDV_WRITE, send_pack, false),
-                    in->limits->read *
-                        (double)requests_of(in, RME_PROTO_RNDV_READ, send_pack, false));
+           far_less(requests_of(in, RME_PROTO_RNDV_WRITE, send_pack, false),
+                    in->limits->read * requests_of(in, RME_PROTO_RNDV_READ, send_pack, false));
 }
 
 /* Is the message copied through buffers of the engine on both sides? */
@@ -246,8 +189,7 @@ static bool is_copied(const struct rme_plan_in *in, struct rme_plan *plan)
     plan->proto = eager ? RME_PROTO_EAGER : RME_PROTO_EAGER_RDMA;
     plan->send_pack = plan->recv_pack = true;
     plan->requests = !eager;
-    plan->why = eager ? "the message fits one buffer, and rendezvous is not faster"
-                      : "the message fits the eager ring, and rendezvous is not faster";
+    plan->why = eager ? "the message fits one buffer" : "the message fits the eager ring";
     plan->why_send = plan->why_recv = eager ? "an eager message uses a buffer of the engine"
                                             : "the eager ring is memory of the engine";
     return true;
@@ -273,28 +215,31 @@ void rme_plan(const struct rme_plan_in *in, struct rme_plan *plan)
 
 /* ---- Explanation ---- */
 
-static void explain_limits(FILE *out, const struct rme_thresholds *limits)
+static void explain_limits(FILE *out, const struct rme_plan_in *in)
 {
-    const struct rme_costs *costs = &limits->costs;
+    const struct {
+        const char *name;
+        struct rme_pack_limit value;
+        const char *text;
+    } limits[] = {
+        {"eager", {(uint32_t)in->eager_max, 0, 0}, "sent in one buffer"},
+        {"ring", {(uint32_t)in->eager_rdma_max, 0, 0}, "written into the eager ring"},
+        {"segment", {(uint32_t)in->pack_threshold, 0, 0}, "copied, and larger ones cached"},
+        {"once", in->limits->once, "copied, if registered for one use"},
+        {"list", in->limits->list, "copied, if the registration of the list is cached"},
+    };
 
-    fprintf(out,
-            "costs     copy %.3f ns/byte warm, %.3f cold; register %.0f ns + %.0f ns/page; "
-            "message %.0f ns; request %.0f ns, to read %.0f ns\n",
-            costs->copy_warm, costs->copy_cold, costs->reg_call, costs->reg_page,
-            costs->message, costs->request, costs->request + costs->read);
-    for (int kept = 0; kept < 2; kept++)
-        for (int cold = 0; cold < 2; cold++) {
-            const struct rme_pack_limit *limit = &limits->pack[kept][cold];
+    for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
+        const struct rme_pack_limit *value = &limits[i].value;
 
-            fprintf(out, "%s, %s: copied ",
-                    kept ? "cached registration of a list" : "registration for one use",
-                    cold ? "copies above 256 KiB" : "copies in caches");
-            if (limit->base > 1e12)
-                fprintf(out, "at any size\n");
-            else
-                fprintf(out, "below %.0f bytes + %.0f/segment + %.0f/further request\n",
-                        limit->base, limit->segment, limit->request);
-        }
+        fprintf(out, "limit     %-8s %" PRIu32, limits[i].name, value->base);
+        if (value->segment != 0)
+            fprintf(out, " + %" PRIu32 "/segment + %" PRIu32 "/further request", value->segment,
+                    value->request);
+        fprintf(out, " bytes: %s\n", limits[i].text);
+    }
+    fprintf(out, "limit     %-8s a read request counts as %" PRIu32 " to write\n", "read",
+            in->limits->read);
 }
 
 /* Bytes of a fragment.  Cached registrations were made in fragments, too, and are used in
@@ -337,7 +282,7 @@ void rme_plan_explain(FILE *out, const struct rme_plan_in *send, const struct rm
 
     fprintf(out, "message   %" PRIu64 " bytes, eager up to %" PRIu64 "\n", send->bytes,
             send->eager_max);
-    explain_limits(out, send->limits);
+    explain_limits(out, send);
     fprintf(out, "%-18s %-7s %-9s %9s\n%-18s %-7s %-9s %9" PRIu64 "  <- chosen\n", "protocol",
             "sender", "receiver", "requests", rme_proto_name(plan.proto),
             first.send_pack ? "copy" : "direct", plan.recv_pack ? "copy" : "direct",

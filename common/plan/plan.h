@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The planner decides the protocol and the use of memory of a message.  Thresholds are computed
- * once, when an engine opens, from the costs of its device and machine; a decision is a pure
- * function that compares sizes, shapes and loads with them; the flow chart of [004 5.1] decides
- * on the side that posts RDMA.  Times are in nanoseconds.
+ * The planner decides the protocol and the use of memory of a message: a pure function that
+ * compares sizes, shapes and loads with a few limits in bytes (struct rme_limits of the fabric,
+ * options, and the constants below).  The flow chart of [004 5.1] decides on the side that
+ * posts RDMA.
  *
  * The planner is called when a link begins (eager limit), by the sender of a message that is
  * not eager (the receiver's side is unknown: the use of its own memory, and the offer), by a
@@ -20,35 +20,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-struct rme_caps;
-struct rme_fabric;
-struct rme_fabric_ops;
-
-/* Costs on this device and machine, in nanoseconds. */
-struct rme_costs {
-    double copy_warm; /* copy of a byte in the processor's caches */
-    double copy_cold; /* copy of a byte in memory */
-    double reg_call;  /* registration + deregistration: overhead (b of T = a*p + b) */
-    double reg_page;  /* likewise, for each page (a) */
-    double message;   /* a small message from post to arrival, its work request included */
-    double request;   /* an RDMA work request */
-    double read;      /* additional cost of a read request */
-};
-
-/* A copy costs less than the use of memory in place below `base` bytes, plus `segment` bytes
- * for each segment, plus `request` bytes for each further work request. */
-struct rme_pack_limit {
-    double base, segment, request;
-};
-
-struct rme_thresholds {
-    struct rme_costs costs; /* from which the others were computed */
-    double eager;           /* bytes whose two copies cost as much as two messages */
-    double read;            /* cost of a read request, in write requests */
-    /* of memory that is registered for one use, or whose registration stays cached; copied
-     * within the processor's caches, or not */
-    struct rme_pack_limit pack[2][2];
-};
+#include "fabric.h"
 
 enum rme_proto {
     RME_PROTO_EAGER,
@@ -60,7 +32,7 @@ enum rme_proto {
 enum rme_prefer { RME_PREFER_AUTO, RME_PREFER_WRITE, RME_PREFER_READ }; /* option `rndv` */
 /* Option `lists`: treatment of memory in several segments [001 4.1]. */
 enum rme_lists {
-    RME_LISTS_AUTO, /* costs decide */
+    RME_LISTS_AUTO, /* limits decide */
     RME_LISTS_PACK, /* copied */
     RME_LISTS_GROUP /* in place, registered in groups */
 };
@@ -86,19 +58,17 @@ struct rme_plan_side {
     bool server;
     uint64_t load_ops;   /* messages that the process has to move by RDMA */
     uint64_t load_bytes; /* bytes of those */
-    uint64_t packed;     /* bytes of copies in progress, as far as known */
+    uint64_t packed;     /* bytes of other copies in progress, as far as known */
 };
 
 struct rme_plan_in {
     uint64_t bytes;
     struct rme_plan_side send, recv;
-    /* result of rme_plan_eager_max(); 0 if the window has no room: only empty messages are
-     * eager */
-    uint64_t eager_max;
+    uint64_t eager_max;      /* 0 if the window has no room: only empty messages are eager */
     uint64_t eager_rdma_max; /* largest message for the eager ring; 0: none */
     uint64_t frag_size;      /* option: bytes of a fragment */
     /* option: smaller messages of one segment are copied even if their registration would be
-     * cached; 0: costs decide */
+     * cached; 0: the limit of one use decides */
     uint64_t pack_threshold;
     enum rme_prefer prefer;
     enum rme_lists lists;
@@ -110,7 +80,7 @@ struct rme_plan_in {
     bool invites;         /* a receiver may open its memory before RTS */
     /* each segment open to the peer is bound and invalidated by requests of its own */
     bool opens;
-    const struct rme_thresholds *limits;
+    const struct rme_limits *limits;
 };
 
 struct rme_plan {
@@ -124,7 +94,7 @@ struct rme_plan {
     const char *why_send, *why_recv; /* reasons for the use of each side's memory */
 };
 
-/* Payload below which lists are packed; 0: costs decide. */
+/* Payload below which lists are packed; 0: limits decide. */
 static inline uint64_t rme_plan_list_threshold(enum rme_lists lists)
 {
     return lists == RME_LISTS_AUTO ? 0 : lists == RME_LISTS_PACK ? UINT64_MAX : 1;
@@ -132,9 +102,6 @@ static inline uint64_t rme_plan_list_threshold(enum rme_lists lists)
 
 /* Decides on one message.  Pure: no state, no lock, no failure. */
 void rme_plan(const struct rme_plan_in *in, struct rme_plan *plan);
-
-/* Largest eager payload, if `fit` bytes fit a buffer and the option eager_max is `most`. */
-uint64_t rme_plan_eager_max(const struct rme_thresholds *limits, uint64_t fit, uint64_t most);
 
 /* Assumptions of a receiver about the unknown sender of a message. */
 static inline struct rme_plan_side rme_plan_unseen_sender(bool server, uint64_t load_ops,
@@ -161,24 +128,13 @@ static inline bool rme_plan_declines(const struct rme_load *own, bool offers)
     return offers && own->ops != 0;
 }
 
-/* Computes the thresholds. */
-void rme_plan_thresholds(const struct rme_costs *costs, struct rme_thresholds *out);
-
 const char *rme_proto_name(enum rme_proto proto);
 
-/* Preset costs, without any measurement. */
-extern const struct rme_costs rme_costs_preset;
+/* Limits of an adapter: those of a fabric that has no others. */
+extern const struct rme_limits rme_limits_adapter;
 
 /*
- * Measures copies and registrations on an open fabric, in about 20 ms, without a lock.  If
- * `measure` is not set, or they cannot be measured, these keep their presets.  Messages and
- * requests cost what the fabric's caps say, or their presets.
- */
-void rme_costs_measure(const struct rme_fabric_ops *ops, struct rme_fabric *fabric,
-                       bool measure, struct rme_costs *out);
-
-/*
- * Prints the thresholds, and the planner's answers for the two ends of a message.  `send` is
+ * Prints the limits, and the planner's answers for the two ends of a message.  `send` is
  * the input of the sender; `recv` is the input of the receiver that has matched the message,
  * where this function sets send.segments and send.ready to the values that RTS will carry.
  */

@@ -186,7 +186,7 @@ struct rme_plan_in rme_rndv_plan_in(const struct rme *rme, uint64_t bytes)
         .slow_read = rme->caps->slow_read,
         .invites = rme->tuning.invite && !rme->pin.each && rme_move_whole(rme, bytes),
         .opens = rme->caps->mws != 0,
-        .limits = &rme->limits,
+        .limits = rme->limits,
     };
 }
 

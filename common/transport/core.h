@@ -71,7 +71,7 @@ struct rme {
     struct rme_options *options;
     const char *ignored; /* first unknown key of the options, in `options`; NULL: none */
     struct rme_tuning tuning;
-    struct rme_thresholds limits;
+    const struct rme_limits *limits; /* of the fabric */
     uint64_t incarnation;
     bool server;
 

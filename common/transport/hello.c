@@ -43,8 +43,9 @@ void rme_peer_agree(struct rme_peer *peer, const struct rme_hello *hello, uint32
     }
     peer->tx_size = hello->rx_size < rme->tuning.rx_size ? hello->rx_size : rme->tuning.rx_size;
     peer->eager_max[RME_UNEXPECTED_STREAM] = peer->tx_size - RME_WIRE_HEADER_SIZE;
-    peer->eager_max[RME_EXPECTED] = rme_plan_eager_max(
-        &rme->limits, peer->eager_max[RME_UNEXPECTED_STREAM], rme->tuning.eager_max);
+    peer->eager_max[RME_EXPECTED] = peer->eager_max[RME_UNEXPECTED_STREAM];
+    if (peer->eager_max[RME_EXPECTED] > rme->tuning.eager_max)
+        peer->eager_max[RME_EXPECTED] = rme->tuning.eager_max;
     rme_proto_on_connect(peer);
     peer->tx_wait = false;
     peer->pong_due = peer->ping_due = peer->grew = false;

@@ -142,8 +142,8 @@ int node_try(const char *name, const char *uri, struct node **out)
 
     assert_non_null(n);
     snprintf(n->name, sizeof n->name, "%s", name);
-    snprintf(options, sizeof options, "measure_costs=0,loop_name=%s%s%s%s%s", name,
-             *own ? "," : "", own, more_options ? "," : "", more_options ? more_options : "");
+    snprintf(options, sizeof options, "loop_name=%s%s%s%s%s", name, *own ? "," : "", own,
+             more_options ? "," : "", more_options ? more_options : "");
     if (uri)
         assert_int_equal(rme_addr_parse(lane.ops->scheme, uri, &n->listen), 0);
     struct rme_config config = {

@@ -4,8 +4,7 @@
  *
  * The fixture closes everything that a test opens, also after a failure, and then checks the
  * counters: no RNR, no live operation, nothing left in the fabric. A test waits for events with
- * generous timeouts and counts; no result depends on speed. Engines measure no costs unless a
- * test sets measure_costs=1.
+ * generous timeouts and counts; no result depends on speed.
  */
 #ifndef TESTS_BED_H
 #define TESTS_BED_H

@@ -285,7 +285,7 @@ void many_large_ones_are_shared(void **state)
     node_close(p.server);
     if (read == 0)
         skip(); /* a device without reads */
-    bed_options(getenv("SLOW_READS") != NULL ? "rndv=auto,measure_costs=1" : "rndv=auto");
+    bed_options("rndv=auto");
     pair_open(&p);
     for (int i = 0; i < N; i++) {
         blob_zone(&out[i], p.client, SIZE);

@@ -12,12 +12,12 @@
 #define NO_FAST "eager_ring_bytes=0"
 #define SMALL_AREA                                                                             \
     "eager_ring_bytes=160K,eager_ring_pool=16M,rx_size=2048,eager_max=64K,invite=0,"           \
-    "measure_costs=0,zone_idle_ms=0"
+    "zone_idle_ms=0"
 #define ONE_AREA                                                                               \
     "eager_ring_bytes=128K,eager_ring_pool=128K,rx_size=2048,eager_max=64K,invite=0,"          \
-    "measure_costs=0,zone_idle_ms=0"
+    "zone_idle_ms=0"
 #define INVITING                                                                               \
-    "eager_ring_pool=16M,rx_size=2048,eager_max=64K,invite=1,measure_costs=0,zone_idle_ms=0,"  \
+    "eager_ring_pool=16M,rx_size=2048,eager_max=64K,invite=1,zone_idle_ms=0,"                  \
     "keepalive_ms=0,rndv=auto,"
 #define LENT_AFTER 4      /* exchanges after which each side has surely been granted a ring */
 #define FAST_SIZE  20000  /* bytes of a message that uses the ring, with the options above */

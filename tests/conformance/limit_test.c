@@ -274,9 +274,9 @@ void memory_that_is_not_there(void **state)
     (void)state;
     for (int i = 0; i < 2; i++) {
         void *none = NULL;
-        /* if registration is measured as slow the planner copies this many bytes, and a copy
-         * from unmapped memory ends the process, as in any library */
-        bed_options(i ? "rndv=read,measure_costs=0" : "rndv=write,measure_costs=0");
+        /* the planner's limits may have fewer bytes than SIZE copied, and a copy from unmapped
+         * memory ends the process, as in any library */
+        bed_options(i ? "rndv=read" : "rndv=write");
         pair_open(&p);
         uint8_t *memory = mmap(NULL, SIZE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         assert_ptr_not_equal(memory, MAP_FAILED);

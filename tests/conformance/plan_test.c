@@ -209,11 +209,9 @@ static void explained_and_done(size_t most, bool is_fast)
     free(to);
 }
 
-/* With preset costs: engines that measure beside other work may measure different costs. */
 void engine_does_what_is_explained(void **state)
 {
     (void)state;
-    bed_options("measure_costs=0");
     explained_and_done(MOST_BYTES, false);
 }
 
@@ -221,7 +219,6 @@ void engine_does_what_is_explained(void **state)
 void engine_does_what_is_explained_of_lent_memory(void **state)
 {
     (void)state;
-    bed_options(
-        "eager_ring_bytes=512K,measure_costs=0,invite=0"); /* RTR would take precedence */
+    bed_options("eager_ring_bytes=512K,invite=0"); /* RTR would take precedence */
     explained_and_done(262144, true);
 }

@@ -6,7 +6,7 @@
 #include "cases.h"
 
 #define AREA    131072 /* bytes of one client's ring */
-#define OPTIONS "rx_size=2048,eager_max=64K,invite=0,measure_costs=0,rndv=write,zone_idle_ms=0"
+#define OPTIONS "rx_size=2048,eager_max=64K,invite=0,rndv=write,zone_idle_ms=0"
 
 enum {
     MOST = 12,
@@ -289,7 +289,7 @@ void fast_of_who_falls_silent(void **state)
     uint64_t grants;
 
     (void)state;
-    bed_options("rx_size=2048,eager_max=64K,invite=0,measure_costs=0,rndv=write,"
+    bed_options("rx_size=2048,eager_max=64K,invite=0,rndv=write,"
                 "eager_ring_bytes=128K,zone_idle_ms=30");
     pair_open(&p);
     for (int i = 0; i < 10; i++)

@@ -139,7 +139,7 @@ static void operations(const char *rndv, int packets)
 
     snprintf(options, sizeof(options),
              "elan_servers=0:2=127.0.0.1:%d,lists=group,invite=0,rndv=%s,"
-             "measure_costs=0,keepalive_ms=0",
+             "keepalive_ms=0",
              ports_take(), rndv);
     snprintf(log, sizeof(log), "%s/log", folder);
     assert_int_equal(setenv("BMI_ELAN4_LOG", log, 1), 0);

@@ -63,15 +63,7 @@ void *__wrap_malloc(size_t size)
     return fails != 0 && --fails == 0 ? NULL : __real_malloc(size);
 }
 
-/* The machine: a controlled clock, no measurements, no randomness. */
-__typeof__(rme_costs_measure) __wrap_rme_costs_measure; /* of the same type */
-void __wrap_rme_costs_measure(const struct rme_fabric_ops *ops, struct rme_fabric *fabric,
-                              bool measure, struct rme_costs *out)
-{
-    (void)ops, (void)fabric, (void)measure;
-    *out = rme_costs_preset;
-}
-
+/* The machine: a controlled clock, no randomness. */
 int __wrap_clock_gettime(clockid_t id, struct timespec *t);
 int __wrap_clock_gettime(clockid_t id, struct timespec *t)
 {

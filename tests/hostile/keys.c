@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * The attack with keys. The client puts and gets like others, over its own verbs, and keeps
- * every key of CTS, RTR, RTS and RTS_SEG. A key is valid for its operation's bytes, in one
+ * every key of CTS and RTS. A key is valid for its operation's bytes, in one
  * direction, on one link, until the operation ends. The following accesses must therefore fail,
  * and one that succeeds counts as stolen:
  *

@@ -12,7 +12,7 @@
 
 struct key {
     struct rme_wire_segment segment;
-    bool writable; /* from CTS or RTR; else readable, from RTS or RTS_SEG */
+    bool writable; /* from a CTS of the receiver; else readable, from the sender */
 };
 
 struct visit {

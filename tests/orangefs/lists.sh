@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 # Pieces of memory to and from pieces of a file (lists.c), over each network, with 1 and with 4
 # servers: contents are right, bytes in between unchanged, and over ib and elan4 the logs have no
-# complaints that tcp's lack. With the engine's built-in costs, equal on all machines, it gathers
-# and scatters lists in place. With SHOW set, prints the posts of OrangeFS and the engine's counters
+# complaints that tcp's lack. With lists=group it gathers and scatters lists in
+# place. With SHOW set, prints the posts of OrangeFS and the engine's counters
 # (posts.c).
 #
 #   CASES    some, or all: that of the long suite
@@ -45,14 +45,14 @@ is_over() {
 # Prints the bytes that the engine has copied, and those in lists of more than 64 KiB, with these
 # options.
 copies() { # options
-    tab "$(awk '{ sub("/orangefs$", "", $1); print $1 }' "$tmp/tab")" "bmi_opts=\"measure_costs=off$1\""
+    tab "$(awk '{ sub("/orangefs$", "", $1); print $1 }' "$tmp/tab")" "bmi_opts=\"$1\""
     POSTS=$tmp/posts run "$tmp/lists" "$mnt/lists" some "$n" >"$tmp/lists.out" || return
     copied=$(awk '$1 == "counter" && $2 == "bytes_copied" { print $3 }' "$tmp/posts")
     listed=$(awk '$1 == "posts" && $3 == "memory" && $4 > 1 && $5 + 0 > 65536 { n += $8 } END { print n + 0 }' "$tmp/posts")
     echo "$copied bytes copied, $listed in lists"
 }
-gathers() { copies "" && [ "$listed" -gt 0 ] && [ "$copied" -lt $((listed / 2)) ]; }
-packs() { copies ,lists=pack && [ "$copied" -ge "$listed" ]; }
+gathers() { copies lists=group && [ "$listed" -gt 0 ] && [ "$copied" -lt $((listed / 2)) ]; }
+packs() { copies lists=pack && [ "$copied" -ge "$listed" ]; }
 
 protos="tcp ib"
 has_elan4 && protos+=" elan4"
@@ -63,7 +63,7 @@ for proto in ${PROTOS:-$protos}; do # tcp first: other networks must not complai
             lists
             no_new_complaints "$proto"
             if [ "$proto" != tcp ] && grep -q BMIOpts "$prefix/sbin/pvfs2-server"; then
-                check "$what: lists are gathered and scattered" gathers
+                check "$what: lists=group: lists are gathered and scattered" gathers
                 check "$what: lists=pack: they are copied" packs
             fi
         fi

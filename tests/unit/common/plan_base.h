@@ -9,22 +9,8 @@
 #define KIB ((uint64_t)1024)
 #define MIB (1024 * KIB)
 
-static const struct rme_costs costs = {.copy_warm = 0.1,
-                                       .copy_cold = 0.1,
-                                       .reg_call = 10000,
-                                       .reg_page = 200,
-                                       .message = 2000,
-                                       .request = 100};
-
-static inline const struct rme_thresholds *limits_of(const struct rme_costs *from)
-{
-    static struct rme_thresholds limits[4]; /* of the last calls */
-    static unsigned calls;
-    struct rme_thresholds *out = &limits[calls++ % 4];
-
-    rme_plan_thresholds(from, out);
-    return out;
-}
+static const struct rme_limits limits = {
+    .once = {200000, 4000, 2000}, .list = {16000, 700, 1000}, .read = 1};
 
 static inline struct rme_plan_in base(uint64_t bytes)
 {
@@ -37,7 +23,7 @@ static inline struct rme_plan_in base(uint64_t bytes)
                                 .max_sge = 30,
                                 .max_read_sge = 30,
                                 .has_read = true,
-                                .limits = limits_of(&costs)};
+                                .limits = &limits};
 }
 
 static inline struct rme_plan decide(const struct rme_plan_in *in)

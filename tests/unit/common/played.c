@@ -63,7 +63,7 @@ void begin(const struct rme_hello *hello, const char *more)
 
     snprintf(options, sizeof(options),
              "regcache_entries=0,spin_us=0,keepalive_ms=0,credits=8,fragment_bytes=64K,"
-             "zone_bytes=64M,measure_costs=0%s",
+             "zone_bytes=64M%s",
              more);
     config.options = options;
     ended = 0;

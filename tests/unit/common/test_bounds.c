@@ -167,7 +167,7 @@ static void holds(const char *options, const char *says, int64_t rx_size,
  * reads the reduced values. Reduced defaults are not logged. */
 static void what_is_not_had_is_said(void **state)
 {
-    static const char base[] = "regcache_entries=0,measure_costs=0,zone_bytes=64K";
+    static const char base[] = "regcache_entries=0,zone_bytes=64K";
     struct rlimit before, little;
     char options[200];
     bool had;

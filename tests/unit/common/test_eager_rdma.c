@@ -12,7 +12,7 @@
 
 #define OPTIONS                                                                                \
     "regcache_entries=0,spin_us=0,zone_bytes=64M,rndv=write,invite=0,"                         \
-    "rx_size=4096,credits=32,keepalive_ms=0,measure_costs=0,"                                  \
+    "rx_size=4096,credits=32,keepalive_ms=0,"                                                  \
     "eager_ring_bytes=128K,eager_ring_pool=256K,zone_idle_ms=1000"
 
 enum { SIZE = 20000, AREA = 128 << 10, CREDITS = 32 };

@@ -58,10 +58,10 @@ static void explains(const struct rme_plan_in *in, const char *what, bool said)
     free(text);
 }
 
-/* Each segment is a request, and a read costs five times as much as a write. */
+/* Each segment is a request, and a read costs more than a write. */
 static void dear_reads_are_written(void **state)
 {
-    struct rme_costs dear = costs;
+    struct rme_limits dear = limits;
     struct rme_plan_in in = base(MIB);
 
     (void)state;
@@ -70,33 +70,28 @@ static void dear_reads_are_written(void **state)
     in.recv.segments = 64;
     in.send.load_ops = 10; /* by load the receiver reads */
     assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_READ);
-    dear.read = 1.5 * dear.request;
-    in.limits = limits_of(&dear);
+    dear.read = 2;
+    in.limits = &dear;
     assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_READ);
-    dear.read = 2.5 * dear.request; /* less than on the software Elan4 */
-    in.limits = limits_of(&dear);
+    dear.read = 4;
     assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_WRITE);
     assert_string_equal(decide(&in).why, "the work requests of writing cost far less");
     explains(&in, "because   the work requests of writing cost far less", true);
-    explains(&in, "request 100 ns, to read 350 ns", true);
+    explains(&in, "a read request counts as 4 to write", true);
     in.recv.segments = 1; /* a difference of one request is ignored */
     assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_READ);
-    /* a copy of 300,000 bytes costs 30,000; in place 63 requests of 450 or 100, the look-up of
-     * 64 segments 3,160, and an eighth of a registration of 37,648 */
+    /* 16000 + 63 * 700 + 63 requests of 4 or 1 times 1000 */
     in.recv.segments = 64;
     in.prefer = RME_PREFER_READ;
     in.recv.ready = false;
     in.recv.kept = true;
     in.bytes = 300000;
-    dear.read = 3.5 * dear.request;
-    in.limits = limits_of(&dear);
     assert_true(decide(&in).recv_pack);
-    dear.read = 0;
-    in.limits = limits_of(&dear);
+    dear.read = 1;
     assert_false(decide(&in).recv_pack);
 }
 
-static void lists_by_costs(void **state)
+static void lists_by_limits(void **state)
 {
     struct rme_plan_in in = base(32 * KIB);
 
@@ -108,21 +103,19 @@ static void lists_by_costs(void **state)
     assert_false(decide(&in).send_pack);
 }
 
-/* A list whose registration is kept pays a part of it, and for its pieces each time. */
-static void kept_lists_by_costs(void **state)
+/* A list whose registration is kept has a lower limit: 16000 + 63 * 700 + 2 * 1000. */
+static void kept_lists_by_limits(void **state)
 {
-    /* in place: 600 + 64 * 40, 2 requests of 100, an eighth of 10000 + 200 (64 + bytes / 4096);
-     * copies: 0.1 per byte */
-    struct rme_plan_in in = base(60000);
+    struct rme_plan_in in = base(62100);
 
     (void)state;
     in.send.segments = 64;
     in.send.kept = true;
     assert_true(decide(&in).send_pack);
-    assert_string_equal(decide(&in).why_send, "a copy costs less");
-    in.bytes = 70000;
+    assert_string_equal(decide(&in).why_send, "within the limit of copies");
+    in.bytes++;
     assert_false(decide(&in).send_pack);
-    assert_string_equal(decide(&in).why_send, "a copy costs more");
+    assert_string_equal(decide(&in).why_send, "above the limit of copies");
     in.send.kept = false; /* the whole registration */
     assert_true(decide(&in).send_pack);
     in.send.ready = true;
@@ -140,9 +133,9 @@ static void receivers_lists_by_protocol(void **state)
     in.recv.kept = true;
     in.prefer = RME_PREFER_READ;
     assert_false(decide(&in).recv_pack);
-    in.prefer = RME_PREFER_WRITE; /* 63 requests: 6300 more */
+    in.prefer = RME_PREFER_WRITE; /* 63 requests: 123100 */
     assert_false(decide(&in).recv_pack);
-    in.opens = true; /* and 12600 */
+    in.opens = true; /* and 126 */
     assert_true(decide(&in).recv_pack);
     in.prefer = RME_PREFER_READ;
     assert_false(decide(&in).recv_pack);
@@ -222,7 +215,7 @@ static void packed_lists_do_not_invite(void **state)
     assert_true(decide(&in).invite);
     in.lists = RME_LISTS_PACK;
     assert_false(decide(&in).invite);
-    in.lists = RME_LISTS_AUTO; /* by costs, though its registration would be kept */
+    in.lists = RME_LISTS_AUTO; /* by the limit, though its registration would be kept */
     in.bytes = 128 * KIB;
     in.opens = true;
     assert_true(decide(&in).recv_pack);
@@ -261,8 +254,8 @@ int main(void)
         cmocka_unit_test(request_counts),
         cmocka_unit_test(the_scattered_side_initiates),
         cmocka_unit_test(dear_reads_are_written),
-        cmocka_unit_test(lists_by_costs),
-        cmocka_unit_test(kept_lists_by_costs),
+        cmocka_unit_test(lists_by_limits),
+        cmocka_unit_test(kept_lists_by_limits),
         cmocka_unit_test(receivers_lists_by_protocol),
         cmocka_unit_test(who_copies_reads),
         cmocka_unit_test(lists_are_not_offered_in_vain),

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "unit.h"
-#include "fake_fabric.h"
 #include "plan_base.h"
 
 static void small_is_eager(void **state)
@@ -14,23 +13,6 @@ static void small_is_eager(void **state)
     struct rme_plan_in in = base(4001);
 
     assert_int_not_equal(decide(&in).proto, RME_PROTO_EAGER);
-}
-
-static void eager_gives_way_where_it_is_slower(void **state)
-{
-    struct rme_costs measured = costs;
-
-    (void)state;
-    /* two copies of B bytes against two messages: 2 * 0.1 B = 2 * 2000 */
-    assert_int_equal(rme_plan_eager_max(limits_of(&measured), 64 * KIB, 64 * KIB), 20000);
-    assert_int_equal(rme_plan_eager_max(limits_of(&measured), 4000, 64 * KIB), 4000);
-    assert_int_equal(rme_plan_eager_max(limits_of(&measured), 4000, 1000), 1000);
-    assert_int_equal(rme_plan_eager_max(limits_of(&measured), 4000, 0), 0);
-    /* for a very slow processor the limit for small messages stays */
-    measured.copy_warm = 100;
-    assert_int_equal(rme_plan_eager_max(limits_of(&measured), 64 * KIB, 64 * KIB), 4608);
-    measured.copy_warm = 0;
-    assert_int_equal(rme_plan_eager_max(limits_of(&measured), 64 * KIB, 64 * KIB), 64 * KIB);
 }
 
 #define WRITE RME_PROTO_RNDV_WRITE
@@ -150,17 +132,17 @@ static void invites(void **state)
     assert_true(rme_plan_declines(&busy, true));
 }
 
+/* Limit of memory that is registered for one use: 200,000 bytes. */
 static void single_use_registration_must_pay(void **state)
 {
-    /* copying B bytes: 0.1 B; registering: 10000 + 200 (B / 4096 + 1) = 10200 + 0.0488 B; equal
-     * near 199,000 */
-    struct rme_plan_in in = base(150000);
+    struct rme_plan_in in = base(200000);
 
     (void)state;
     assert_true(decide(&in).send_pack);
     assert_true(decide(&in).recv_pack);
-    in.bytes = 250000;
+    in.bytes++;
     assert_false(decide(&in).send_pack);
+    assert_false(decide(&in).recv_pack);
     in.bytes = 150000;
     in.send.ready = true;
     assert_false(decide(&in).send_pack);
@@ -182,45 +164,38 @@ static void kept_registrations_are_not_for_one_use(void **state)
     in.bytes--;
     assert_true(decide(&in).send_pack);
     in.bytes = 150000;
-    in.pack_threshold = 0; /* by costs alone, of this one message */
+    in.pack_threshold = 0; /* by the limit alone, of this one message */
     assert_true(decide(&in).send_pack);
 }
 
-/* A message larger than the processor's caches is copied at the cold rate. */
-static void large_copies_are_cold(void **state)
+/* Copies in progress on the same side count. */
+static void copies_share_the_limit(void **state)
 {
-    struct rme_costs both = costs;
-    struct rme_plan_in in = base(256 * KIB);
+    struct rme_plan_in in = base(100000);
 
     (void)state;
-    both.copy_warm = 0.01;
-    both.copy_cold = 1;
-    in.limits = limits_of(&both);
-    assert_true(decide(&in).send_pack);
-    in.bytes++;
-    assert_false(decide(&in).send_pack);
-    in.bytes = 128 * KIB; /* together with other copies it does not fit, either */
-    in.send.packed = 128 * KIB;
+    in.send.packed = 100000;
     assert_true(decide(&in).send_pack);
     in.send.packed++;
     assert_false(decide(&in).send_pack);
     in.send.packed = 0;
     in.recv.packed = MIB; /* the other side has its own caches */
     assert_true(decide(&in).send_pack);
+    assert_false(decide(&in).recv_pack);
 }
 
-/* Gathering in place costs requests, which count in the costs. */
+/* Gathering in place takes requests, which raise the limit. */
 static void requests_have_a_price(void **state)
 {
-    struct rme_costs dear = costs;
+    struct rme_limits dear = limits;
     struct rme_plan_in in = base(1 * MIB);
 
     (void)state;
     in.pack_threshold = 0;
-    in.send.segments = 100;
+    in.send.segments = 100; /* 200000 + 99 * 4000 + 3 * 2000 */
     assert_false(decide(&in).send_pack);
-    dear.request = 40000; /* 3 more requests cost more than a copy */
-    in.limits = limits_of(&dear);
+    dear.once.request = 160000;
+    in.limits = &dear;
     assert_true(decide(&in).send_pack);
     in.max_sge = 100;
     assert_false(decide(&in).send_pack);
@@ -279,7 +254,9 @@ static void explains_what_is_decided(void **state)
     in.send.segments = 64;
     chosen_row(&in, &in, &text);
     assert_non_null(strstr(text, decide(&in).why));
-    assert_non_null(strstr(text, "copied below 195420 bytes + 3908/segment"));
+    assert_non_null(
+        strstr(text, "limit     once     200000 + 4000/segment + 2000/further request bytes"));
+    assert_non_null(strstr(text, "limit     segment  65536 bytes"));
     free(text);
 
     /* cached memory is used in fragments, in the form of its registration; registered memory at
@@ -297,24 +274,14 @@ static void explains_what_is_decided(void **state)
     free(text);
 }
 
-/* Costs of very different machines, messages of all sizes and shapes: the explanation agrees
+/* Limits of very different devices, messages of all sizes and shapes: the explanation agrees
  * with each end's decision. */
 static void explains_the_very_decisions(void **state)
 {
-    static const struct rme_costs machines[] = {
-        {.copy_warm = 0.03,
-         .copy_cold = 0.1,
-         .reg_call = 500,
-         .reg_page = 1,
-         .message = 500,
-         .request = 50},
-        {.copy_warm = 0.1,
-         .copy_cold = 0.4,
-         .reg_call = 30000,
-         .reg_page = 400,
-         .message = 3000,
-         .request = 200},
-        {.copy_warm = 1, .copy_cold = 2, .message = 100, .request = 1000},
+    static const struct rme_limits devices[] = {
+        {.once = {16000, 100, 100}, .list = {2000, 100, 50}, .read = 1},
+        {.once = {200000, 4000, 2000}, .list = {16000, 700, 1000}, .read = 4},
+        {.once = {4 << 20, 1000, 1000}, .list = {1 << 20, 500, 60000}, .read = 2},
     };
     unsigned seen[RME_PROTO_COUNT] = {0}, packed = 0;
 
@@ -325,8 +292,8 @@ static void explains_the_very_decisions(void **state)
         struct rme_plan first, plan;
         char row[64], *text;
 
-        in.limits = limits_of(&machines[i % 3]);
-        in.eager_max = rme_plan_eager_max(in.limits, 64 * KIB, 64 * KIB);
+        in.limits = &devices[i % 3];
+        in.eager_max = (uint64_t)4000 << i % 3;
         in.send.segments = shape == 0 ? 1 : shape == 1 ? 16 : 4096;
         in.send.kept = in.recv.kept = kept;
         in.prefer = (enum rme_prefer)prefer;
@@ -379,75 +346,38 @@ static void the_ring_is_used_up_to_its_size(void **state)
     assert_int_equal(decide(&in).proto, RME_PROTO_EAGER);
 }
 
-/* Where costs decide, the side that copies has the lower sum, for lists and pieces. */
-static void the_lower_sum_is_chosen(void **state)
+/* Any list is copied exactly up to its limit. */
+static void lists_are_copied_up_to_the_limit(void **state)
 {
-    unsigned copied = 0;
-
     (void)state;
     for (unsigned i = 1; i < 4000; i++) {
-        struct rme_plan_in in = base(i * 131 % (256 * KIB) + 1);
-        struct rme_costs random = costs;
-        double copy, use;
+        struct rme_limits random = {.read = 1};
+        struct rme_plan_in in = base(0);
+        struct rme_pack_limit limit = {i * 131 % 300000, i % 101 * 40, i % 13 * 500};
 
-        random.copy_warm = 0.01 * (i % 17 + 1);
-        random.reg_call = 100.0 * (i % 101 + 1);
-        random.reg_page = i % 13 * 40;
+        in.send.segments = i % 7 * 32 + 2;
+        in.send.kept = i % 2;
         in.eager_max = 0;
-        in.send.segments = i % 7 * 32 + 1;
-        in.limits = limits_of(&random);
-        copy = (double)in.bytes * random.copy_warm;
-        use = random.reg_call +
-              random.reg_page * ((double)in.bytes / 4096 + (double)in.send.segments) +
-              random.request * ((in.send.segments + 29) / 30 - 1);
-        if (copy < 0.999 * use || copy > 1.001 * use)
-            assert_int_equal(decide(&in).send_pack, copy < use);
-        copied += copy < use;
+        in.limits = &random;
+        *(in.send.kept ? &random.list : &random.once) = limit;
+        in.bytes = limit.base + limit.segment * (in.send.segments - 1) +
+                   limit.request * ((in.send.segments + 29) / 30 - 1);
+        assert_true(decide(&in).send_pack);
+        in.bytes++;
+        assert_false(decide(&in).send_pack);
     }
-    assert_in_range(copied, 400, 3600);
-}
-
-static void measures(void **state)
-{
-    struct fake fake;
-    struct rme_costs got;
-
-    (void)state;
-    fake_init(&fake);
-    rme_costs_measure(&fake_ops, fake_fabric(&fake), true, &got);
-    assert_true(got.copy_warm > 0);
-    assert_true(got.copy_cold >= got.copy_warm);
-    assert_true(fake.attempts > 0);
-    assert_true(got.reg_call > 0);
-    assert_true(got.reg_page >= 0);
-    assert_int_equal(fake_live(&fake), 0);
-    fake.refuse = ENOMEM;
-    rme_costs_measure(&fake_ops, fake_fabric(&fake), true, &got);
-    assert_true(got.reg_call == rme_costs_preset.reg_call);
-    assert_true(got.message == rme_costs_preset.message);
-    fake.refuse = fake.attempts = 0;
-    rme_costs_measure(&fake_ops, fake_fabric(&fake), false, &got);
-    assert_int_equal(fake.attempts, 0);
-    assert_memory_equal(&got, &rme_costs_preset, sizeof(got));
-    fake.caps.message_ns = 12345; /* a fabric's own figures replace the presets */
-    fake.caps.request_ns = 300;
-    fake.caps.read_ns = 1000;
-    rme_costs_measure(&fake_ops, fake_fabric(&fake), false, &got);
-    assert_true(got.message == 12345 && got.request == 300 && got.read == 1000);
-    fake_destroy(&fake);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(small_is_eager),
-        cmocka_unit_test(eager_gives_way_where_it_is_slower),
         cmocka_unit_test(direction),
         cmocka_unit_test(offers),
         cmocka_unit_test(invites),
         cmocka_unit_test(single_use_registration_must_pay),
         cmocka_unit_test(kept_registrations_are_not_for_one_use),
-        cmocka_unit_test(large_copies_are_cold),
+        cmocka_unit_test(copies_share_the_limit),
         cmocka_unit_test(requests_have_a_price),
         cmocka_unit_test(units),
         cmocka_unit_test(unknown_receiver),
@@ -455,8 +385,7 @@ int main(void)
         cmocka_unit_test(explains_what_is_decided),
         cmocka_unit_test(explains_the_very_decisions),
         cmocka_unit_test(the_ring_is_used_up_to_its_size),
-        cmocka_unit_test(the_lower_sum_is_chosen),
-        cmocka_unit_test(measures),
+        cmocka_unit_test(lists_are_copied_up_to_the_limit),
     };
 
     return cmocka_run_group_tests_name("plan", tests, NULL, NULL);

@@ -7,7 +7,7 @@
 #include "tests/lib/clock.h"
 
 #define SPIN_US  50
-#define OPTIONS  "regcache_entries=0,spin_us=50,measure_costs=0,keepalive_ms=0"
+#define OPTIONS  "regcache_entries=0,spin_us=50,keepalive_ms=0"
 #define VAIN     8    /* SPINS_IN_VAIN */
 #define TRIES    4    /* SPINS_TRIED */
 #define PAUSE    16   /* SPINS_PAUSE */
