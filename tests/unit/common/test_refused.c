@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * A peer of another protocol version: each side logs it in one correct line, and operations
- * that wait for the link fail. Messages of the peer with unknown types are ignored. A busy peer
- * is asked again.
+ * that wait for the link fail. Messages with unknown types are ignored, invalid ones described.
+ * A busy peer is asked again.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -19,13 +19,16 @@
 
 static struct rme *rme;
 static int lines;
-static char said[512]; /* the last log line */
+static char said[512];      /* the last log line */
+static char described[512]; /* the last line that describes an invalid message */
 static enum rme_log_level at_level;
 static bool unlocked; /* state of the engine's lock when the line came */
 
 static void take_line(void *arg, enum rme_log_level level, const char *line)
 {
     (void)arg;
+    if (level == RME_LOG_INFO && strstr(line, "the invalid message has") != NULL)
+        snprintf(described, sizeof(described), "%s", line);
     if (level > RME_LOG_NOTICE)
         return;
     lines++;
@@ -232,6 +235,39 @@ static void unknown_types_are_ignored(void **state)
     rme_addr_free(addr);
 }
 
+/* A line describes the message that ended the link: one of a wrong form, and one of a wrong
+ * content. */
+static void invalid_messages_are_described(void **state)
+{
+    static const struct {
+        uint8_t bytes[RME_WIRE_HEADER_SIZE];
+        const char *text;
+    } wrong[] = {
+        {{RME_WIRE_FIN, RME_WIRE_F_EAGER}, "type FIN (4), flags 0x02 and 16 bytes"},
+        {{99, RME_WIRE_F_STALLED}, "type unknown (99), flags 0x01 and 16 bytes"},
+        {{RME_WIRE_CREDIT, RME_WIRE_F_RELEASE}, "type CREDIT (6), flags 0x10 and 16 bytes"},
+    };
+    uint8_t hello[RME_HELLO_MAX];
+    int error = 0;
+
+    (void)state;
+    hello_of(RME_WIRE_VERSION, hello);
+    for (unsigned i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        struct rme_addr *addr = send_to_the_peer();
+
+        script_up(0, hello, sizeof(hello));
+        assert_int_equal(run(&error), 1);
+        described[0] = '\0';
+        script_message(0, wrong[i].bytes, sizeof(wrong[i].bytes));
+        run(&error);
+        assert_int_equal(rme_counter_value(rme, "protocol_errors"), i + 1);
+        assert_non_null(strstr(described, wrong[i].text));
+        script_cut();
+        run(&error);
+        rme_addr_free(addr);
+    }
+}
+
 /* ---- The peer's connection backlog is full ---- */
 
 /* Polls until the engine has made that many connection requests; returns the number of
@@ -378,6 +414,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_post_that_connects_is_no_place_to_be_cancelled_at,
                                         set_up, tear_down),
         cmocka_unit_test_setup_teardown(unknown_types_are_ignored, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(invalid_messages_are_described, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_busy_peer_is_asked_again_and_nobody_hears_of_it,
                                         set_up_patient, tear_down),
         cmocka_unit_test_setup_teardown(who_stays_busy_is_given_up_when_the_time_is_over,
