@@ -228,8 +228,8 @@ struct rme_done {
  * message waits, so that its thread can fetch the message next; if no message is fetched and
  * none arrives before the next call for the context, that call sleeps.
  *
- * rme_test_some tests ids[0 … count-1], and skips ids of 0 and unknown or reported ones; index[],
- * which may be NULL, holds the positions of the complete ones.
+ * rme_test_some tests ids[0 … count-1], and skips ids of 0 and unknown or reported ones;
+ * index[], which may be NULL, holds the positions of the complete ones.
  */
 RME_API int rme_test_some(struct rme *rme, const rme_id *ids, int count, int *index,
                           struct rme_done *done, int wait_ms);

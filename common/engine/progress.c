@@ -64,7 +64,8 @@ __attribute__((noinline)) static void received(struct rme_peer *peer,
     rme_rx_return(peer->rme, event->rx);
 }
 
-/* Handles an immediate: of a message that the peer wrote into its eager ring, or of a transfer. */
+/* Handles an immediate: of a message that the peer wrote into its eager ring, or of a
+ * transfer. */
 static void immediate(struct rme_peer *peer, uint32_t imm)
 {
     struct rme_wire_message message;

@@ -95,8 +95,8 @@ bool host_may(uint64_t held, uint64_t more, uint64_t all, uint64_t most)
 
 /* ---- log lines of a peer ---- */
 
-/* Returns true if another line may be logged: `most` in `ms`.  Reports the number of lines about
- * `whom` that were omitted. */
+/* Returns true if another line may be logged: `most` in `ms`.  Reports the number of lines
+ * about `whom` that were omitted. */
 static bool may_log(struct line_limit *limit, unsigned most, int64_t ms, const char *whom)
 {
     int64_t now = clock_ms();
