@@ -124,30 +124,23 @@ struct rme_inode *rme_itree_overlap(const struct rme_itree *tree, uint64_t start
     return NULL;
 }
 
-static struct rme_inode *cover(struct rme_inode *node, uint64_t start, uint64_t end,
-                               bool (*accept)(const struct rme_inode *node, const void *arg),
-                               const void *arg)
+struct rme_inode *rme_itree_cover(const struct rme_itree *tree, uint64_t start, uint64_t end,
+                                  bool (*accept)(const struct rme_inode *node, const void *arg),
+                                  const void *arg)
 {
-    while (node != NULL && node->max_end >= end) {
-        struct rme_inode *found;
+    struct rme_inode *node = tree->root, *found;
 
+    while (node != NULL && node->max_end >= end) {
         if (node->start > start) {
             node = node->left;
             continue;
         }
         if (node->end >= end && accept(node, arg))
             return node;
-        found = cover(node->right, start, end, accept, arg);
+        found = rme_itree_cover(&(struct rme_itree){node->right}, start, end, accept, arg);
         if (found != NULL)
             return found;
         node = node->left;
     }
     return NULL;
-}
-
-struct rme_inode *rme_itree_cover(const struct rme_itree *tree, uint64_t start, uint64_t end,
-                                  bool (*accept)(const struct rme_inode *node, const void *arg),
-                                  const void *arg)
-{
-    return cover(tree->root, start, end, accept, arg);
 }

@@ -111,10 +111,7 @@ static bool parse_number(const char *text, int64_t *out)
 
     if (!isdigit((unsigned char)text[text[0] == '-']))
         return false;
-    errno = 0;
-    number = strtoll(text, &end, 10);
-    if (errno != 0)
-        return false;
+    number = strtoll(text, &end, 10); /* its limits if larger: not in any range */
     suffix = *end != '\0' ? strchr(suffixes, toupper((unsigned char)*end)) : NULL;
     if (suffix != NULL) {
         shift = 10 * (int)(suffix - suffixes + 1);
@@ -149,11 +146,9 @@ static void format_number(char *out, size_t size, const struct rme_option_row *r
 {
     int step = 0;
 
-    if (strcmp(row->unit, "bytes") == 0) {
-        while (step < 3 && number != 0 && number % 1024 == 0) {
-            number /= 1024;
-            step++;
-        }
+    while (strcmp(row->unit, "bytes") == 0 && step < 3 && number != 0 && number % 1024 == 0) {
+        number /= 1024;
+        step++;
     }
     snprintf(out, size, "%" PRId64 "%.1s", number, step > 0 ? &suffixes[step - 1] : "");
 }

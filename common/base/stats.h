@@ -39,8 +39,7 @@
     X(INVITES_TAKEN, "invites_taken", "messages",                                              \
       "sends into memory that was advertised before their RTS: no CTS, and mostly no RTS")     \
     X(DEFERRED, "deferred", "messages",                                                        \
-      "completions of receives delayed until that of a transfer that their peer had "          \
-      "acknowledged")                                                                          \
+      "receives reported after a transfer that their peer had acknowledged")                   \
     X(EAGER_RING_GRANTS, "eager_ring_grants", "grants", "eager rings granted to peers")        \
     X(EAGER_RING_FULL, "eager_ring_full", "times",                                             \
       "times that the eager ring, or the peer's window, was full")                             \
@@ -60,8 +59,7 @@
     X(BYTES_COPIED, "bytes_copied", "bytes", "payload copied by the processor")                \
     X(REGISTRATIONS, "registrations", "calls", "memory registrations")                         \
     X(DEREGISTRATIONS, "deregistrations", "calls", "memory deregistrations")                   \
-    X(REGISTER_NS, "register_ns", "ns",                                                        \
-      "time of the threads that registered memory of messages")                                \
+    X(REGISTER_NS, "register_ns", "ns", "time of threads that registered memory of messages")  \
     X(REG_HITS, "reg_hits", "lookups", "ranges found in the registration cache")               \
     X(REG_MISSES, "reg_misses", "lookups", "ranges that had to be registered")                 \
     X(REG_EVICTIONS, "reg_evictions", "regions", "registrations evicted from the cache")       \
@@ -83,14 +81,11 @@
     X(CONNECTS, "connects", "links", "links established")                                      \
     X(CONNECTS_AGAIN, "connects_again", "requests",                                            \
       "connection requests repeated because the peer's backlog was full")                      \
-    X(RECONNECTS, "reconnects", "links",                                                       \
-      "links established again to a peer that had one before")                                 \
-    X(LINK_FAILURES, "link_failures", "links",                                                 \
-      "links that failed or could not be established")                                         \
+    X(RECONNECTS, "reconnects", "links", "links to a peer that had one before")                \
+    X(LINK_FAILURES, "link_failures", "links", "links that failed or were not established")    \
     X(REJECTS, "rejects", "requests", "connection requests refused")                           \
     X(CANCELS, "cancels", "operations", "operations ended by cancel")                          \
-    X(PROTOCOL_ERRORS, "protocol_errors", "messages",                                          \
-      "malformed or invalid messages from peers")
+    X(PROTOCOL_ERRORS, "protocol_errors", "messages", "malformed or invalid messages")
 
 /* Current values. */
 #define RME_GAUGES(X)                                                                          \
@@ -107,8 +102,7 @@
       "of zone_bytes: bounce buffers for parts of messages in use now")                        \
     X(PEERS, "peers", "peers", "peers with a link now")                                        \
     X(QUARANTINED, "quarantined", "buffers",                                                   \
-      "buffers and links withheld from reuse now: a device may still access them after their " \
-      "link was aborted")                                                                      \
+      "buffers and links withheld now: a device may still access them")                        \
     X(OPS_LIVE, "ops_live", "operations", "operations posted and not yet reported")
 
 #define RME_COUNTERS(X) RME_PEER_COUNTERS(X) RME_EVENT_COUNTERS(X) RME_GAUGES(X)

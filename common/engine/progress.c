@@ -134,22 +134,21 @@ __attribute__((noinline)) static void handle(struct rme *rme, const struct rme_e
     }
 }
 
-static void timer_is_due(struct rme_peer *peer, uint64_t now)
-{
-    if (peer->state == RME_PEER_UP && peer->cancel_by <= now && rme_cancel_overdue(peer, now))
-        rme_peer_fail(peer, -ECONNRESET, "cancelled operation not released by the peer");
-    else
-        rme_peer_timer(peer, now);
-}
-
 __attribute__((noinline)) static void run_timers(struct rme *rme)
 {
     uint64_t now = rme_now();
     struct rme_timer *timer;
 
     rme_engine(rme)->timer_skip = 0;
-    while ((timer = rme_timers_due(&rme->timers, now)) != NULL)
-        timer_is_due(container_of(timer, struct rme_peer, timer), now);
+    while ((timer = rme_timers_due(&rme->timers, now)) != NULL) {
+        struct rme_peer *peer = container_of(timer, struct rme_peer, timer);
+
+        if (peer->state == RME_PEER_UP && peer->cancel_by <= now &&
+            rme_cancel_overdue(peer, now))
+            rme_peer_fail(peer, -ECONNRESET, "cancelled operation not released by the peer");
+        else
+            rme_peer_timer(peer, now);
+    }
     rme_zone_look(rme->zone, now);
     rme_eager_rdma_look(rme, now);
 }
