@@ -83,8 +83,8 @@ static const char *say_wrong(struct attack *a, struct link *link, unsigned n, en
         out_of_turn(link, ELAN_IMM, 3);
         return "the same packet twice, before its turn";
     case 3:
-        alone(link, ELAN_MESSAGE, 0, ELAN_BODY);
-        return "a message that is no message of the engine";
+        alone(link, ELAN_MESSAGE, 0, 3);
+        return "a message of three bytes";
     case 4:
         alone(link, ELAN_MESSAGE, 0, 0);
         return "a message without bytes";
