@@ -42,7 +42,7 @@ const struct rme_option_row rme_engine_options[] = {
         "one, connections made by a client have four until the server lacks some."),
     ROW("credits_pool", "count", 1536, 0, 1 << 20,
         "Limit on receive buffers for all incoming connections together, beyond the one that "
-        "each has.  A connection gets a fair share; idle connections return theirs, with a "
+        "each has.  A connection gets a part of what is left; idle ones return theirs, with a "
         "shared receive queue at once, without one by one buffer per message, probes "
         "included.  At the limit, peers of earlier releases, which need four credits, are "
         "refused; a peer that waits for rx_buffered_bytes gets three.  Raise the limit where "

@@ -85,8 +85,9 @@
  * a side that has to wait for a credit reports this in its next header.  B then advertises more
  * in a CREDIT message: the usual number with a first growth, then twice as many each time, up
  * to a limit.  All credits beyond the first of each link of a shared queue are a quota
- * (quota.c), because their buffers stay in the queue when the links are gone.  So a few links
- * get as many as needed, and many links leave credits to later ones.  A very large number of
+ * (quota.c), because their buffers stay in the queue when the links are gone.  A link gets
+ * at most a sixteenth of its own and the rest (grant.c).  So a few links get as many as needed,
+ * and many links leave credits to later ones.  A very large number of
  * links may exhaust it: a further link has one credit, waits for a reply after each message,
  * and gets more when others idle or end.
  *

@@ -30,6 +30,11 @@
 #include "plan/split.h"
 #include "transport/peer.h"
 
+/* A link gets at most this part of its own credits and the rest of the pool: fair shares gave a
+ * busy link beside 200 idle ones 6 credits instead of 42, and a message 1,620 instructions
+ * instead of 1,545 (tests/instructions). */
+#define POOL_PARTS 16u
+
 uint32_t rme_grant_ask(const struct rme *rme)
 {
     return rme->caps->shared_rx != 0 ? rme->tuning.credits : RME_HELLO_CREDITS_MIN;
@@ -83,10 +88,19 @@ void rme_grant_reserve(struct rme_peer *peer)
         advertise(peer, RME_CREDITS_RESERVE - advertised);
 }
 
+/* Returns how many more credits of the pool the link may get. */
+static uint64_t room(const struct rme_peer *peer)
+{
+    uint64_t has = peer->quota[RME_QUOTA_CREDITS];
+    uint64_t left = rme_quota_left(&peer->rme->quota[RME_QUOTA_CREDITS]);
+    uint64_t most = (left + has + POOL_PARTS - 1) / POOL_PARTS;
+
+    return most > has ? most - has : 0;
+}
+
 void rme_grant_grow(struct rme_peer *peer)
 {
     struct rme *rme = peer->rme;
-    const struct rme_quota *quota = &rme->quota[RME_QUOTA_CREDITS];
     uint32_t advertised, wanted, more, spare;
     int error;
 
@@ -100,8 +114,7 @@ void rme_grant_grow(struct rme_peer *peer)
         return;
     more = wanted - advertised;
     if (more > spare)
-        more = spare + (uint32_t)min_u64(min_u64(more - spare, rme_quota_left(quota)),
-                                         rme_quota_room(peer, RME_QUOTA_CREDITS));
+        more = spare + (uint32_t)min_u64(more - spare, room(peer));
     error = more == 0 ? -ENOSPC : rme->ops->rx_reserve(peer->link, more);
     while (error == -ENOSPC && more > 1) /* the network has fewer: try half as many */
         error = rme->ops->rx_reserve(peer->link, more /= 2);

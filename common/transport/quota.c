@@ -7,8 +7,9 @@
  * - While less than half of the limit is used, a host may take the rest of that half.
  * - From then on, a host may hold a fair share of half of the limit: divided by the number of
  *   hosts that hold a part, including this one, plus one.
- * - A peer may hold a fair share of what its host may hold: divided by the number of the host's
- *   peers that hold a part, including this one, plus one; or all of it without other peers.
+ * - A peer may hold what its host may, without other peers.  Else it may take the rest of the
+ *   first half of that, or hold a fair share: divided by the number of the host's peers that
+ *   hold a part, including this one, plus one.
  *   Where no other hosts exist, later peers of the host take theirs out of the other half.
  *
  * doc/design/quotas.md has the proof, and says what a peer without room does.
@@ -97,14 +98,22 @@ void rme_quota_add(struct rme_peer *peer, enum rme_quota_id id, uint64_t change)
         peer->rme->stats.value[counter[id]] = all->used;
 }
 
+/* Returns how much a holder of `has` may hold: a fair share of `part`, or what the others leave
+ * of `half`, if that is more. */
+static uint64_t share_of(uint64_t part, uint64_t half, const struct rme_quota *sum,
+                         uint64_t has)
+{
+    uint64_t others = sum->used - has, fair = part / (sum->holders + (has == 0) + 1);
+
+    return others < half && half - others > fair ? half - others : fair;
+}
+
 /* Returns how much the peer's host may hold. */
 static uint64_t host_share(const struct rme_peer *peer, enum rme_quota_id id)
 {
-    const struct rme_quota *all = &peer->rme->quota[id], *of_host = &peer->host->quota[id];
-    uint64_t half = all->limit / 2, others = all->used - of_host->used;
-    uint64_t share = half / (all->holders + (of_host->used == 0) + 1);
+    const struct rme_quota *all = &peer->rme->quota[id];
 
-    return others < half && half - others > share ? half - others : share;
+    return share_of(all->limit / 2, all->limit / 2, all, peer->host->quota[id].used);
 }
 
 static uint64_t rest_of(uint64_t share, uint64_t has)
@@ -120,11 +129,11 @@ uint64_t rme_quota_host_room(const struct rme_peer *peer, enum rme_quota_id id)
 /* Returns how much the peer may hold. */
 static uint64_t peer_share(const struct rme_peer *peer, enum rme_quota_id id)
 {
-    const struct rme_host *host = peer->host;
     uint64_t share = host_share(peer, id);
 
-    return host->npeer <= 1 ? share
-                            : share / (host->quota[id].holders + (peer->quota[id] == 0) + 1);
+    return peer->host->npeer <= 1
+               ? share
+               : share_of(share, share / 2, &peer->host->quota[id], peer->quota[id]);
 }
 
 uint64_t rme_quota_room(const struct rme_peer *peer, enum rme_quota_id id)

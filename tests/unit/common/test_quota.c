@@ -103,6 +103,10 @@ static void peers_share_what_their_host_may_hold(void **state)
     assert_int_equal(room(4), 100);
     hold(2, -(uint64_t)100);
     assert_int_equal(rme_quota_host_room(&peer[3], RME_QUOTA_RINGS), 100);
+    make(2, 100, LIMIT); /* many peers with little do not limit one that needs more */
+    for (unsigned i = 1; i < 100; i++)
+        hold(i, 1);
+    assert_int_equal(room(0), 300 - 99);
     make(1, 4, LIMIT); /* without other hosts */
     assert_int_equal(fill(0), 300);
     assert_int_equal(fill(1), 200);

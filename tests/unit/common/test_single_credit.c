@@ -99,13 +99,13 @@ static void the_pool_has_an_end(void **state)
     (void)state;
     scripted_open(OPTIONS "credits_pool=40", &hello);
     stalls(5);
-    assert_int_equal(script.advertised, 1 + 20); /* half of the pool */
+    assert_int_equal(script.advertised, 1 + 3); /* a sixteenth of the pool */
     scripted_arrive(1, &hello);
-    assert_int_equal(script.advertised, 21 + 1);
+    assert_int_equal(script.advertised, 4 + 1);
     script_down(1, -ECONNRESET);
     scripted_run();
-    assert_int_equal(script.advertised, 21);
-    assert_int_equal(scripted_counter("credits_lent"), 20);
+    assert_int_equal(script.advertised, 4);
+    assert_int_equal(scripted_counter("credits_lent"), 3);
 }
 
 static void without_a_pool_one_is_all(void **state)
@@ -236,7 +236,7 @@ static void old_peers_get_enough_for_a_reserve(void **state)
     struct rme_hello single_credit = single_credit_hello(), old = scripted_hello();
 
     (void)state;
-    scripted_open(OPTIONS "credits_pool=34", &single_credit);
+    scripted_open(OPTIONS "credits_pool=56", &single_credit);
     scripted_arrive(1, &old);
     assert_int_equal(script.advertised, 1 + 8);
     scripted_arrive(2, &old);
@@ -294,7 +294,7 @@ static void own_buffers_come_out_of_the_pool(void **state)
     struct rme_hello single_credit = single_credit_hello(), old = scripted_hello();
 
     (void)state;
-    open_own(OPTIONS "credits_pool=34");
+    open_own(OPTIONS "credits_pool=56");
     scripted_arrive(1, &single_credit);
     assert_int_equal(script.advertised, 8 + 8);
     assert_int_equal(scripted_counter("credits_lent"), 14);
