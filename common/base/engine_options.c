@@ -39,7 +39,7 @@ const struct rme_option_row rme_engine_options[] = {
         "Receive buffers posted for a new connection, and up to 64 for a busy one; each pins "
         "rx_size bytes.  With a shared receive queue, or when a quarter of credits_pool is in "
         "use, a connection starts with one, and gets these with its first message.  Without "
-        "one, connections made by a client have four until the server lacks some."),
+        "one, connections made by a client have four until the first message."),
     ROW("credits_pool", "count", 1536, 0, 1 << 20,
         "Limit on receive buffers for all incoming connections together, beyond the one that "
         "each has.  A connection gets a part of what is left; idle ones return theirs, with a "

@@ -10,10 +10,11 @@
  * buffers; rme_grant_reclaim counts these when the link's credits change and when its timer
  * expires.
  *
- * A connection request without a shared queue advertises the minimum.  The link gets the option
- * `credits` when the peer lacks credits, like any link.  The device keeps the buffers that a
- * PONG gives up until messages have used them.  So such a link sends PING as long as more than
- * the advertised buffers are posted: each PONG uses one of them.
+ * A connection request without a shared queue advertises the minimum until the link is used.
+ * The link gets the option `credits` when the peer lacks credits, like any link, or after USED
+ * messages.  Below that number, a fabric may hand buffers to its device one by one.  The device
+ * keeps the buffers that a PONG gives up until messages have used them.  So such a link sends
+ * PING as long as more than the advertised buffers are posted: each PONG uses one of them.
  *
  * A link with few credits owes a CREDIT message for each message that it gets. But most
  * messages are requests, and the reply returns the credit if the CREDIT message is delayed. So
@@ -34,6 +35,7 @@
  * busy link beside 200 idle ones 6 credits instead of 42, and a message 1,620 instructions
  * instead of 1,545 (tests/instructions). */
 #define POOL_PARTS 16u
+#define USED 16u /* messages after which a link is in use */
 
 uint32_t rme_grant_ask(const struct rme *rme)
 {
@@ -122,6 +124,18 @@ void rme_grant_grow(struct rme_peer *peer)
         advertise(peer, more);
 }
 
+void rme_grant_rest(struct rme_peer *peer)
+{
+    peer->used_at = peer->credit.consumed + USED;
+}
+
+void rme_grant_used(struct rme_peer *peer)
+{
+    if (!peer->passive &&
+        peer->credit.advertised + peer->credit.grown < peer->rme->tuning.credits)
+        rme_grant_more(peer);
+}
+
 /* Withdraws `count` buffers.  Without caps.keeps_rx, sends PING while the link has more posted
  * than advertised, because the PONG uses one of them. */
 static void shrink(struct rme_peer *peer, uint32_t count)
@@ -135,6 +149,7 @@ static void shrink(struct rme_peer *peer, uint32_t count)
 void rme_peer_pinged(struct rme_peer *peer, uint32_t asked)
 {
     shrink(peer, 0);
+    rme_grant_rest(peer);
     peer->asked = asked;
     peer->pong_due = true;
     if (peer->grew && rme_credit_excess(&peer->credit) != 0)
@@ -148,6 +163,7 @@ void rme_peer_pinged(struct rme_peer *peer, uint32_t asked)
 void rme_peer_reduced(struct rme_peer *peer, uint32_t count)
 {
     rme_grant_reclaim(peer);
+    rme_grant_rest(peer);
     if (rme_credit_reduced(&peer->credit, count) != 0) {
         rme_peer_protocol_error(peer, "more credits returned than granted");
         return;

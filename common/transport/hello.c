@@ -50,6 +50,7 @@ void rme_peer_agree(struct rme_peer *peer, const struct rme_hello *hello, uint32
     peer->tx_wait = false;
     peer->pong_due = peer->ping_due = peer->grew = false;
     peer->asked = peer->spare = 0;
+    rme_grant_rest(peer);
     peer->heard = true;
     peer->cancel_by = UINT64_MAX;
 }

@@ -85,6 +85,8 @@ struct rme_peer {
      * spare_from, but still posted (caps.keeps_rx) */
     uint32_t spare, spare_from;
     uint32_t asked; /* credits that the peer asked this side to give up */
+    uint32_t
+        used_at; /* value of credit.consumed from which a link made by this side is in use */
     struct rme_eager_window eager_window[RME_STREAMS];
     struct rme_holding holding[RME_STREAMS];
     uint32_t rdma_ops;               /* outstanding transfers of this side */
@@ -342,6 +344,10 @@ static inline void rme_grant_more(struct rme_peer *peer)
 /* Advertises a peer whose credits are withheld (rx_account.c) enough credits for a reserve,
  * even if the pool is empty. */
 void rme_grant_reserve(struct rme_peer *peer);
+/* Restarts the count of messages after which a new or idle link is in use. */
+void rme_grant_rest(struct rme_peer *peer);
+/* Advertises a link that has come into use the option `credits`. */
+void rme_grant_used(struct rme_peer *peer);
 /* Schedules a CREDIT message after a message of the peer was consumed: at the end of this
  * batch, or, for a peer with few credits, when no reply has returned the credits. */
 void rme_grant_due(struct rme_peer *peer);

@@ -546,22 +546,3 @@ void pair_exchange(struct pair *p, size_t size, int tag)
         blob_free(&in[i]);
     }
 }
-
-void pair_use(struct pair *p)
-{
-    enum { N = 16, TAG = 12345 };
-    struct blob out, in;
-    struct op send[N], recv[N];
-
-    blob_flat(&out, 64);
-    blob_flat(&in, 64);
-    for (int i = 0; i < N; i++)
-        post_recv(&recv[i], p->client, p->to_server, &in, TAG);
-    for (int i = 0; i < N; i++)
-        post_send(&send[i], p->server, p->to_client, &out, TAG);
-    pump_until_all(send, N);
-    pump_until_all(recv, N);
-    blob_free(&out);
-    blob_free(&in);
-    pair_exchange(p, 64, TAG);
-}

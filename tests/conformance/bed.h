@@ -146,8 +146,6 @@ void pair_meet(struct pair *p);
 void pair_reconnect(struct pair *p);
 /* Sends one message of `size` bytes each way and checks both. */
 void pair_exchange(struct pair *p, size_t size, int tag);
-/* Sends the client messages that lack credits, so that it grants all that it has. */
-void pair_use(struct pair *p);
 
 uint64_t bed_random(uint64_t *state, uint64_t bound);
 

@@ -36,7 +36,8 @@ static struct node *open_clients(int clients)
         pair[i] = (struct pair){.server = server, .client = node_open(name, NULL)};
         pair[i].to_server = node_dial(pair[i].client, lane_uri(0));
         pair_meet(&pair[i]);
-        pair_use(&pair[i]);
+        for (int k = 0; k < 16; k++)
+            pair_exchange(&pair[i], 64, k);
     }
     return server;
 }
