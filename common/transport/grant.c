@@ -35,7 +35,7 @@
  * busy link beside 200 idle ones 6 credits instead of 42, and a message 1,620 instructions
  * instead of 1,545 (tests/instructions). */
 #define POOL_PARTS 16u
-#define USED 16u /* messages after which a link is in use */
+#define USED       16u /* messages after which a link is in use */
 
 uint32_t rme_grant_ask(const struct rme *rme)
 {
