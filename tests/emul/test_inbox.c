@@ -259,6 +259,7 @@ PASSIVE(nothing_that_happens_to_objects_is_lost)
 
 int main(int argc, char **argv)
 {
+    setenv("EMUVERBS_BACKLOG", "10000", 1); /* 2 * MANY */
     run_under_emuverbs(argv);
     take_ports();
     if (argc > 1)
