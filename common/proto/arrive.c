@@ -173,7 +173,7 @@ void rme_take_message(struct rme_peer *peer, const struct rme_wire_message *mess
         rme_peer_protocol_error(peer, "more messages than credits");
         return;
     }
-    if (message->type == RME_WIRE_FIN)
+    if (message->type == RME_WIRE_FIN && !(message->flags & RME_WIRE_F_EAGER))
         peer->credit.unacked = true;
     if (starts(message))
         rme_credit_started(&peer->credit);

@@ -40,8 +40,9 @@
  * gives nothing up.
  *
  * The reserve.  Data needs 3 credits in hand, control 2, a CREDIT message 1.  A CREDIT message
- * always returns or advertises at least one credit.  B must send a CREDIT message once
- * `unreturned` reaches max(G/2, 1), unless another message returns the credits before.
+ * returns or advertises at least one credit; one about an eager ring is control.  B must send
+ * a CREDIT message once `unreturned` reaches max(G/2, 1), unless another message returns the
+ * credits before.
  *
  * No deadlock.  Let nothing be in flight.  Then have(A) = G - unreturned(B), and likewise in
  * the other direction.  Let A wait with data or control, so have(A) <= 2.  Then unreturned(B)
