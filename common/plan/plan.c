@@ -3,14 +3,14 @@
  * Order of the decisions: 1.  Eager, if the message fits a buffer, option eager_max and the
  * window.  2.  A write into the eager ring, if there is room, up to a size
  * (rme_eager_rdma_most()).  3.  Each side copies through a bounce buffer ("packs") up to a
- * limit in bytes, in which copies in progress count, because they compete for the same caches.
- * A list [001 5.1] has limits for its segments, and on the receiver's side for the requests of
- * its writes and memory windows, too.  Option `lists` may decide instead.  Memory that is
- * registered is used in place, and a large single segment whose registration stays cached, too:
- * the first use pays for the later ones.  4.  Read or write, by the first of the rules in
- * read_or_write() that holds.  5.  The sender offers its memory if the receiver could decide to
- * read, except a list whose write takes far fewer requests.  A receiver whose receive is posted
- * first invites if its memory is registered and the planner would have the sender write.
+ * limit in bytes.  A list [001 5.1] has limits for its segments, and on the receiver's side for
+ * the requests of its writes and memory windows, too.  Option `lists` may decide instead.
+ * Memory that is registered is used in place, and a large single segment whose registration
+ * stays cached, too: the first use pays for the later ones.  4.  Read or write, by the first of
+ * the rules in read_or_write() that holds.  5.  The sender offers its memory if the receiver
+ * could decide to read, except a list whose write takes far fewer requests.  A receiver whose
+ * receive is posted first invites if its memory is registered and the planner would have the
+ * sender write.
  *
  * The limits' origin and measurements: doc/design/list-io.md.
  */
@@ -92,9 +92,8 @@ static bool packs(const struct rme_plan_in *in, const struct rme_plan_side *side
                            : "the registration stays cached for later messages";
         return false;
     }
-    copies = in->bytes + side->packed <= limit->base +
-                                             limit->segment * (segments(side, false) - 1) +
-                                             limit->request * requests;
+    copies = in->bytes <= limit->base + limit->segment * (segments(side, false) - 1) +
+                              limit->request * requests;
     *why = copies ? "within the limit of copies" : "above the limit of copies";
     return copies;
 }

@@ -58,7 +58,6 @@ struct rme_plan_side {
     bool server;
     uint64_t load_ops;   /* messages that the process has to move by RDMA */
     uint64_t load_bytes; /* bytes of those */
-    uint64_t packed;     /* bytes of other copies in progress, as far as known */
 };
 
 struct rme_plan_in {

@@ -195,16 +195,13 @@ struct rme_plan_side rme_rndv_side(const struct rme *rme, uint64_t segments, boo
 {
     /* memory for remote writes that is registered per segment */
     bool apart = rme->pin.each && !sends && segments > 1;
-    /* with one transfer per segment, copies overlap with the wait for those transfers */
-    bool meanwhile = rme->caps->segments_apart;
 
     return (struct rme_plan_side){.segments = segments,
                                   .ready = ready,
                                   .kept = !apart && rme_mreg_caches(rme->mreg),
                                   .server = rme->server,
                                   .load_ops = rme->load.ops,
-                                  .load_bytes = rme->load.bytes,
-                                  .packed = meanwhile ? 0 : rme->stats.value[RME_C_PACK_BYTES]};
+                                  .load_bytes = rme->load.bytes};
 }
 
 struct rme_plan_side rme_rndv_far_side(const struct rme *rme, bool server)

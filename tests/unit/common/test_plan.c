@@ -168,22 +168,6 @@ static void kept_registrations_are_not_for_one_use(void **state)
     assert_true(decide(&in).send_pack);
 }
 
-/* Copies in progress on the same side count. */
-static void copies_share_the_limit(void **state)
-{
-    struct rme_plan_in in = base(100000);
-
-    (void)state;
-    in.send.packed = 100000;
-    assert_true(decide(&in).send_pack);
-    in.send.packed++;
-    assert_false(decide(&in).send_pack);
-    in.send.packed = 0;
-    in.recv.packed = MIB; /* the other side has its own caches */
-    assert_true(decide(&in).send_pack);
-    assert_false(decide(&in).recv_pack);
-}
-
 /* Gathering in place takes requests, which raise the limit. */
 static void requests_have_a_price(void **state)
 {
@@ -377,7 +361,6 @@ int main(void)
         cmocka_unit_test(invites),
         cmocka_unit_test(single_use_registration_must_pay),
         cmocka_unit_test(kept_registrations_are_not_for_one_use),
-        cmocka_unit_test(copies_share_the_limit),
         cmocka_unit_test(requests_have_a_price),
         cmocka_unit_test(units),
         cmocka_unit_test(unknown_receiver),
