@@ -66,6 +66,8 @@ void elan_rx_close(struct rme_link *l)
         l->held[i] = NULL;
     }
     ELAN_REMOVE(l, ready);
+    free(l->filling);
+    l->filling = NULL;
     free_some(l, UINT32_MAX);
 }
 

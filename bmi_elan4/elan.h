@@ -78,15 +78,15 @@ struct elan_pool {
 enum { ELAN_TX, ELAN_MOVE, ELAN_POOLS };
 
 /* Entry of a link's queue: a message, or a transfer with its message, immediate, or nothing.  A
- * message has a buffer in main memory with an event in SDRAM. */
+ * message, of one or several packets, has a buffer in main memory with an event in SDRAM. */
 struct elan_tx {
     struct elan_dma d;
     TAILQ_ENTRY(elan_tx) next; /* in one of the link's lists */
-    uint8_t *at;               /* a header and data */
+    uint8_t *at;               /* a header and data, then further packets */
     E4_Event *event;           /* NULL: no buffer */
     volatile E4_uint64 *landed;
-    uint32_t length; /* bytes of the message */
-    uint32_t seq;    /* when sent */
+    uint32_t length;       /* bytes of the message */
+    uint32_t seq, packets; /* when sent: first sequence number, and count */
     uint32_t arg;
     uint8_t kind;
     struct rme_rdma_op *x;  /* NULL: a message only */
@@ -190,7 +190,8 @@ struct rme_link {
     /* in */
     uint32_t expected;
     struct elan_held *held[ELAN_WINDOW]; /* by sequence number; NULL: none */
-    uint32_t rx_debt;
+    struct elan_rx *filling;
+    uint32_t filled, rx_debt;
     LIST_HEAD(, elan_rx) rx_free, rx_lent;
 };
 TAILQ_HEAD(elan_links, rme_link);
@@ -243,7 +244,8 @@ struct rme_fabric {
     struct elan_dmas orphans;
     struct elan_share answers; /* in flight to processes without a link, by node */
     uint32_t tx_count, norphans, tx_most, tx_per_link;
-    struct elan_move **move; /* all allocated */
+    uint32_t tx_bytes, packets_most; /* maximum of a message */
+    struct elan_move **move;         /* all allocated */
     uint32_t nmove;
     struct elan_share active; /* transfers at the interface */
     uint32_t spares_most;     /* limit of each pool */
@@ -365,10 +367,15 @@ void elan_op_tx_send(struct rme_link *l, void *data, size_t length);
 struct elan_tx *elan_tx_of(struct rme_link *l, void *data, size_t length);
 /* Queues a message, or a transfer, in the order of its link. */
 void elan_tx_queue(struct rme_link *l, struct elan_tx *tx);
-/* Writes the header of a packet with the link's next sequence number, and fills in its DMA,
- * which sets the event. */
-void elan_tx_number(struct rme_link *l, struct elan_tx *tx, const volatile void *event,
-                    E4_DMA *dma);
+/* Assigns sequence numbers to a message, and writes the headers of its packets. */
+void elan_tx_number(struct rme_link *l, struct elan_tx *tx);
+/* Fills in the DMA of packet i, which sets the event. */
+void elan_tx_dma(struct rme_fabric *f, const struct elan_peer *to, struct elan_tx *tx,
+                 uint32_t i, const volatile void *event, E4_DMA *dma);
+static inline uint32_t elan_packets(size_t length)
+{
+    return length <= ELAN_BODY ? 1 : (uint32_t)((length + ELAN_BODY - 1) / ELAN_BODY);
+}
 /* Sends a packet outside the order, to a process that may have no link; its body is an optional
  * connection data, and data.  Returns -ENOMEM, or -ENOBUFS if that place holds too many, or,
  * for an answer (REJECT, NOBODY), if too many to the process or its node have not landed.  A

@@ -76,8 +76,13 @@ static int open_nic(struct rme_fabric *f)
     if (rc < 0)
         return rc;
     read_key(f, config.key);
+    f->tx_bytes = f->config.rx_size > ELAN_HELLO_MAX ? f->config.rx_size : ELAN_HELLO_MAX;
+    f->packets_most = elan_packets(f->tx_bytes);
     /* two and a half times the limit, which excludes orphans and spare buffers */
-    config.main_bytes = (size_t)f->tx_most * 7 * BMI_ELAN4_SLOT + ((size_t)4 << 20);
+    config.main_bytes =
+        (size_t)f->tx_most * 2 * BMI_ELAN4_SLOT +
+        (size_t)5 * f->tx_most / 2 * (f->tx_bytes + (f->packets_most + 1) * 2048) +
+        ((size_t)4 << 20);
     config.sdram_bytes = (size_t)2 << 20;
     rc = bmi_elan4_nic_open(&config, &f->nic, why, sizeof(why));
     if (rc < 0)
@@ -182,8 +187,6 @@ static int elan_open(const struct rme_fabric_config *config, struct rme_fabric *
         return -ENOMEM;
     }
     f->config = *config;
-    if (f->config.rx_size > ELAN_BODY)
-        f->config.rx_size = ELAN_BODY;
     f->epoll_fd = f->bootstrap.listener = -1;
     f->tx_most = (uint32_t)rme_option(config->options, "elan_tx_buffers");
     f->spares_most = f->tx_most / 2;
@@ -238,7 +241,6 @@ static const struct rme_caps *elan_caps(const struct rme_fabric *f)
                                          .max_read_sge = 64,
                                          .segments_apart = true,         /* one DMA each */
                                          .max_piece = UINT64_C(1) << 30, /* of a DMA */
-                                         .max_message = ELAN_BODY,
                                          .max_regs = UINT32_MAX,
                                          .has_read = true,
                                          .limits = &limits,

@@ -28,9 +28,11 @@
 
 static int make(struct rme_fabric *f, struct elan_move *m)
 {
-    m->sdram = bmi_elan4_sdram(f->nic, 64, 128 + 2 * CHAIN);
+    uint32_t most = f->packets_most;
+
+    m->sdram = bmi_elan4_sdram(f->nic, 64, 128 + (size_t)CHAIN * (1 + most));
     m->unasked = bmi_elan4_main(f->nic, 64, 128 + ELAN_HEADER);
-    m->note_port = compat_port(f->nic->ctx, 8);
+    m->note_port = compat_port(f->nic->ctx, 8 * most);
     m->self_port = compat_port(f->nic->ctx, 8);
     if (!m->sdram || !m->unasked || !m->note_port || !m->self_port)
         return -ENOMEM;
@@ -47,7 +49,7 @@ static void unmake(struct rme_fabric *f, struct elan_move *m)
 {
     compat_free_sdram(f->nic->alloc, m->sdram);
     compat_free_main(f->nic->alloc, (void *)(uintptr_t)m->unasked);
-    compat_free_port(f->nic->ctx, m->note_port, 8);
+    compat_free_port(f->nic->ctx, m->note_port, 8 * f->packets_most);
     compat_free_port(f->nic->ctx, m->self_port, 8);
     free(m);
 }
@@ -94,12 +96,12 @@ static void chain_dma(uint8_t *block, const E4_DMA *dma)
 }
 
 static void prime_copy(struct rme_fabric *f, E4_Event *event, uint32_t sets,
-                       const uint8_t *block, E4_Addr port)
+                       const uint8_t *block, E4_Addr port, uint32_t dwords)
 {
     compat_store(bmi_elan4_at(f->nic, block), &event->ev_CopySource);
     compat_store(port, &event->ev_CopyDest);
     compat_store(
-        E4_EVENT_INIT_VALUE(-32 * (int32_t)sets, E4_EVENT_COPY, E4_EVENT_DTYPE_LONG, 8),
+        E4_EVENT_INIT_VALUE(-32 * (int32_t)sets, E4_EVENT_COPY, E4_EVENT_DTYPE_LONG, dwords),
         &event->ev_CountAndType);
 }
 
@@ -156,7 +158,7 @@ static bool begin(struct rme_link *l, struct elan_tx *tx)
     tx->move = m;
     self_chain(f, m);
     if (!m->note) {
-        prime_copy(f, m->data, m->unposted + 1, m->self_chain, m->self_port);
+        prime_copy(f, m->data, m->unposted + 1, m->self_chain, m->self_port, 8);
         MEMBAR_STORESTORE();
         return true;
     }
@@ -165,10 +167,13 @@ static bool begin(struct rme_link *l, struct elan_tx *tx)
         tx->kind = ELAN_IMM;
         tx->arg = x->imm;
     }
-    elan_tx_number(l, tx, m->told, &dma);
-    chain_dma(m->note_chain, &dma);
-    prime_copy(f, m->told, 1, m->self_chain, m->self_port);
-    prime_copy(f, m->data, m->unposted + 1, m->note_chain, m->note_port);
+    elan_tx_number(l, tx);
+    for (uint32_t i = 0; i < tx->packets; i++) {
+        elan_tx_dma(f, &l->peer, tx, i, m->told, &dma);
+        chain_dma(m->note_chain + (size_t)i * CHAIN, &dma);
+    }
+    prime_copy(f, m->told, tx->packets, m->self_chain, m->self_port, 8);
+    prime_copy(f, m->data, m->unposted + 1, m->note_chain, m->note_port, 8 * tx->packets);
     MEMBAR_STORESTORE();
     return true;
 }
@@ -452,7 +457,11 @@ int elan_move_over(const struct elan_move *m, int64_t now)
 {
     if (m->until && now >= m->until)
         return 1;
-    return !m->read && m->d.refused && (elan_move_stuck(m) || notifies(m)) ? -1 : 0;
+    return !m->read && m->d.refused &&
+                   (elan_move_stuck(m) ||
+                    (notifies(m) && -EVENT_COUNT(m->told) / 32 == (int32_t)m->d.refused))
+               ? -1
+               : 0;
 }
 
 void elan_move_forget(struct rme_link *l)

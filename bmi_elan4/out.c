@@ -3,8 +3,8 @@
  * out.c - send queues of links.
  *
  * Each link has a queue of messages and transfers, in the order of the host's calls.  The first
- * entry gets a sequence number and is posted; it is then in `sent` until its event shows that
- * the packet has landed in the peer's queue.  The receiver orders packets by number
+ * entry gets sequence numbers, one per packet, and is posted; it is then in `sent` until its
+ * event shows that it has landed in the peer's queue.  The receiver orders packets by number
  * and holds those that overtook others: at most ELAN_WINDOW of them, because no packet is sent
  * whose number is further ahead of the oldest one that has not landed.
  */
@@ -12,12 +12,12 @@
 
 #include "bmi_elan4/elan.h"
 
-/* Returns true if a packet may get a sequence number. */
-static bool window_open(struct rme_link *l)
+/* Returns true if this number of packets may get sequence numbers. */
+static bool window_open(struct rme_link *l, uint32_t packets)
 {
     const struct elan_tx *oldest = TAILQ_FIRST(&l->sent);
 
-    return !oldest || l->next_seq - oldest->seq < ELAN_WINDOW;
+    return !oldest || l->next_seq + packets - oldest->seq <= ELAN_WINDOW;
 }
 
 /* Returns true for a transfer without notification, on which no order depends. */
@@ -44,7 +44,7 @@ static bool advance(struct rme_link *l)
     struct elan_tx *tx;
 
     while ((tx = TAILQ_FIRST(&l->queued)) != NULL) {
-        if (!tx->move && !is_silent(tx) && !window_open(l))
+        if (!tx->move && !window_open(l, is_silent(tx) ? 0 : elan_packets(tx->length)))
             return false;
         if (!tx->x)
             elan_tx_message(l, tx);
@@ -85,13 +85,21 @@ static bool has_landed(const struct rme_fabric *f, const struct elan_tx *tx)
            elan4_pollevent_word(f->nic->ctx, tx->landed, 0);
 }
 
-/* Marks a packet as refused if it is under way to that queue. */
+/* Returns the number of packets that have not landed. */
+static uint32_t under_way(const struct rme_fabric *f, const struct elan_tx *tx)
+{
+    int32_t count = EVENT_COUNT(tx->event);
+
+    return has_landed(f, tx) || count >= 0 ? 0 : (uint32_t)(-count / 32);
+}
+
+/* Counts a refusal if a packet of the buffer is under way to that queue. */
 static bool refuse(const struct rme_fabric *f, struct elan_tx *tx, unsigned vp, E4_Addr queue)
 {
-    if (tx->move || tx->d.to.vp != vp || tx->d.to.queue != queue || tx->d.refused ||
-        has_landed(f, tx))
+    if (tx->move || tx->d.to.vp != vp || tx->d.to.queue != queue ||
+        tx->d.refused >= under_way(f, tx))
         return false;
-    tx->d.refused = 1;
+    tx->d.refused++;
     return true;
 }
 
@@ -142,14 +150,21 @@ static void landed_of(struct rme_link *l)
         ELAN_REMOVE(l, sending);
 }
 
+/* Returns 1 if an orphan has landed, -1 if it was refused at its destination, or 0. */
+static int tx_over(const struct rme_fabric *f, const struct elan_tx *tx)
+{
+    if (has_landed(f, tx))
+        return 1;
+    return tx->d.refused && tx->d.refused == under_way(f, tx) ? -1 : 0;
+}
+
 void elan_sweep(struct rme_fabric *f, int64_t now)
 {
     struct elan_dma *d, *then;
 
     for (d = TAILQ_FIRST(&f->orphans); d; d = then) {
         int over = d->is_move ? elan_move_over((struct elan_move *)d, now)
-                   : has_landed(f, (struct elan_tx *)d) ? 1
-                                                        : -(int)d->refused;
+                              : tx_over(f, (struct elan_tx *)d);
         then = TAILQ_NEXT(d, next);
         /* the next owner of that context has been there for long enough */
         if (!over && now - d->since >= f->quarantine_ms &&

@@ -2,8 +2,8 @@
 /*
  * packet.h - a slot of an input queue: a header of 32 bytes and a body.
  *
- * A message is one packet.  Queue DMAs have no order and no sender, so a packet contains its
- * link and its sequence number there; ordered kinds are delivered by sequence number.
+ * Queue DMAs have no order and no sender, so a packet contains its link and its sequence number
+ * there; ordered kinds are delivered by sequence number.
  *
  * All functions are pure.
  */
@@ -17,7 +17,7 @@
 
 #include "bmi_elan4/inbox.h"
 
-#define ELAN_PACKET_VERSION 0xb2
+#define ELAN_PACKET_VERSION 0xb1
 #define ELAN_HEADER         32
 #define ELAN_BODY           (BMI_ELAN4_SLOT - ELAN_HEADER)
 
@@ -29,7 +29,7 @@ enum elan_kind {
     ELAN_REJECT,  /* hello data: the link is refused; arg: enum bmi_elan4_verdict, 0: the
                    * host's */
     ELAN_NOBODY,  /* no such link here */
-    ELAN_MESSAGE, /* a message.  In order */
+    ELAN_MESSAGE, /* a part of a message; arg: bytes of the whole message.  In order */
     ELAN_IMM,     /* an immediate, in arg.  In order */
     ELAN_BYE,     /* last packet; no DMA to the receiver's memory is outstanding.  In order */
     ELAN_DONE,    /* to the same process: a transfer is complete; arg: its number */
@@ -49,7 +49,7 @@ struct elan_packet {
     uint32_t seq;   /* sequence number among the ordered packets of a link, from 0 */
     uint32_t from;  /* process number of the sender */
     uint32_t arg;
-    uint32_t unused; /* 0 */
+    uint32_t offset; /* offset of this body in its message */
 };
 _Static_assert(sizeof(struct elan_packet) == ELAN_HEADER, "a header");
 
@@ -65,15 +65,16 @@ static inline void elan_packet_encode(const struct elan_packet *p, uint8_t out[E
     out[0] = ELAN_PACKET_VERSION;
 }
 
-/* Decodes a header.  Returns 0, or -EPROTO for another version, an unknown kind, or a body
- * beyond the slot. */
+/* Decodes a header.  Returns 0, or -EPROTO for another version, an unknown kind, or invalid
+ * numbers. */
 static inline int elan_packet_decode(const uint8_t in[ELAN_HEADER], struct elan_packet *p)
 {
     memcpy(p, in, ELAN_HEADER);
-    return p->version != ELAN_PACKET_VERSION || p->kind >= ELAN_KIND_COUNT ||
-                   p->bytes > ELAN_BODY
-               ? -EPROTO
-               : 0;
+    if (p->version != ELAN_PACKET_VERSION || p->kind >= ELAN_KIND_COUNT || p->bytes > ELAN_BODY)
+        return -EPROTO;
+    if (p->kind == ELAN_MESSAGE && (p->offset > p->arg || p->bytes > p->arg - p->offset))
+        return -EPROTO;
+    return 0;
 }
 
 #endif

@@ -4,8 +4,8 @@
  *
  * A packet is removed from its slot at once, because all links share the queue.  The next
  * packet of a link is delivered from the slot; a packet that overtook others is copied and held
- * until they arrive.  A message is copied to a receive buffer of the link; a peer that exceeds
- * its credits finds none, and its packets wait until one is returned.
+ * until they arrive.  The bodies of a message are assembled in a receive buffer of the link; a
+ * peer that exceeds its credits finds none, and its packets wait until one is returned.
  *
  * Peers write to the memory of slots, so values are copied once before they are checked.
  */
@@ -15,27 +15,39 @@
 
 #include "bmi_elan4/elan.h"
 
-/* Handles a message.  Returns false if the message must wait for a buffer, or for room for its
- * event. */
+/* Handles a fragment of a message.  Returns false if the fragment must wait for a buffer, or
+ * for room for its event. */
 static bool message(struct rme_link *l, const struct elan_packet *p, const uint8_t *body)
 {
-    struct elan_rx *rx = LIST_FIRST(&l->rx_free);
+    bool last = p->offset + p->bytes == p->arg;
 
     if (l->state != ELAN_UP_STATE)
         return true; /* not needed any more */
-    if (p->bytes > l->f->config.rx_size) {
-        elan_link_broken(l, "a message beyond a receive buffer");
+    if (last && !elan_room(l->f))
+        return false;
+    if (p->arg > l->f->config.rx_size || p->offset != (l->filling ? l->filled : 0) ||
+        (p->bytes == 0 && p->arg)) {
+        elan_link_broken(l, "a fragment beyond its message");
         return true;
     }
-    if (!rx || !elan_room(l->f))
-        return false;
-    LIST_REMOVE(rx, next);
-    LIST_INSERT_HEAD(&l->rx_lent, rx, next);
-    memcpy(rx->data, body, p->bytes);
+    if (!l->filling) {
+        l->filling = LIST_FIRST(&l->rx_free);
+        if (!l->filling)
+            return false;
+        LIST_REMOVE(l->filling, next);
+        l->filled = 0;
+    }
+    memcpy(l->filling->data + p->offset, body, p->bytes);
+    l->filled += p->bytes;
+    if (!last)
+        return true;
+    struct elan_rx *rx = l->filling;
     struct rme_event *e = elan_emit(l->f, RME_EV_RECV, l);
     e->data = rx->data;
-    e->length = p->bytes;
+    e->length = p->arg;
     e->rx = rx;
+    LIST_INSERT_HEAD(&l->rx_lent, rx, next);
+    l->filling = NULL;
     return true;
 }
 

@@ -12,18 +12,25 @@
 #include "bmi_elan4/compat.h"
 #include "bmi_elan4/elan.h"
 
+/* Returns the offset of the second packet.  The word of the event is behind the last packet. */
+static size_t first_bytes(size_t bytes)
+{
+    return (ELAN_HEADER + bytes + 63) & ~(size_t)63;
+}
+
 /* Allocates the memory of a buffer. */
 static int make(struct rme_fabric *f, struct elan_tx *tx)
 {
-    tx->at =
-        bmi_elan4_main(f->nic, 128, BMI_ELAN4_SLOT + 64); /* the word of the event is last */
+    size_t all = first_bytes(f->tx_bytes) + (f->packets_most - 1) * (size_t)BMI_ELAN4_SLOT;
+
+    tx->at = bmi_elan4_main(f->nic, 128, all + 64);
     tx->event = bmi_elan4_sdram(f->nic, 64, sizeof(E4_Event32));
     if (!tx->at || !tx->event) {
         compat_free_main(f->nic->alloc, tx->at);
         compat_free_sdram(f->nic->alloc, tx->event);
         return -ENOMEM;
     }
-    tx->landed = (volatile E4_uint64 *)(void *)(tx->at + BMI_ELAN4_SLOT);
+    tx->landed = (volatile E4_uint64 *)(void *)(tx->at + all);
     elan4_initevent_write(f->nic->ctx, tx->event, tx->landed);
     return 0;
 }
@@ -133,7 +140,7 @@ struct elan_tx *elan_tx_of(struct rme_link *l, void *data, size_t length)
     if (!tx)
         return NULL;
     TAILQ_REMOVE(&l->lent, tx, next);
-    tx->length = (uint32_t)length;
+    tx->length = tx->arg = (uint32_t)length;
     return tx;
 }
 
@@ -165,47 +172,75 @@ void elan_op_tx_send(struct rme_link *l, void *data, size_t length)
 
 /* ---- Packets ---- */
 
-/* Writes the header of a packet, and fills in its DMA. */
+static uint8_t *packet_at(const struct rme_fabric *f, struct elan_tx *tx, uint32_t i)
+{
+    return i == 0 ? tx->at
+                  : tx->at + first_bytes(f->tx_bytes) + (i - 1) * (size_t)BMI_ELAN4_SLOT;
+}
+
+static uint32_t packet_bytes(const struct elan_tx *tx, uint32_t i)
+{
+    uint32_t left = tx->length - i * ELAN_BODY;
+
+    return left < ELAN_BODY ? left : ELAN_BODY;
+}
+
+/* Writes the headers of a message's packets, from this sequence number on. */
 static void compose(struct rme_fabric *f, const struct elan_peer *to, struct elan_tx *tx,
-                    uint32_t seq, const volatile void *event, E4_DMA *dma)
+                    uint32_t seq)
 {
-    struct elan_packet p = {.kind = tx->kind,
-                            .bytes = (uint16_t)tx->length,
-                            .link = to->number,
-                            .to = to->generation,
-                            .seq = tx->seq = seq,
-                            .from = f->nic->vp,
-                            .arg = tx->arg};
-
-    elan_packet_encode(&p, tx->at);
-    bmi_elan4_packet_dma(f->nic, to->vp, to->queue, tx->at, ELAN_HEADER + tx->length, event,
-                         dma);
+    tx->packets = elan_packets(tx->length);
+    tx->seq = seq;
+    for (uint32_t i = 0; i < tx->packets; i++) {
+        uint8_t *at = packet_at(f, tx, i);
+        struct elan_packet p = {.kind = tx->kind,
+                                .bytes = (uint16_t)packet_bytes(tx, i),
+                                .link = to->number,
+                                .to = to->generation,
+                                .seq = seq + i,
+                                .from = f->nic->vp,
+                                .arg = tx->arg,
+                                .offset = i * ELAN_BODY};
+        elan_packet_encode(&p, at);
+        if (i)
+            memcpy(at + ELAN_HEADER, tx->at + ELAN_HEADER + (size_t)i * ELAN_BODY, p.bytes);
+    }
 }
 
-void elan_tx_number(struct rme_link *l, struct elan_tx *tx, const volatile void *event,
-                    E4_DMA *dma)
+void elan_tx_number(struct rme_link *l, struct elan_tx *tx)
 {
-    compose(l->f, &l->peer, tx, l->next_seq++, event, dma);
+    compose(l->f, &l->peer, tx, l->next_seq);
+    l->next_seq += tx->packets;
 }
 
-/* Posts a packet. */
-static void post(struct rme_fabric *f, struct elan_tx *tx, E4_DMA *dma)
+void elan_tx_dma(struct rme_fabric *f, const struct elan_peer *to, struct elan_tx *tx,
+                 uint32_t i, const volatile void *event, E4_DMA *dma)
 {
+    bmi_elan4_packet_dma(f->nic, to->vp, to->queue, packet_at(f, tx, i),
+                         ELAN_HEADER + packet_bytes(tx, i), event, dma);
+}
+
+/* Posts a message's packets. */
+static void post(struct rme_fabric *f, const struct elan_peer *to, struct elan_tx *tx)
+{
+    E4_DMA dma;
+
     tx->d.refused = 0;
     tx->d.since = 0;
     compat_store(0, tx->landed);
-    elan4_primeevent_write(f->nic->ctx, tx->event, 1);
-    f->config.stats->value[RME_C_SEND_REQUESTS]++;
+    elan4_primeevent_write(f->nic->ctx, tx->event, (int)tx->packets);
+    f->config.stats->value[RME_C_SEND_REQUESTS] += tx->packets;
     MEMBAR_VISIBLE();
-    elan4_run_dma_cmd(f->nic->tx, dma);
+    for (uint32_t i = 0; i < tx->packets; i++) {
+        elan_tx_dma(f, to, tx, i, tx->event, &dma);
+        elan4_run_dma_cmd(f->nic->tx, &dma);
+    }
 }
 
 void elan_tx_message(struct rme_link *l, struct elan_tx *tx)
 {
-    E4_DMA dma;
-
-    elan_tx_number(l, tx, tx->event, &dma);
-    post(l->f, tx, &dma);
+    elan_tx_number(l, tx);
+    post(l->f, &l->peer, tx);
 }
 
 /* Takes a buffer for a packet with an optional connection data, and data. */
@@ -234,7 +269,6 @@ int elan_tx_alone(struct rme_fabric *f, const struct elan_peer *to, enum elan_ki
                   size_t length)
 {
     bool answer = is_answer(kind);
-    E4_DMA dma;
 
     if (elan_account_dead(f, to))
         return 0;
@@ -248,8 +282,8 @@ int elan_tx_alone(struct rme_fabric *f, const struct elan_peer *to, enum elan_ki
             elan_share_give(&f->answers, node_of(f, to->vp));
         return -ENOMEM;
     }
-    compose(f, to, tx, 0, tx->event, &dma);
-    post(f, tx, &dma);
+    compose(f, to, tx, 0);
+    post(f, to, tx);
     bmi_elan4_flush(f->nic);
     elan_orphan(f, &tx->d, false);
     return 0;

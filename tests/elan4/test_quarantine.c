@@ -237,7 +237,7 @@ static void who_gives_up(bool no_memory)
     ops->flush(client.f);
     ops->link_disconnect(client.link, -ESHUTDOWN);
     if (no_memory) {
-        while (bmi_elan4_main(client.f->nic, 64, 1024))
+        while (bmi_elan4_main(client.f->nic, 64, 4096))
             ;
         TAILQ_CONCAT(&aside, &client.f->pool[ELAN_TX].free, next);
     }
@@ -277,7 +277,7 @@ static void who_gives_up_says_so_later(void **state)
 /* Uses up the fabric's memory and sets its free buffers aside. */
 static void take_all(struct side *s, struct elan_dmas *aside)
 {
-    while (bmi_elan4_main(s->f->nic, 64, 1024))
+    while (bmi_elan4_main(s->f->nic, 64, 4096))
         ;
     TAILQ_INIT(aside);
     TAILQ_CONCAT(aside, &s->f->pool[ELAN_TX].free, next);

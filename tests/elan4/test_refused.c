@@ -63,7 +63,7 @@ static struct rme_rdma_op list(struct field *f, struct side *client, bool read, 
     return x;
 }
 
-/* One bad piece of a list, at either side, with a message behind it. */
+/* One bad piece of a list, at either side; the message behind it may have several packets. */
 static void one_is_refused(bool read, bool here, size_t note)
 {
     struct side server, client, other;
@@ -114,7 +114,7 @@ static void write_from_nowhere(void **state)
 {
     (void)state;
     one_is_refused(false, true, 0);
-    one_is_refused(false, true, ELAN_BODY);
+    one_is_refused(false, true, 4000);
 }
 
 static void write_to_nowhere(void **state)
@@ -134,7 +134,7 @@ static void read_from_nowhere(void **state)
 {
     (void)state;
     one_is_refused(true, false, 100);
-    one_is_refused(true, false, ELAN_BODY);
+    one_is_refused(true, false, 4000);
 }
 
 /* A notification covers the unsignalled transfers before it: it is not sent if one is
@@ -148,7 +148,7 @@ static void silent_one_is_refused(void **state)
     lay_out(&bad, &server, 0, false);
     lay_out(&good, &server, -1, true);
     struct rme_rdma_op silent = list(&bad, &client, false, 0),
-                       told = list(&good, &client, false, ELAN_BODY);
+                       told = list(&good, &client, false, 4000);
     silent.notify = RME_NOTIFY_NONE;
     ops->rdma_op(client.link, &silent);
     ops->rdma_op(client.link, &told);
@@ -282,7 +282,7 @@ static void read_cut_short(void **state)
     struct rme_rdma_op x;
     (void)state;
     open_pair(&server, &client, FOR_EVER, FOR_EVER);
-    ask_in_vain(&server, &client, &x, ELAN_BODY);
+    ask_in_vain(&server, &client, &x, 4000);
     ops->link_disconnect(client.link, -ESHUTDOWN);
     for (int i = 0; i < 100; i++)
         poll_side(&client);

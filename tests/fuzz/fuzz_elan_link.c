@@ -27,7 +27,7 @@
 #define BEGIN  UINT64_C(1000000000000) /* ns */
 #define TICK   1000
 #define VPS    4
-#define RX_MAX 1024
+#define RX_MAX 4096
 
 struct input {
     const uint8_t *at;
@@ -353,8 +353,16 @@ static void packet(struct input *in)
         length = ELAN_BODY - before;
     p.bytes = (uint16_t)(before + length);
     p.arg = byte(in);
-    if (p.arg >= 0xc0)
+    if (p.kind == ELAN_MESSAGE) { /* mostly a complete message, or its next part */
+        p.offset = l != NULL && l->filling != NULL ? l->filled : 0;
+        p.arg = p.arg < 0xc0 ? p.offset + p.bytes : p.offset + p.bytes + p.arg * 8;
+        if (ahead == 0xdc)
+            p.offset = word(in);
+        if (ahead == 0xdb)
+            p.arg = word(in);
+    } else if (p.arg >= 0xc0) {
         p.arg = word(in);
+    }
     if (p.kind == ELAN_DONE && p.arg < f->nmove)
         p.seq = f->move[p.arg]->use;
     memset(slot + ELAN_HEADER + before, ahead + 1, length);

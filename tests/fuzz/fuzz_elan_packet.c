@@ -43,6 +43,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     FUZZ_CHECK(ret == 0 || ret == -EPROTO);
     if (ret == 0) {
         FUZZ_CHECK(p.kind < ELAN_KIND_COUNT && p.bytes <= ELAN_BODY);
+        if (p.kind == ELAN_MESSAGE)
+            FUZZ_CHECK(p.offset <= p.arg && p.bytes <= p.arg - p.offset);
         elan_packet_encode(&p, out);
         FUZZ_CHECK(memcmp(out, slot, sizeof(out)) == 0);
         FUZZ_CHECK(elan_packet_decode(out, &again) == 0);

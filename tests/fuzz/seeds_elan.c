@@ -104,6 +104,7 @@ static void logs(void)
 #define HELLO        0, 0, ELAN_HELLO, 1, 0, 10, 7
 #define ACCEPT       0, 0, ELAN_ACCEPT, 0, 0, 10, 7
 #define MESSAGE(n)   0, 0, ELAN_MESSAGE, 0, n, 0, LOOK
+#define PART(n)      0, 0, ELAN_MESSAGE, 0, n, 0xc1, LOOK
 #define OTHER(k, n)  0, 0, k, 0, n, 1
 #define OVERTAKES(k) 0, 0, k, 0xf1, 0, 0
 
@@ -144,7 +145,7 @@ static void links(void)
          LOOK, LAND, LOOK);
     LINK("rejected", 4, 0, LAND, OTHER(ELAN_REJECT, 4), LOOK, 18, 1, HELLO, LOOK, LAND, LOOK);
     LINK("no-memory", HELLO, LOOK, 17, 0, OVERTAKES(ELAN_IMM), LOOK, OTHER(ELAN_BYE, 0), LOOK);
-    LINK("too-long", HELLO, LOOK, MESSAGE(255));
+    LINK("too-long", HELLO, LOOK, PART(255), PART(255), PART(255), PART(255));
     LINK("kept", HELLO, LOOK, MESSAGE(30), MESSAGE(30), MESSAGE(30), MESSAGE(30), MESSAGE(30),
          5, 1, 13, 0, LOOK, 12, 0, LOOK, 13, 0);
 }

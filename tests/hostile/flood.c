@@ -218,7 +218,7 @@ void attack_empty(struct attack *a)
 static bool rts_step(struct attack *a, struct flood *f)
 {
     static struct rme_wire_segment segment[200];
-    uint32_t most = rme_wire_segments_max(RME_WIRE_RTS, link_largest(f->link));
+    uint32_t most = rme_wire_segments_max(RME_WIRE_RTS, LINK_MESSAGE);
     struct rme_wire_message m = {.type = RME_WIRE_RTS,
                                  .tag = TAG + (int32_t)f->n,
                                  .from = 1 + f->n,

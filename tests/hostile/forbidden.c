@@ -226,9 +226,9 @@ void attack_credits(struct attack *a)
     }
 }
 
-/* Sends messages within the credits, of the largest size or without payload, until the link
- * ends; the server must end it within `most` messages. */
-static void too_much(struct attack *a, const struct rme_wire_message *first, bool large,
+/* Sends messages within the credits until the link ends; the server must end it within `most`
+ * messages. */
+static void too_much(struct attack *a, const struct rme_wire_message *first, size_t payload,
                      uint64_t most, const char *what)
 {
     static const uint8_t zeros[LINK_MESSAGE];
@@ -241,8 +241,7 @@ static void too_much(struct attack *a, const struct rme_wire_message *first, boo
     for (; n < most && !attack_over(a) && link_wait_credits(link, 1, 5000); n++) {
         m.tag++;
         m.from++;
-        if (link_say(link, &m, NULL, zeros,
-                     large ? link_largest(link) - RME_WIRE_HEADER_SIZE : 0) != 0)
+        if (link_say(link, &m, NULL, zeros, payload) != 0)
             break;
         a->messages++;
     }
@@ -257,17 +256,15 @@ void attack_windows(struct attack *a)
 {
     struct link *link = attack_open(a, &(struct link_plan){0});
     struct rme_hello peer;
-    size_t largest;
 
     if (link == NULL)
         return;
     peer = *link_peer(link);
-    largest = link_largest(link);
     link_close(link);
-    too_much(a, &(struct rme_wire_message){.type = RME_WIRE_EAGER, .tag = TAG}, true,
-             peer.eager_window / largest + 10, "more eager messages than its window");
-    too_much(a, &(struct rme_wire_message){.type = RME_WIRE_EAGER, .tag = TAG}, false,
+    too_much(a, &(struct rme_wire_message){.type = RME_WIRE_EAGER, .tag = TAG}, 4000,
+             peer.eager_window / 4064 + 10, "more eager messages than its window");
+    too_much(a, &(struct rme_wire_message){.type = RME_WIRE_EAGER, .tag = TAG}, 0,
              peer.eager_window / 64 + 10, "more empty messages than its window");
     too_much(a, &(struct rme_wire_message){.type = RME_WIRE_RTS, .tag = TAG, .total = 1 << 20},
-             false, peer.rts_max + 10, "more RTS than were granted");
+             0, peer.rts_max + 10, "more RTS than were granted");
 }

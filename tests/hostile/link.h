@@ -89,9 +89,6 @@ int link_send_bytes(struct link *link, const void *bytes, size_t length);
 int link_say(struct link *link, const struct rme_wire_message *message,
              const struct rme_wire_segment *segment, const void *payload, size_t length);
 
-/* Returns the most bytes of a message. */
-size_t link_largest(const struct link *link);
-
 /* Sends an immediate with an empty write. */
 int link_send_imm(struct link *link, uint32_t imm);
 

@@ -60,6 +60,8 @@ struct end {
     /* inbound */
     uint32_t expected;
     struct piece *held[WINDOW];
+    struct arrival filling;
+    uint32_t filled;
     struct note *first, **last;
     unsigned arrived;
 };
@@ -277,9 +279,20 @@ static int send_ordered(struct end *end, struct elan_packet *p, const void *body
 
 static int send_message(struct end *end, size_t length)
 {
-    struct elan_packet p = {.kind = ELAN_MESSAGE, .bytes = (uint16_t)length};
+    size_t at = 0;
 
-    return send_ordered(end, &p, end->message);
+    do {
+        size_t bytes = length - at < ELAN_BODY ? length - at : ELAN_BODY;
+        struct elan_packet p = {.kind = ELAN_MESSAGE,
+                                .bytes = (uint16_t)bytes,
+                                .arg = (uint32_t)length,
+                                .offset = (uint32_t)at};
+
+        if (send_ordered(end, &p, end->message + at) != 0)
+            return -ENOTCONN;
+        at += bytes;
+    } while (at < length);
+    return 0;
 }
 
 static int send_imm(struct end *end, uint32_t imm)
@@ -310,6 +323,22 @@ static void note(struct end *end, const struct arrival *arrival)
     end->last = &n->next;
 }
 
+static void message_part(struct end *end, const struct elan_packet *p, const uint8_t *body)
+{
+    if (p->offset != end->filled || p->arg > LINK_MESSAGE) {
+        fprintf(stderr, "hostile: a fragment beyond its message\n");
+        end->ended = true;
+        return;
+    }
+    memcpy(end->filling.bytes + p->offset, body, p->bytes);
+    end->filled += p->bytes;
+    if (end->filled < p->arg)
+        return;
+    end->filling.length = end->filled;
+    end->filled = 0;
+    note(end, &end->filling);
+}
+
 static void accepted(struct end *end, const struct elan_packet *p, const uint8_t *body)
 {
     struct bmi_elan4_conn_info theirs;
@@ -328,20 +357,17 @@ static void accepted(struct end *end, const struct elan_packet *p, const uint8_t
 
 static void deliver(struct end *end, const struct elan_packet *p, const uint8_t *body)
 {
-    struct arrival arrival = {.is_imm = p->kind == ELAN_IMM};
+    struct arrival imm = {.is_imm = true, .imm = p->arg};
 
     switch (p->kind) {
     case ELAN_ACCEPT:
         accepted(end, p, body);
         break;
     case ELAN_MESSAGE:
-        arrival.length = p->bytes;
-        memcpy(arrival.bytes, body, p->bytes);
-        note(end, &arrival);
+        message_part(end, p, body);
         break;
     case ELAN_IMM:
-        arrival.imm = p->arg;
-        note(end, &arrival);
+        note(end, &imm);
         break;
     default: /* BYE */
         end->ended = true;
@@ -621,7 +647,6 @@ void elan4_skip(struct link *link, unsigned packets)
 }
 
 const struct medium medium_elan4 = {.scheme = "elan4://",
-                                    .largest = ELAN_BODY,
                                     .parse = parse,
                                     .begin = begin,
                                     .wait_up = wait_up,

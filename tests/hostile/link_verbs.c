@@ -398,7 +398,6 @@ static int write_there(struct end *end, uint64_t address, uint64_t key, const vo
 }
 
 const struct medium medium_verbs = {.scheme = "ib://",
-                                    .largest = LINK_MESSAGE,
                                     .strict = true,
                                     .parse = parse,
                                     .begin = begin,

@@ -30,8 +30,6 @@ struct medium {
     /* Waits for LINK_MESSAGE bytes to compose the next message in. NULL: the connection has
      * ended. */
     uint8_t *(*room)(struct end *end);
-    /* most bytes of a message */
-    size_t largest;
     /* Sends the composed message; -ENOTCONN: the connection has ended. */
     int (*send)(struct end *end, size_t length);
     int (*send_imm)(struct end *end, uint32_t imm);

@@ -224,11 +224,6 @@ int link_say(struct link *link, const struct rme_wire_message *message,
     return sent(link, link->medium->send(link->end, head + length));
 }
 
-size_t link_largest(const struct link *link)
-{
-    return link->medium->largest;
-}
-
 int link_send_imm(struct link *link, uint32_t imm)
 {
     return sent(link, link->medium->send_imm(link->end, imm));

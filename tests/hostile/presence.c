@@ -56,18 +56,17 @@ static void misbehave(struct attack *a, struct link *link, unsigned n)
     static const uint8_t rubbish[LINK_MESSAGE] = {0xff, 1, 2, 3};
     struct rme_wire_message m = {
         .type = RME_WIRE_RTS, .from = 1 + n, .tag = TAG, .total = 1 << 20};
-    size_t large = link_largest(link) - RME_WIRE_HEADER_SIZE;
 
     attack_say(a, link, &m);
     m.flags = RME_WIRE_F_UNEXPECTED;
     m.total = 5000;
     attack_say(a, link, &m);
     m = (struct rme_wire_message){.type = RME_WIRE_EAGER, .tag = TAG};
-    if (link_say(link, &m, NULL, rubbish, large) == 0)
+    if (link_say(link, &m, NULL, rubbish, 3000) == 0)
         a->messages++;
     m = (struct rme_wire_message){
         .type = RME_WIRE_EAGER, .flags = RME_WIRE_F_UNEXPECTED, .tag = 1};
-    if (link_say(link, &m, NULL, rubbish, large) == 0)
+    if (link_say(link, &m, NULL, rubbish, 3000) == 0)
         a->messages++;
     if (n % 3 == 0) {
         link_send_bytes(link, rubbish, 1);

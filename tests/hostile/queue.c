@@ -30,6 +30,18 @@ static void out_of_turn(struct link *link, enum elan_kind kind, uint32_t ahead)
     elan4_say(link, &p, NULL);
 }
 
+/* Sends a part of a message: `bytes` of `all`, from `offset`. */
+static void part(struct link *link, uint32_t bytes, uint32_t offset, uint32_t all)
+{
+    static const uint8_t body[ELAN_BODY];
+    struct elan_packet p;
+
+    elan4_packet(link, ELAN_MESSAGE, bytes, &p);
+    p.offset = offset;
+    p.arg = all;
+    elan4_say(link, &p, body);
+}
+
 static void alone(struct link *link, enum elan_kind kind, uint32_t arg, size_t length)
 {
     static const uint8_t body[ELAN_BODY] = {1, 2, 3};
@@ -70,7 +82,7 @@ static const char *say_wrong(struct attack *a, struct link *link, unsigned n, en
 {
     struct elan_packet p;
 
-    *then = n < 8 ? ENDS : LIVES;
+    *then = n < 9 ? ENDS : LIVES;
     switch (n) {
     case 0:
         out_of_turn(link, ELAN_IMM, 64);
@@ -83,57 +95,63 @@ static const char *say_wrong(struct attack *a, struct link *link, unsigned n, en
         out_of_turn(link, ELAN_IMM, 3);
         return "the same packet twice, before its turn";
     case 3:
-        alone(link, ELAN_MESSAGE, 0, 3);
-        return "a message of three bytes";
+        part(link, 100, 0, 1 << 20);
+        return "a message larger than the receive buffers";
     case 4:
-        alone(link, ELAN_MESSAGE, 0, 0);
-        return "a message without bytes";
+        part(link, 100, 100, 300);
+        return "a message without its beginning";
     case 5:
+        part(link, 0, 0, 300);
+        return "no bytes of a message that has some";
+    case 6:
         accept_again(link, &a->target);
         return "an answer that nobody waits for";
-    case 6:
+    case 7:
         alone(link, ELAN_BREAK, 0, 0);
         return "BREAK";
-    case 7:
+    case 8:
         alone(link, ELAN_LEFT, 0, 0);
         return "LEFT";
-    case 8:
+    case 9:
+        part(link, 200, 200, 300);
+        return "a part that is beyond its message";
+    case 10:
         twisted(link, &a->target, 0, 0xff);
         return "a packet of another version";
-    case 9:
+    case 11:
         twisted(link, &a->target, 1, 200);
         return "a packet of an unknown kind";
-    case 10:
+    case 12:
         twisted(link, &a->target, 3, 0xff);
         return "a packet of more bytes than a slot has";
-    case 11:
+    case 13:
         for (uint32_t i = 0; i < 64; i++)
             alone(link, ELAN_DONE, i, 0);
         return "ends of transfers that there are not";
-    case 12:
+    case 14:
         for (uint32_t i = 0; i < 5; i++)
             alone(link, ELAN_REFUSED, i, 8 * i + i % 2);
         alone(link, ELAN_REFUSED, 1, ELAN_BODY);
         return "refusals of nothing";
-    case 13:
+    case 15:
         alone(link, ELAN_REJECT, 3, 40);
         return "a late REJECT";
-    case 14:
+    case 16:
         elan4_packet(link, ELAN_BREAK, 0, &p);
         p.to--;
         elan4_say(link, &p, NULL);
         return "BREAK for a former owner";
-    case 15:
+    case 17:
         elan4_packet(link, ELAN_BREAK, 0, &p);
         p.link += 4096;
         elan4_say(link, &p, NULL);
         return "BREAK of the next link at this place";
-    case 16:
+    case 18:
         elan4_packet(link, ELAN_BREAK, 0, &p);
         p.from++;
         elan4_say(link, &p, NULL);
         return "BREAK by somebody else";
-    case 17:
+    case 19:
         alone(link, ELAN_ACCEPT, 7, 40);
         elan4_skip(link, 1);
         return "an answer without a card";
@@ -289,7 +307,7 @@ void attack_rubbish(struct attack *a)
             memcpy(bytes + 8 * k, &state, 8);
         }
         if (i % 2 == 0) { /* half of them start like a packet of some link */
-            bytes[0] = ELAN_PACKET_VERSION;
+            bytes[0] = 0xb1;
             bytes[1] %= ELAN_KIND_COUNT;
             bytes[3] %= 8;
             memcpy(bytes + 8, &a->target.generation, 8);
