@@ -206,7 +206,7 @@ static void send_larger_client(struct client *c)
 
     too_large(c, 9, 8);
     too_large(c, 1, 0);
-    too_large(c, 1800, 100); /* eager on both networks */
+    too_large(c, 2000, 100);
     too_large(c, LARGE, LARGE - 1);
     too_large(c, LARGE, 10);
     too_large(c, LARGE, 0);
