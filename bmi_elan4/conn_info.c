@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #define MAGIC         UINT64_C(0x6472616334656d62) /* "bme4card" */
-#define VERSION       3
+#define VERSION       2
 #define AT_ONCE       64 /* clients that a bootstrap server serves before its other work */
 #define LISTENERS_MAX 64 /* bootstrap servers of a process */
 

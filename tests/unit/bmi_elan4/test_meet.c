@@ -39,7 +39,7 @@ static struct bmi_elan4_conn_info card_of(int node, int context, int wanted)
 static void cards(void **state)
 {
     static const uint8_t golden[BMI_ELAN4_CONN_INFO_BYTES] = {
-        'b', 'm',  'e',  '4',  'c',  'a',  'r',  'd',  3,    0,    0,  0, 0, 0, 0, 0, 50, 0,  0,
+        'b', 'm',  'e',  '4',  'c',  'a',  'r',  'd',  2,    0,    0,  0, 0, 0, 0, 0, 50, 0,  0,
         0,   0xff, 0xff, 0xff, 0xff, 0,    0,    0,    0,    7,    0,  0, 0, 2, 0, 0, 0,  17, 0,
         0,   0,    0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11, 99, 0, 0, 0, 0, 0, 0,  0};
     uint8_t bytes[BMI_ELAN4_CONN_INFO_BYTES];
