@@ -373,6 +373,8 @@ static void monitor_free(struct rme_monitor *monitor)
         pthread_join(monitor->thread, NULL);
         destroy(monitor);
     } else {
+        close_ours(&monitor->asked);
+        close_ours(&monitor->pagemap);
         pthread_detach(monitor->thread);
     }
 }

@@ -99,11 +99,14 @@ bool mreg_cache_put(struct rme_mreg *mreg, struct region *region)
 {
     if (--region->refs > 0)
         return false;
-    if (region->indexed) {
-        TAILQ_INSERT_TAIL(&mreg->unused, region, link);
-        return false;
+    if (!region->indexed) {
+        bury(mreg, region);
+        return true;
     }
-    bury(mreg, region);
+    TAILQ_INSERT_TAIL(&mreg->unused, region, link);
+    if (!atomic_load(&mreg->lost))
+        return false;
+    forget(mreg, region); /* no event would tell when the memory is unmapped */
     return true;
 }
 

@@ -544,10 +544,13 @@ static void check_own_files(const ino_t *file)
 static void lose_descriptors(void)
 {
     struct engine *e = engine_new(64, 1);
-    char *base[4], *other = map_anonymous(PAGES);
+    char *base[4], *other = map_anonymous(PAGES), *held = map_anonymous(PAGES);
+    struct rme_mseg seg = {.base = held, .length = PAGE};
+    struct rme_mreg_hold *hold;
     ino_t file[OWN];
 
     watch_a_lot(e, base);
+    must(rme_mreg_acquire(e->mreg, &seg, 1, SOURCE, &hold) == 0, 10);
     must(close_range(3, 1000, 0) == 0, 1);
     open_own_files(file);
     unmap_all(base); /* has events while the monitor's thread sleeps */
@@ -555,11 +558,15 @@ static void lose_descriptors(void)
     for (int i = 0; i < 3; i++)
         must(registers(e, other, PAGE), 5);
     must(!rme_mreg_caches(e->mreg), 6);
+    must(fake_live(&e->fake) == 1, 12);
+    must(rme_mreg_release(e->mreg, hold), 13); /* in use at the loss, not kept after that */
+    rme_mreg_dereg_flush(e->mreg);
     must(fake_live(&e->fake) == 0, 7);
     rme_log_drain(e->log);
     must(e->seen.lines == 1 && strstr(e->seen.last, "has closed descriptors") != NULL, 8);
     must(watched_mappings() == 0, 9);
     munmap(other, PAGES * PAGE);
+    munmap(held, PAGES * PAGE);
     engine_free(e); /* hangs if it waits for the monitor's thread */
     check_own_files(file);
 }
