@@ -238,7 +238,8 @@ struct rme_fabric {
     /* ms after which a sleeper must poll again, as of the last poll or elan_look_soon(); 0: no
      * limit */
     _Atomic int restless;
-    _Atomic int hint; /* a sleeper saw a descriptor of handshake.c */
+    /* the next poll checks timeouts, descriptors of handshake.c and ending links */
+    _Atomic int hint;
     /* out */
     struct elan_pool pool[ELAN_POOLS];
     struct elan_dmas orphans;

@@ -126,6 +126,7 @@ void elan_link_end(struct rme_link *l, int error)
 void elan_link_bye(struct rme_link *l)
 {
     l->bye_in = true;
+    atomic_store(&l->f->hint, 1); /* the link may be down now */
     elan_link_end(l, -ECONNRESET);
 }
 

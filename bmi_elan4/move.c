@@ -409,6 +409,8 @@ void elan_move_done(struct rme_fabric *f, uint32_t index, uint32_t use)
         }
         if (l->state == ELAN_UP_STATE)
             elan_emit(f, RME_EV_RDMA_DONE, l)->rdma_op = m->x;
+        else
+            atomic_store(&f->hint, 1); /* the link may be down now */
     } else {
         elan_orphan_over(f, &m->d, false);
     }

@@ -162,8 +162,10 @@ static int join(struct bmi_elan4_nic *nic, const struct bmi_elan4_nic_config *co
                 size_t size)
 {
     const struct bmi_elan4_range *r = &nic->range;
-    int rc;
+    int rc = bmi_elan4_guard_forks();
 
+    if (rc < 0)
+        return failed(rc, why, size, "handlers of forks", "");
     bmi_elan4_signal_open(&nic->signal);
     if (nic->signal.fd < 0) {
         rc = -errno;
