@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * Memory that an unfinished DMA may still use stays reserved until the DMA ends: the host's
- * memory if the peer is silent; our own packets and events if it is dead. Detection of a dead
- * peer on another node. The peers are processes that are stopped and killed.
+ * memory if the peer is silent; our own packets and events if it is dead. The peers are
+ * processes that are stopped and killed.
  */
 #include <errno.h>
 #include <signal.h>
@@ -14,7 +14,6 @@
 
 #include "bmi_elan4/elan.h"
 #include "tests/elan4/sides.h"
-#include "tests/ports/ports.h"
 
 #define BYTES    (1 << 20)
 #define FOR_EVER "elan_quarantine_ms=3600000,elan_dead_ms=3600000"
@@ -627,37 +626,6 @@ static void bounded(void **state)
     done_with(&server);
 }
 
-/* ---- Another node, whose deaths no log shows ---- */
-
-static _Noreturn void server_there(void)
-{
-    struct side me;
-
-    alarm(120);
-    setenv("EMUELAN4_NODE", "1", 1);
-    open_side(&me, "elan4://1:2", FOR_EVER);
-    atomic_fetch_add(&sh->begun, 1);
-    for (;;) {
-        if (me.count[RME_EV_RECV])
-            elan4_block_inputter(me.f->nic->ctx, 1);
-        poll_side(&me);
-        usleep(100);
-    }
-}
-
-static pid_t begin_there(void)
-{
-    int before = atomic_load(&sh->begun);
-    pid_t pid = fork_quietly();
-
-    assert_true(pid >= 0);
-    if (pid == 0)
-        server_there();
-    while (atomic_load(&sh->begun) == before)
-        usleep(1000);
-    return pid;
-}
-
 #define STOPPED_SLOTS 16 /* of a stopped client's queue */
 #define STOPPED_TX    8  /* most buffers of a link */
 
@@ -736,73 +704,6 @@ static void stopped_client(void **state)
     done_with(&server);
 }
 
-static void meet_there(struct side *client)
-{
-    int ups = client->count[RME_EV_LINK_UP];
-
-    dial(client, "elan4://1:2");
-    until(client, NULL, RME_EV_LINK_UP, ups + 1);
-}
-
-/* Sends until the link is down: its death may be noticed a moment later, after a message was
- * delivered to its queue. */
-static void ask_until_down(struct side *client, int downs)
-{
-    uint64_t again = 0, end = guard_ms() + PATIENCE_MS;
-
-    while (client->count[RME_EV_LINK_DOWN] < downs) {
-        assert_true(guard_ms() < end);
-        if (guard_ms() >= again) {
-            say(client, "is anybody there");
-            again = guard_ms() + 200;
-        }
-        poll_side(client);
-    }
-}
-
-static void asked_at_the_desk(void **state)
-{
-    struct side client;
-    char where[60];
-    int port = ports_take();
-    (void)state;
-    assert_true(port > 0);
-    set_up();
-    snprintf(where, sizeof(where), "1:2=127.0.0.1:%d", port);
-    setenv("BMI_ELAN4_SERVER_ADDR", where, 1);
-    open_side(&client, NULL, FOR_EVER);
-    /* no process is there any more */
-    pid_t pid = begin_there();
-    meet_there(&client);
-    end_child(pid);
-    ask_until_down(&client, 1);
-    assert_int_equal(client.error, -ECONNRESET);
-    /* another process is */
-    pid = begin_there();
-    meet_there(&client);
-    end_child(pid);
-    pid = begin_there();
-    ask_until_down(&client, 2);
-    assert_int_equal(client.error, -ECONNRESET);
-    /* the process is there and accepts nothing */
-    meet_there(&client);
-    say(&client, "be deaf");
-    for (int i = 0; i < 200; i++)
-        poll_side(&client);
-    uint64_t end = guard_ms() + PATIENCE_MS;
-    while (!client.link->asked || client.link->call.fd >= 0) {
-        assert_true(guard_ms() < end);
-        say(&client, "again");
-        for (int i = 0; i < 100; i++, usleep(1000))
-            poll_side(&client); /* the other one answers in its own time */
-    }
-    assert_int_equal(client.count[RME_EV_LINK_DOWN], 2);
-    end_child(pid);
-    until(&client, NULL, RME_EV_LINK_DOWN, 3); /* of a message that was never delivered */
-    close_side(&client);
-    munmap(sh, sizeof(*sh));
-}
-
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -820,7 +721,6 @@ int main(void)
         cmocka_unit_test(dead_peers_buffers),
         cmocka_unit_test(bounded),
         cmocka_unit_test(nobody_says_it),
-        cmocka_unit_test(asked_at_the_desk),
         cmocka_unit_test(stopped_client),
     };
 
