@@ -106,7 +106,7 @@ bool mreg_cache_put(struct rme_mreg *mreg, struct region *region)
     TAILQ_INSERT_TAIL(&mreg->unused, region, link);
     if (!atomic_load(&mreg->lost))
         return false;
-    forget(mreg, region); /* no event would tell when the memory is unmapped */
+    forget(mreg, region); /* no event reports the unmapping of this memory */
     return true;
 }
 

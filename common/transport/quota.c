@@ -7,10 +7,10 @@
  * - While less than half of the limit is used, a host may take the rest of that half.
  * - From then on, a host may hold a fair share of half of the limit: divided by the number of
  *   hosts that hold a part, including this one, plus one.
- * - A peer may hold what its host may, without other peers.  Else it may take the rest of the
- *   first half of that, or hold a fair share: divided by the number of the host's peers that
- *   hold a part, including this one, plus one.
- *   Where no other hosts exist, later peers of the host take theirs out of the other half.
+ * - A peer that is alone on its host may hold what the host may.  Otherwise a peer may take the
+ *   rest of the first half of that, or hold a fair share: divided by the number of the host's
+ *   peers that hold a part, including this one, plus one.  Where no other hosts exist, later
+ *   peers of the host take their shares out of the other half.
  *
  * doc/design/quotas.md has the proof, and says what a peer without room does.
  */

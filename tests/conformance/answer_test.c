@@ -270,8 +270,8 @@ void answer_of_a_busy_link_does_not_wait(void **state)
     blob_free(&b);
 }
 
-/* A large answer into memory opened by RTR: its immediate has no header with a count of
- * earlier messages. */
+/* A large answer into memory opened by an invitation: its immediate has no header with a count
+ * of earlier messages. */
 void answer_by_invitation(void **state)
 {
     struct dialogue d;

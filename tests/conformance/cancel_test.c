@@ -19,7 +19,7 @@ struct sweep {
     enum who who;
     bool recv_first;
     bool unexpected;
-    bool zone; /* use registered memory: the receive sends RTR */
+    bool zone; /* use registered memory: the receive sends an invitation */
 };
 
 /* Tries every number of steps up to STEPS_DENSE, then ever fewer, until the exchange ends

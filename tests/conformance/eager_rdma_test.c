@@ -138,8 +138,8 @@ void fast_counts(void **state)
     blob_free(&in);
 }
 
-/* A receive sends no RTR if its message will be written into the ring, though its own memory
- * is registered and nothing else is in progress. Without a ring it sends one. */
+/* A receive sends no invitation if its message will be written into the ring, though its own
+ * memory is registered and nothing else is in progress. Without a ring it sends one. */
 void fast_needs_no_invitation(void **state)
 {
     static const struct {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Receiver-first rendezvous: a receive posted before its message opens its memory by RTR,
- * and the sender writes without RTS.
+ * Receiver-first rendezvous: a receive posted before its message opens its memory by an
+ * invitation, and the sender writes without RTS.
  *
- * A small message in the other direction, on the same link and behind RTR, proves that
- * RTR has reached the sender.
+ * A small message in the other direction, on the same link and behind an invitation, proves
+ * that the invitation has reached the sender.
  */
 #include <errno.h>
 #include <string.h>
@@ -59,7 +59,7 @@ static void mark(struct node *from, struct rme_addr *to, struct node *at, struct
 }
 
 /* Skips the test if each operation registers its memory: no memory is opened in advance then,
- * so no RTR is sent. */
+ * so no invitation is sent. */
 static void needs_invitations(const struct pair *p)
 {
     if (registers_each(p->server))
@@ -107,7 +107,7 @@ static void arrives(struct op *send, struct op *recv, const struct blob *in, uin
 }
 
 /* Sends twenty messages whose receives come first, and checks the client's control messages per
- * message. `heard`: the client has RTR before it sends; else both cross. */
+ * message. `heard`: the client has an invitation before it sends; else both cross. */
 static void twenty_invited(const char *options, bool heard, unsigned control_of_client)
 {
     struct pair p;
@@ -124,7 +124,7 @@ static void twenty_invited(const char *options, bool heard, unsigned control_of_
 
         blob_fill(&out, i);
         blob_canary(&in);
-        if (!heard) /* else the client would wait for a credit and receive RTR meanwhile */
+        if (!heard) /* else the client would wait for a credit, and be invited */
             both_may_start(&p);
         post_recv(&recv, p.server, p.to_client, &in, TAG);
         if (heard)
@@ -137,14 +137,14 @@ static void twenty_invited(const char *options, bool heard, unsigned control_of_
     blob_free(&in);
 }
 
-/* The receiver is first: RTR is the only control message. */
+/* The receiver is first: an invitation is the only control message. */
 void receiver_first_is_not_asked(void **state)
 {
     (void)state;
     twenty_invited("rndv=auto" INVITED COUNTED, true, 0);
 }
 
-/* RTR waits for the next message, whose doorbell it shares, or for the next poll. */
+/* The invitation waits for the next message, whose doorbell it shares, or for the next poll. */
 void invitation_shares_a_doorbell(void **state)
 {
     struct pair p;
@@ -211,7 +211,7 @@ void sender_first_asks(void **state)
     blob_free(&in);
 }
 
-/* RTR and RTS cross: RTR answers RTS. */
+/* Invitation and RTS cross: the invitation answers RTS. */
 void invitation_crosses_rts(void **state)
 {
     (void)state;
@@ -219,7 +219,8 @@ void invitation_crosses_rts(void **state)
     twenty_invited("rndv=auto,credits=8" INVITED COUNTED, false, 1);
 }
 
-/* RTR crosses a small message of the tag that meets the receive: the invitation is void. */
+/* The invitation crosses a small message of the tag that meets the receive: the invitation is
+ * void. */
 void invitation_crosses_eager(void **state)
 {
     struct pair p;
@@ -249,8 +250,8 @@ void invitation_crosses_eager(void **state)
     blob_free(&small);
 }
 
-/* Messages of another size than the receive go as without RTR: small and large ones, and one
- * too large. */
+/* Messages of another size than the receive go as without an invitation: small and large ones,
+ * and one too large. */
 void invitation_of_another_size(void **state)
 {
     static const int sizes[] = {0, 100, 20000, SIZE - 1, SIZE + 1};
@@ -362,8 +363,8 @@ void invited_message_is_not_overtaken(void **state)
     }
 }
 
-/* A receive that has sent RTR is cancelled: its memory is not written, and the message meets
- * the next receive. */
+/* A receive that has sent an invitation is cancelled: its memory is not written, and the
+ * message meets the next receive. */
 void invitation_taken_back(void **state)
 {
     struct pair p;
@@ -415,7 +416,7 @@ void invitation_taken_back_too_late(void **state)
     blob_zone(&second, p.server, SIZE);
     for (uint64_t i = 0; i < 12; i++) {
         int size = sizes[i % 3];
-        bool heard = i >= 6; /* client has RTR; else RTS crosses it as well */
+        bool heard = i >= 6; /* client has an invitation; else RTS crosses it as well */
         struct op send, recv[2];
         struct blob out;
 
@@ -508,7 +509,7 @@ void invitations_taken_back_in_a_row(void **state)
     blob_free(&in);
 }
 
-/* A forced cancel of a receive that has sent RTR does not break the link. */
+/* A forced cancel of a receive that has sent an invitation does not break the link. */
 void invitation_taken_back_by_force(void **state)
 {
     struct pair p;
@@ -561,8 +562,8 @@ void invitation_dies_with_its_link(void **state)
     blob_free(&in);
 }
 
-/* Receives whose RTR stays unused stop sending RTR to the peer; a receive retries now and
- * then, and with success all receives do. */
+/* Receives whose invitations stay unused stop sending them to the peer; a receive retries now
+ * and then, and with success all receives do. */
 void inviting_in_vain_is_noticed(void **state)
 {
     struct pair p;
@@ -601,7 +602,7 @@ void inviting_in_vain_is_noticed(void **state)
     blob_free(&large_in);
 }
 
-/* A side with invite=0 neither gets nor sends RTR. */
+/* A side with invite=0 neither gets nor sends an invitation. */
 void invitations_not_wanted(void **state)
 {
     static const char *const options[] = {"invite=0", NULL};

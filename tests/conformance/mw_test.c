@@ -102,8 +102,8 @@ void nothing_stays_open(void **state)
     }
 }
 
-/* A receive that has sent RTR and a send that has offered its memory are cancelled: their
- * memory is closed when the cancel is reported. */
+/* A receive that has sent an invitation and a send that has offered its memory are cancelled:
+ * their memory is closed when the cancel is reported. */
 void cancelled_ones_are_shut(void **state)
 {
     struct pair p;

@@ -315,7 +315,7 @@ void goodbye_comes_last(void **state)
         blob_fill(&out, (uint64_t)i);
         blob_canary(&in);
         post_send(&send, p.client, p.to_server, &out, 5);
-        pump_times(50); /* send RTS first, so that no RTR is sent */
+        pump_times(50); /* send RTS first, so that no invitation is sent */
         post_recv(&recv, p.server, p.to_client, &in, 5);
         pump_until_reported(&send);
         op_check(&send, 300000);

@@ -152,7 +152,7 @@ static bool one_message(struct pair *p, char *from, char *to, size_t bytes, int 
     sent_after = counts_of(p->client, "sends");
     received_after = counts_of(p->server, "recvs");
     full = sent_after.full != sent.full;
-    /* RTR was sent without knowledge of the sender */
+    /* an invitation was sent without knowledge of the sender */
     invited = received_after.invites != received.invites;
     check("sender", bytes, pieces, &sent, &sent_after, full || invited, &sender,
           sender.send_copies);
@@ -219,6 +219,6 @@ void engine_does_what_is_explained(void **state)
 void engine_does_what_is_explained_of_lent_memory(void **state)
 {
     (void)state;
-    bed_options("eager_ring_bytes=512K,invite=0"); /* RTR would take precedence */
+    bed_options("eager_ring_bytes=512K,invite=0"); /* an invitation would take precedence */
     explained_and_done(262144, true);
 }

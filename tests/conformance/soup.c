@@ -133,7 +133,7 @@ static void ended(struct item *item)
 
 /* ---- Posting ---- */
 
-/* Sizes known to both ends, in registered memory: such receives send RTR. */
+/* Sizes known to both ends, in registered memory: such receives send an invitation. */
 static const int64_t agreed[] = {20000, 65536, 300000};
 
 static bool is_agreed(int64_t size)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Detects a dead peer on another node, whose deaths the context log of this node does not show. */
+/* Detection of a dead peer on another node, which this node's context log does not record. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>

@@ -32,7 +32,7 @@
 #define TICK    1000                    /* ns per clock reading */
 #define WINDOW  4608
 #define ZONE_FROM                                                                              \
-    0x80 /* from this address byte on: registered memory, whose receives send RTR */
+    0x80 /* from this address byte on: registered memory, whose receives send an invitation */
 
 struct input {
     const uint8_t *at;

@@ -46,7 +46,7 @@
 #define LAZY(is)     20, is
 #define PASS(n)      22, n     /* 1 ms, doubled n times */
 #define NO_MEMORY(n) 21, (n)-1 /* the n-th allocation of a RUN fails */
-/* the host sends to its peer, so that receives may send RTR */
+/* the host sends to its peer, so that receives may send an invitation */
 #define SPEAK UNEXP(B64, 2), UP
 /* indices into fuzz_peer's sizes */
 #define B0    0

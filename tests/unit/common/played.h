@@ -38,7 +38,7 @@ struct rme_addr *meet_another(const struct rme_hello *hello);
 /* Frees the second peer; `first` is `peer` again. */
 void leave_another(struct rme_addr *first);
 /* Returns registered memory: sends from it can be read at once, receives into it send
- * RTR. */
+ * an invitation. */
 void *zone(unsigned which);
 /* Delivers a message of the peer, with one segment of `window` bytes unless 0. */
 void says(struct rme_wire_message message, uint64_t window);

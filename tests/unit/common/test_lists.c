@@ -201,7 +201,7 @@ static void lists_are_not_offered_in_vain(void **state)
     assert_true(decide(&in).offer);
 }
 
-/* A copied list sends no RTR for unregistered memory. */
+/* A copied list sends no invitation for unregistered memory. */
 static void packed_lists_do_not_invite(void **state)
 {
     struct rme_plan_in in = base(1 * MIB);

@@ -131,7 +131,7 @@ static void immediate_beyond_its_credits(void **state)
 /* ---- beside a peer that does not respond ---- */
 
 /* All transfers of the process belong to an unresponsive peer; another peer still gets a turn,
- * one transfer at a time, by CTS or by RTR. */
+ * one transfer at a time, by CTS or by an invitation. */
 static void all_transfers_are_with_a_deaf_peer(void **state)
 {
     struct rme_addr *deaf;
@@ -210,7 +210,7 @@ static void cancelled_twice_while_it_moves(void **state)
     end();
 }
 
-/* The sender cancels a send whose receive has sent RTR. */
+/* The sender cancels a send whose receive has sent an invitation. */
 static void invited_sender_leaves(void **state)
 {
     (void)state;
@@ -380,7 +380,7 @@ static void reads_a_part(void)
     begin(&usual, ",rndv=read");
     receive(plain, LARGE, 3);
     SAYS(RTS, PART, .tag = 3, .from = 9, .total = LARGE, .shape = 1);
-    assert_int_not_equal(LAST, 0); /* READ_REQ */
+    assert_int_not_equal(LAST, 0); /* CTS with the flag READ */
 }
 
 static void offer_of_another_send(void **state)
@@ -538,7 +538,7 @@ static void no_memory_to_answer(void **state)
     end();
 }
 
-/* A receive that is too small: without memory for NACK only the host gets the error. */
+/* A receive that is too small: without memory for FIN only the host gets the error. */
 static void no_memory_to_refuse(void **state)
 {
     uint8_t buffer[RME_WIRE_HEADER_SIZE + 100] = {0};

@@ -36,7 +36,7 @@ static void read_and_then_written(void **state)
     end();
 }
 
-/* Likewise, by an RTR that claims to have crossed RTS. */
+/* Likewise, by an invitation that claims to have crossed RTS. */
 static void read_and_then_invited(void **state)
 {
     uint32_t handle;
@@ -53,7 +53,7 @@ static void read_and_then_invited(void **state)
     end();
 }
 
-/* READ_REQ may follow the FIN of the offered part: the rest is read, too. */
+/* CTS with the flag READ may follow the FIN of the offered part: the rest is read, too. */
 static void read_before_it_is_told(void **state)
 {
     uint32_t handle;

@@ -207,8 +207,8 @@ static void names_that_are_in_use_do_not_come_again(void **state)
 
 /* ---- Immediates of old peers ---- */
 
-/* The peer's host gets our data and answers into memory that RTR opened. Tests which of the
- * two completions is reported first. */
+/* The peer's host gets our data and answers into memory that an invitation opened. Tests which
+ * of the two completions is reported first. */
 static void answer_invited(struct posted *send, struct posted *recv, void *room)
 {
     uint32_t invited;
