@@ -125,7 +125,7 @@
     X(fast_ends_with_the_link)                                                                 \
     X(fast_server_restarts)
 
-/* Eager rings for many clients: share_test.c. */
+/* Eager rings for many clients: crowd_rings_test.c. */
 #define SHARE_CASES(X)                                                                         \
     X(fast_of_an_idle_one)                                                                     \
     X(fast_of_who_waited_in_vain)                                                              \
