@@ -203,7 +203,7 @@ static void bury_some(struct rme_mreg *mreg, struct region_list *list)
         rme_monitor_unwatch(mreg->monitor, watch, watches);
     for (unsigned i = 0; i < count; i++) {
         if (dead[i]->block != NULL)
-            rme_zone_put(mreg->config.zone, dead[i]->block);
+            rme_zone_release(mreg->config.zone, dead[i]->block);
         free(dead[i]);
     }
     atomic_fetch_sub(&mreg->pending, count);

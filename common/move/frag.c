@@ -362,7 +362,7 @@ static void give_back(struct rme *rme, struct rme_frag *frag)
         flush = rme_mreg_release_block(rme->mreg, frag->hold, block);
     } else {
         if (block != NULL)
-            rme_zone_put(rme->zone, block);
+            rme_zone_release(rme->zone, block);
         flush = rme_mreg_release(rme->mreg, frag->hold);
     }
     op->dereg_flush = op->dereg_flush || flush;
