@@ -274,8 +274,7 @@ const char *rme_key_opens(const struct rme *rme)
     if (rme->pin.each)
         return "the bytes of one operation, to every peer, until the operation ends";
     if (rme->pin.keys_open)
-        return "all of a registration, in one direction, to every peer, "
-               "for as long as it is kept";
+        return "all of a registration, to every peer, for as long as it is kept";
     return "the bytes of one operation, to one peer, until the operation ends";
 }
 

@@ -48,9 +48,9 @@ static void set_keys(struct rme_mreg *mreg, struct rme_mseg *seg, const struct r
 }
 
 /* Finds the keys of empty segments and of those in zones; clears the keys of the others.
- * Returns how many are left.  `now`: slabs may be registered for that, and no lock is held. */
+ * Returns how many are left. */
 static uint32_t resolve_zones(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t count,
-                              unsigned access, bool now)
+                              unsigned access)
 {
     struct rme_zone *zone = mreg->config.zone;
     uint32_t left = 0;
@@ -61,8 +61,7 @@ static uint32_t resolve_zones(struct rme_mreg *mreg, struct rme_mseg *seg, uint3
         seg[i].lkey = seg[i].rkey = 0;
         if (seg[i].length == 0)
             continue;
-        if (zone != NULL &&
-            rme_zone_show(zone, seg[i].base, seg[i].length, access, now, &mr) == 0)
+        if (zone != NULL && rme_zone_find(zone, seg[i].base, seg[i].length, access, &mr) == 0)
             set_keys(mreg, &seg[i], mr);
         else
             left++;
@@ -303,9 +302,9 @@ static int register_open(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t l
 
 /* Finds the keys that need no registration.  Returns how many segments are left, or -ENOMEM. */
 static int64_t find_keys(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t count,
-                         unsigned access, bool now, struct rme_mreg_hold **hold)
+                         unsigned access, struct rme_mreg_hold **hold)
 {
-    uint32_t left = resolve_zones(mreg, seg, count, access, now);
+    uint32_t left = resolve_zones(mreg, seg, count, access);
 
     *hold = NULL;
     if (left == 0)
@@ -323,7 +322,7 @@ int rme_mreg_acquire(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t count
     int64_t ret;
 
     access = mreg_implied(access);
-    ret = find_keys(mreg, seg, count, access, true, &hold);
+    ret = find_keys(mreg, seg, count, access, &hold);
     if (ret > 0)
         ret = register_open(mreg, seg, (uint32_t)ret, access, hold);
     if (ret == 0)
@@ -338,7 +337,7 @@ int rme_mreg_try(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t count, un
 {
     struct rme_mreg_hold *hold;
 
-    if (find_keys(mreg, seg, count, mreg_implied(access), false, &hold) == 0) {
+    if (find_keys(mreg, seg, count, mreg_implied(access), &hold) == 0) {
         *out = hold;
         return 0;
     }

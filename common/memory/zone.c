@@ -12,10 +12,8 @@
  * released, the oldest first, while more than REST_BYTES are idle; those stay for a process
  * that is active now and then.  At the limit, idle slabs make room at once.
  *
- * Access by peers.  Without windows a slab has a registration for each direction: its own for
- * writes, and one for reads, made when a block is read for the first time.  The limit counts
- * memory, not registrations.  Where each operation registers for itself, slabs have local
- * rights only.
+ * Access by peers.  A slab's registration has all rights.  Where each operation registers for
+ * itself (rme_pin_alone), slabs have local rights only.
  *
  * Failure.  If a registration is refused, a smaller slab is tried.  At the limit a block of a
  * larger class is used if one is free.  Else the block is plain memory, and rme_zone_find
@@ -71,8 +69,6 @@ struct slab {
     uint64_t idle_since; /* check before which the slab became idle */
     bool registered;     /* false: plain memory, one block */
     struct rme_mr mr;
-    bool readable; /* peers may read it, with the key of `to_read` */
-    struct rme_mr to_read;
 };
 
 TAILQ_HEAD(slab_list, slab);
@@ -125,8 +121,6 @@ static char *map_memory(size_t size)
 /* Unmaps a slab.  No lock is needed: the zone does not list the slab. */
 static void slab_free(struct rme_pin *pin, struct slab *slab)
 {
-    if (slab->readable)
-        rme_pin_dereg(pin, &slab->to_read);
     if (slab->registered) {
         rme_pin_dereg(pin, &slab->mr);
         atomic_fetch_sub(&pin->zone_bytes, slab->size);
@@ -142,9 +136,7 @@ typedef int register_fn(struct rme_pin *pin, void *base, size_t length, unsigned
 
 static bool register_slab(struct rme_pin *pin, struct slab *slab, register_fn *reg)
 {
-    unsigned access = RME_ACCESS_LOCAL_WRITE | (pin->each        ? 0
-                                                : pin->keys_open ? RME_ACCESS_REMOTE_WRITE
-                                                                 : RME_ACCESS_REMOTE);
+    unsigned access = RME_ACCESS_LOCAL_WRITE | (pin->each ? 0 : RME_ACCESS_REMOTE);
 
     slab->registered = reg(pin, slab->base, slab->size, access, &slab->mr) == 0;
     if (slab->registered)
@@ -523,54 +515,20 @@ uint64_t rme_zone_look(struct rme_zone *zone, uint64_t now)
 
 /* ---- registrations ---- */
 
-/* Lets peers read a slab of which the caller has a block.  No lock held. */
-static int make_readable(struct rme_zone *zone, struct slab *slab)
+int rme_zone_find(struct rme_zone *zone, const void *start, size_t length, unsigned access,
+                  const struct rme_mr **mr)
 {
-    struct rme_pin *pin = zone->config.pin;
-    struct rme_mr mr;
-    bool late;
-
-    if (rme_pin_try(pin, slab->base, slab->size, RME_ACCESS_REMOTE_READ, &mr) != 0)
-        return -ENOMEM;
-    pthread_mutex_lock(&zone->lock);
-    late = slab->readable;
-    if (!late) {
-        slab->to_read = mr;
-        slab->readable = true;
-    }
-    pthread_mutex_unlock(&zone->lock);
-    if (late) /* another thread has made it */
-        rme_pin_dereg(pin, &mr);
-    return 0;
-}
-
-int rme_zone_show(struct rme_zone *zone, const void *start, size_t length, unsigned access,
-                  bool now, const struct rme_mr **mr)
-{
-    bool read = (access & RME_ACCESS_REMOTE_READ) != 0 && zone->config.pin->keys_open;
     struct slab *slab;
-    bool ready;
 
     if (rme_pin_alone(zone->config.pin, access))
         return -EPERM;
     pthread_mutex_lock(&zone->lock);
     slab = slab_of(zone, start, length);
-    ready = slab != NULL && (slab->readable || !read);
     pthread_mutex_unlock(&zone->lock);
     if (slab == NULL || !slab->registered)
         return -ENOENT;
-    if (!ready && !now)
-        return -EAGAIN;
-    if (!ready && make_readable(zone, slab) != 0)
-        return -ENOMEM;
-    *mr = read ? &slab->to_read : &slab->mr;
+    *mr = &slab->mr;
     return 0;
-}
-
-int rme_zone_find(struct rme_zone *zone, const void *start, size_t length,
-                  const struct rme_mr **mr)
-{
-    return rme_zone_show(zone, start, length, RME_ACCESS_LOCAL, false, mr);
 }
 
 bool rme_zone_owns(struct rme_zone *zone, const void *start, size_t length)

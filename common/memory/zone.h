@@ -58,19 +58,10 @@ void rme_zone_trim(struct rme_zone *zone);
  */
 uint64_t rme_zone_look(struct rme_zone *zone, uint64_t now);
 
-/* Finds the registration of a range inside one used block; -ENOENT: none.  Valid while the
- * block is used. */
-int rme_zone_find(struct rme_zone *zone, const void *start, size_t length,
+/* Finds the registration of a range inside one used block, with these rights.  Valid while the
+ * block is used.  -ENOENT: none; -EPERM: not permitted for a part of a slab (rme_pin_alone). */
+int rme_zone_find(struct rme_zone *zone, const void *start, size_t length, unsigned access,
                   const struct rme_mr **mr);
-
-/*
- * Finds the registration with keys for a peer that needs this access (RME_ACCESS_LOCAL: none).
- * Without windows a slab has a second registration for reads, made when a block is read for the
- * first time.  -EAGAIN: that must be made, which `now` does (no lock of the engine held);
- * -ENOMEM: refused; -EPERM: not permitted for a part of a slab, see rme_pin_alone.
- */
-int rme_zone_show(struct rme_zone *zone, const void *start, size_t length, unsigned access,
-                  bool now, const struct rme_mr **mr);
 
 /* Returns true if the range lies inside one used block, registered or not. */
 bool rme_zone_owns(struct rme_zone *zone, const void *start, size_t length);

@@ -47,7 +47,7 @@ static bool registered(struct fixture *f, const void *at, size_t length)
 {
     const struct rme_mr *mr;
 
-    return rme_zone_find(f->zone, at, length, &mr) == 0 &&
+    return rme_zone_find(f->zone, at, length, RME_ACCESS_LOCAL, &mr) == 0 &&
            fake_covers(&f->fake, mr->rkey, at, length,
                        RME_ACCESS_REMOTE_WRITE | RME_ACCESS_LOCAL_WRITE);
 }
@@ -111,12 +111,12 @@ static void ranges(void **state)
 
     (void)state;
     assert_non_null(next);
-    assert_int_equal(rme_zone_find(f->zone, block + 100, 8092, &mr), 0);
-    assert_int_equal(rme_zone_find(f->zone, block + 100, 8093, &mr),
+    assert_int_equal(rme_zone_find(f->zone, block + 100, 8092, RME_ACCESS_LOCAL, &mr), 0);
+    assert_int_equal(rme_zone_find(f->zone, block + 100, 8093, RME_ACCESS_LOCAL, &mr),
                      -ENOENT); /* into the next block */
-    assert_int_equal(rme_zone_find(f->zone, block + 8191, 1, &mr), 0);
-    assert_int_equal(rme_zone_find(f->zone, &mr, 1, &mr), -ENOENT);
-    assert_int_equal(rme_zone_find(f->zone, block, SIZE_MAX, &mr), -ENOENT);
+    assert_int_equal(rme_zone_find(f->zone, block + 8191, 1, RME_ACCESS_LOCAL, &mr), 0);
+    assert_int_equal(rme_zone_find(f->zone, &mr, 1, RME_ACCESS_LOCAL, &mr), -ENOENT);
+    assert_int_equal(rme_zone_find(f->zone, block, SIZE_MAX, RME_ACCESS_LOCAL, &mr), -ENOENT);
     stop(f);
 }
 
@@ -445,61 +445,33 @@ static void many_threads(void **state)
     stop(f);
 }
 
-/* Keys that open whole registrations: a slab has one for each direction. */
-static void directions_are_apart(void **state)
+/* Keys that open whole registrations: one registration serves a slab, unless each operation
+ * registers for itself. */
+static void keys_of_slabs(void **state)
 {
-    struct fixture *f = start(64 << 20);
-    const struct rme_mr *local, *source, *sink;
-    char *block;
+    const unsigned rights[] = {RME_ACCESS_LOCAL, RME_ACCESS_REMOTE_READ,
+                               RME_ACCESS_LOCAL_WRITE | RME_ACCESS_REMOTE_WRITE};
 
     (void)state;
-    f->pin.keys_open = true;
-    block = rme_zone_alloc(f->zone, 8192);
-    assert_int_equal(rme_zone_show(f->zone, block, 8192, RME_ACCESS_LOCAL, false, &local), 0);
-    assert_true(fake_covers(&f->fake, local->rkey, block, 8192, RME_ACCESS_LOCAL_WRITE));
-    assert_false(fake_covers(&f->fake, local->rkey, block, 1, RME_ACCESS_REMOTE_READ));
-    assert_int_equal(
-        rme_zone_show(f->zone, block, 8192, RME_ACCESS_REMOTE_READ, false, &source), -EAGAIN);
-    assert_int_equal(rme_zone_show(f->zone, block, 8192, RME_ACCESS_REMOTE_READ, true, &source),
-                     0);
-    assert_true(fake_covers(&f->fake, source->rkey, block, 8192, RME_ACCESS_REMOTE_READ));
-    assert_false(fake_covers(&f->fake, source->rkey, block, 1, RME_ACCESS_REMOTE_WRITE));
-    assert_int_equal(
-        rme_zone_show(f->zone, block + 1, 10, RME_ACCESS_REMOTE_WRITE, false, &sink), 0);
-    assert_true(fake_covers(&f->fake, sink->rkey, block, 8192,
-                            RME_ACCESS_REMOTE_WRITE | RME_ACCESS_LOCAL_WRITE));
-    assert_false(fake_covers(&f->fake, sink->rkey, block, 1, RME_ACCESS_REMOTE_READ));
-    assert_int_equal(
-        rme_zone_show(f->zone, block, 8192, RME_ACCESS_REMOTE_READ, false, &source), 0);
-    assert_int_equal(f->fake.regs, 2);
-    assert_int_equal(rme_zone_show(f->zone, &local, 1, RME_ACCESS_REMOTE_READ, true, &source),
-                     -ENOENT);
-    f->pin.each = true; /* with a registration of its own, not the slab's */
-    assert_int_equal(rme_zone_show(f->zone, block, 8192, RME_ACCESS_REMOTE_READ, true, &source),
-                     -EPERM);
-    assert_int_equal(rme_zone_show(f->zone, block, 8192, RME_ACCESS_LOCAL, false, &local), 0);
-    assert_int_equal(rme_zone_release(f->zone, block), 0);
-    stop(f);
+    for (int each = 0; each < 2; each++) {
+        struct fixture *f = start(64 << 20);
+        const struct rme_mr *mr;
+        char *block;
 
-    f = start(64 << 20);
-    f->pin.keys_open = f->pin.each = true;
-    block = rme_zone_alloc(f->zone, 8192);
-    assert_int_equal(rme_zone_find(f->zone, block, 8192, &local), 0);
-    assert_false(fake_covers(&f->fake, local->rkey, block, 1, RME_ACCESS_REMOTE_WRITE));
-    assert_false(fake_covers(&f->fake, local->rkey, block, 1, RME_ACCESS_REMOTE_READ));
-    assert_int_equal(rme_zone_release(f->zone, block), 0);
-    stop(f);
+        f->pin.keys_open = true;
+        f->pin.each = each;
+        block = rme_zone_alloc(f->zone, 8192);
+        for (int i = 0; i < 3; i++) {
+            int ret = rme_zone_find(f->zone, block, 8192, rights[i], &mr);
 
-    f = start(64 << 20);
-    f->pin.keys_open = true;
-    block = rme_zone_alloc(f->zone, 8192); /* refused: nothing of it stays */
-    f->fake.refuse = ENOMEM;
-    assert_int_equal(rme_zone_show(f->zone, block, 8192, RME_ACCESS_REMOTE_READ, true, &source),
-                     -ENOMEM);
-    f->fake.refuse = 0;
-    assert_int_equal(rme_zone_show(f->zone, block, 8192, RME_ACCESS_REMOTE_READ, true, &source),
-                     0);
-    stop(f);
+            assert_int_equal(ret, each && i > 0 ? -EPERM : 0);
+            assert_int_equal(fake_covers(&f->fake, mr->rkey, block, 8192, rights[i]), ret == 0);
+        }
+        assert_int_equal(f->fake.regs, 1);
+        assert_int_equal(rme_zone_find(f->zone, &mr, 1, RME_ACCESS_LOCAL, &mr), -ENOENT);
+        assert_int_equal(rme_zone_release(f->zone, block), 0);
+        stop(f);
+    }
 }
 
 int main(void)
@@ -520,7 +492,7 @@ int main(void)
         cmocka_unit_test(what_nobody_needs_goes_back),
         cmocka_unit_test(device_limit),
         cmocka_unit_test(many_threads),
-        cmocka_unit_test(directions_are_apart),
+        cmocka_unit_test(keys_of_slabs),
     };
 
     return cmocka_run_group_tests_name("zone", tests, NULL, NULL);
