@@ -52,7 +52,7 @@
 
 #define ASK_NS      1e5 /* cost of asking the kernel for the mappings */
 #define HINT_SHARE  4   /* a hint registers at most this fraction of the cache's bytes */
-#define DEREG_BATCH 64
+#define DEREG_BATCH 64  /* limit of watches that end together */
 
 /* One registration of user memory: of one segment, or of a group with the holes between its
  * segments.  Allocated with one hold, and freed by the flush. */
@@ -261,35 +261,29 @@ static void sort_in(struct rme_watch **watch, unsigned count, struct rme_watch *
     watch[count] = new;
 }
 
-/* Deregisters the first regions of a list, at most DEREG_BATCH, and then ends the watches that
- * only they needed.  dereg_lock is held. */
-static void bury_some(struct rme_mreg *mreg, struct region_list *list)
+/* Deregisters the regions of a list, and ends the watches that only they needed. */
+static void dereg_all(struct rme_mreg *mreg, const struct region_list *list)
 {
-    struct region *dead[DEREG_BATCH];
     struct rme_watch *watch[DEREG_BATCH];
-    unsigned count, watches = 0;
+    struct region *region;
+    unsigned watches = 0;
 
-    for (count = 0; count < DEREG_BATCH && !TAILQ_EMPTY(list); count++) {
-        dead[count] = TAILQ_FIRST(list);
-        TAILQ_REMOVE(list, dead[count], link);
-        if (dead[count]->live)
-            rme_pin_dereg(mreg->config.pin, &dead[count]->mr);
-        if (dead[count]->watch.state != RME_WATCH_NEW)
-            sort_in(watch, watches++, &dead[count]->watch);
+    TAILQ_FOREACH(region, list, link) {
+        if (region->live)
+            rme_pin_dereg(mreg->config.pin, &region->mr);
+        if (region->watch.state != RME_WATCH_NEW)
+            sort_in(watch, watches++, &region->watch);
+        if (watches == DEREG_BATCH || (watches > 0 && TAILQ_NEXT(region, link) == NULL)) {
+            rme_monitor_unwatch(mreg->monitor, watch, watches);
+            watches = 0;
+        }
     }
-    if (watches > 0)
-        rme_monitor_unwatch(mreg->monitor, watch, watches);
-    for (unsigned i = 0; i < count; i++) {
-        if (dead[i]->block != NULL)
-            rme_zone_release(mreg->config.zone, dead[i]->block);
-        free(dead[i]);
-    }
-    atomic_fetch_sub(&mreg->pending, count);
 }
 
 void rme_mreg_dereg_flush(struct rme_mreg *mreg)
 {
     struct region_list batch = TAILQ_HEAD_INITIALIZER(batch);
+    struct region *region;
     int cancels;
 
     if (!rme_mreg_wants_dereg(mreg))
@@ -299,8 +293,14 @@ void rme_mreg_dereg_flush(struct rme_mreg *mreg)
     pthread_mutex_lock(mreg->lock);
     TAILQ_CONCAT(&batch, &mreg->dead, link);
     pthread_mutex_unlock(mreg->lock);
-    while (!TAILQ_EMPTY(&batch))
-        bury_some(mreg, &batch);
+    dereg_all(mreg, &batch);
+    while ((region = TAILQ_FIRST(&batch)) != NULL) {
+        TAILQ_REMOVE(&batch, region, link);
+        if (region->block != NULL)
+            rme_zone_release(mreg->config.zone, region->block);
+        free(region);
+        atomic_fetch_sub(&mreg->pending, 1);
+    }
     pthread_mutex_unlock(&mreg->dereg_lock);
     pthread_setcancelstate(cancels, NULL);
 }
