@@ -232,7 +232,6 @@ static int open_memory(struct rme *rme)
         .pin = &rme->pin,
         .max_bytes = rme->tuning.zone_bytes = zones >= 0 ? (uint64_t)zones : share(2),
         .idle_ms = (uint64_t)rme_option(rme->options, "zone_idle_ms"),
-        .huge = true,
     };
     struct rme_mreg_config mreg = {
         .pin = &rme->pin,

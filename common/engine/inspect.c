@@ -229,7 +229,9 @@ static int read_attribute(const struct rme_peer *peer, int index, struct rme_cou
          rme_wait_polls_us(rme), true},
         {"cache_entries", "pieces",
          "limit of cached registrations, each of at most unit_bytes; 0: none",
-         rme_mreg_entries(rme->mreg), true},
+         rme_mreg_caches(rme->mreg) ? (uint64_t)rme_option(rme->options, "regcache_entries")
+                                    : 0,
+         true},
         {"piece_bytes", "bytes",
          "contiguous payloads from this size on are used in place and stay registered; 0: by "
          "the limit of --explain",
@@ -274,8 +276,7 @@ const char *rme_key_opens(const struct rme *rme)
     if (rme->pin.each)
         return "the bytes of one operation, to every peer, until the operation ends";
     if (rme->pin.keys_open)
-        return "all of a registration, in one direction, to every peer, "
-               "for as long as it is kept";
+        return "all of a registration, to every peer, for as long as it is kept";
     return "the bytes of one operation, to one peer, until the operation ends";
 }
 

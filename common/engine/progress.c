@@ -257,8 +257,7 @@ void rme_do_chores(struct rme *rme)
 {
     atomic_store(&rme->pin.chores, false);
     rme_mreg_dereg_flush(rme->mreg);
-    if (rme_zone_wants_trim(rme->zone))
-        rme_zone_trim(rme->zone);
+    rme_zone_trim(rme->zone);
     rme_log_drain(rme->log);
 }
 

@@ -18,19 +18,27 @@ struct query {
 #define QUERY_READABLE 1u
 #define QUERY_WRITABLE 2u
 
-/* Returns true if the whole range is mapped and readable, and with `write` writable. */
-static bool covers(int demand, uintptr_t start, uintptr_t end, bool write)
+/* Returns 0 if the whole range is mapped and readable, and with `write` writable; -EFAULT: it
+ * is not; -EBADF: the descriptor is none of /proc/self/maps. */
+static int covers(int maps, uintptr_t start, uintptr_t end, bool write)
 {
     while (start < end) {
         struct query query = {.size = sizeof(query),
                               .flags = QUERY_READABLE | (write ? QUERY_WRITABLE : 0),
                               .addr = start};
 
-        if (ioctl(demand, QUERY, &query) != 0 || query.end <= start)
-            return false;
+        if (ioctl(maps, QUERY, &query) != 0)
+            return errno == ENOENT ? -EFAULT : -EBADF;
+        if (query.end <= start)
+            return -EBADF;
         start = (uintptr_t)query.end;
     }
-    return true;
+    return 0;
+}
+
+static int open_maps(void)
+{
+    return open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
 }
 
 int rme_demand_check(int demand, const struct rme_pin *pin, uintptr_t start, uintptr_t end,
@@ -38,19 +46,27 @@ int rme_demand_check(int demand, const struct rme_pin *pin, uintptr_t start, uin
 {
     bool opens = !pin->keys_open && (access & RME_ACCESS_REMOTE) != 0;
     bool writes = (access & RME_ACCESS_LOCAL_WRITE) != 0;
+    int ret = covers(demand, start, end, writes || opens), maps = demand;
 
-    if (covers(demand, start, end, writes || opens))
-        return 0;
-    return opens && !writes && covers(demand, start, end, false) ? -EACCES : -EFAULT;
+    if (ret == -EBADF) {
+        maps = open_maps(); /* with the same number, the descriptor serves from now on */
+        ret = covers(maps, start, end, writes || opens);
+    }
+    if (ret == -EFAULT && opens && !writes && covers(maps, start, end, false) == 0)
+        ret = -EACCES;
+    if (maps != demand && maps >= 0)
+        close(maps);
+    return ret == -EBADF ? -ENOMEM : ret;
 }
 
 int rme_demand_open(const struct rme_pin *pin)
 {
-    int demand = pin->on_demand ? open("/proc/self/maps", O_RDONLY | O_CLOEXEC) : -1;
+    int demand = pin->on_demand ? open_maps() : -1;
 
-    if (!pin->on_demand || covers(demand, (uintptr_t)pin, (uintptr_t)(pin + 1), true))
+    if (!pin->on_demand || covers(demand, (uintptr_t)pin, (uintptr_t)(pin + 1), true) == 0)
         return demand;
-    rme_demand_close(demand);
+    if (demand >= 0)
+        close(demand);
     rme_log_put(
         pin->log, RME_LOG_WARN,
         "user memory is pinned: the device supports paging on demand, but the system lacks "
@@ -60,6 +76,6 @@ int rme_demand_open(const struct rme_pin *pin)
 
 void rme_demand_close(int demand)
 {
-    if (demand >= 0)
+    if (covers(demand, (uintptr_t)&demand, (uintptr_t)(&demand + 1), true) == 0)
         close(demand);
 }

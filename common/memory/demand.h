@@ -25,7 +25,8 @@ void rme_demand_close(int demand);
  * Checks that a range is mapped with the rights that `access` needs, at this moment; one system
  * call for each mapping, no lock, no allocation, any thread.  -EFAULT: it is not; -EACCES:
  * mapped, but not permitted to peers: for windows the kernel maps all pages writable, also for
- * reads.
+ * reads.  If the program has closed the descriptor, another is opened; -ENOMEM: none can
+ * be.
  */
 int rme_demand_check(int demand, const struct rme_pin *pin, uintptr_t start, uintptr_t end,
                      unsigned access);

@@ -56,8 +56,7 @@ struct pm_scan_arg {
 #endif
 
 #define HUGE_PAGE ((uintptr_t)2 << 20) /* transparent huge page, with 4 KiB pages */
-#define SEAMS_MAX 4                    /* limit of mappings in one range */
-#define BATCH     16 /* limit of events that are read before others get the lock */
+#define ASKS_MAX  100                  /* limit of queries about one range */
 
 /* A descriptor, and the file that it was opened for: the host may have closed it, and its
  * number may belong to another file. */
@@ -71,11 +70,9 @@ struct rme_monitor {
     struct opened asked;    /* a second one that watches nothing, for queries */
     struct opened pagemap;  /* page map of this process; may be missing */
     uintptr_t page;
-    pid_t process; /* owner of the mappings */
     unsigned users;
     pthread_t thread;
-    atomic_bool broken; /* nothing is watched any more */
-    atomic_bool ending;
+    atomic_bool stopped;        /* nothing is watched any more; the thread ends */
     pthread_mutex_t watch_lock; /* serialises watch and unwatch */
     pthread_mutex_t lock;       /* guards the fields below; events are read under this lock */
     struct rme_watcher *watchers;
@@ -247,9 +244,8 @@ static void report(struct rme_monitor *monitor, uintptr_t start, uintptr_t end)
         w->gone(w->arg, start, end);
 }
 
-/* Reads and reports one event.  Not by read(): see thread.h.  The lock is held.  False: no more
- * events now. */
-static bool read_event(struct rme_monitor *monitor)
+/* Reads and reports one event.  Not by read(): see thread.h.  The lock is held. */
+static void read_event(struct rme_monitor *monitor)
 {
     struct uffd_msg message;
     long got = syscall(SYS_read, monitor->watching.fd, &message, sizeof(message));
@@ -257,8 +253,8 @@ static bool read_event(struct rme_monitor *monitor)
 
     if (got != (long)sizeof(message)) {
         if (got >= 0 || (errno != EAGAIN && errno != EINTR))
-            atomic_store(&monitor->broken, true);
-        return false;
+            atomic_store(&monitor->stopped, true);
+        return;
     }
     switch (message.event) {
     case UFFD_EVENT_UNMAP:
@@ -276,37 +272,25 @@ static bool read_event(struct rme_monitor *monitor)
     default:
         break;
     }
-    return true;
 }
 
-static void read_events(struct rme_monitor *monitor)
-{
-    pthread_mutex_lock(&monitor->lock);
-    for (int i = 0; i < BATCH && read_event(monitor); i++)
-        ;
-    pthread_mutex_unlock(&monitor->lock);
-}
-
-/* Closes the userfaultfd, and thereby ends all watches for good; threads that wait for their
- * events to be read go on. */
-static void stop_watching(struct rme_monitor *monitor)
-{
-    atomic_store(&monitor->broken, true);
-    pthread_mutex_lock(&monitor->watch_lock);
-    close_ours(&monitor->watching);
-    pthread_mutex_unlock(&monitor->watch_lock);
-}
-
+/* The monitor's thread.  It closes the userfaultfd at its end, and thereby ends all watches for
+ * good; threads that wait for their events to be read go on. */
 static void *watch_events(void *arg)
 {
     struct rme_monitor *monitor = arg;
     struct pollfd events = {.fd = monitor->watching.fd, .events = POLLIN};
 
-    while (!atomic_load(&monitor->broken) && !atomic_load(&monitor->ending) &&
-           is_ours(&monitor->watching))
-        if (poll(&events, 1, -1) > 0 && is_ours(&monitor->watching))
-            read_events(monitor);
-    stop_watching(monitor);
+    while (!atomic_load(&monitor->stopped) && is_ours(&monitor->watching))
+        if (poll(&events, 1, -1) > 0 && is_ours(&monitor->watching)) {
+            pthread_mutex_lock(&monitor->lock);
+            read_event(monitor);
+            pthread_mutex_unlock(&monitor->lock);
+        }
+    atomic_store(&monitor->stopped, true);
+    pthread_mutex_lock(&monitor->watch_lock);
+    close_ours(&monitor->watching);
+    pthread_mutex_unlock(&monitor->watch_lock);
     return NULL;
 }
 
@@ -334,7 +318,6 @@ static int monitor_new(struct rme_monitor **out)
 
     if (monitor == NULL)
         return -ENOMEM;
-    monitor->process = getpid();
     monitor->page = (uintptr_t)sysconf(_SC_PAGESIZE);
     pthread_mutex_init(&monitor->watch_lock, NULL);
     pthread_mutex_init(&monitor->lock, NULL);
@@ -348,28 +331,29 @@ static int monitor_new(struct rme_monitor **out)
     return ret;
 }
 
-/* Wakes the thread up by an event.  False: it cannot be woken. */
+/* Wakes the thread up by an event.  False: it cannot be woken, and is not ending. */
 static bool wake_thread(struct rme_monitor *monitor)
 {
     void *page =
         mmap(NULL, monitor->page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    bool watched;
+    bool wakes;
 
     if (page == MAP_FAILED)
         return false;
     pthread_mutex_lock(&monitor->watch_lock);
-    watched = begin_watch(monitor, (uintptr_t)page, (uintptr_t)page + monitor->page) == 0;
+    wakes = monitor->watching.file == 0 || /* closed by the thread */
+            begin_watch(monitor, (uintptr_t)page, (uintptr_t)page + monitor->page) == 0;
     pthread_mutex_unlock(&monitor->watch_lock);
     munmap(page, monitor->page);
-    return watched;
+    return wakes;
 }
 
 /* Ends the thread, which closes its userfaultfd.  A thread whose descriptor the program has
  * closed may sleep on, and keeps the memory of the monitor. */
 static void monitor_free(struct rme_monitor *monitor)
 {
-    atomic_store(&monitor->ending, true);
-    if (wake_thread(monitor) || atomic_load(&monitor->broken)) {
+    atomic_store(&monitor->stopped, true);
+    if (wake_thread(monitor)) {
         pthread_join(monitor->thread, NULL);
         destroy(monitor);
     } else {
@@ -422,8 +406,6 @@ int rme_monitor_join(struct rme_watcher *watcher, struct rme_monitor **out)
 
     pthread_once(&once, guard_root);
     pthread_mutex_lock(&root_lock);
-    if (root != NULL && root->process != getpid())
-        root = NULL; /* made by clone(2) without the handlers of forks */
     if (root == NULL)
         ret = monitor_new(&root);
     if (ret == 0) {
@@ -442,7 +424,7 @@ void rme_monitor_leave(struct rme_monitor *monitor, struct rme_watcher *watcher)
 {
     struct rme_watcher **at;
 
-    if (monitor == NULL || monitor->process != getpid()) /* the parent's */
+    if (monitor == NULL)
         return;
     pthread_mutex_lock(&root_lock);
     pthread_mutex_lock(&monitor->lock);
@@ -478,44 +460,26 @@ static bool next_unclaimed(struct rme_monitor *monitor, uintptr_t *at, uintptr_t
     return *at < end;
 }
 
-/* Returns the end of the mapping at `at`, before `end`; `at`: not a watched mapping. */
-static uintptr_t find_seam(const struct rme_monitor *monitor, uintptr_t at, uintptr_t end)
+/* Returns true if a range is watched.  Several mappings are asked about in halves. */
+static bool is_covered(const struct rme_monitor *monitor, uintptr_t start, uintptr_t end,
+                       unsigned *asks)
 {
-    const uintptr_t page = monitor->page;
-    uintptr_t good = at, bad = end;
+    uintptr_t middle = start + (end - start) / 2 / monitor->page * monitor->page;
 
-    while (bad - good > page) {
-        uintptr_t middle = good == at && bad == end
-                               ? at + page /* usually the first page fails already */
-                               : good + (bad - good) / 2 / page * page;
-
-        if (is_watched(monitor, at, middle))
-            good = middle;
-        else
-            bad = middle;
-    }
-    return good;
+    if (++*asks > ASKS_MAX)
+        return false;
+    if (is_watched(monitor, start, end))
+        return true;
+    return middle > start && is_covered(monitor, start, middle, asks) &&
+           is_covered(monitor, middle, end, asks);
 }
 
-bool rme_monitor_still(struct rme_monitor *monitor, struct rme_watch *watch)
+bool rme_monitor_still(struct rme_monitor *monitor, const struct rme_watch *watch)
 {
-    uintptr_t at = watch->claim.start, end = watch->claim.end;
+    unsigned asks = 0;
 
-    if (atomic_load(&monitor->broken))
-        return false;
-    for (int cuts = 0; cuts < SEAMS_MAX && at < end;) {
-        uintptr_t stop = at < watch->seam ? watch->seam : end;
-
-        if (!is_watched(monitor, at, stop)) {
-            stop = find_seam(monitor, at, stop);
-            if (stop == at)
-                return false;
-            watch->seam = stop;
-            cuts++;
-        }
-        at = stop;
-    }
-    return at >= end;
+    return !atomic_load(&monitor->stopped) &&
+           is_covered(monitor, watch->claim.start, watch->claim.end, &asks);
 }
 
 bool rme_monitor_watch(struct rme_monitor *monitor, struct rme_watch *watch)

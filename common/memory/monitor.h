@@ -56,8 +56,6 @@ bool rme_monitor_is_lost(struct rme_monitor *monitor);
  * rme_monitor_unwatch. */
 struct rme_watch {
     struct rme_inode claim;
-    /* private to the monitor */
-    uintptr_t seam; /* the address where two mappings meet in the range; 0: none is known */
     enum { RME_WATCH_NEW, RME_WATCH_HELD, RME_WATCH_DROPPED } state;
 };
 
@@ -80,6 +78,6 @@ void rme_monitor_unwatch(struct rme_monitor *monitor, struct rme_watch *const *w
 
 /* Returns true if all of a claimed range is still the claimed memory: private, anonymous,
  * watched.  The lock is held.  Costs one system call, as a rule: no page table is read. */
-bool rme_monitor_still(struct rme_monitor *monitor, struct rme_watch *watch);
+bool rme_monitor_still(struct rme_monitor *monitor, const struct rme_watch *watch);
 
 #endif

@@ -7,30 +7,109 @@
  *
  * Failure path.  A group may be refused because of its holes, which are unmapped or lack the
  * needed rights [001 4.2.2]: a few segments are then registered one by one; for many the kernel
- * is asked for the holes, and groups end there.  The answer is recorded, separately for reads
- * and writes, so that later groups end there without a refusal; a hole is forgotten after
- * HOLE_USES uses, and the group is tried again.  If a single segment is refused, the cache
+ * is asked for the holes, and groups end there.  If a single segment is refused, the cache
  * evicts its unused regions, all dead regions are deregistered, and the segment is tried once
  * more.  Then the whole call fails, and the caller copies.
  *
- * Access by peers.  Without windows a registration with a remote right has no rest of a page
+ * The cache [000 5.4].  Regions are found by range, evicted least recently used first, and
+ * limited by entries and bytes.  No stale region is used.  A region is entered into the index,
+ * then its pages are watched, then registered, and only then it is live.  An unmap after the
+ * watch takes the region out of the index; an earlier one does no harm, because registration
+ * pins the later memory.  A look-up asks the monitor whether the region's memory is still
+ * watched, which finds changes without an event so far (monitor.c); events are read under the
+ * lock of look-ups.  A change of a hole of a group takes the region out, too.  Memory that
+ * comes on demand is cached without a monitor: each look-up asks the kernel (demand.h).
+ *
+ * Discards (MADV_DONTNEED) are reported first, and take the pages away after the event was
+ * read: a region that is entered in between would lose its pages without another event.  A host
+ * discards neither the memory of an operation nor that of a hint before the call returns.
+ *
+ * Rights.  A region serves uses that need no more rights than the region has.  A peer gets only
+ * the direction that its operation needs: memory that one peer reads and another writes has two
+ * registrations.  Without windows a registration with a remote right has no rest of a page
  * before its first segment and behind its last.  Where it serves one operation alone
  * (rme_pin_alone), it has no holes either, and neither a zone nor the cache keeps it.
+ *
+ * End.  A region without holds that is not cached is dead.  rme_mreg_dereg_flush deregisters
+ * the dead in batches with only its own lock held, so that a second caller waits for the first.
  */
 #include <errno.h>
 #include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/queue.h>
+#include <unistd.h>
 
-#include "memory/mreg_int.h"
+#include "base/itree.h"
+#include "base/list.h"
+#include "base/remedy.h"
+#include "memory/demand.h"
+#include "memory/monitor.h"
+#include "memory/mreg.h"
 
-#define ASK_NS    1e5 /* cost of asking the kernel for the mappings */
-#define HOLE_USES 64
+#define ASK_NS      1e5 /* cost of asking the kernel for the mappings */
+#define HINT_SHARE  4   /* a hint registers at most this fraction of the cache's bytes */
+#define DEREG_BATCH 64  /* limit of watches that end together */
+
+/* One registration of user memory: of one segment, or of a group with the holes between its
+ * segments.  Allocated with one hold, and freed by the flush. */
+struct region {
+    /* The registered range: of a region for one operation, or for a key that opens all of it,
+     * the host's bytes, else whole pages. */
+    struct rme_inode node;
+    TAILQ_ENTRY(region) link; /* in `unused` or `dead` */
+    struct rme_watch watch;   /* of a cached region: the pages of `node` */
+    struct rme_mr mr;
+    unsigned access;
+    unsigned refs; /* holds */
+    bool indexed;  /* in the index: cached, and not known to have changed */
+    bool live;     /* registered: the keys are valid */
+    void *block;   /* block of the zone that is released when this is deregistered, or NULL */
+};
+
+TAILQ_HEAD(region_list, region);
 
 struct rme_mreg_hold {
     uint32_t count;
     struct region *region[];
 };
+
+struct rme_mreg {
+    struct rme_mreg_config config;
+    uintptr_t page;
+    int demand;                  /* descriptor of demand.h; -1: memory is pinned */
+    struct rme_monitor *monitor; /* NULL: no cache, or memory on demand */
+    struct rme_watcher watcher;
+    atomic_bool caches; /* the cache is in use */
+    /* The lock of the monitor, or `own_lock`.  Guards the fields below; nothing is allocated,
+     * freed or registered under it. */
+    pthread_mutex_t *lock, own_lock;
+    struct rme_itree index;       /* cached regions */
+    struct region_list unused;    /* cached, without holds; least recently used first */
+    struct region_list dead;      /* to be deregistered */
+    uint64_t entries, bytes;      /* of cached regions */
+    atomic_uint_fast64_t pending; /* dead regions that are not deregistered yet */
+    pthread_mutex_t dereg_lock;   /* one thread at a time deregisters; before lock */
+};
+
+/* Returns the rights including implied ones. */
+static unsigned implied(unsigned access)
+{
+    return access | ((access & RME_ACCESS_REMOTE_WRITE) != 0 ? RME_ACCESS_LOCAL_WRITE : 0);
+}
+
+static struct region *region_of(const struct rme_inode *node)
+{
+    return container_of(node, struct region, node);
+}
+
+bool rme_mreg_caches(const struct rme_mreg *mreg)
+{
+    return atomic_load(&mreg->caches);
+}
 
 /* Returns true if registrations with these rights may be cached. */
 static bool caches_for(const struct rme_mreg *mreg, unsigned access)
@@ -38,7 +117,429 @@ static bool caches_for(const struct rme_mreg *mreg, unsigned access)
     return rme_mreg_caches(mreg) && !rme_pin_alone(mreg->config.pin, access);
 }
 
-/* ---- lookup ---- */
+/* ---- index: the lock is held ---- */
+
+static void bury(struct rme_mreg *mreg, struct region *region)
+{
+    TAILQ_INSERT_TAIL(&mreg->dead, region, link);
+    atomic_fetch_add(&mreg->pending, 1);
+    atomic_store(&mreg->config.pin->chores, true);
+}
+
+/* Removes a region from the index.  Without holds it is dead. */
+static void forget(struct rme_mreg *mreg, struct region *region)
+{
+    rme_itree_remove(&mreg->index, &region->node);
+    region->indexed = false;
+    mreg->entries--;
+    mreg->bytes -= region->node.end - region->node.start;
+    if (mreg->monitor != NULL)
+        rme_monitor_drop(mreg->monitor, &region->watch);
+    if (region->refs == 0) {
+        TAILQ_REMOVE(&mreg->unused, region, link);
+        bury(mreg, region);
+    }
+}
+
+/* Called by the monitor: this memory has changed. */
+static void gone(void *arg, uintptr_t start, uintptr_t end)
+{
+    struct rme_mreg *mreg = arg;
+    struct rme_inode *node;
+
+    while ((node = rme_itree_overlap(&mreg->index, start, end)) != NULL)
+        forget(mreg, region_of(node));
+}
+
+/* Ends a hold.  True: the region died. */
+static bool put(struct rme_mreg *mreg, struct region *region)
+{
+    /* no event reports changes after the monitor was lost */
+    if (region->indexed && !(region->live && rme_mreg_caches(mreg)))
+        forget(mreg, region);
+    if (--region->refs > 0)
+        return false;
+    if (region->indexed)
+        TAILQ_INSERT_TAIL(&mreg->unused, region, link);
+    else
+        bury(mreg, region);
+    return !region->indexed;
+}
+
+/* Evicts the region that was unused longest.  False: all are in use. */
+static bool evict(struct rme_mreg *mreg)
+{
+    struct region *region = TAILQ_FIRST(&mreg->unused);
+
+    if (region == NULL)
+        return false;
+    forget(mreg, region);
+    atomic_fetch_add(&mreg->config.pin->evictions, 1);
+    return true;
+}
+
+/* Evicts unused regions until `more` bytes fit, and then some more of them, so that they are
+ * deregistered together.  False: used regions leave no room. */
+static bool make_room(struct rme_mreg *mreg, uint64_t more)
+{
+    const struct rme_mreg_config *config = &mreg->config;
+    uint32_t evicted = 0;
+
+    if (more > config->max_bytes)
+        return false;
+    for (; mreg->entries >= config->max_entries || mreg->bytes > config->max_bytes - more;
+         evicted++)
+        if (!evict(mreg))
+            return false;
+    for (; evicted > 0 && evicted < config->batch && evict(mreg); evicted++)
+        ;
+    return true;
+}
+
+/* Returns true if a registration with rights `has` serves a use that needs `wanted`.  A remote
+ * right beyond the wanted ones is refused. */
+static bool serves(unsigned has, unsigned wanted)
+{
+    return (has & wanted) == wanted &&
+           ((wanted & RME_ACCESS_REMOTE) == 0 ||
+            (has & RME_ACCESS_REMOTE) == (wanted & RME_ACCESS_REMOTE));
+}
+
+static bool has_rights(const struct rme_inode *node, const void *arg)
+{
+    const struct region *region = region_of(node);
+
+    return region->live && serves(region->access, *(const unsigned *)arg);
+}
+
+/* Returns true if a cached region is unchanged; of memory that comes on demand, if the range
+ * that is looked up is there. */
+static bool is_unchanged(struct rme_mreg *mreg, struct region *region, uintptr_t start,
+                         uintptr_t end)
+{
+    if (mreg->demand < 0)
+        return rme_monitor_still(mreg->monitor, &region->watch);
+    return rme_demand_check(mreg->demand, mreg->config.pin, start, end, region->access) == 0;
+}
+
+/*
+ * Returns a cached region that covers the range with these rights and is still the same memory,
+ * with one more hold; NULL: none.  `known` is a region of watched memory that was found since
+ * the lock was taken, or NULL; it is not checked again.
+ */
+static struct region *find(struct rme_mreg *mreg, uintptr_t start, uintptr_t end,
+                           unsigned access, const struct region *known)
+{
+    struct rme_inode *node;
+
+    while ((node = rme_itree_cover(&mreg->index, start, end, has_rights, &access)) != NULL) {
+        struct region *region = region_of(node);
+
+        if (region == known || is_unchanged(mreg, region, start, end)) {
+            if (region->refs++ == 0)
+                TAILQ_REMOVE(&mreg->unused, region, link);
+            return region;
+        }
+        forget(mreg, region);
+    }
+    return NULL;
+}
+
+/* ---- deregistration ---- */
+
+bool rme_mreg_wants_dereg(const struct rme_mreg *mreg)
+{
+    return atomic_load(&mreg->pending) != 0;
+}
+
+/* Inserts a watch in the order of addresses; regions that are evicted in turn are often in that
+ * order. */
+static void sort_in(struct rme_watch **watch, unsigned count, struct rme_watch *new)
+{
+    for (; count > 0 && watch[count - 1]->claim.start > new->claim.start; count--)
+        watch[count] = watch[count - 1];
+    watch[count] = new;
+}
+
+/* Deregisters the regions of a list, and ends the watches that only they needed. */
+static void dereg_all(struct rme_mreg *mreg, const struct region_list *list)
+{
+    struct rme_watch *watch[DEREG_BATCH];
+    struct region *region;
+    unsigned watches = 0;
+
+    TAILQ_FOREACH(region, list, link) {
+        if (region->live)
+            rme_pin_dereg(mreg->config.pin, &region->mr);
+        if (region->watch.state != RME_WATCH_NEW)
+            sort_in(watch, watches++, &region->watch);
+        if (watches == DEREG_BATCH || (watches > 0 && TAILQ_NEXT(region, link) == NULL)) {
+            rme_monitor_unwatch(mreg->monitor, watch, watches);
+            watches = 0;
+        }
+    }
+}
+
+void rme_mreg_dereg_flush(struct rme_mreg *mreg)
+{
+    struct region_list batch = TAILQ_HEAD_INITIALIZER(batch);
+    struct region *region;
+    int cancels;
+
+    if (!rme_mreg_wants_dereg(mreg))
+        return;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancels);
+    pthread_mutex_lock(&mreg->dereg_lock);
+    pthread_mutex_lock(mreg->lock);
+    TAILQ_CONCAT(&batch, &mreg->dead, link);
+    pthread_mutex_unlock(mreg->lock);
+    dereg_all(mreg, &batch);
+    while ((region = TAILQ_FIRST(&batch)) != NULL) {
+        TAILQ_REMOVE(&batch, region, link);
+        if (region->block != NULL)
+            rme_zone_release(mreg->config.zone, region->block);
+        free(region);
+        atomic_fetch_sub(&mreg->pending, 1);
+    }
+    pthread_mutex_unlock(&mreg->dereg_lock);
+    pthread_setcancelstate(cancels, NULL);
+}
+
+/* Evicts all unused regions, and deregisters them and the dead. */
+static void drop_unused(struct rme_mreg *mreg)
+{
+    pthread_mutex_lock(mreg->lock);
+    while (evict(mreg))
+        ;
+    pthread_mutex_unlock(mreg->lock);
+    rme_mreg_dereg_flush(mreg);
+}
+
+/* ---- registration ---- */
+
+/* Stops caching once the monitor has lost its descriptors. */
+static void notice_loss(struct rme_mreg *mreg)
+{
+    if (!rme_monitor_is_lost(mreg->monitor) || !atomic_exchange(&mreg->caches, false))
+        return;
+    rme_log_put(mreg->config.pin->log, RME_LOG_WARN,
+                "registration cache: off from now on, memory is registered for each operation: "
+                "unmapping cannot be watched any more: the program has closed descriptors of "
+                "this library; close only descriptors that the program has opened");
+    drop_unused(mreg);
+}
+
+/* Enters a region into the index, and watches its pages.  False: there is no room, or changes
+ * of the memory are not reported. */
+static bool enter(struct rme_mreg *mreg, struct region *region)
+{
+    bool exact = mreg->config.pin->keys_open && (region->access & RME_ACCESS_REMOTE) != 0;
+    struct rme_inode *node = &region->node, *claim = &region->watch.claim;
+
+    claim->start = node->start & ~(mreg->page - 1);
+    claim->end = (node->end + mreg->page - 1) & ~(mreg->page - 1);
+    if (!exact) {
+        node->start = claim->start;
+        node->end = claim->end;
+    }
+    pthread_mutex_lock(mreg->lock);
+    region->indexed = make_room(mreg, node->end - node->start);
+    if (region->indexed) {
+        rme_itree_insert(&mreg->index, node);
+        mreg->entries++;
+        mreg->bytes += node->end - node->start;
+    }
+    pthread_mutex_unlock(mreg->lock);
+    if (mreg->demand >= 0 || !region->indexed)
+        return region->indexed;
+    if (rme_monitor_watch(mreg->monitor, &region->watch))
+        return true;
+    notice_loss(mreg);
+    return false;
+}
+
+/* Registers the range of a region by rme_pin_try, or with `loud` by rme_pin_reg; on demand, if
+ * mapped. */
+static int pin(struct rme_mreg *mreg, struct region *region, bool loud)
+{
+    uintptr_t start = region->node.start, end = region->node.end;
+    unsigned access = region->access;
+    int ret = 0;
+
+    if (mreg->demand >= 0) {
+        ret = rme_demand_check(mreg->demand, mreg->config.pin, start, end, access);
+        access |= RME_ACCESS_DEMAND;
+    }
+    if (ret != 0)
+        return ret;
+    return (loud ? rme_pin_reg : rme_pin_try)(mreg->config.pin, (void *)start, end - start,
+                                              access, &region->mr);
+}
+
+/* Registers a range as a new region with one hold: into the cache, or exactly the range for one
+ * operation.  -EAGAIN: not cacheable; other errors: of the registration. */
+static int region_new(struct rme_mreg *mreg, uintptr_t start, uintptr_t end, unsigned access,
+                      bool cached, bool loud, struct region **out)
+{
+    struct region *region = calloc(1, sizeof(*region));
+    int ret;
+
+    if (region == NULL)
+        return -ENOMEM;
+    region->node.start = start;
+    region->node.end = end;
+    region->access = access;
+    region->refs = 1;
+    ret = cached && !enter(mreg, region) ? -EAGAIN : pin(mreg, region, loud);
+    pthread_mutex_lock(mreg->lock);
+    region->live = ret == 0;
+    if (ret != 0)
+        (void)put(mreg, region);
+    pthread_mutex_unlock(mreg->lock);
+    *out = region;
+    return ret;
+}
+
+/* ---- groups ---- */
+
+/* A segment without keys. */
+struct part {
+    struct rme_mseg *seg;
+    bool hole; /* the memory before it cannot be registered */
+};
+
+static uintptr_t start_of(const struct part *part)
+{
+    return (uintptr_t)part->seg->base;
+}
+
+static uintptr_t end_of(const struct part *part)
+{
+    return (uintptr_t)part->seg->base + part->seg->length;
+}
+
+static int by_address(const void *a, const void *b)
+{
+    uintptr_t left = start_of(a), right = start_of(b);
+
+    return (left > right) - (left < right);
+}
+
+/* Registers a group of segments, in order of address, as one region: into the cache if
+ * possible. */
+static int register_group(struct rme_mreg *mreg, const struct part *part, uint32_t count,
+                          unsigned access, bool loud, struct rme_mreg_hold *hold)
+{
+    uintptr_t start = start_of(part), end = 0;
+    struct region *region;
+    int ret = -EAGAIN;
+
+    for (uint32_t i = 0; i < count; i++)
+        if (end_of(&part[i]) > end)
+            end = end_of(&part[i]);
+    if (caches_for(mreg, access))
+        ret = region_new(mreg, start, end, access, true, false, &region);
+    if (ret == -EAGAIN || (ret != 0 && loud))
+        ret = region_new(mreg, start, end, access, false, loud, &region);
+    if (ret != 0)
+        return ret;
+    hold->region[hold->count++] = region;
+    for (uint32_t i = 0; i < count; i++) {
+        part[i].seg->lkey = region->mr.lkey;
+        part[i].seg->rkey = region->mr.rkey;
+    }
+    return 0;
+}
+
+/* Registers one segment.  After a refusal the cache evicts, the dead are deregistered, and the
+ * second refusal is final. */
+static int register_one(struct rme_mreg *mreg, const struct part *part, unsigned access,
+                        struct rme_mreg_hold *hold)
+{
+    bool again = rme_mreg_caches(mreg) || rme_mreg_wants_dereg(mreg);
+    int ret = register_group(mreg, part, 1, access, !again, hold);
+
+    if (ret == 0 || !again)
+        return ret;
+    drop_unused(mreg);
+    return register_group(mreg, part, 1, access, true, hold);
+}
+
+/* Asks the kernel for the holes of a group whose registration was refused. */
+static void ask_for_holes(struct part *part, uint32_t count, bool writes)
+{
+    FILE *maps = fopen("/proc/self/maps", "re");
+    uintptr_t from, to, at = end_of(part);
+    char *line = NULL, rights[3];
+    size_t size = 0;
+
+    for (uint32_t i = 1; maps != NULL && i < count && getline(&line, &size, maps) >= 0;) {
+        if (sscanf(line, "%" SCNxPTR "-%" SCNxPTR " %2s", &from, &to, rights) != 3 ||
+            to <= at || (writes ? rights[1] != 'w' : rights[0] != 'r'))
+            continue;
+        if (from > at) {
+            while (i < count && start_of(&part[i]) < from)
+                i++;
+            if (i < count)
+                part[i].hole = true;
+        }
+        at = to;
+    }
+    free(line);
+    if (maps != NULL)
+        fclose(maps);
+}
+
+/* Returns how many of the first segments form one group: for one operation alone those without
+ * a gap, else those with gaps that are worth it and no known holes. */
+static uint32_t group_length(const struct rme_mreg *mreg, const struct part *part,
+                             uint32_t count, unsigned access)
+{
+    bool alone = rme_pin_alone(mreg->config.pin, access);
+    uintptr_t unit = alone ? 1 : mreg->page, end = 0;
+    uint32_t i;
+
+    for (i = 0; i < count; i++) {
+        uintptr_t next = start_of(&part[i]) / unit * unit,
+                  last = (end_of(&part[i]) + unit - 1) / unit * unit;
+        double pages = next > end ? (double)((next - end) / mreg->page) : 0;
+
+        if (i > 0 && next > end &&
+            (alone || part[i].hole || pages * mreg->config.page_ns > mreg->config.call_ns))
+            break;
+        if (last > end)
+            end = last;
+    }
+    return i;
+}
+
+/* Registers the first segment or group.  Returns the number of segments, or an error. */
+static int register_first(struct rme_mreg *mreg, struct part *part, uint32_t count,
+                          unsigned access, struct rme_mreg_hold *hold)
+{
+    uint32_t group = group_length(mreg, part, count, access), before;
+    int ret = 0;
+
+    do {
+        before = group;
+        if (group > 1)
+            ret = register_group(mreg, part, group, access, false, hold);
+        if (group > 1 && ret == 0)
+            return (int)group;
+        if (ret == -EFAULT && group * mreg->config.call_ns > ASK_NS) {
+            ask_for_holes(part, group, (access & RME_ACCESS_LOCAL_WRITE) != 0);
+            group = group_length(mreg, part, group, access);
+        }
+    } while (group < before);
+    for (uint32_t i = 0; i < group; i++) {
+        ret = register_one(mreg, &part[i], access, hold);
+        if (ret != 0)
+            return ret;
+    }
+    return (int)group;
+}
+
+/* ---- interface ---- */
 
 static void set_keys(struct rme_mreg *mreg, struct rme_mseg *seg, const struct rme_mr *mr)
 {
@@ -48,9 +549,9 @@ static void set_keys(struct rme_mreg *mreg, struct rme_mseg *seg, const struct r
 }
 
 /* Finds the keys of empty segments and of those in zones; clears the keys of the others.
- * Returns how many are left.  `now`: slabs may be registered for that, and no lock is held. */
+ * Returns how many are left. */
 static uint32_t resolve_zones(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t count,
-                              unsigned access, bool now)
+                              unsigned access)
 {
     struct rme_zone *zone = mreg->config.zone;
     uint32_t left = 0;
@@ -61,8 +562,7 @@ static uint32_t resolve_zones(struct rme_mreg *mreg, struct rme_mseg *seg, uint3
         seg[i].lkey = seg[i].rkey = 0;
         if (seg[i].length == 0)
             continue;
-        if (zone != NULL &&
-            rme_zone_show(zone, seg[i].base, seg[i].length, access, now, &mr) == 0)
+        if (zone != NULL && rme_zone_find(zone, seg[i].base, seg[i].length, access, &mr) == 0)
             set_keys(mreg, &seg[i], mr);
         else
             left++;
@@ -85,227 +585,30 @@ static uint32_t resolve_cached(struct rme_mreg *mreg, struct rme_mseg *seg, uint
 
     pthread_mutex_lock(mreg->lock);
     for (uint32_t i = 0; i < count; i++) {
+        uintptr_t start = (uintptr_t)seg[i].base;
         struct region *region;
 
         if (!is_open(&seg[i]))
             continue;
-        region = mreg_cache_get(mreg, seg[i].base, seg[i].length, access, &known);
-        if (region != NULL) {
-            hold->region[hold->count++] = region;
-            set_keys(mreg, &seg[i], &region->mr);
-        } else {
+        region = find(mreg, start, start + seg[i].length, access, known);
+        if (region == NULL) {
             left++;
+            continue;
         }
+        hold->region[hold->count++] = region;
+        if (mreg->monitor != NULL)
+            known = region;
+        set_keys(mreg, &seg[i], &region->mr);
     }
     pthread_mutex_unlock(mreg->lock);
     return left;
 }
 
-/* ---- holes ---- */
-
-/* Returns true if a recorded hole lies in a range between two segments. */
-static bool hole_between(struct rme_mreg *mreg, uintptr_t start, uintptr_t end, bool writes)
-{
-    bool found = false;
-
-    if (atomic_load_explicit(&mreg->holes, memory_order_relaxed) == 0)
-        return false;
-    pthread_mutex_lock(mreg->lock);
-    for (unsigned i = 0; i < HOLES && !found; i++) {
-        struct hole *hole = &mreg->hole[i];
-
-        found =
-            hole->uses > 0 && hole->writes == writes && hole->start < end && hole->end > start;
-        if (found)
-            hole->uses--;
-    }
-    pthread_mutex_unlock(mreg->lock);
-    return found;
-}
-
-static void record_hole(struct rme_mreg *mreg, uintptr_t start, uintptr_t end, bool writes)
-{
-    pthread_mutex_lock(mreg->lock);
-    mreg->hole[mreg->holes++ % HOLES] =
-        (struct hole){.start = start, .end = end, .writes = writes, .uses = HOLE_USES};
-    pthread_mutex_unlock(mreg->lock);
-}
-
-/* Asks the kernel for the holes of a range whose registration was refused, and records the
- * first HOLES of them. */
-static void ask_for_holes(struct rme_mreg *mreg, uintptr_t start, uintptr_t end, bool writes)
-{
-    FILE *maps = start < end ? fopen("/proc/self/maps", "re") : NULL; /* else adjacent */
-    char *line = NULL, rights[3];
-    uintptr_t from, to;
-    size_t size = 0;
-
-    for (int found = 0; maps != NULL && start < end && found < HOLES;) {
-        if (getline(&line, &size, maps) < 0)
-            break;
-        if (sscanf(line, "%" SCNxPTR "-%" SCNxPTR " %2s", &from, &to, rights) != 3 ||
-            to <= start || (writes ? rights[1] != 'w' : rights[0] != 'r'))
-            continue;
-        if (from > start) {
-            record_hole(mreg, start, from < end ? from : end, writes);
-            found++;
-        }
-        start = to;
-    }
-    free(line);
-    if (maps != NULL)
-        fclose(maps);
-}
-
-/* ---- registration ---- */
-
-static uintptr_t start_of(const struct rme_mseg *seg)
-{
-    return (uintptr_t)seg->base;
-}
-
-static uintptr_t end_of(const struct rme_mseg *seg)
-{
-    return (uintptr_t)seg->base + seg->length;
-}
-
-static int by_address(const void *a, const void *b)
-{
-    uintptr_t left = start_of(*(struct rme_mseg *const *)a),
-              right = start_of(*(struct rme_mseg *const *)b);
-
-    return (left > right) - (left < right);
-}
-
-/* Registers a group of segments, in order of address, as one region: into the cache if
- * possible, else exactly its range, for this operation alone. */
-static int register_group(struct rme_mreg *mreg, struct rme_mseg **seg, uint32_t count,
-                          unsigned access, bool quiet, struct rme_mreg_hold *hold)
-{
-    struct region *region = mreg_region_new(start_of(seg[0]), 0, access);
-    int ret = -EAGAIN;
-
-    if (region == NULL)
-        return -ENOMEM;
-    for (uint32_t i = 0; i < count; i++)
-        if (end_of(seg[i]) > region->end)
-            region->end = end_of(seg[i]);
-    if (caches_for(mreg, access))
-        ret = mreg_cache_register(mreg, region);
-    if (ret == -EAGAIN || (ret != 0 && !quiet))
-        ret = mreg_pin(mreg, region->start, region->end, access, !quiet, &region->mr);
-    if (ret != 0) {
-        free(region);
-        return ret;
-    }
-    hold->region[hold->count++] = region;
-    for (uint32_t i = 0; i < count; i++) {
-        seg[i]->lkey = region->mr.lkey;
-        seg[i]->rkey = region->mr.rkey;
-    }
-    return 0;
-}
-
-/* Registers one segment.  After a refusal the cache evicts, the dead are deregistered, and the
- * second refusal is final. */
-static int register_one(struct rme_mreg *mreg, struct rme_mseg **seg, unsigned access,
-                        struct rme_mreg_hold *hold)
-{
-    bool again = rme_mreg_caches(mreg) || rme_mreg_wants_dereg(mreg);
-    int ret = register_group(mreg, seg, 1, access, again, hold);
-
-    if (ret == 0 || !again)
-        return ret;
-    mreg_drop_unused(mreg);
-    return register_group(mreg, seg, 1, access, false, hold);
-}
-
-/* Returns true if a group goes on across a gap of whole pages. */
-static bool spans(struct rme_mreg *mreg, uintptr_t start, uintptr_t end, unsigned access)
-{
-    double pages = (double)((end - start) / mreg->page);
-
-    return pages * mreg->config.page_ns <= mreg->config.call_ns &&
-           !hole_between(mreg, start, end, (access & RME_ACCESS_LOCAL_WRITE) != 0);
-}
-
-/* Returns how many of the first segments form one group: for one operation alone those without
- * a gap, else those with gaps that are worth it. */
-static uint32_t group_length(struct rme_mreg *mreg, struct rme_mseg *const *seg, uint32_t count,
-                             unsigned access)
-{
-    uintptr_t unit = rme_pin_alone(mreg->config.pin, access) ? 1 : mreg->page, end = 0;
-    uint32_t i;
-
-    for (i = 0; i < count; i++) {
-        uintptr_t next = start_of(seg[i]) / unit * unit,
-                  last = (end_of(seg[i]) + unit - 1) / unit * unit;
-
-        if (i > 0 && next > end && (unit == 1 || !spans(mreg, end, next, access)))
-            break;
-        if (last > end)
-            end = last;
-    }
-    return i;
-}
-
-/* Registers the first segment or group.  Returns the number of segments, or an error. */
-static int register_first(struct rme_mreg *mreg, struct rme_mseg **seg, uint32_t count,
-                          unsigned access, struct rme_mreg_hold *hold)
-{
-    uint32_t group = group_length(mreg, seg, count, access), before;
-    int ret = 0;
-
-    do {
-        before = group;
-        if (group > 1)
-            ret = register_group(mreg, seg, group, access, true, hold);
-        if (group > 1 && ret == 0)
-            return (int)group;
-        if (ret == -EFAULT && group * mreg->config.call_ns > ASK_NS) {
-            ask_for_holes(mreg, end_of(seg[0]), start_of(seg[group - 1]),
-                          (access & RME_ACCESS_LOCAL_WRITE) != 0);
-            group = group_length(mreg, seg, group, access);
-        }
-    } while (group < before);
-    for (uint32_t i = 0; i < group; i++) {
-        ret = register_one(mreg, &seg[i], access, hold);
-        if (ret != 0)
-            return ret;
-    }
-    return (int)group;
-}
-
-/* Registers the segments without keys, of which there are `left`. */
-static int register_open(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t left,
-                         unsigned access, struct rme_mreg_hold *hold)
-{
-    struct rme_mseg **open = malloc(left * sizeof(open[0]));
-    int done = 0, cancels;
-
-    if (open == NULL)
-        return -ENOMEM;
-    for (uint32_t n = 0; n < left; seg++)
-        if (is_open(seg))
-            open[n++] = seg;
-    qsort(open, left, sizeof(open[0]), by_address);
-    /* cancellation in a system call would leave a registration half done */
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancels);
-    for (uint32_t at = 0; at < left && done >= 0; at += (uint32_t)done)
-        done = register_first(mreg, &open[at], left - at, access, hold);
-    pthread_setcancelstate(cancels, NULL);
-    atomic_fetch_add(&mreg->config.pin->misses, left);
-    free(open);
-    return done < 0 ? done : 0;
-}
-
-/* ---- interface ---- */
-
 /* Finds the keys that need no registration.  Returns how many segments are left, or -ENOMEM. */
 static int64_t find_keys(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t count,
-                         unsigned access, bool now, struct rme_mreg_hold **hold)
+                         unsigned access, struct rme_mreg_hold **hold)
 {
-    uint32_t left = resolve_zones(mreg, seg, count, access, now);
+    uint32_t left = resolve_zones(mreg, seg, count, access);
 
     *hold = NULL;
     if (left == 0)
@@ -316,14 +619,37 @@ static int64_t find_keys(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t c
     return caches_for(mreg, access) ? resolve_cached(mreg, seg, count, access, *hold) : left;
 }
 
+/* Registers the segments without keys, of which there are `left`. */
+static int register_open(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t left,
+                         unsigned access, struct rme_mreg_hold *hold)
+{
+    struct part *part = calloc(left, sizeof(part[0]));
+    int done = 0, cancels;
+
+    if (part == NULL)
+        return -ENOMEM;
+    for (uint32_t n = 0; n < left; seg++)
+        if (is_open(seg))
+            part[n++].seg = seg;
+    qsort(part, left, sizeof(part[0]), by_address);
+    /* cancellation in a system call would leave a registration half done */
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancels);
+    for (uint32_t at = 0; at < left && done >= 0; at += (uint32_t)done)
+        done = register_first(mreg, &part[at], left - at, access, hold);
+    pthread_setcancelstate(cancels, NULL);
+    atomic_fetch_add(&mreg->config.pin->misses, left);
+    free(part);
+    return done < 0 ? done : 0;
+}
+
 int rme_mreg_acquire(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t count,
                      unsigned access, struct rme_mreg_hold **out)
 {
     struct rme_mreg_hold *hold;
     int64_t ret;
 
-    access = mreg_implied(access);
-    ret = find_keys(mreg, seg, count, access, true, &hold);
+    access = implied(access);
+    ret = find_keys(mreg, seg, count, access, &hold);
     if (ret > 0)
         ret = register_open(mreg, seg, (uint32_t)ret, access, hold);
     if (ret == 0)
@@ -338,7 +664,7 @@ int rme_mreg_try(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t count, un
 {
     struct rme_mreg_hold *hold;
 
-    if (find_keys(mreg, seg, count, mreg_implied(access), false, &hold) == 0) {
+    if (find_keys(mreg, seg, count, implied(access), &hold) == 0) {
         *out = hold;
         return 0;
     }
@@ -354,7 +680,7 @@ bool rme_mreg_release_block(struct rme_mreg *mreg, struct rme_mreg_hold *hold, v
     if (block != NULL)
         hold->region[0]->block = block;
     for (uint32_t i = 0; i < hold->count; i++)
-        died |= mreg_cache_put(mreg, hold->region[i]);
+        died |= put(mreg, hold->region[i]);
     pthread_mutex_unlock(mreg->lock);
     free(hold);
     return died;
@@ -363,4 +689,98 @@ bool rme_mreg_release_block(struct rme_mreg *mreg, struct rme_mreg_hold *hold, v
 bool rme_mreg_release(struct rme_mreg *mreg, struct rme_mreg_hold *hold)
 {
     return hold != NULL && rme_mreg_release_block(mreg, hold, NULL);
+}
+
+void rme_mreg_hint(struct rme_mreg *mreg, void *start, uint64_t length, unsigned access)
+{
+    uintptr_t from = (uintptr_t)start;
+    struct region *region;
+    int cancels;
+
+    if (!rme_mreg_caches(mreg) || length == 0 || length > UINTPTR_MAX - from)
+        return;
+    if (mreg->config.zone != NULL && rme_zone_owns(mreg->config.zone, start, length))
+        return;
+    access = implied(access);
+    if (mreg->config.pin->each)
+        access &= ~RME_ACCESS_REMOTE;
+    if (length > mreg->config.max_bytes / HINT_SHARE)
+        length = mreg->config.max_bytes / HINT_SHARE;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancels);
+    pthread_mutex_lock(mreg->lock);
+    region = find(mreg, from, from + length, access, NULL);
+    pthread_mutex_unlock(mreg->lock);
+    if (region != NULL ||
+        region_new(mreg, from, from + length, access, true, false, &region) == 0) {
+        pthread_mutex_lock(mreg->lock);
+        (void)put(mreg, region);
+        pthread_mutex_unlock(mreg->lock);
+    }
+    rme_mreg_dereg_flush(mreg);
+    pthread_setcancelstate(cancels, NULL);
+}
+
+/* ---- start and end ---- */
+
+/* Starts the monitor, unless memory comes on demand. */
+static void open_cache(struct rme_mreg *mreg)
+{
+    int ret = 0;
+
+    mreg->watcher = (struct rme_watcher){.gone = gone, .arg = mreg};
+    if (mreg->demand < 0)
+        ret = rme_monitor_join(&mreg->watcher, &mreg->monitor);
+    if (mreg->monitor != NULL)
+        mreg->lock = rme_monitor_lock(mreg->monitor);
+    atomic_store(&mreg->caches, ret == 0);
+    if (ret != 0)
+        rme_log_put(
+            mreg->config.pin->log, RME_LOG_WARN,
+            "registration cache: off, memory is registered for each operation: unmapping "
+            "cannot be watched (userfaultfd: %s); %s",
+            strerror(-ret),
+            rme_remedy(
+                ret, "use Linux 5.14 or later, and in a container allow userfaultfd (seccomp, "
+                     "/proc)"));
+}
+
+int rme_mreg_new(const struct rme_mreg_config *config, struct rme_mreg **out)
+{
+    struct rme_mreg *mreg = calloc(1, sizeof(*mreg));
+
+    if (mreg == NULL)
+        return -ENOMEM;
+    mreg->config = *config;
+    if (config->batch > config->max_entries / 8)
+        mreg->config.batch = (uint32_t)(config->max_entries / 8);
+    mreg->page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    pthread_mutex_init(&mreg->own_lock, NULL);
+    mreg->lock = &mreg->own_lock;
+    pthread_mutex_init(&mreg->dereg_lock, NULL);
+    TAILQ_INIT(&mreg->unused);
+    TAILQ_INIT(&mreg->dead);
+    mreg->demand = rme_demand_open(config->pin);
+    if (mreg->demand >= 0)
+        mreg->config.max_bytes = INT64_MAX; /* such memory is not pinned */
+    if (mreg->config.max_entries > 0 && mreg->config.max_bytes > 0)
+        open_cache(mreg);
+    *out = mreg;
+    return 0;
+}
+
+void rme_mreg_free(struct rme_mreg *mreg)
+{
+    if (mreg == NULL)
+        return;
+    drop_unused(mreg); /* ends the watches, which needs the monitor */
+    rme_monitor_leave(mreg->monitor, &mreg->watcher);
+    rme_demand_close(mreg->demand);
+    pthread_mutex_destroy(&mreg->dereg_lock);
+    pthread_mutex_destroy(&mreg->own_lock);
+    free(mreg);
+}
+
+uint64_t rme_mreg_bound(const struct rme_mreg *mreg)
+{
+    return mreg->config.max_bytes;
 }

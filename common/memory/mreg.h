@@ -35,11 +35,9 @@ struct rme_mreg_config {
     struct rme_pin *pin;
     struct rme_zone *zone; /* its memory needs no registration; may be NULL */
     uint64_t max_entries;  /* limit of cached registrations; 0: no cache */
-    /* limit of cached registered bytes; 0: no cache, UINT64_MAX: a quarter of
-     * rme_pin_budget() */
-    uint64_t max_bytes;
-    uint32_t batch; /* registrations evicted together; 0, 1: one by one */
-    double call_ns; /* cost of a registration: call_ns + page_ns * pages */
+    uint64_t max_bytes;    /* limit of cached registered bytes; 0: no cache */
+    uint32_t batch;        /* registrations evicted together; 0, 1: one by one */
+    double call_ns;        /* cost of a registration: call_ns + page_ns * pages */
     double page_ns;
 };
 
@@ -106,7 +104,5 @@ bool rme_mreg_caches(const struct rme_mreg *mreg);
 
 /* Returns the limit of cached bytes. */
 uint64_t rme_mreg_bound(const struct rme_mreg *mreg);
-/* Returns the limit of cached registrations; 0: the cache is not in use. */
-uint64_t rme_mreg_entries(const struct rme_mreg *mreg);
 
 #endif

@@ -126,9 +126,7 @@ static bool may_lock_anything(void)
 
 uint64_t rme_pin_budget(void)
 {
-    long pages = sysconf(_SC_PHYS_PAGES);
-    uint64_t half =
-        pages > 0 ? (uint64_t)pages * (uint64_t)sysconf(_SC_PAGESIZE) / 2 : 1u << 30;
+    uint64_t half = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / 2;
     struct rlimit limit;
 
     if (may_lock_anything() || getrlimit(RLIMIT_MEMLOCK, &limit) != 0 ||

@@ -8,19 +8,16 @@
  * Growth.  The lock is dropped while a slab is mapped and registered, which may take long.  The
  * bytes are counted against the limit before that, so concurrent growth stays below it.
  *
- * Release, by one rule: a slab that was idle during a whole interval between two checks
- * (idle_ms) is released, the oldest first, while more than REST_BYTES are idle; those stay for
- * a process that is active now and then.  At the limit, idle slabs make room at once.
+ * Release.  A slab that was idle during a whole interval between two checks (idle_ms) is
+ * released, the oldest first, while more than REST_BYTES are idle; those stay for a process
+ * that is active now and then.  At the limit, idle slabs make room at once.
  *
- * Access by peers.  Without windows a slab has a registration for each direction: its own for
- * writes, and one for reads, made when a block is read for the first time.  The limit counts
- * memory, not registrations.  Where each operation registers for itself, slabs have local
- * rights only.
+ * Access by peers.  A slab's registration has all rights.  Where each operation registers for
+ * itself (rme_pin_alone), slabs have local rights only.
  *
  * Failure.  If a registration is refused, a smaller slab is tried.  At the limit a block of a
- * larger class is used if one is free.  Else the slab is plain memory, and rme_zone_find
- * returns -ENOENT.  Plain slabs are released as soon as they are idle, so that the next attempt
- * can register again.
+ * larger class is used if one is free.  Else the block is plain memory, and rme_zone_find
+ * returns -ENOENT: a slab of its own, not registered, and unmapped when the block is freed.
  *
  * Free blocks are poisoned for AddressSanitizer, so that a use is reported.
  */
@@ -34,15 +31,11 @@
 #include "base/list.h"
 #include "memory/zone.h"
 
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define ZONE_POISON
-#endif
-#elif defined(__SANITIZE_ADDRESS__)
-#define ZONE_POISON
+#ifndef __has_feature
+#define __has_feature(x) 0
 #endif
 
-#ifdef ZONE_POISON
+#if __has_feature(address_sanitizer) || defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
 /* Children inherit the memory, too: with MADV_DONTFORK a later mapping at the same addresses
  * would still be poisoned. */
@@ -51,10 +44,6 @@
 #define NOT_FOR_CHILDREN                           MADV_DONTFORK
 #define ASAN_POISON_MEMORY_REGION(address, size)   ((void)(address), (void)(size))
 #define ASAN_UNPOISON_MEMORY_REGION(address, size) ((void)(address), (void)(size))
-#endif
-
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23
 #endif
 
 #define HUGE_PAGE  ((size_t)2 << 20)
@@ -78,10 +67,8 @@ struct slab {
     uint64_t all;        /* one bit for each block */
     uint64_t free;       /* one bit for each free block */
     uint64_t idle_since; /* check before which the slab became idle */
-    bool registered;
+    bool registered;     /* false: plain memory, one block */
     struct rme_mr mr;
-    bool readable; /* peers may read it, with the key of `to_read` */
-    struct rme_mr to_read;
 };
 
 TAILQ_HEAD(slab_list, slab);
@@ -91,15 +78,14 @@ struct rme_zone {
     pthread_mutex_t lock;              /* guards the fields below; a leaf in the lock order */
     size_t max_slab;                   /* reduced when a registration of that size is refused */
     struct slab_list partial[CLASSES]; /* some blocks free, some used */
-    struct slab_list idle;     /* all blocks free; registered ones first, most recent first */
-    struct slab_list full;     /* all blocks used */
-    struct rme_itree places;   /* slabs by address */
+    struct slab_list idle;             /* all blocks free; most recent first */
+    struct slab_list full;             /* all blocks used */
+    struct rme_itree places;           /* slabs by address */
     uint64_t held;             /* bytes counted against the limit: registered, or about to be */
     uint64_t cut[CLASSES + 1]; /* bytes of the slabs of each class, idle or not */
-    uint64_t idle_bytes;       /* of registered idle slabs */
+    uint64_t idle_bytes;       /* of idle slabs */
     uint64_t looks;            /* checks so far */
     uint64_t looked_at;        /* ms of rme_now(), of the last check */
-    atomic_bool surplus;       /* a slab can be released; also read without the lock */
 };
 
 /* ---- memory of a slab ---- */
@@ -109,28 +95,12 @@ static size_t round_up(size_t size, size_t unit)
     return (size + unit - 1) / unit * unit;
 }
 
-/*
- * Maps huge pages and touches them.  A page that mmap() has reserved may be refused at its
- * first touch, with SIGBUS (a limit of the control group, a node without free pages); before
- * Linux 5.14 there is no way to find out.
- */
-static char *map_huge(size_t size)
+/* Maps memory.  The kernel may use huge pages where the size is a multiple of theirs. */
+static char *map_memory(size_t size)
 {
-    char *base = mmap(NULL, size, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
-
-    if (base == MAP_FAILED)
-        return NULL;
-    if (madvise(base, size, MADV_POPULATE_WRITE) == 0 || errno == EINVAL)
-        return base;
-    munmap(base, size);
-    return NULL;
-}
-
-/* Maps small pages; with `huge` the kernel may merge them. */
-static char *map_small(size_t size, bool huge)
-{
-    size_t alignment = huge ? HUGE_PAGE : RME_ZONE_SLAB;
+    size_t alignment = size % HUGE_PAGE == 0       ? HUGE_PAGE
+                       : size % RME_ZONE_SLAB == 0 ? RME_ZONE_SLAB
+                                                   : RME_ZONE_MIN_BLOCK;
     char *raw = mmap(NULL, size + alignment, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     char *base;
@@ -142,27 +112,15 @@ static char *map_small(size_t size, bool huge)
         munmap(raw, (size_t)(base - raw));
     if (raw + alignment > base)
         munmap(base + size, (size_t)(raw + alignment - base));
-    if (huge)
+    if (alignment == HUGE_PAGE)
         (void)madvise(base, size, MADV_HUGEPAGE); /* advisory; small pages work as well */
-    return base;
-}
-
-static char *map_memory(size_t size, bool huge)
-{
-    char *base = huge ? map_huge(size) : NULL;
-
-    if (base == NULL)
-        base = map_small(size, huge);
-    if (base != NULL)
-        (void)madvise(base, size, NOT_FOR_CHILDREN);
+    (void)madvise(base, size, NOT_FOR_CHILDREN);
     return base;
 }
 
 /* Unmaps a slab.  No lock is needed: the zone does not list the slab. */
 static void slab_free(struct rme_pin *pin, struct slab *slab)
 {
-    if (slab->readable)
-        rme_pin_dereg(pin, &slab->to_read);
     if (slab->registered) {
         rme_pin_dereg(pin, &slab->mr);
         atomic_fetch_sub(&pin->zone_bytes, slab->size);
@@ -178,9 +136,7 @@ typedef int register_fn(struct rme_pin *pin, void *base, size_t length, unsigned
 
 static bool register_slab(struct rme_pin *pin, struct slab *slab, register_fn *reg)
 {
-    unsigned access = RME_ACCESS_LOCAL_WRITE | (pin->each        ? 0
-                                                : pin->keys_open ? RME_ACCESS_REMOTE_WRITE
-                                                                 : RME_ACCESS_REMOTE);
+    unsigned access = RME_ACCESS_LOCAL_WRITE | (pin->each ? 0 : RME_ACCESS_REMOTE);
 
     slab->registered = reg(pin, slab->base, slab->size, access, &slab->mr) == 0;
     if (slab->registered)
@@ -190,21 +146,20 @@ static bool register_slab(struct rme_pin *pin, struct slab *slab, register_fn *r
 
 /* Maps a slab, not yet cut into blocks, and registers it, with `reg` NULL not.  No lock is
  * needed.  NULL: no memory, or refused. */
-static struct slab *slab_new(const struct rme_zone_config *config, size_t size,
-                             register_fn *reg)
+static struct slab *slab_new(struct rme_pin *pin, size_t size, register_fn *reg)
 {
     struct slab *slab = calloc(1, sizeof(*slab));
 
     if (slab == NULL)
         return NULL;
     slab->size = size;
-    slab->base = map_memory(size, config->huge && size % HUGE_PAGE == 0);
+    slab->base = map_memory(size);
     if (slab->base == NULL) {
         free(slab);
         return NULL;
     }
-    if (reg != NULL && !register_slab(config->pin, slab, reg)) {
-        slab_free(config->pin, slab);
+    if (reg != NULL && !register_slab(pin, slab, reg)) {
+        slab_free(pin, slab);
         return NULL;
     }
     slab->place.start = (uintptr_t)slab->base;
@@ -248,33 +203,6 @@ static bool is_idle(const struct slab *slab)
     return slab->free == slab->all;
 }
 
-/* Returns true if an idle slab is released: a plain one, or one that was not needed. */
-static bool is_surplus(const struct rme_zone *zone, const struct slab *slab)
-{
-    return !slab->registered ||
-           (zone->idle_bytes > REST_BYTES && zone->looks - slab->idle_since > 1);
-}
-
-/* Updates `surplus`.  The last idle slab is a plain one, or the oldest. */
-static void judge_idle(struct rme_zone *zone)
-{
-    const struct slab *last = TAILQ_LAST(&zone->idle, slab_list);
-    bool surplus = last != NULL && is_surplus(zone, last);
-
-    atomic_store(&zone->surplus, surplus);
-    if (surplus)
-        atomic_store(&zone->config.pin->chores, true);
-}
-
-/* Counts a slab that became idle (its size) or was reused (minus its size). */
-static void count_idle(struct rme_zone *zone, struct slab *slab, uint64_t change)
-{
-    slab->idle_since = zone->looks;
-    if (slab->registered)
-        zone->idle_bytes += change;
-    judge_idle(zone);
-}
-
 /* Returns the list that a slab with its free blocks belongs to. */
 static struct slab_list *list_of(struct rme_zone *zone, const struct slab *slab)
 {
@@ -283,22 +211,20 @@ static struct slab_list *list_of(struct rme_zone *zone, const struct slab *slab)
     return slab->free == 0 ? &zone->full : &zone->partial[slab->class];
 }
 
-/* Inserts a slab into its list, registered ones at the front, so that they are used first. */
 static void enlist(struct rme_zone *zone, struct slab *slab)
 {
-    if (slab->registered)
-        TAILQ_INSERT_HEAD(list_of(zone, slab), slab, link);
-    else
-        TAILQ_INSERT_TAIL(list_of(zone, slab), slab, link);
-    if (is_idle(slab))
-        count_idle(zone, slab, slab->size);
+    TAILQ_INSERT_HEAD(list_of(zone, slab), slab, link);
+    if (is_idle(slab)) {
+        slab->idle_since = zone->looks;
+        zone->idle_bytes += slab->size;
+    }
 }
 
 static void delist(struct rme_zone *zone, struct slab *slab)
 {
     TAILQ_REMOVE(list_of(zone, slab), slab, link);
     if (is_idle(slab))
-        count_idle(zone, slab, -(uint64_t)slab->size);
+        zone->idle_bytes -= slab->size;
 }
 
 /* Cuts an unlisted slab, all of it free, into blocks for a request, and lists the slab. */
@@ -334,35 +260,35 @@ static void *take_block(struct rme_zone *zone, struct slab *slab)
 }
 
 /* Takes a block of a partly used slab of a class; NULL: none. */
-static void *take_partial(struct rme_zone *zone, int class, bool registered)
+static void *take_partial(struct rme_zone *zone, int class)
 {
     struct slab *slab = TAILQ_FIRST(&zone->partial[class]);
 
-    return slab != NULL && (slab->registered || !registered) ? take_block(zone, slab) : NULL;
+    return slab != NULL ? take_block(zone, slab) : NULL;
 }
 
 /* Finds the smallest idle slab for a request.  A large request gets at most twice its size. */
-static struct slab *find_idle(struct rme_zone *zone, const struct shape *shape, bool registered)
+static struct slab *find_idle(struct rme_zone *zone, const struct shape *shape)
 {
     size_t most = shape->class == LARGE ? 2 * shape->block : MAX_SLAB;
     struct slab *slab, *best = NULL;
 
     TAILQ_FOREACH(slab, &zone->idle, link)
-        if ((slab->registered || !registered) && slab->size >= shape->block &&
-            slab->size <= most && (best == NULL || slab->size < best->size))
+        if (slab->size >= shape->block && slab->size <= most &&
+            (best == NULL || slab->size < best->size))
             best = slab;
     return best;
 }
 
 /* Takes a block of the request's class, or of an idle slab. */
-static void *take_existing(struct rme_zone *zone, const struct shape *shape, bool registered)
+static void *take_existing(struct rme_zone *zone, const struct shape *shape)
 {
-    void *block = shape->class != LARGE ? take_partial(zone, shape->class, registered) : NULL;
+    void *block = shape->class != LARGE ? take_partial(zone, shape->class) : NULL;
     struct slab *slab;
 
     if (block != NULL)
         return block;
-    slab = find_idle(zone, shape, registered);
+    slab = find_idle(zone, shape);
     if (slab == NULL)
         return NULL;
     uncut(zone, slab);
@@ -370,27 +296,21 @@ static void *take_existing(struct rme_zone *zone, const struct shape *shape, boo
     return take_block(zone, slab);
 }
 
-/* Releases the last idle slab if it is surplus, or with `any`.  The lock is dropped meanwhile.
- * False: none was released. */
-static bool give_back(struct rme_zone *zone, bool any)
+/* Releases an idle slab.  The lock is dropped meanwhile. */
+static void give_back(struct rme_zone *zone, struct slab *slab)
 {
-    struct slab *slab = TAILQ_LAST(&zone->idle, slab_list);
-    uint64_t bytes;
+    uint64_t bytes = slab->registered ? slab->size : 0;
 
-    if (slab == NULL || !(any || is_surplus(zone, slab)))
-        return false;
     uncut(zone, slab);
     rme_itree_remove(&zone->places, &slab->place);
-    bytes = slab->registered ? slab->size : 0;
     pthread_mutex_unlock(&zone->lock);
     slab_free(zone->config.pin, slab);
     pthread_mutex_lock(&zone->lock);
     zone->held -= bytes;
-    return true;
 }
 
-/* Maps a new slab, which `reg` registers, and takes its first block.  The lock is dropped
- * meanwhile. */
+/* Maps a new slab, which `reg` registers, or with NULL nothing, and takes its first block.  The
+ * lock is dropped meanwhile. */
 static void *take_new(struct rme_zone *zone, const struct shape *shape, register_fn *reg)
 {
     uint64_t counted = reg != NULL ? shape->size : 0;
@@ -398,7 +318,7 @@ static void *take_new(struct rme_zone *zone, const struct shape *shape, register
 
     zone->held += counted;
     pthread_mutex_unlock(&zone->lock);
-    slab = slab_new(&zone->config, shape->size, reg);
+    slab = slab_new(zone->config.pin, shape->size, reg);
     pthread_mutex_lock(&zone->lock);
     if (slab == NULL) {
         zone->held -= counted;
@@ -427,18 +347,20 @@ static void *extend(struct rme_zone *zone, size_t size)
     void *block = NULL;
     bool last = false;
 
-    while (!fits(zone, shape.size) && give_back(zone, true))
-        ;
-    while (block == NULL && !last && fits(zone, shape.size)) {
+    while (!fits(zone, shape.size) && !TAILQ_EMPTY(&zone->idle))
+        give_back(zone, TAILQ_LAST(&zone->idle, slab_list));
+    while (!last && fits(zone, shape.size)) {
         last = shape.class == LARGE || shape.size <= smallest;
         block = take_new(zone, &shape, last ? rme_pin_reg : rme_pin_try);
-        if (block == NULL && !last && zone->max_slab >= shape.size)
+        if (block != NULL)
+            return block;
+        if (!last && zone->max_slab >= shape.size)
             zone->max_slab = shape.size / 2;
         shape = shape_for(zone, size);
     }
-    if (block == NULL)
-        block = take_existing(zone, &shape, false);
-    return block != NULL ? block : take_new(zone, &shape, NULL);
+    shape.class = LARGE;
+    shape.block = shape.size = round_up(size > 0 ? size : 1, RME_ZONE_MIN_BLOCK);
+    return take_new(zone, &shape, NULL);
 }
 
 /* Allocates a block; without `grow` from existing registered slabs only.  Where no slab can be
@@ -452,10 +374,10 @@ static void *alloc(struct rme_zone *zone, size_t size, bool grow)
         return NULL;
     pthread_mutex_lock(&zone->lock);
     shape = shape_for(zone, size);
-    block = take_existing(zone, &shape, true);
+    block = take_existing(zone, &shape);
     if (!grow || !fits(zone, shape.size))
         while (block == NULL && ++shape.class < CLASSES)
-            block = take_partial(zone, shape.class, true);
+            block = take_partial(zone, shape.class);
     if (block == NULL && grow)
         block = extend(zone, size);
     pthread_mutex_unlock(&zone->lock);
@@ -481,8 +403,6 @@ int rme_zone_new(const struct rme_zone_config *config, struct rme_zone **out)
     if (zone == NULL)
         return -ENOMEM;
     zone->config = *config;
-    if (config->max_bytes == UINT64_MAX)
-        zone->config.max_bytes = rme_pin_budget() / 2;
     zone->max_slab = MAX_SLAB;
     while (zone->max_slab > RME_ZONE_SLAB &&
            zone->max_slab > zone->config.max_bytes / SLAB_SHARE)
@@ -531,7 +451,7 @@ static struct slab *slab_of(const struct rme_zone *zone, const void *start, size
     return length <= node->start + (index + 1) * slab->block - at ? slab : NULL;
 }
 
-int rme_zone_put(struct rme_zone *zone, void *block)
+int rme_zone_release(struct rme_zone *zone, void *block)
 {
     struct slab *slab;
     size_t offset;
@@ -545,6 +465,8 @@ int rme_zone_put(struct rme_zone *zone, void *block)
         ASAN_POISON_MEMORY_REGION(block, slab->block);
         slab->free |= (uint64_t)1 << offset / slab->block;
         enlist(zone, slab);
+        if (!slab->registered)
+            give_back(zone, slab);
         ret = 0;
     }
     pthread_mutex_unlock(&zone->lock);
@@ -553,23 +475,26 @@ int rme_zone_put(struct rme_zone *zone, void *block)
 
 /* ---- release of idle memory ---- */
 
-bool rme_zone_wants_trim(const struct rme_zone *zone)
+/* Returns the slab that was idle longest if it is to be released, or NULL. */
+static struct slab *find_surplus(struct rme_zone *zone)
 {
-    return atomic_load_explicit(&zone->surplus, memory_order_relaxed);
+    struct slab *last = TAILQ_LAST(&zone->idle, slab_list);
+
+    return zone->idle_bytes > REST_BYTES && zone->looks - last->idle_since > 1 ? last : NULL;
 }
 
 void rme_zone_trim(struct rme_zone *zone)
 {
+    struct slab *slab;
+
     pthread_mutex_lock(&zone->lock);
-    while (give_back(zone, false))
-        ;
-    judge_idle(zone);
+    while ((slab = find_surplus(zone)) != NULL)
+        give_back(zone, slab);
     pthread_mutex_unlock(&zone->lock);
 }
 
 uint64_t rme_zone_look(struct rme_zone *zone, uint64_t now)
 {
-    const struct slab *youngest;
     uint64_t next = UINT64_MAX;
 
     if (zone->config.idle_ms == 0)
@@ -578,74 +503,32 @@ uint64_t rme_zone_look(struct rme_zone *zone, uint64_t now)
     if (now - zone->looked_at >= zone->config.idle_ms) {
         zone->looks++;
         zone->looked_at = now;
-        judge_idle(zone);
+        if (find_surplus(zone) != NULL)
+            atomic_store(&zone->config.pin->chores, true);
     }
-    youngest = TAILQ_FIRST(&zone->idle);
-    if (zone->idle_bytes > REST_BYTES && !is_surplus(zone, youngest))
+    if (zone->idle_bytes > REST_BYTES &&
+        zone->looks - TAILQ_FIRST(&zone->idle)->idle_since <= 1)
         next = zone->looked_at + zone->config.idle_ms;
     pthread_mutex_unlock(&zone->lock);
     return next;
 }
 
-int rme_zone_release(struct rme_zone *zone, void *block)
-{
-    int ret = rme_zone_put(zone, block);
-
-    if (ret == 0)
-        rme_zone_trim(zone);
-    return ret;
-}
-
 /* ---- registrations ---- */
 
-/* Lets peers read a slab of which the caller has a block.  No lock held. */
-static int make_readable(struct rme_zone *zone, struct slab *slab)
+int rme_zone_find(struct rme_zone *zone, const void *start, size_t length, unsigned access,
+                  const struct rme_mr **mr)
 {
-    struct rme_pin *pin = zone->config.pin;
-    struct rme_mr mr;
-    bool late;
-
-    if (rme_pin_try(pin, slab->base, slab->size, RME_ACCESS_REMOTE_READ, &mr) != 0)
-        return -ENOMEM;
-    pthread_mutex_lock(&zone->lock);
-    late = slab->readable;
-    if (!late) {
-        slab->to_read = mr;
-        slab->readable = true;
-    }
-    pthread_mutex_unlock(&zone->lock);
-    if (late) /* another thread has made it */
-        rme_pin_dereg(pin, &mr);
-    return 0;
-}
-
-int rme_zone_show(struct rme_zone *zone, const void *start, size_t length, unsigned access,
-                  bool now, const struct rme_mr **mr)
-{
-    bool read = (access & RME_ACCESS_REMOTE_READ) != 0 && zone->config.pin->keys_open;
     struct slab *slab;
-    bool ready;
 
     if (rme_pin_alone(zone->config.pin, access))
         return -EPERM;
     pthread_mutex_lock(&zone->lock);
     slab = slab_of(zone, start, length);
-    ready = slab != NULL && (slab->readable || !read);
     pthread_mutex_unlock(&zone->lock);
     if (slab == NULL || !slab->registered)
         return -ENOENT;
-    if (!ready && !now)
-        return -EAGAIN;
-    if (!ready && make_readable(zone, slab) != 0)
-        return -ENOMEM;
-    *mr = read ? &slab->to_read : &slab->mr;
+    *mr = &slab->mr;
     return 0;
-}
-
-int rme_zone_find(struct rme_zone *zone, const void *start, size_t length,
-                  const struct rme_mr **mr)
-{
-    return rme_zone_show(zone, start, length, RME_ACCESS_LOCAL, false, mr);
 }
 
 bool rme_zone_owns(struct rme_zone *zone, const void *start, size_t length)

@@ -6,7 +6,7 @@
  *
  * Threads: any thread, without a lock of the engine, because a slab may have to be registered.
  * The zone has its own lock, which is not held during a registration.  rme_zone_find,
- * rme_zone_owns, rme_zone_try and rme_zone_put may be called with the engine's lock.
+ * rme_zone_owns, rme_zone_try and rme_zone_release may be called with the engine's lock.
  */
 #ifndef RME_ZONE_H
 #define RME_ZONE_H
@@ -16,18 +16,15 @@
 struct rme_zone;
 
 #define RME_ZONE_MIN_BLOCK 4096u /* the smallest block; smaller requests use its class */
-/* The first slab of a class, the alignment of all, and the unit of large requests.  Slabs are
- * smaller only under a small limit of locked memory. */
+/* The first slab of a class, and the unit of large requests.  Slabs are smaller only under a
+ * small limit of locked memory. */
 #define RME_ZONE_SLAB ((size_t)256 << 10)
 
 struct rme_zone_config {
     struct rme_pin *pin;
-    /* limit of registered zone memory, UINT64_MAX: half of rme_pin_budget(); memory beyond
-     * it is unregistered */
-    uint64_t max_bytes;
+    uint64_t max_bytes; /* limit of registered zone memory; memory beyond it is unregistered */
     /* memory that was not needed for this time is released; 0: never */
     uint64_t idle_ms;
-    bool huge; /* try huge pages */
 };
 
 /* Creates a zone.  Maps and registers nothing yet.  -ENOMEM. */
@@ -48,38 +45,23 @@ void *rme_zone_alloc(struct rme_zone *zone, size_t size);
 void *rme_zone_try(struct rme_zone *zone, size_t size);
 
 /* Frees a block.  -EINVAL: not the start of a used block (foreign, freed twice, inside a
- * block); nothing is done. */
+ * block); nothing is done.  Registered memory stays; the engine's lock may be held. */
 int rme_zone_release(struct rme_zone *zone, void *block);
 
-/*
- * Frees a block without returning memory to the system: for callers that hold the engine's
- * lock. rme_zone_trim returns memory later; rme_zone_wants_trim tells, without a lock, whether
- * there is any.
- */
-int rme_zone_put(struct rme_zone *zone, void *block);
-bool rme_zone_wants_trim(const struct rme_zone *zone);
+/* Releases idle memory that rme_zone_look has found.  No lock of the engine is held. */
 void rme_zone_trim(struct rme_zone *zone);
 
 /*
  * Checks, at `now` (ms of rme_now), for idle memory that was not needed in the last idle_ms, or
- * up to twice that; rme_zone_wants_trim is true then.  Returns the time of the next check,
- * UINT64_MAX: after the next use.  Never blocks for long; the engine's lock may be held.
+ * up to twice that, and sets `chores` of rme_pin if there is any.  Returns the time of the next
+ * check, UINT64_MAX: after the next use.  Never blocks for long; the engine's lock may be held.
  */
 uint64_t rme_zone_look(struct rme_zone *zone, uint64_t now);
 
-/* Finds the registration of a range inside one used block; -ENOENT: none.  Valid while the
- * block is used. */
-int rme_zone_find(struct rme_zone *zone, const void *start, size_t length,
+/* Finds the registration of a range inside one used block, with these rights.  Valid while the
+ * block is used.  -ENOENT: none; -EPERM: not permitted for a part of a slab (rme_pin_alone). */
+int rme_zone_find(struct rme_zone *zone, const void *start, size_t length, unsigned access,
                   const struct rme_mr **mr);
-
-/*
- * Finds the registration with keys for a peer that needs this access (RME_ACCESS_LOCAL: none).
- * Without windows a slab has a second registration for reads, made when a block is read for the
- * first time.  -EAGAIN: that must be made, which `now` does (no lock of the engine held);
- * -ENOMEM: refused; -EPERM: not permitted for a part of a slab, see rme_pin_alone.
- */
-int rme_zone_show(struct rme_zone *zone, const void *start, size_t length, unsigned access,
-                  bool now, const struct rme_mr **mr);
 
 /* Returns true if the range lies inside one used block, registered or not. */
 bool rme_zone_owns(struct rme_zone *zone, const void *start, size_t length);

@@ -161,7 +161,7 @@ static void use_reserve(struct rme *rme, const struct rme_reserve *reserve,
         mr = &reserve->shown[(frag->access & RME_ACCESS_REMOTE_WRITE) != 0];
     else
         /* registered in rme_reserve_open */
-        (void)rme_zone_find(rme->zone, reserve->block, frag->length, &mr);
+        (void)rme_zone_find(rme->zone, reserve->block, frag->length, RME_ACCESS_LOCAL, &mr);
     use_block(frag, reserve->block, mr);
 }
 
@@ -243,7 +243,7 @@ static void prepare(struct rme *rme, struct rme_op *op, struct rme_frag *frag)
         rme_bounce_quota_charge(op->peer, frag);
         block = rme_zone_try(rme->zone, frag->length);
         if (block != NULL)
-            (void)rme_zone_show(rme->zone, block, frag->length, frag->access, false, &mr);
+            (void)rme_zone_find(rme->zone, block, frag->length, frag->access, &mr);
         use_block(frag, block, mr);
         if (mr != NULL && frag->length < LONG_COPY) {
             fill(frag, op);
@@ -362,7 +362,7 @@ static void give_back(struct rme *rme, struct rme_frag *frag)
         flush = rme_mreg_release_block(rme->mreg, frag->hold, block);
     } else {
         if (block != NULL)
-            rme_zone_put(rme->zone, block);
+            rme_zone_release(rme->zone, block);
         flush = rme_mreg_release(rme->mreg, frag->hold);
     }
     op->dereg_flush = op->dereg_flush || flush;
@@ -479,7 +479,7 @@ static int make_usable(struct rme *rme, struct rme_frag *frag)
         return -ENOMEM;
     if (rme_pin_alone(&rme->pin, frag->access))
         return register_segments(rme, frag);
-    if (rme_zone_show(rme->zone, frag->block, frag->length, frag->access, true, &mr) != 0)
+    if (rme_zone_find(rme->zone, frag->block, frag->length, frag->access, &mr) != 0)
         return -ENOMEM;
     use_block(frag, frag->block, mr);
     return 0;
@@ -524,7 +524,7 @@ static void *registered_block(struct rme *rme, size_t size)
     const struct rme_mr *mr;
     void *block = rme_zone_alloc(rme->zone, size);
 
-    if (block != NULL && rme_zone_find(rme->zone, block, size, &mr) != 0) {
+    if (block != NULL && rme_zone_find(rme->zone, block, size, RME_ACCESS_LOCAL, &mr) != 0) {
         rme_zone_release(rme->zone, block);
         return NULL;
     }

@@ -2,6 +2,7 @@
 /* On-demand paging of user memory: cached without a watch, and checked at each use. */
 #include "config.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
@@ -11,6 +12,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -264,18 +266,16 @@ static void use_pinned(void)
     _exit(0);
 }
 
-/* Where the kernel cannot tell what is mapped, memory is pinned, within the limit for pinned
- * memory. */
-static void older_kernels_pin(void **state)
+/* Runs `body` in a process of its own.  Status 77: it cannot be tested here. */
+static void in_a_process(void (*body)(void))
 {
     pid_t child;
     int status;
 
-    (void)state;
     fflush(NULL);
     child = fork();
     if (child == 0)
-        use_pinned();
+        body();
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFEXITED(status));
     if (WEXITSTATUS(status) == 77)
@@ -283,12 +283,76 @@ static void older_kernels_pin(void **state)
     assert_int_equal(WEXITSTATUS(status), 0);
 }
 
+/* Where the kernel cannot tell what is mapped, memory is pinned, within the limit for pinned
+ * memory. */
+static void older_kernels_pin(void **state)
+{
+    (void)state;
+    in_a_process(use_pinned);
+}
+
+/* Returns 0 if memory is used as before, and missing rights are found.  With `own`, the number
+ * belongs to a file of the program: -ENOMEM when no other descriptor can be opened. */
+static int use_without_the_descriptor(struct fixture *f, bool own)
+{
+    struct rlimit none = {0}, before;
+
+    if (use(f, f->memory, PAGE, SINK) != 0 || use(f, f->memory + PAGE, PAGE, SOURCE) != 0)
+        return 1;
+    if (f->fake.regs != 2 || mprotect(f->memory, PAGE, PROT_READ) != 0)
+        return 2;
+    if (use(f, f->memory, PAGE, SINK) != -EFAULT || use(f, f->memory, PAGE, SOURCE) != -EACCES)
+        return 3;
+    if (getrlimit(RLIMIT_NOFILE, &before) != 0)
+        return 4;
+    none.rlim_max = before.rlim_max;
+    if (setrlimit(RLIMIT_NOFILE, &none) != 0 ||
+        use(f, f->memory + PAGE, PAGE, SOURCE) != (own ? -ENOMEM : 0) ||
+        setrlimit(RLIMIT_NOFILE, &before) != 0)
+        return 5;
+    return 0;
+}
+
+/* Loses the descriptor: its number is free, or belongs to a file of the program. */
+static void lose_the_descriptor(void)
+{
+    for (int own = 0; own < 2; own++) {
+        struct fixture f;
+        int wrong;
+
+        start_unasked(&f, 16, true);
+        if (f.seen.lines > 0)
+            _exit(77);
+        if (use(&f, f.memory, PAGE, SINK) != 0 || close_range(3, 1000, 0) != 0)
+            _exit(10);
+        if (own && memfd_create("the program's own", 0) != 3)
+            _exit(11);
+        wrong = use_without_the_descriptor(&f, own);
+        if (wrong != 0)
+            _exit(wrong);
+        rme_mreg_free(f.mreg);
+        if (own && fcntl(3, F_GETFD) < 0)
+            _exit(12);
+    }
+    _exit(0);
+}
+
+static void a_lost_descriptor_is_replaced(void **state)
+{
+    (void)state;
+    in_a_process(lose_the_descriptor);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_is_pinned), cmocka_unit_test(rights_are_looked_at),
-        cmocka_unit_test(without_windows),   cmocka_unit_test(without_a_cache),
-        cmocka_unit_test(changes_meanwhile), cmocka_unit_test(older_kernels_pin),
+        cmocka_unit_test(nothing_is_pinned),
+        cmocka_unit_test(rights_are_looked_at),
+        cmocka_unit_test(without_windows),
+        cmocka_unit_test(without_a_cache),
+        cmocka_unit_test(changes_meanwhile),
+        cmocka_unit_test(older_kernels_pin),
+        cmocka_unit_test(a_lost_descriptor_is_replaced),
     };
 
     return cmocka_run_group_tests_name("demand", tests, NULL, NULL);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include <pthread.h>
-#include <stdio.h>
 #include <sys/mman.h>
 
 #include "unit.h"
@@ -18,10 +17,10 @@ struct fixture {
     struct rme_zone *zone;
 };
 
-static struct fixture *start_huge(uint64_t max_bytes, bool huge)
+static struct fixture *start(uint64_t max_bytes)
 {
     struct fixture *f = calloc(1, sizeof(*f));
-    struct rme_zone_config config = {.max_bytes = max_bytes, .idle_ms = 1000, .huge = huge};
+    struct rme_zone_config config = {.max_bytes = max_bytes, .idle_ms = 1000};
 
     assert_non_null(f);
     fake_init(&f->fake);
@@ -30,11 +29,6 @@ static struct fixture *start_huge(uint64_t max_bytes, bool huge)
     config.pin = &f->pin;
     assert_int_equal(rme_zone_new(&config, &f->zone), 0);
     return f;
-}
-
-static struct fixture *start(uint64_t max_bytes)
-{
-    return start_huge(max_bytes, false);
 }
 
 static void stop(struct fixture *f)
@@ -53,44 +47,9 @@ static bool registered(struct fixture *f, const void *at, size_t length)
 {
     const struct rme_mr *mr;
 
-    return rme_zone_find(f->zone, at, length, &mr) == 0 &&
+    return rme_zone_find(f->zone, at, length, RME_ACCESS_LOCAL, &mr) == 0 &&
            fake_covers(&f->fake, mr->rkey, at, length,
                        RME_ACCESS_REMOTE_WRITE | RME_ACCESS_LOCAL_WRITE);
-}
-
-void *__real_mmap(void *, size_t, int, int, int, off_t);
-void *__wrap_mmap(void *, size_t, int, int, int, off_t);
-
-static unsigned huge_maps;
-
-/* Simulates huge pages that are granted but fail when touched, like pages behind a file's
- * end. */
-void *__wrap_mmap(void *at, size_t size, int rights, int flags, int fd, off_t offset)
-{
-    FILE *empty;
-    void *base;
-
-    if ((flags & MAP_HUGETLB) == 0)
-        return __real_mmap(at, size, rights, flags, fd, offset);
-    huge_maps++;
-    empty = tmpfile();
-    assert_non_null(empty);
-    base = __real_mmap(NULL, size, rights, MAP_PRIVATE, fileno(empty), 0);
-    fclose(empty);
-    return base;
-}
-
-static void huge_pages_refused_at_first_touch_are_small_ones(void **state)
-{
-    struct fixture *f = start_huge(64 * MIB, true);
-    char *block = rme_zone_alloc(f->zone, 4 * MIB);
-
-    (void)state;
-    assert_non_null(block);
-    assert_true(huge_maps > 0);
-    memset(block, 0xa5, 4 * MIB);
-    assert_int_equal(rme_zone_release(f->zone, block), 0);
-    stop(f);
 }
 
 /* A process that needs a few buffers of many sizes pins little; one that needs many registers
@@ -152,12 +111,12 @@ static void ranges(void **state)
 
     (void)state;
     assert_non_null(next);
-    assert_int_equal(rme_zone_find(f->zone, block + 100, 8092, &mr), 0);
-    assert_int_equal(rme_zone_find(f->zone, block + 100, 8093, &mr),
+    assert_int_equal(rme_zone_find(f->zone, block + 100, 8092, RME_ACCESS_LOCAL, &mr), 0);
+    assert_int_equal(rme_zone_find(f->zone, block + 100, 8093, RME_ACCESS_LOCAL, &mr),
                      -ENOENT); /* into the next block */
-    assert_int_equal(rme_zone_find(f->zone, block + 8191, 1, &mr), 0);
-    assert_int_equal(rme_zone_find(f->zone, &mr, 1, &mr), -ENOENT);
-    assert_int_equal(rme_zone_find(f->zone, block, SIZE_MAX, &mr), -ENOENT);
+    assert_int_equal(rme_zone_find(f->zone, block + 8191, 1, RME_ACCESS_LOCAL, &mr), 0);
+    assert_int_equal(rme_zone_find(f->zone, &mr, 1, RME_ACCESS_LOCAL, &mr), -ENOENT);
+    assert_int_equal(rme_zone_find(f->zone, block, SIZE_MAX, RME_ACCESS_LOCAL, &mr), -ENOENT);
     stop(f);
 }
 
@@ -258,7 +217,7 @@ static void a_bound_below_the_smallest_mapping(void **state)
     assert_false(registered(f, large, 1));
     assert_int_equal(atomic_load(&f->pin.bytes), 16 * KIB);
     assert_false(rme_zone_owns(f->zone, a + 8 * KIB, 1));
-    assert_int_equal(rme_zone_put(f->zone, a + 8 * KIB), -EINVAL);
+    assert_int_equal(rme_zone_release(f->zone, a + 8 * KIB), -EINVAL);
     memset(large, 1, 20 * KIB);
     assert_int_equal(rme_zone_release(f->zone, a), 0);
     a = rme_zone_alloc(f->zone, 4 * KIB); /* the same memory, in smaller blocks */
@@ -356,14 +315,13 @@ static int mincore_of(char *block)
 static uint64_t bytes_after_look(struct fixture *f, uint64_t now, uint64_t next)
 {
     assert_true(rme_zone_look(f->zone, now) == next);
-    if (rme_zone_wants_trim(f->zone))
+    if (atomic_exchange(&f->pin.chores, false))
         rme_zone_trim(f->zone);
-    assert_false(rme_zone_wants_trim(f->zone));
     return atomic_load(&f->pin.bytes);
 }
 
-/* Plain memory is released as soon as it is idle. */
-static void put_defers_to_trim(void **state)
+/* Plain memory is unmapped as soon as it is freed. */
+static void plain_memory_is_not_kept(void **state)
 {
     struct fixture *f = start(256 * MIB);
     char *block;
@@ -371,13 +329,10 @@ static void put_defers_to_trim(void **state)
     (void)state;
     f->fake.refuse = ENOMEM;
     block = rme_zone_alloc(f->zone, MIB);
-    assert_false(rme_zone_wants_trim(f->zone));
-    assert_int_equal(rme_zone_put(f->zone, block), 0);
     assert_int_equal(mincore_of(block), 0);
-    assert_true(rme_zone_wants_trim(f->zone));
-    rme_zone_trim(f->zone);
+    assert_int_equal(rme_zone_release(f->zone, block), 0);
     assert_int_not_equal(mincore_of(block), 0);
-    assert_false(rme_zone_wants_trim(f->zone));
+    assert_int_equal(rme_zone_release(f->zone, block), -EINVAL);
     stop(f);
 }
 
@@ -490,67 +445,38 @@ static void many_threads(void **state)
     stop(f);
 }
 
-/* Keys that open whole registrations: a slab has one for each direction. */
-static void directions_are_apart(void **state)
+/* Keys that open whole registrations: one registration serves a slab, unless each operation
+ * registers for itself. */
+static void keys_of_slabs(void **state)
 {
-    struct fixture *f = start(64 << 20);
-    const struct rme_mr *local, *source, *sink;
-    char *block;
+    const unsigned rights[] = {RME_ACCESS_LOCAL, RME_ACCESS_REMOTE_READ,
+                               RME_ACCESS_LOCAL_WRITE | RME_ACCESS_REMOTE_WRITE};
 
     (void)state;
-    f->pin.keys_open = true;
-    block = rme_zone_alloc(f->zone, 8192);
-    assert_int_equal(rme_zone_show(f->zone, block, 8192, RME_ACCESS_LOCAL, false, &local), 0);
-    assert_true(fake_covers(&f->fake, local->rkey, block, 8192, RME_ACCESS_LOCAL_WRITE));
-    assert_false(fake_covers(&f->fake, local->rkey, block, 1, RME_ACCESS_REMOTE_READ));
-    assert_int_equal(
-        rme_zone_show(f->zone, block, 8192, RME_ACCESS_REMOTE_READ, false, &source), -EAGAIN);
-    assert_int_equal(rme_zone_show(f->zone, block, 8192, RME_ACCESS_REMOTE_READ, true, &source),
-                     0);
-    assert_true(fake_covers(&f->fake, source->rkey, block, 8192, RME_ACCESS_REMOTE_READ));
-    assert_false(fake_covers(&f->fake, source->rkey, block, 1, RME_ACCESS_REMOTE_WRITE));
-    assert_int_equal(
-        rme_zone_show(f->zone, block + 1, 10, RME_ACCESS_REMOTE_WRITE, false, &sink), 0);
-    assert_true(fake_covers(&f->fake, sink->rkey, block, 8192,
-                            RME_ACCESS_REMOTE_WRITE | RME_ACCESS_LOCAL_WRITE));
-    assert_false(fake_covers(&f->fake, sink->rkey, block, 1, RME_ACCESS_REMOTE_READ));
-    assert_int_equal(
-        rme_zone_show(f->zone, block, 8192, RME_ACCESS_REMOTE_READ, false, &source), 0);
-    assert_int_equal(f->fake.regs, 2);
-    assert_int_equal(rme_zone_show(f->zone, &local, 1, RME_ACCESS_REMOTE_READ, true, &source),
-                     -ENOENT);
-    f->pin.each = true; /* with a registration of its own, not the slab's */
-    assert_int_equal(rme_zone_show(f->zone, block, 8192, RME_ACCESS_REMOTE_READ, true, &source),
-                     -EPERM);
-    assert_int_equal(rme_zone_show(f->zone, block, 8192, RME_ACCESS_LOCAL, false, &local), 0);
-    assert_int_equal(rme_zone_release(f->zone, block), 0);
-    stop(f);
+    for (int each = 0; each < 2; each++) {
+        struct fixture *f = start(64 << 20);
+        const struct rme_mr *mr;
+        char *block;
 
-    f = start(64 << 20);
-    f->pin.keys_open = f->pin.each = true;
-    block = rme_zone_alloc(f->zone, 8192);
-    assert_int_equal(rme_zone_find(f->zone, block, 8192, &local), 0);
-    assert_false(fake_covers(&f->fake, local->rkey, block, 1, RME_ACCESS_REMOTE_WRITE));
-    assert_false(fake_covers(&f->fake, local->rkey, block, 1, RME_ACCESS_REMOTE_READ));
-    assert_int_equal(rme_zone_release(f->zone, block), 0);
-    stop(f);
+        f->pin.keys_open = true;
+        f->pin.each = each;
+        block = rme_zone_alloc(f->zone, 8192);
+        for (int i = 0; i < 3; i++) {
+            int ret = rme_zone_find(f->zone, block, 8192, rights[i], &mr);
 
-    f = start(64 << 20);
-    f->pin.keys_open = true;
-    block = rme_zone_alloc(f->zone, 8192); /* refused: nothing of it stays */
-    f->fake.refuse = ENOMEM;
-    assert_int_equal(rme_zone_show(f->zone, block, 8192, RME_ACCESS_REMOTE_READ, true, &source),
-                     -ENOMEM);
-    f->fake.refuse = 0;
-    assert_int_equal(rme_zone_show(f->zone, block, 8192, RME_ACCESS_REMOTE_READ, true, &source),
-                     0);
-    stop(f);
+            assert_int_equal(ret, each && i > 0 ? -EPERM : 0);
+            assert_int_equal(fake_covers(&f->fake, mr->rkey, block, 8192, rights[i]), ret == 0);
+        }
+        assert_int_equal(f->fake.regs, 1);
+        assert_int_equal(rme_zone_find(f->zone, &mr, 1, RME_ACCESS_LOCAL, &mr), -ENOENT);
+        assert_int_equal(rme_zone_release(f->zone, block), 0);
+        stop(f);
+    }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(huge_pages_refused_at_first_touch_are_small_ones),
         cmocka_unit_test(slabs_grow_with_what_is_used),
         cmocka_unit_test(wrong_frees),
         cmocka_unit_test(ranges),
@@ -562,11 +488,11 @@ int main(void)
         cmocka_unit_test(idle_memory_makes_room),
         cmocka_unit_test(a_bigger_block_serves),
         cmocka_unit_test(large_mappings_are_kept_a_little),
-        cmocka_unit_test(put_defers_to_trim),
+        cmocka_unit_test(plain_memory_is_not_kept),
         cmocka_unit_test(what_nobody_needs_goes_back),
         cmocka_unit_test(device_limit),
         cmocka_unit_test(many_threads),
-        cmocka_unit_test(directions_are_apart),
+        cmocka_unit_test(keys_of_slabs),
     };
 
     return cmocka_run_group_tests_name("zone", tests, NULL, NULL);
