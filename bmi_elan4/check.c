@@ -8,7 +8,7 @@
  * a buffer LEFT is owed, and sent later.
  *
  * Packets that have not landed are lost with the context.  On close the process waits until
- * each LEFT and BREAK has landed, or its receiver is known to be dead or replaced, or none of
+ * each LEFT has landed, or its receiver is known to be dead or replaced, or none of
  * the receiver's packets has landed for ELAN_LEAVE_MS, or for elan_dead_ms if less.  Time
  * before the close counts, because nothing else shows the death of a process on another node.
  * A peer that got no LEFT detects the end by its probes.
@@ -47,7 +47,7 @@ void elan_links_tell(struct rme_fabric *f)
     }
 }
 
-/* Returns true if all messages have landed, except for those behind a refused transfer. */
+/* Returns true if all messages have landed. */
 static bool all_landed(const struct rme_link *l)
 {
     const struct elan_tx *tx;
@@ -85,8 +85,6 @@ static bool given_up(struct rme_link *l, int64_t now)
  * buffers would keep others from connecting (elan_kept_full()). */
 static bool send_bye(struct rme_link *l)
 {
-    if (l->gap) /* outside the order, in which it would never be delivered */
-        return elan_tx_alone(l->f, &l->peer, ELAN_BREAK, 0, NULL, NULL, 0) == 0;
     return !elan_place_full(l->f, l->peer.vp, 2) &&
            elan_tx_control(l, ELAN_BYE, 0, NULL, NULL, 0) == 0;
 }
@@ -103,7 +101,8 @@ static void check(struct rme_link *l, int64_t now)
     }
     if (now >= l->until && given_up(l, now))
         return;
-    if (!l->bye_sent && elan_moves_over(l) && TAILQ_EMPTY(&l->queued)) {
+    elan_moves_complete(l);
+    if (!l->bye_sent && TAILQ_EMPTY(&l->moves) && TAILQ_EMPTY(&l->queued)) {
         l->bye_sent = send_bye(l); /* on failure again at the next check */
         return;
     }
@@ -214,7 +213,7 @@ static bool may_live(struct rme_fabric *f, const struct elan_peer *p, int64_t th
            !(p->generation && now_there && now_there != p->generation);
 }
 
-/* Returns true if a LEFT or BREAK has not landed whose receiver may be alive.  Owed ones wait
+/* Returns true if a LEFT has not landed whose receiver may be alive.  Owed ones wait
  * since `begun`. */
 static bool unheard(struct rme_fabric *f, int64_t begun)
 {
@@ -223,8 +222,8 @@ static bool unheard(struct rme_fabric *f, int64_t begun)
 
     TAILQ_FOREACH(d, &f->orphans, next) {
         const struct elan_tx *tx = (const struct elan_tx *)d;
-        if (!d->is_move && (tx->kind == ELAN_LEFT || tx->kind == ELAN_BREAK) &&
-            !elan_tx_over(f, tx) && may_live(f, &d->to, d->since))
+        if (!d->is_move && tx->kind == ELAN_LEFT && !elan_tx_over(f, tx) &&
+            may_live(f, &d->to, d->since))
             return true;
     }
     TAILQ_FOREACH(owed, &f->owed, next)

@@ -78,7 +78,7 @@ static int open_nic(struct rme_fabric *f)
     read_key(f, config.key);
     f->tx_bytes = f->config.rx_size > ELAN_HELLO_MAX ? f->config.rx_size : ELAN_HELLO_MAX;
     f->packets_most = elan_packets(f->tx_bytes);
-    /* two and a half times the limit, which excludes orphans and spare buffers */
+    /* two and a half times the limit, which excludes orphans */
     config.main_bytes =
         (size_t)f->tx_most * 2 * BMI_ELAN4_SLOT +
         (size_t)5 * f->tx_most / 2 * (f->tx_bytes + (f->packets_most + 1) * 2048) +
@@ -189,7 +189,6 @@ static int elan_open(const struct rme_fabric_config *config, struct rme_fabric *
     f->config = *config;
     f->epoll_fd = f->bootstrap.listener = -1;
     f->tx_most = (uint32_t)rme_option(config->options, "elan_tx_buffers");
-    f->spares_most = f->tx_most / 2;
     f->kept_most = f->tx_most < ELAN_KEPT_MOST ? f->tx_most : ELAN_KEPT_MOST;
     f->tx_per_link = f->tx_most < 64 ? 8 : f->tx_most / 8;
     f->active.most = f->tx_most / 4;
@@ -203,10 +202,8 @@ static int elan_open(const struct rme_fabric_config *config, struct rme_fabric *
         TAILQ_INIT(lists[i]);
     TAILQ_INIT(&f->owed);
     TAILQ_INIT(&f->orphans);
-    for (unsigned i = 0; i < ELAN_POOLS; i++) {
-        TAILQ_INIT(&f->pool[i].free);
-        TAILQ_INIT(&f->pool[i].spare);
-    }
+    for (unsigned i = 0; i < ELAN_POOLS; i++)
+        TAILQ_INIT(&f->free[i]);
     int rc = open_nic(f);
     if (rc == 0)
         rc = open_bootstrap(f);

@@ -40,7 +40,6 @@ static void link_up(struct rme_link *l)
 {
     elan_link_step(l, ELAN_UP_STATE);
     elan_tell_later(l, ELAN_TELL_UP);
-    elan_refusals_tell(l);
 }
 
 /* ---- Queries ---- */
@@ -467,8 +466,6 @@ void elan_handshake_packet(struct rme_fabric *f, struct rme_link *l,
         rejected(l, p, body);
     else if (p->kind == ELAN_REFUSED)
         elan_refused_there(l, p, body);
-    else if (p->kind == ELAN_BREAK)
-        elan_link_bye(l);
     else if (p->kind == ELAN_LEFT)
         elan_link_end(l, -ECONNRESET); /* the peer has given up the link, and may still write */
     else if (p->kind == ELAN_NOBODY)

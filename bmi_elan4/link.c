@@ -9,9 +9,8 @@
  * the peer that no DMA to its memory is in flight, and the peer's BYE does the same for this
  * side.  Only then is the link DOWN, because nothing accesses the host's memory any more.
  *
- * A DMA that the interface refused is over, but its successors do not follow: neither the
- * notification nor the packet to this process.  Its sequence number is a gap for the peer, so
- * BREAK replaces BYE, outside the order.
+ * BREAK takes the place of a notification whose data is not complete, and ends the link of the
+ * peer.
  *
  * A dead peer sends no BYE, and DMAs to it never end.  A silent peer sends none either, and may
  * later write to memory that was opened to it, which cannot be prevented.  After

@@ -72,6 +72,9 @@ static bool deliver(struct rme_link *l, const struct elan_packet *p, const uint8
             return false;
         elan_emit(l->f, RME_EV_IMM, l)->imm = p->arg;
         return true;
+    case ELAN_BREAK:
+        elan_link_end(l, -ECONNRESET);
+        return true;
     default: /* BYE */
         elan_link_bye(l);
         return true;

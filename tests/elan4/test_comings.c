@@ -202,9 +202,7 @@ static void back_to_the_start(struct side *server)
     assert_int_equal(f->asking, 0);
     assert_int_equal(server->stats.value[RME_C_QUARANTINED], 0);
     for (unsigned i = 0; i < ELAN_POOLS; i++) {
-        TAILQ_FOREACH(d, &f->pool[i].free, next)
-            n[i]++;
-        TAILQ_FOREACH(d, &f->pool[i].spare, next)
+        TAILQ_FOREACH(d, &f->free[i], next)
             n[i]++;
     }
     assert_int_equal(n[ELAN_TX], f->tx_count);
