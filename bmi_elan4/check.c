@@ -3,15 +3,13 @@
  * check.c - links with timeouts: ending links, and links whose peers accept nothing (link.c);
  * LEFT packets, and waiting for them at close.
  *
- * A side that gives up a link before its BYE has landed sends LEFT; otherwise a living peer
- * would keep its end forever, because packets to a link that is gone are not answered.  Without
- * a buffer LEFT is owed, and sent later.
+ * A side that gives up a link before its BYE has landed sends LEFT, because packets to a link
+ * that is gone are not answered.  A peer that got no LEFT detects the end by its probes.
  *
- * Packets that have not landed are lost with the context.  On close the process waits until
- * each LEFT has landed, or its receiver is known to be dead or replaced, or none of
- * the receiver's packets has landed for ELAN_LEAVE_MS, or for elan_dead_ms if less.  Time
- * before the close counts, because nothing else shows the death of a process on another node.
- * A peer that got no LEFT detects the end by its probes.
+ * Packets that have not landed are lost with the context.  On close the process waits until each
+ * LEFT has landed, or its receiver is known to be dead or replaced, or none of the receiver's
+ * packets has landed for ELAN_LEAVE_MS, or for elan_dead_ms if less.  Time before the close
+ * counts, because nothing else shows the death of a process on another node.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -21,30 +19,10 @@
 
 #define ELAN_LEAVE_MS 5000
 
-void elan_send_left(struct rme_link *l)
+/* Sends LEFT, unless too much waits for the peer already. */
+static void send_left(struct rme_link *l)
 {
-    struct elan_owed *later;
-
-    if (elan_tx_alone(l->f, &l->peer, ELAN_LEFT, 0, NULL, NULL, 0) == 0 ||
-        !(later = malloc(sizeof(*later))))
-        return;
-    later->to = l->peer;
-    TAILQ_INSERT_TAIL(&l->f->owed, later, next);
-}
-
-void elan_links_tell(struct rme_fabric *f)
-{
-    struct elan_owed *owed, *after;
-    int rc = 0;
-
-    for (owed = TAILQ_FIRST(&f->owed); owed && rc != -ENOMEM; owed = after) {
-        after = TAILQ_NEXT(owed, next);
-        rc = elan_tx_alone(f, &owed->to, ELAN_LEFT, 0, NULL, NULL, 0);
-        if (rc < 0)
-            continue; /* there may be room for later ones */
-        TAILQ_REMOVE(&f->owed, owed, next);
-        free(owed);
-    }
+    (void)elan_tx_alone(l->f, &l->peer, ELAN_LEFT, 0, NULL, NULL, 0);
 }
 
 /* Returns true if all messages have landed. */
@@ -75,7 +53,7 @@ static bool given_up(struct rme_link *l, int64_t now)
     }
     elan_link_log(l, RME_LOG_INFO, "peer did not confirm the end of the connection; aborted");
     if (!l->bye_sent || !all_landed(l))
-        elan_send_left(l);
+        send_left(l);
     elan_link_down(l, -ETIMEDOUT);
     return true;
 }
@@ -213,12 +191,10 @@ static bool may_live(struct rme_fabric *f, const struct elan_peer *p, int64_t th
            !(p->generation && now_there && now_there != p->generation);
 }
 
-/* Returns true if a LEFT has not landed whose receiver may be alive.  Owed ones wait
- * since `begun`. */
-static bool unheard(struct rme_fabric *f, int64_t begun)
+/* Returns true if a LEFT has not landed whose receiver may be alive. */
+static bool unheard(struct rme_fabric *f)
 {
     const struct elan_dma *d;
-    const struct elan_owed *owed;
 
     TAILQ_FOREACH(d, &f->orphans, next) {
         const struct elan_tx *tx = (const struct elan_tx *)d;
@@ -226,20 +202,21 @@ static bool unheard(struct rme_fabric *f, int64_t begun)
             may_live(f, &d->to, d->since))
             return true;
     }
-    TAILQ_FOREACH(owed, &f->owed, next)
-        if (may_live(f, &owed->to, begun))
-            return true;
     return false;
 }
 
 void elan_leave(struct rme_fabric *f)
 {
-    int64_t begun = elan_now();
+    struct rme_link *l;
 
-    for (int ms = ELAN_RESTLESS_MS; unheard(f, begun) && elan_now() - begun < ELAN_LEAVE_MS;
-         ms = ms < ELAN_LOOK_MS ? ms + 1 : ms) {
-        nanosleep(&(struct timespec){.tv_nsec = ms * 1000000L}, NULL);
-        elan_sweep(f, elan_now()); /* frees buffers that an owed LEFT may need */
-        elan_links_tell(f);
+    while ((l = TAILQ_FIRST(&f->links)) != NULL) {
+        bool known = !(l->tell & ELAN_TELL_REQUEST); /* otherwise the link is freed when down */
+        if (l->state == ELAN_UP_STATE || l->state == ELAN_ENDING_STATE)
+            send_left(l);
+        elan_link_down(l, -ESHUTDOWN);
+        if (known)
+            elan_op_free(l);
     }
+    for (int ms = ELAN_RESTLESS_MS; unheard(f); ms = ms < ELAN_LOOK_MS ? ms + 1 : ms)
+        nanosleep(&(struct timespec){.tv_nsec = ms * 1000000L}, NULL);
 }

@@ -192,13 +192,6 @@ struct elan_account {
     int64_t first, last;  /* ms of the first and the last packet from it; 0: none */
 };
 
-/* Peer that is to get LEFT. */
-struct elan_owed {
-    TAILQ_ENTRY(elan_owed) next;
-    struct elan_peer to;
-};
-TAILQ_HEAD(elan_owings, elan_owed);
-
 struct rme_fabric {
     struct rme_fabric_config config;
     struct bmi_elan4_nic *nic;
@@ -214,7 +207,6 @@ struct rme_fabric {
     struct elan_links ending; /* the last one to begin is first */
     /* there may be queries, or handshakes with servers known from their bootstrap server */
     bool asking;
-    struct elan_owings owed;
     struct elan_account *account;   /* one per place */
     bool died;                      /* a process was found dead since the last check */
     uint32_t kept_moves, kept_most; /* transfers among the orphans; limit on orphans */
@@ -447,12 +439,7 @@ void elan_links_check(struct rme_fabric *f, int64_t now);
 /* Checks links whose messages do not land, or whose transfers do not end: their peers may be
  * dead. */
 void elan_links_overdue(struct rme_fabric *f, int64_t now);
-
-/* Sends LEFT to the peer, now or when there is a buffer. */
-void elan_send_left(struct rme_link *l);
-/* Sends owed LEFTs. */
-void elan_links_tell(struct rme_fabric *f);
-/* Waits until peers have got the last packets.  All links are down. */
+/* Ends all links, and waits until their peers have been told. */
 void elan_leave(struct rme_fabric *f);
 
 /* refuse.c */

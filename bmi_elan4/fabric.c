@@ -143,17 +143,6 @@ static int open_bootstrap(struct rme_fabric *f)
 
 static void elan_close(struct rme_fabric *f)
 {
-    struct elan_owed *owed;
-    struct rme_link *l;
-
-    while ((l = TAILQ_FIRST(&f->links)) != NULL) {
-        bool known = !(l->tell & ELAN_TELL_REQUEST); /* otherwise the link is freed when down */
-        if (l->state == ELAN_UP_STATE || l->state == ELAN_ENDING_STATE)
-            elan_send_left(l);
-        elan_link_down(l, -ESHUTDOWN);
-        if (known)
-            elan_op_free(l);
-    }
     if (f->bootstrap.listener >= 0)
         bmi_elan4_bootstrap_close(&f->bootstrap);
     if (f->nic)
@@ -167,10 +156,6 @@ static void elan_close(struct rme_fabric *f)
     if (f->nic)
         bmi_elan4_nic_close(f->nic);
     elan_tx_close(f);
-    while ((owed = TAILQ_FIRST(&f->owed)) != NULL) {
-        TAILQ_REMOVE(&f->owed, owed, next);
-        free(owed);
-    }
     free(f->account);
     free(f);
 }
@@ -200,7 +185,6 @@ static int elan_open(const struct rme_fabric_config *config, struct rme_fabric *
                                   &f->sending, &f->ending,   &f->wanting};
     for (unsigned i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
         TAILQ_INIT(lists[i]);
-    TAILQ_INIT(&f->owed);
     TAILQ_INIT(&f->orphans);
     for (unsigned i = 0; i < ELAN_POOLS; i++)
         TAILQ_INIT(&f->free[i]);

@@ -16,8 +16,6 @@ static void look_around(struct rme_fabric *f)
     if (hint || f->polls % 64 == 0)
         elan_handshake_calls(f, now);
     elan_links_check(f, now);
-    if (!TAILQ_EMPTY(&f->owed))
-        elan_links_tell(f);
     elan_links_overdue(f, now);
     if (f->died)
         elan_accounts_check(f);
@@ -44,7 +42,7 @@ static int restless(const struct rme_fabric *f)
         return ELAN_RESTLESS_MS;
     if (!TAILQ_EMPTY(&f->ending))
         return until_next_look(TAILQ_FIRST(&f->ending));
-    return !TAILQ_EMPTY(&f->owed) || f->asking || f->bootstrap.behind ? ELAN_LOOK_MS : 0;
+    return f->asking || f->bootstrap.behind ? ELAN_LOOK_MS : 0;
 }
 
 int elan_op_poll(struct rme_fabric *f, struct rme_event *events, int max)

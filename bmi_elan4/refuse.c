@@ -11,8 +11,8 @@
  *
  * A transfer counts its refusals.  When as many of its DMAs are outstanding as were refused,
  * nothing of the transfer is in flight: this process does the missing sets, with BREAK instead
- * of the notification, and the link ends in order (link.c).  A peer's report may be false, and a
- * late set must not count for another transfer: the transfer is an orphan then (account.c).
+ * of the notification, and the link ends in order (link.c).  A peer's report may be false, and
+ * a late set must not count for another transfer: the transfer is an orphan then (account.c).
  */
 #include <errno.h>
 #include <string.h>
