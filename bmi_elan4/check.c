@@ -6,10 +6,10 @@
  * A side that gives up a link before its BYE has landed sends LEFT, because packets to a link
  * that is gone are not answered.  A peer that got no LEFT detects the end by its probes.
  *
- * Packets that have not landed are lost with the context.  On close the process waits until each
- * LEFT has landed, or its receiver is known to be dead or replaced, or none of the receiver's
- * packets has landed for ELAN_LEAVE_MS, or for elan_dead_ms if less.  Time before the close
- * counts, because nothing else shows the death of a process on another node.
+ * Packets that have not landed are lost with the context.  On close the process waits until
+ * each LEFT has landed, or its receiver is known to be dead or replaced, or none of the
+ * receiver's packets has landed for ELAN_LEAVE_MS, or for elan_dead_ms if less.  Time before
+ * the close counts, because nothing else shows the death of a process on another node.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -85,8 +85,8 @@ struct bmi_elan4_query {
     uint8_t in[BMI_ELAN4_CONN_INFO_BYTES];
 };
 
-/* Opens a listener.  Returns 0 or a negative errno (-EADDRINUSE, -EADDRNOTAVAIL ...).  The caller
- * owns the structure, which stays in place until closed. */
+/* Opens a listener.  Returns 0 or a negative errno (-EADDRINUSE, -EADDRNOTAVAIL ...).  The
+ * caller owns the structure, which stays in place until closed. */
 int bmi_elan4_bootstrap_open(const struct sockaddr *addr, socklen_t length,
                              const struct bmi_elan4_conn_info *mine,
                              struct bmi_elan4_bootstrap *bootstrap);
