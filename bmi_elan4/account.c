@@ -92,12 +92,19 @@ bool elan_account_dead(const struct rme_fabric *f, const struct elan_peer *of)
     return of->generation == o->generation && o->dead;
 }
 
+bool elan_account_over(const struct rme_fabric *f, const struct elan_peer *of)
+{
+    const struct elan_account *o = &f->account[of->vp];
+
+    return of->generation && (of->generation != o->generation || o->dead);
+}
+
 bool elan_account_gone(const struct rme_fabric *f, const struct elan_peer *of)
 {
     uint64_t now = 0;
     int node, context;
 
-    if (elan_account_dead(f, of))
+    if (elan_account_over(f, of))
         return true;
     if (bmi_elan4_place(&f->nic->range, (int)of->vp, &node, &context) < 0 ||
         node != f->nic->node)
@@ -109,13 +116,8 @@ bool elan_account_gone(const struct rme_fabric *f, const struct elan_peer *of)
 void elan_see(struct rme_fabric *f, const struct elan_peer *from)
 {
     struct elan_account *o = &f->account[from->vp];
-    struct rme_link *l;
 
-    if (succeed(o, from->generation))
-        TAILQ_FOREACH(l, &f->links, all)
-            if (l->peer.vp == from->vp && l->peer.generation &&
-                l->peer.generation != from->generation)
-                l->dead = f->died = true;
+    f->died |= succeed(o, from->generation);
     o->dead = false;
     o->last = elan_now();
     if (!o->first)

@@ -179,7 +179,6 @@ void elan_links_overdue(struct rme_fabric *f, int64_t now)
  * still does. */
 static bool may_live(struct rme_fabric *f, const struct elan_peer *p, int64_t then)
 {
-    uint64_t now_there = f->account[p->vp].generation;
     int64_t most = f->dead_ms < ELAN_LEAVE_MS ? f->dead_ms : ELAN_LEAVE_MS;
     const struct elan_dma *d;
 
@@ -187,8 +186,7 @@ static bool may_live(struct rme_fabric *f, const struct elan_peer *p, int64_t th
         if (!d->is_move && d->to.vp == p->vp && d->to.generation == p->generation &&
             d->since < then && !elan_tx_over(f, (const struct elan_tx *)d))
             then = d->since;
-    return elan_now() - then < most && !elan_account_gone(f, p) &&
-           !(p->generation && now_there && now_there != p->generation);
+    return elan_now() - then < most && !elan_account_gone(f, p);
 }
 
 /* Returns true if a LEFT has not landed whose receiver may be alive. */

@@ -147,7 +147,6 @@ struct rme_link {
     unsigned tell; /* enum elan_tell: events to be reported */
     bool passive, bye_sent, bye_in;
     bool kept; /* in quarantine: given up, but the peer may still access local memory */
-    bool dead; /* the peer is known to be dead */
     enum elan_state state;
     int error;
     const char *why; /* additional reason, or NULL; constant */
@@ -300,13 +299,15 @@ bool elan_account_full(const struct rme_fabric *f, const struct elan_peer *of);
 /* Returns true if it and its predecessors hold `times` as many: at twice as many there are no
  * new links, at three times no answers to requests. */
 bool elan_place_full(const struct rme_fabric *f, unsigned vp, uint32_t times);
-/* Record that a process is dead; return true if it is known to be dead, or, on this node, if
- * the log shows another owner or none. */
+/* Records that a process is dead. */
 void elan_account_died(struct rme_fabric *f, const struct elan_peer *of);
+/* Return true if a process is known to be dead; or if another one has been seen at its place
+ * since; or, on this node, if the log shows another owner or none. */
 bool elan_account_dead(const struct rme_fabric *f, const struct elan_peer *of);
+bool elan_account_over(const struct rme_fabric *f, const struct elan_peer *of);
 bool elan_account_gone(const struct rme_fabric *f, const struct elan_peer *of);
-/* Records a packet of a process, which is alive, whereas its predecessors are dead: marks their
- * links, which this or the next poll ends. */
+/* Records that a process is alive, and its predecessors are dead: this or the next poll ends
+ * their links. */
 void elan_see(struct rme_fabric *f, const struct elan_peer *from);
 /* Returns true if another process has been seen at that context for quarantine_ms: the
  * interface has retried everything for the predecessor meanwhile, so nothing of it is in
@@ -386,8 +387,8 @@ void elan_move_cut(struct rme_fabric *f, struct elan_move *m);
 void elan_move_done(struct rme_fabric *f, uint32_t index, uint32_t use);
 /* Puts all transfers of a link that is down into quarantine. */
 void elan_move_forget(struct rme_link *l);
-/* Returns true if some of its DMAs were refused and all others are over. */
-bool elan_move_stuck(const struct elan_move *m);
+/* Returns the number of refused DMAs if all others are over, else 0. */
+uint32_t elan_move_stuck(const struct elan_move *m);
 /* Frees a transfer, nothing of which is in flight. */
 void elan_move_free(struct rme_fabric *f, struct elan_move *m);
 /* Completes the transfers of an ending link of which only refused DMAs are left, and those

@@ -84,8 +84,8 @@ void elan_ask(struct rme_link *l, int64_t now)
         return;
     l->asked = now;
     int rc = call(l, &where);
-    if (rc == -ECONNREFUSED && l->f->account[l->peer.vp].bootstrap)
-        elan_link_dead(l);
+    if (rc == -ECONNREFUSED)
+        answered(l, rc, NULL, now);
     else if ((rc == -EMFILE || rc == -ENFILE) && l->state == ELAN_HANDSHAKE_STATE)
         elan_link_down(l, rc); /* under emuelan4 the peer's memory needs a descriptor, too */
 }
@@ -251,6 +251,8 @@ static int find(struct rme_link *l, const struct rme_addr_part *at)
             bmi_elan4_log_owner(f->nic->log, context, &l->peer.generation) == 0)
             return -ECONNREFUSED; /* this node's log shows no owner */
         l->peer.queue = where.queue;
+        if (l->peer.generation)
+            elan_see(f, &l->peer);
         send_hello(l);
         return 0;
     }

@@ -33,7 +33,8 @@ int bmi_elan4_guard_forks(void);
 /*
  * Lock the context logs and bootstrap servers of the process; held during a fork.  A thread
  * that holds the lock must not call pthread_atfork(), because a C library may block that call
- * until a fork in progress has ended (glibc before 2.36, musl), and the fork waits for the lock.
+ * until a fork in progress has ended (glibc before 2.36, musl), and the fork waits for the
+ * lock.
  */
 void bmi_elan4_lock(void);
 void bmi_elan4_unlock(void);

@@ -139,7 +139,6 @@ void elan_link_broken(struct rme_link *l, const char *why)
 
 void elan_link_dead(struct rme_link *l)
 {
-    l->dead = true;
     elan_account_died(l->f, &l->peer);
     elan_link_down(l, l->state == ELAN_ENDING_STATE      ? l->error
                       : l->state == ELAN_HANDSHAKE_STATE ? -ECONNREFUSED
@@ -185,7 +184,7 @@ void elan_accounts_check(struct rme_fabric *f)
     for (l = TAILQ_FIRST(&f->links); l; l = after) {
         after = TAILQ_NEXT(l, all);
         if (l->state != ELAN_FINDING_STATE && l->state != ELAN_DOWN_STATE &&
-            (l->dead || elan_account_dead(f, &l->peer)))
+            elan_account_over(f, &l->peer))
             elan_link_dead(l);
     }
 }

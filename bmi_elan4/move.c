@@ -336,8 +336,7 @@ static void complete(struct rme_fabric *f, struct elan_move *m, uint32_t missing
     bmi_elan4_flush(f->nic);
 }
 
-/* Returns the number of refused DMAs if all others are over, else 0. */
-static uint32_t stuck(const struct elan_move *m)
+uint32_t elan_move_stuck(const struct elan_move *m)
 {
     int32_t left = -EVENT_COUNT(m->data) / 32; /* outstanding sets */
     uint32_t refused = m->refused + (uint32_t)elan4_load64(m->unasked);
@@ -345,17 +344,12 @@ static uint32_t stuck(const struct elan_move *m)
     return left - !m->let == (int32_t)refused ? refused : 0;
 }
 
-bool elan_move_stuck(const struct elan_move *m)
-{
-    return stuck(m) > 0;
-}
-
 void elan_moves_complete(struct rme_link *l)
 {
     struct elan_move *m;
 
     TAILQ_FOREACH(m, &l->moves, next) {
-        uint32_t missing = stuck(m) + m->held;
+        uint32_t missing = elan_move_stuck(m) + m->held;
         if (!missing)
             continue;
         m->refused = 0;
@@ -421,7 +415,7 @@ void elan_move_forget(struct rme_link *l)
     elan_moves_complete(l);
     while ((m = TAILQ_FIRST(&l->moves)) != NULL) {
         TAILQ_REMOVE(&l->moves, m, next);
-        m->d.ended = m->x->read && l->dead;
+        m->d.ended = m->x->read && elan_account_over(l->f, &l->peer);
         m->d.since = 0;
         m->link = NULL;
         m->x = NULL;

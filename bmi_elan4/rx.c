@@ -177,7 +177,7 @@ static void dispatch(struct rme_fabric *f, const uint8_t *slot)
      * this poll */
     if (l && (p.from != l->peer.vp || l->state == ELAN_REQUESTED_STATE))
         return;
-    if (l && f->norphans + f->kept_moves && l->heard && !l->dead)
+    if (l && f->norphans + f->kept_moves && l->heard && !elan_account_over(f, &l->peer))
         elan_see(f, &l->peer);
     if (!l || !elan_kind_ordered(p.kind))
         elan_handshake_packet(f, l, &p, slot + ELAN_HEADER);
