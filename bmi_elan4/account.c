@@ -171,22 +171,13 @@ void elan_orphan_over(struct rme_fabric *f, struct elan_dma *d)
     elan_account_give(f, d);
 }
 
-/* Returns how many orphans belong to one node's processes; 0 if there are few of all nodes. */
-static uint32_t kept_for(const struct rme_fabric *f, int node)
-{
-    const struct elan_dma *d;
-    uint32_t n = 0;
-
-    if (f->norphans + f->kept_moves < f->kept_most)
-        return 0;
-    TAILQ_FOREACH(d, &f->orphans, next)
-        n += elan_node(f, d->to.vp) == node;
-    return n;
-}
-
 bool elan_kept_full(struct rme_fabric *f, int node, const struct elan_peer *from)
 {
-    uint32_t kept = kept_for(f, node);
+    const struct elan_dma *d;
+    uint32_t kept = 0;
+
+    TAILQ_FOREACH(d, &f->orphans, next)
+        kept += elan_node(f, d->to.vp) == node;
     bool all = kept >= f->kept_most;
 
     if (!all && !(from && (elan_place_full(f, from->vp, 2) || elan_account_full(f, from))))

@@ -4,13 +4,12 @@
  *
  * Files, from the top; a file does not use files above it:
  *
- *   fabric.c    open, close, function table     poll.c      one poll
- *   rx.c        received packets, in order      check.c     timeouts of links, leaving
- *   handshake.c connection setup, queries       refuse.c    refused DMAs
- *   link.c      table and states of links       out.c       send queues
- *   move.c      transfers                       tx.c        packets
- *   buffers.c   receive buffers                 account.c   buffers held by processes
- *   event.c     events of a poll, sleeping
+ *   fabric.c    open, close, function table     poll.c      one poll, timeouts, leaving
+ *   rx.c        received packets, in order      handshake.c connection setup, queries
+ *   refuse.c    refused DMAs                    link.c      table and states of links
+ *   out.c       send queues                     move.c      transfers
+ *   tx.c        packets                         buffers.c   receive buffers
+ *   account.c   buffers held by processes       event.c     events of a poll, sleeping
  *
  * The engine's lock protects everything except the descriptors of wait() and wake().  fabric.h
  * describes the elan_op_*() functions.  An int result is 0 or a negative errno unless stated
@@ -131,8 +130,7 @@ enum elan_tell {
 };
 
 enum elan_state {
-    ELAN_FINDING_STATE,   /* awaits the answer of the server's bootstrap server */
-    ELAN_HANDSHAKE_STATE, /* the answer to HELLO */
+    ELAN_HANDSHAKE_STATE, /* awaits the answer of the bootstrap server, then that to HELLO */
     ELAN_REQUESTED_STATE, /* the host's answer */
     ELAN_UP_STATE,
     ELAN_ENDING_STATE, /* the end of what is under way, and the peer's BYE */
@@ -154,8 +152,10 @@ struct rme_link {
     int64_t looked;  /* ms; last check of the log for the peer */
     int64_t asked;   /* ms; last query at its bootstrap server, or its answer */
     void *owner;
-    uint32_t number;       /* local number */
-    struct elan_peer peer; /* HANDSHAKE: generation by its bootstrap server or the log, or 0 */
+    uint32_t number; /* local number */
+    /* HANDSHAKE: queue 0 before the bootstrap server's answer; generation by that, or by the
+     * log, or 0 */
+    struct elan_peer peer;
     char name[32];
     bool heard;
     uint8_t hello[ELAN_HELLO_MAX]; /* if `heard` the peer's, else the own one */
@@ -434,15 +434,6 @@ void elan_op_free(struct rme_link *l);
 /* Ends the links of processes that were found dead. */
 void elan_accounts_check(struct rme_fabric *f);
 
-/* check.c */
-/* Advances ending links. */
-void elan_links_check(struct rme_fabric *f, int64_t now);
-/* Checks links whose messages do not land, or whose transfers do not end: their peers may be
- * dead. */
-void elan_links_overdue(struct rme_fabric *f, int64_t now);
-/* Ends all links, and waits until their peers have been told. */
-void elan_leave(struct rme_fabric *f);
-
 /* refuse.c */
 /* Handles the traps of the interface. */
 void elan_refusals(struct rme_fabric *f);
@@ -452,6 +443,8 @@ bool elan_unasked(struct rme_link *l);
 void elan_refused_there(struct rme_link *l, const struct elan_packet *p, const uint8_t *body);
 
 /* handshake.c */
+/* Returns the number in a part of an address, or -1. */
+int elan_decimal(const char *text);
 int elan_op_connect(struct rme_fabric *f, const struct rme_addr *addr, int part,
                     const void *hello, size_t length, uint32_t rx, void *owner,
                     struct rme_link **out);
@@ -477,6 +470,8 @@ void elan_rx_take(struct rme_fabric *f);
 void elan_rx_ready(struct rme_fabric *f);
 
 /* poll.c */
+/* Ends all links, and waits until their peers have been told. */
+void elan_leave(struct rme_fabric *f);
 int elan_op_poll(struct rme_fabric *f, struct rme_event *events, int max);
 int elan_op_deadline(struct rme_fabric *f);
 

@@ -41,15 +41,13 @@ static void read_key(struct rme_fabric *f, unsigned key[4])
 static int read_address(struct rme_fabric *f, struct bmi_elan4_nic_config *config, int *node)
 {
     const struct rme_addr_part *at;
-    char end;
 
     config->context = BMI_ELAN4_CLIENT;
     if (!f->config.listen)
         return 0;
     at = rme_addr_part(f->config.listen, 0);
-    if (!at || sscanf(at->host, "%5d%c", node, &end) != 1 ||
-        sscanf(at->port, "%5d%c", &config->context, &end) != 1 || *node < 0 ||
-        config->context < 0)
+    if (!at || (*node = elan_decimal(at->host)) < 0 ||
+        (config->context = elan_decimal(at->port)) < 0)
         return FAIL(f, -EINVAL, "address=%s: expected elan4://NODE:CONTEXT",
                     at ? at->host : "");
     if (config->context < config->range.low_context ||

@@ -4,10 +4,10 @@
  *
  * Peers know a link by its number, which is another one for each use of a table entry.
  *
- * A link of the active side starts as FINDING or HANDSHAKE, one of the passive side as
- * REQUESTED; both are UP until a side ends them.  In ENDING posted DMAs complete, BYE informs
- * the peer that no DMA to its memory is in flight, and the peer's BYE does the same for this
- * side.  Only then is the link DOWN, because nothing accesses the host's memory any more.
+ * A link of the active side starts as HANDSHAKE, one of the passive side as REQUESTED; both
+ * are UP until a side ends them.  In ENDING posted DMAs complete, BYE informs the peer that no
+ * DMA to its memory is in flight, and the peer's BYE does the same for this side.  Only then is
+ * the link DOWN, because nothing accesses the host's memory any more.
  *
  * BREAK takes the place of a notification whose data is not complete, and ends the link of the
  * peer.
@@ -183,8 +183,7 @@ void elan_accounts_check(struct rme_fabric *f)
     f->died = false;
     for (l = TAILQ_FIRST(&f->links); l; l = after) {
         after = TAILQ_NEXT(l, all);
-        if (l->state != ELAN_FINDING_STATE && l->state != ELAN_DOWN_STATE &&
-            elan_account_over(f, &l->peer))
+        if (l->state != ELAN_DOWN_STATE && elan_account_over(f, &l->peer))
             elan_link_dead(l);
     }
 }
