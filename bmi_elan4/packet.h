@@ -17,7 +17,7 @@
 
 #include "bmi_elan4/inbox.h"
 
-#define ELAN_PACKET_VERSION 0xb2
+#define ELAN_PACKET_VERSION 0xb1
 #define ELAN_HEADER         32
 #define ELAN_BODY           (BMI_ELAN4_SLOT - ELAN_HEADER)
 

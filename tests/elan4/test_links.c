@@ -563,7 +563,7 @@ static void rubbish(void **state)
             out[k] = (uint8_t)random;
         }
         struct elan_packet p;
-        out[0] = 0xb2;
+        out[0] = 0xb1;
         out[1] = (uint8_t)(out[1] % ELAN_KIND_COUNT);
         out[3] = 0;
         if (elan_packet_decode(out, &p) == 0 && i % 2) { /* some that look like the client's */

@@ -307,7 +307,7 @@ void attack_rubbish(struct attack *a)
             memcpy(bytes + 8 * k, &state, 8);
         }
         if (i % 2 == 0) { /* half of them start like a packet of some link */
-            bytes[0] = 0xb2;
+            bytes[0] = 0xb1;
             bytes[1] %= ELAN_KIND_COUNT;
             bytes[3] %= 8;
             memcpy(bytes + 8, &a->target.generation, 8);

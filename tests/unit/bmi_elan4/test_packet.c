@@ -12,7 +12,7 @@
 
 static void there_and_back(void **state)
 {
-    static const uint8_t golden[ELAN_HEADER] = {0xb2, 4, 0x34, 0x02, 5, 0, 0,    0, 8, 7, 6,
+    static const uint8_t golden[ELAN_HEADER] = {0xb1, 4, 0x34, 0x02, 5, 0, 0,    0, 8, 7, 6,
                                                 5,    4, 3,    2,    1, 9, 0,    0, 0, 3, 0,
                                                 0,    0, 0x00, 0x10, 0, 0, 0x60, 7, 0, 0};
     struct elan_packet p = {.kind = ELAN_MESSAGE,
@@ -52,18 +52,18 @@ static void refused(void **state)
 {
     struct elan_packet p = {.kind = ELAN_MESSAGE, .bytes = 100, .arg = 200, .offset = 100};
     (void)state;
-    assert_int_equal(decoded(p, 0xb2), 0);
-    assert_int_equal(decoded(p, 0xb1), -EPROTO);
+    assert_int_equal(decoded(p, 0xb1), 0);
+    assert_int_equal(decoded(p, 0xb2), -EPROTO);
     p.offset = 101; /* behind the end of its message */
-    assert_int_equal(decoded(p, 0xb2), -EPROTO);
+    assert_int_equal(decoded(p, 0xb1), -EPROTO);
     p.offset = UINT32_MAX - 50; /* wraps around */
-    assert_int_equal(decoded(p, 0xb2), -EPROTO);
+    assert_int_equal(decoded(p, 0xb1), -EPROTO);
     p = (struct elan_packet){.kind = ELAN_HELLO, .bytes = ELAN_BODY};
-    assert_int_equal(decoded(p, 0xb2), 0);
+    assert_int_equal(decoded(p, 0xb1), 0);
     p.bytes++;
-    assert_int_equal(decoded(p, 0xb2), -EPROTO);
+    assert_int_equal(decoded(p, 0xb1), -EPROTO);
     p = (struct elan_packet){.kind = ELAN_KIND_COUNT};
-    assert_int_equal(decoded(p, 0xb2), -EPROTO);
+    assert_int_equal(decoded(p, 0xb1), -EPROTO);
 }
 
 static void orders(void **state)
