@@ -8,8 +8,8 @@
  * hold more than f->tx_per_link.
  *
  * An account belongs to a place in the network (vp), where processes succeed each other.
- * Buffers of a predecessor do not limit its successor, because they may be reclaimed only when
- * the successor reports refusals (refuse.c).  A place whose processes repeatedly die leaves
+ * Buffers of a predecessor do not limit its successor, because they are reclaimed only when the
+ * successor has been there for long.  A place whose processes repeatedly die leaves
  * more each time: at twice the limit there are no new links with the place until buffers are
  * reclaimed.  Connection requests are refused, and show that the predecessors are long gone
  * (elan_succeeded()).  The refusals may be left behind, too, so at three times the limit there
@@ -19,11 +19,8 @@
  * others at once, and nothing more is sent to it.
  *
  * A DMA cannot be withdrawn.  What has not landed at the end of its link is an orphan until it
- * lands or the context is released.  Only reports from its place show that it will not land: a
- * peer reports what it refused, or that it is a successor.  A report may be false, and the DMA
- * may end when the buffer is in use again; such a buffer is therefore reused for that place
- * only, where no other place is harmed.  If there are very many, the oldest become free for
- * all, once another process has been seen there for long.
+ * lands, or another process has been seen at its place for quarantine_ms (elan_succeeded()):
+ * that process's interface has refused it meanwhile.
  */
 #include "bmi_elan4/elan.h"
 
@@ -95,12 +92,19 @@ bool elan_account_dead(const struct rme_fabric *f, const struct elan_peer *of)
     return of->generation == o->generation && o->dead;
 }
 
+bool elan_account_over(const struct rme_fabric *f, const struct elan_peer *of)
+{
+    const struct elan_account *o = &f->account[of->vp];
+
+    return of->generation && (of->generation != o->generation || o->dead);
+}
+
 bool elan_account_gone(const struct rme_fabric *f, const struct elan_peer *of)
 {
     uint64_t now = 0;
     int node, context;
 
-    if (elan_account_dead(f, of))
+    if (elan_account_over(f, of))
         return true;
     if (bmi_elan4_place(&f->nic->range, (int)of->vp, &node, &context) < 0 ||
         node != f->nic->node)
@@ -112,13 +116,8 @@ bool elan_account_gone(const struct rme_fabric *f, const struct elan_peer *of)
 void elan_see(struct rme_fabric *f, const struct elan_peer *from)
 {
     struct elan_account *o = &f->account[from->vp];
-    struct rme_link *l;
 
-    if (succeed(o, from->generation))
-        TAILQ_FOREACH(l, &f->links, all)
-            if (l->peer.vp == from->vp && l->peer.generation &&
-                l->peer.generation != from->generation)
-                l->dead = f->died = true;
+    f->died |= succeed(o, from->generation);
     o->dead = false;
     o->last = elan_now();
     if (!o->first)
@@ -134,42 +133,13 @@ bool elan_succeeded(const struct rme_fabric *f, unsigned vp, uint64_t generation
 
 /* ---- Free ones ---- */
 
-static void unlist_spare(struct elan_pool *pool, struct elan_dma *d)
+struct elan_dma *elan_free_take(struct rme_fabric *f, unsigned pool)
 {
-    TAILQ_REMOVE(&pool->spare, d, next);
-    LIST_REMOVE(d, at_place);
-    pool->spares--;
-}
-
-struct elan_dma *elan_pool_take(struct rme_fabric *f, unsigned pool, unsigned vp)
-{
-    struct elan_dma *d = LIST_FIRST(&f->account[vp].spare[pool]);
+    struct elan_dma *d = TAILQ_FIRST(&f->free[pool]);
 
     if (d)
-        unlist_spare(&f->pool[pool], d);
-    else if ((d = TAILQ_FIRST(&f->pool[pool].free)) != NULL)
-        TAILQ_REMOVE(&f->pool[pool].free, d, next);
+        TAILQ_REMOVE(&f->free[pool], d, next);
     return d;
-}
-
-void elan_pool_put(struct rme_fabric *f, struct elan_dma *d)
-{
-    struct elan_pool *pool = &f->pool[d->is_move];
-
-    if (d->bound) {
-        TAILQ_INSERT_TAIL(&pool->spare, d, next);
-        LIST_INSERT_HEAD(&f->account[d->to.vp].spare[d->is_move], d, at_place);
-        if (++pool->spares <= f->spares_most)
-            return;
-        TAILQ_FOREACH(d, &pool->spare, next)
-            if (elan_succeeded(f, d->to.vp, d->to.generation))
-                break;
-        if (!d)
-            return;
-        unlist_spare(pool, d);
-        d->bound = false;
-    }
-    TAILQ_INSERT_HEAD(&pool->free, d, next);
 }
 
 /* ---- Orphans ---- */
@@ -188,12 +158,11 @@ void elan_orphan(struct rme_fabric *f, struct elan_dma *d, bool kept)
     elan_account_charge(f, d); /* a buffer has been since it was taken */
 }
 
-void elan_orphan_over(struct rme_fabric *f, struct elan_dma *d, bool bind)
+void elan_orphan_over(struct rme_fabric *f, struct elan_dma *d)
 {
-    d->bound |= bind;
     TAILQ_REMOVE(&f->orphans, d, next);
     f->config.stats->value[RME_C_QUARANTINED] -= d->kept;
-    d->kept = false;
+    d->kept = d->ended = false;
     if (!d->is_move) {
         f->norphans--;
         return;
@@ -202,32 +171,13 @@ void elan_orphan_over(struct rme_fabric *f, struct elan_dma *d, bool bind)
     elan_account_give(f, d);
 }
 
-static uint32_t of_node(const struct rme_fabric *f, const struct elan_dmas *list, int node)
-{
-    const struct elan_dma *d;
-    uint32_t n = 0;
-
-    TAILQ_FOREACH(d, list, next)
-        n += elan_node(f, d->to.vp) == node;
-    return n;
-}
-
-/* Returns how many orphans belong to one node's processes, with spare ones if beyond their
- * limit; 0 if there are few of all nodes. */
-static uint32_t kept_for(const struct rme_fabric *f, int node)
-{
-    const struct elan_pool *tx = &f->pool[ELAN_TX], *move = &f->pool[ELAN_MOVE];
-
-    if (f->norphans + f->kept_moves + tx->spares + move->spares < f->kept_most)
-        return 0;
-    return of_node(f, &f->orphans, node) +
-           (tx->spares > f->spares_most ? of_node(f, &tx->spare, node) : 0) +
-           (move->spares > f->spares_most ? of_node(f, &move->spare, node) : 0);
-}
-
 bool elan_kept_full(struct rme_fabric *f, int node, const struct elan_peer *from)
 {
-    uint32_t kept = kept_for(f, node);
+    const struct elan_dma *d;
+    uint32_t kept = 0;
+
+    TAILQ_FOREACH(d, &f->orphans, next)
+        kept += elan_node(f, d->to.vp) == node;
     bool all = kept >= f->kept_most;
 
     if (!all && !(from && (elan_place_full(f, from->vp, 2) || elan_account_full(f, from))))

@@ -3,22 +3,19 @@
  * conn_info.c - see conn_info.h.
  *
  * A forked child closes the listeners of its parent: otherwise a child without work would keep
- * the port from its parent's successor.  The table of listeners is atomic, not locked, because
- * the lock would be held at a fork.
+ * the port from its parent's successor.
  */
 #include "bmi_elan4/conn_info.h"
 #include "bmi_elan4/kernel.h"
 
 #include <errno.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
 
-#define MAGIC         UINT64_C(0x6472616334656d62) /* "bme4card" */
-#define VERSION       2
-#define AT_ONCE       64 /* clients that a bootstrap server serves before its other work */
-#define LISTENERS_MAX 64 /* bootstrap servers of a process */
+#define MAGIC   UINT64_C(0x6472616334656d62) /* "bme4card" */
+#define VERSION 2
+#define AT_ONCE 64 /* clients that a bootstrap server serves before its other work */
 
 /* Returns an FNV-1a hash of the key, so that the key itself is not sent. */
 static uint64_t sum_of(const unsigned key[4])
@@ -86,34 +83,24 @@ const char *bmi_elan4_verdict_text(uint32_t verdict)
 
 /* ---- Over TCP ---- */
 
-static _Atomic int listeners[LISTENERS_MAX]; /* 0: free, else descriptor + 1 */
+/* of the process; under the lock of kernel.h, which is held during forks */
+static LIST_HEAD(, bmi_elan4_bootstrap) all = LIST_HEAD_INITIALIZER(all);
 static int fork_error;
 
 static void in_child(void)
 {
-    for (int i = 0; i < LISTENERS_MAX; i++) {
-        int fd = atomic_exchange(&listeners[i], 0) - 1;
+    struct bmi_elan4_bootstrap *d;
 
-        if (fd >= 0)
-            close(fd);
-    }
+    LIST_FOREACH(d, &all, next)
+        close(d->listener);
+    LIST_INIT(&all);
 }
 
 static void register_handler(void)
 {
-    fork_error = -pthread_atfork(NULL, NULL, in_child);
-}
-
-/* Replaces the first entry with the value `old`.  Returns false if there is none. */
-static bool replace_listener(int old, int new)
-{
-    for (int i = 0; i < LISTENERS_MAX; i++) {
-        int value = old;
-
-        if (atomic_compare_exchange_strong(&listeners[i], &value, new))
-            return true;
-    }
-    return false;
+    fork_error = bmi_elan4_guard_forks();
+    if (fork_error == 0)
+        fork_error = -pthread_atfork(NULL, NULL, in_child);
 }
 
 int bmi_elan4_bootstrap_open(const struct sockaddr *addr, socklen_t length,
@@ -121,30 +108,32 @@ int bmi_elan4_bootstrap_open(const struct sockaddr *addr, socklen_t length,
                              struct bmi_elan4_bootstrap *d)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    int one = 1, fd, rc;
+    int one = 1;
 
     pthread_once(&once, register_handler);
     if (fork_error < 0)
         return fork_error;
-    fd = bmi_elan4_socket(addr->sa_family);
+    int fd = bmi_elan4_socket(addr->sa_family);
     if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) < 0 ||
-        bind(fd, addr, length) < 0 || listen(fd, 128) < 0)
-        rc = -errno;
-    else
-        rc = replace_listener(0, fd + 1) ? 0 : -EMFILE;
-    if (rc < 0) {
+        bind(fd, addr, length) < 0 || listen(fd, 128) < 0) {
+        int rc = -errno;
         if (fd >= 0)
             close(fd);
         return rc;
     }
     *d = (struct bmi_elan4_bootstrap){.listener = fd, .conn_info = *mine};
+    bmi_elan4_lock();
+    LIST_INSERT_HEAD(&all, d, next);
+    bmi_elan4_unlock();
     return 0;
 }
 
 void bmi_elan4_bootstrap_close(struct bmi_elan4_bootstrap *d)
 {
-    replace_listener(d->listener + 1, 0);
+    bmi_elan4_lock();
+    LIST_REMOVE(d, next);
     close(d->listener);
+    bmi_elan4_unlock();
 }
 
 int bmi_elan4_bootstrap_serve(struct bmi_elan4_bootstrap *d)
@@ -152,7 +141,7 @@ int bmi_elan4_bootstrap_serve(struct bmi_elan4_bootstrap *d)
     int given = 0, fd = 0;
 
     for (int n = 0; n < AT_ONCE; n++) {
-        fd = bmi_elan4_accept(d->listener, NULL, NULL);
+        fd = bmi_elan4_accept(d->listener);
         if (fd < 0)
             break;
         /* a new connection has room for connection data */

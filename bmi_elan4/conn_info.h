@@ -13,6 +13,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/queue.h>
 #include <sys/socket.h>
 
 #include "bmi_elan4/process.h"
@@ -70,6 +71,7 @@ const char *bmi_elan4_verdict_text(uint32_t verdict);
 
 /* Bootstrap server. */
 struct bmi_elan4_bootstrap {
+    LIST_ENTRY(bmi_elan4_bootstrap) next;
     int listener; /* becomes readable with each new client */
     /* clients may be left, for lack of a descriptor or because of their number: to be served
      * again soon */
@@ -83,8 +85,8 @@ struct bmi_elan4_query {
     uint8_t in[BMI_ELAN4_CONN_INFO_BYTES];
 };
 
-/* Opens a listener.  Returns 0 or a negative errno (-EADDRINUSE, -EADDRNOTAVAIL ...; -EMFILE:
- * the process has too many). */
+/* Opens a listener.  Returns 0 or a negative errno (-EADDRINUSE, -EADDRNOTAVAIL ...).  The
+ * caller owns the structure, which stays in place until closed. */
 int bmi_elan4_bootstrap_open(const struct sockaddr *addr, socklen_t length,
                              const struct bmi_elan4_conn_info *mine,
                              struct bmi_elan4_bootstrap *bootstrap);

@@ -5,12 +5,12 @@
  * Each node has a file with one record per context.  The process with the lock on a record owns
  * the context.  The kernel releases the lock with the process: a record without a lock is free,
  * independently of its content, and dead owners need no cleanup.  A record written in part has
- * a wrong checksum and counts as empty.
+ * a wrong check word and counts as empty.
  *
  * Locks of processes (F_SETLK) do not exclude the process itself, and the kernel drops them
  * when the process closes any descriptor of the file.  All logs of a process with the same file
- * therefore are one, with a table of the contexts that the process holds.  A forked child has
- * no locks of its parent and starts without logs.
+ * therefore are one, with a table of the contexts that the process holds, and open until the
+ * process ends.  A forked child has no locks of its parent and starts without logs.
  *
  * Several users: all may write the file, because all may attach to a free context of the
  * network.  The log coordinates cooperating processes; the driver refuses a second owner of a
@@ -30,16 +30,14 @@
 #include <unistd.h>
 
 #define RECORD_BYTES 64
-#define MAGIC        UINT64_C(0x32676f6c34656d62)
 
 struct record {
-    uint64_t magic, generation, sum;
+    uint64_t generation, check; /* check: all bits inverted */
 };
 
 struct bmi_elan4_log {
     struct bmi_elan4_log *next;
     int fd;
-    unsigned users;
     dev_t dev;
     ino_t ino;
     bool taken[BMI_ELAN4_LAST_CONTEXT + 1]; /* by this process */
@@ -48,18 +46,13 @@ struct bmi_elan4_log {
 static struct bmi_elan4_log *logs; /* of process logs_of */
 static pid_t logs_of;
 
-static uint64_t sum_of(const struct record *r)
-{
-    return r->magic ^ r->generation * UINT64_C(0x9e3779b97f4a7c15);
-}
-
 /* Returns the generation in the record of a context; 0: none. */
 static uint64_t read_record(const struct bmi_elan4_log *log, int context)
 {
     struct record r;
 
     return pread(log->fd, &r, sizeof(r), (off_t)context * RECORD_BYTES) == sizeof(r) &&
-                   r.magic == MAGIC && r.sum == sum_of(&r)
+                   r.check == ~r.generation
                ? r.generation
                : 0;
 }
@@ -107,7 +100,6 @@ static int open_path(const char *path, struct bmi_elan4_log **out)
         log->next = logs;
         logs = log;
     }
-    log->users++;
     *out = log;
     return 0;
 }
@@ -143,14 +135,14 @@ static uint64_t next_generation(uint64_t last)
 
 static int take(struct bmi_elan4_log *log, int context, uint64_t *generation)
 {
-    struct record r = {.magic = MAGIC};
+    struct record r;
     struct flock l;
     int rc = log->taken[context] ? -EBUSY : lock(log, context, F_SETLK, F_WRLCK, &l);
 
     if (rc < 0)
         return rc;
     r.generation = next_generation(read_record(log, context));
-    r.sum = sum_of(&r);
+    r.check = ~r.generation;
     ssize_t n = pwrite(log->fd, &r, sizeof(r), (off_t)context * RECORD_BYTES);
     if (n != (ssize_t)sizeof(r)) {
         rc = n < 0 ? -errno : -ENOSPC;
@@ -215,20 +207,4 @@ pid_t bmi_elan4_log_stranger(struct bmi_elan4_log *log, int context)
                     l.l_len != RECORD_BYTES)
                ? l.l_pid
                : 0;
-}
-
-void bmi_elan4_log_close(struct bmi_elan4_log *log)
-{
-    struct bmi_elan4_log **at = &logs;
-
-    bmi_elan4_lock();
-    if (--log->users == 0) {
-        while (*at && *at != log)
-            at = &(*at)->next;
-        if (*at)
-            *at = log->next;
-        close(log->fd); /* the kernel drops the locks */
-        free(log);
-    }
-    bmi_elan4_unlock();
 }

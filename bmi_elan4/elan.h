@@ -4,13 +4,12 @@
  *
  * Files, from the top; a file does not use files above it:
  *
- *   fabric.c    open, close, function table     poll.c      one poll
- *   rx.c        received packets, in order      check.c     timeouts of links, leaving
- *   handshake.c connection setup, queries       refuse.c    refused DMAs
- *   link.c      table and states of links       out.c       send queues
- *   move.c      transfers                       tx.c        packets
- *   buffers.c   receive buffers                 account.c   buffers held by processes
- *   event.c     events of a poll, sleeping
+ *   fabric.c    open, close, function table     poll.c      one poll, timeouts, leaving
+ *   rx.c        received packets, in order      handshake.c connection setup, queries
+ *   refuse.c    refused DMAs                    link.c      table and states of links
+ *   out.c       send queues                     move.c      transfers
+ *   tx.c        packets                         buffers.c   receive buffers
+ *   account.c   buffers held by processes       event.c     events of a poll, sleeping
  *
  * The engine's lock protects everything except the descriptors of wait() and wake().  fabric.h
  * describes the elan_op_*() functions.  An int result is 0 or a negative errno unless stated
@@ -45,8 +44,7 @@
 #define ELAN_ANSWERS                                                                           \
     2 /* answers of a bootstrap server after which a stuck queue counts as unreachable */
 /* buffers of unfinished DMAs to one node at which new links with the node are refused */
-#define ELAN_KEPT_MOST    1024
-#define ELAN_UNATTRIBUTED 256 /* refusals remembered for peers, a power of two */
+#define ELAN_KEPT_MOST 1024
 
 /* Process, and its link; `generation` and `number` are 0 if not known. */
 struct elan_peer {
@@ -59,22 +57,14 @@ struct elan_peer {
 /* Base of a buffer and of a transfer: memory that a DMA may use after the end of its link. */
 struct elan_dma {
     TAILQ_ENTRY(elan_dma) next; /* free, or an orphan */
-    LIST_ENTRY(elan_dma) at_place;
     bool is_move;
     bool kept;  /* an orphan in quarantine */
-    bool bound; /* was reclaimed without landing: free for its place only */
+    bool ended; /* an orphan: reads by the interface of a dead process */
     struct elan_peer to;
-    uint32_t refused; /* number of its packets that were refused there, which set no event */
     int64_t since; /* ms; when first seen without landing; 0: not yet.  With a link in observed
                     * time (f->watched), of an orphan by the clock */
 };
 TAILQ_HEAD(elan_dmas, elan_dma);
-
-/* Free buffers, or free transfers: for all, and for one place only, oldest first. */
-struct elan_pool {
-    struct elan_dmas free, spare;
-    uint32_t spares;
-};
 enum { ELAN_TX, ELAN_MOVE, ELAN_POOLS };
 
 /* Entry of a link's queue: a message, or a transfer with its message, immediate, or nothing.  A
@@ -112,14 +102,11 @@ struct elan_move {
     uint32_t unposted;   /* DMAs */
     bool held;           /* the notification waits for earlier transfers without one */
     bool let;            /* the own set of its event is done, or posted */
+    uint32_t refused;    /* number of its DMAs that were refused, which set no event */
+    bool reported;       /* by the peer, which may be false */
     /* refused requests for its reads, counted by the local interface */
     volatile E4_uint64 *unasked;
     bool busy; /* from its start until DONE, also after the end of its link */
-    /* an orphan: addresses at its destination, and ms at which it is over in any case; 0:
-     * never */
-    bool read;
-    E4_Addr low, high;
-    int64_t until;
 };
 TAILQ_HEAD(elan_moves, elan_move);
 
@@ -143,8 +130,7 @@ enum elan_tell {
 };
 
 enum elan_state {
-    ELAN_FINDING_STATE,   /* awaits the answer of the server's bootstrap server */
-    ELAN_HANDSHAKE_STATE, /* the answer to HELLO */
+    ELAN_HANDSHAKE_STATE, /* awaits the answer of the bootstrap server, then that to HELLO */
     ELAN_REQUESTED_STATE, /* the host's answer */
     ELAN_UP_STATE,
     ELAN_ENDING_STATE, /* the end of what is under way, and the peer's BYE */
@@ -158,9 +144,7 @@ struct rme_link {
     bool eventful, dirty, ready, sending, wanting;
     unsigned tell; /* enum elan_tell: events to be reported */
     bool passive, bye_sent, bye_in;
-    bool gap;  /* sequence numbers were used that never reach the peer */
     bool kept; /* in quarantine: given up, but the peer may still access local memory */
-    bool dead; /* the peer is known to be dead */
     enum elan_state state;
     int error;
     const char *why; /* additional reason, or NULL; constant */
@@ -168,8 +152,10 @@ struct rme_link {
     int64_t looked;  /* ms; last check of the log for the peer */
     int64_t asked;   /* ms; last query at its bootstrap server, or its answer */
     void *owner;
-    uint32_t number;       /* local number */
-    struct elan_peer peer; /* HANDSHAKE: generation by its bootstrap server or the log, or 0 */
+    uint32_t number; /* local number */
+    /* HANDSHAKE: queue 0 before the bootstrap server's answer; generation by that, or by the
+     * log, or 0 */
+    struct elan_peer peer;
     char name[32];
     bool heard;
     uint8_t hello[ELAN_HELLO_MAX]; /* if `heard` the peer's, else the own one */
@@ -203,16 +189,7 @@ struct elan_account {
     bool dead;            /* the process is known to be dead */
     bool bootstrap;       /* a process there has answered at a bootstrap server */
     int64_t first, last;  /* ms of the first and the last packet from it; 0: none */
-    uint32_t told;        /* number of strays that were reported to it */
-    LIST_HEAD(, elan_dma) spare[ELAN_POOLS];
 };
-
-/* Peer that is to get LEFT. */
-struct elan_owed {
-    TAILQ_ENTRY(elan_owed) next;
-    struct elan_peer to;
-};
-TAILQ_HEAD(elan_owings, elan_owed);
 
 struct rme_fabric {
     struct rme_fabric_config config;
@@ -229,10 +206,7 @@ struct rme_fabric {
     struct elan_links ending; /* the last one to begin is first */
     /* there may be queries, or handshakes with servers known from their bootstrap server */
     bool asking;
-    struct elan_owings owed;
-    struct bmi_elan4_trap unattributed[ELAN_UNATTRIBUTED]; /* no transfer of this process */
-    uint32_t nunattributed;                                /* number of them so far */
-    struct elan_account *account;                          /* one per place */
+    struct elan_account *account;   /* one per place */
     bool died;                      /* a process was found dead since the last check */
     uint32_t kept_moves, kept_most; /* transfers among the orphans; limit on orphans */
     /* ms after which a sleeper must poll again, as of the last poll or elan_look_soon(); 0: no
@@ -241,15 +215,13 @@ struct rme_fabric {
     /* the next poll checks timeouts, descriptors of handshake.c and ending links */
     _Atomic int hint;
     /* out */
-    struct elan_pool pool[ELAN_POOLS];
-    struct elan_dmas orphans;
+    struct elan_dmas free[ELAN_POOLS], orphans;
     struct elan_share answers; /* in flight to processes without a link, by node */
     uint32_t tx_count, norphans, tx_most, tx_per_link;
     uint32_t tx_bytes, packets_most; /* maximum of a message */
     struct elan_move **move;         /* all allocated */
     uint32_t nmove;
     struct elan_share active; /* transfers at the interface */
-    uint32_t spares_most;     /* limit of each pool */
     /* events of the poll in progress */
     struct rme_event *out;
     int used, max;
@@ -327,25 +299,26 @@ bool elan_account_full(const struct rme_fabric *f, const struct elan_peer *of);
 /* Returns true if it and its predecessors hold `times` as many: at twice as many there are no
  * new links, at three times no answers to requests. */
 bool elan_place_full(const struct rme_fabric *f, unsigned vp, uint32_t times);
-/* Record that a process is dead; return true if it is known to be dead, or, on this node, if
- * the log shows another owner or none. */
+/* Records that a process is dead. */
 void elan_account_died(struct rme_fabric *f, const struct elan_peer *of);
+/* Return true if a process is known to be dead; or if another one has been seen at its place
+ * since; or, on this node, if the log shows another owner or none. */
 bool elan_account_dead(const struct rme_fabric *f, const struct elan_peer *of);
+bool elan_account_over(const struct rme_fabric *f, const struct elan_peer *of);
 bool elan_account_gone(const struct rme_fabric *f, const struct elan_peer *of);
-/* Records a packet of a process, which is alive, whereas its predecessors are dead: marks their
- * links, which this or the next poll ends. */
+/* Records that a process is alive, and its predecessors are dead: this or the next poll ends
+ * their links. */
 void elan_see(struct rme_fabric *f, const struct elan_peer *from);
 /* Returns true if another process has been seen at that context for quarantine_ms: the
  * interface has retried everything for the predecessor meanwhile, so nothing of it is in
  * flight. */
 bool elan_succeeded(const struct rme_fabric *f, unsigned vp, uint64_t generation);
-/* Take one out of its pool, for that place; NULL: none.  Put one back. */
-struct elan_dma *elan_pool_take(struct rme_fabric *f, unsigned pool, unsigned vp);
-void elan_pool_put(struct rme_fabric *f, struct elan_dma *d);
+/* Takes a free one; NULL: none. */
+struct elan_dma *elan_free_take(struct rme_fabric *f, unsigned pool);
 /* Adds one whose link is gone, or that never had one, to the orphans. */
 void elan_orphan(struct rme_fabric *f, struct elan_dma *d, bool kept);
-/* Removes one that is over; `bind`: its place says so, and it may still land. */
-void elan_orphan_over(struct rme_fabric *f, struct elan_dma *d, bool bind);
+/* Removes one that is over. */
+void elan_orphan_over(struct rme_fabric *f, struct elan_dma *d);
 /* Returns true if too many orphans of a node, or of that process, are held for a new link; logs
  * this, at a limited rate. */
 bool elan_kept_full(struct rme_fabric *f, int node, const struct elan_peer *from);
@@ -388,6 +361,8 @@ int elan_tx_alone(struct rme_fabric *f, const struct elan_peer *to, enum elan_ki
 int elan_tx_control(struct rme_link *l, enum elan_kind kind, uint32_t arg,
                     const struct bmi_elan4_conn_info *conn_info, const void *data,
                     size_t length);
+/* Replaces each packet of a message that is not sent yet by BREAK. */
+void elan_tx_break(struct rme_fabric *f, struct elan_tx *tx);
 /* Posts a message to the interface. */
 void elan_tx_message(struct rme_link *l, struct elan_tx *tx);
 /* Reports TX_ROOM to links that lacked a buffer, when there is one. */
@@ -406,24 +381,19 @@ static inline void elan_tx_release(struct rme_link *l, struct elan_tx *tx)
 /* move.c */
 /* Starts or continues a transfer.  Returns false if the transfer must wait. */
 bool elan_move_issue(struct rme_link *l, struct elan_tx *tx);
-/* Ends a transfer that is posted in part with that part, without notification. */
-void elan_move_cut(struct rme_link *l, struct elan_move *m);
+/* Ends a transfer that is posted in part with that part; BREAK replaces its notification. */
+void elan_move_cut(struct rme_fabric *f, struct elan_move *m);
 /* Handles DONE: the transfer `index`, in its use number `use`, is complete. */
 void elan_move_done(struct rme_fabric *f, uint32_t index, uint32_t use);
 /* Puts all transfers of a link that is down into quarantine. */
 void elan_move_forget(struct rme_link *l);
-/* Cancels notifications that wait for transfers which will not complete. */
-void elan_move_unhold(struct rme_link *l);
-/* Returns true if some of its DMAs were refused and all others are over: DONE never comes. */
-bool elan_move_stuck(const struct elan_move *m);
-/* Counts a refusal by that process's interface if it may be one of this orphan's. */
-bool elan_move_refused(struct elan_move *m, E4_Addr at);
-/* Returns 1 if an orphan is over, -1 if only by its place's word, or 0. */
-int elan_move_over(const struct elan_move *m, int64_t now);
+/* Returns the number of refused DMAs if all others are over, else 0. */
+uint32_t elan_move_stuck(const struct elan_move *m);
 /* Frees a transfer, nothing of which is in flight. */
-void elan_move_free(struct rme_fabric *f, struct elan_move *m, bool bind);
-/* Returns true if none of the link's transfers is in flight. */
-bool elan_moves_over(const struct rme_link *l);
+void elan_move_free(struct rme_fabric *f, struct elan_move *m);
+/* Completes the transfers of an ending link of which only refused DMAs are left, and those
+ * whose notification waits for other transfers; BREAK replaces the notification. */
+void elan_moves_complete(struct rme_link *l);
 
 /* out.c */
 void elan_op_flush(struct rme_fabric *f);
@@ -436,9 +406,7 @@ void elan_sweep(struct rme_fabric *f, int64_t now);
 void elan_tx_drop(struct rme_link *l, bool all);
 /* Returns true if an orphan has waited for ELAN_ASK_MS to be accepted by that queue. */
 bool elan_tx_waits(const struct rme_fabric *f, const struct elan_peer *to, int64_t now);
-/* Records a refusal by that process's interface. */
-void elan_tx_refused(struct rme_fabric *f, unsigned vp, E4_Addr at);
-/* Returns true if it has landed, or is a stuck transfer. */
+/* Returns true if a message has landed; DONE removes that of a transfer. */
 bool elan_tx_over(const struct rme_fabric *f, const struct elan_tx *tx);
 /* Frees all buffers and transfers. */
 void elan_tx_close(struct rme_fabric *f);
@@ -460,37 +428,23 @@ void elan_link_broken(struct rme_link *l, const char *why);
 void elan_link_dead(struct rme_link *l);
 /* Handles ELAN_NOBODY: the peer has no such link. */
 void elan_link_nobody(struct rme_link *l);
-/* Handles BYE, or BREAK, of the peer. */
+/* Handles BYE of the peer. */
 void elan_link_bye(struct rme_link *l);
 void elan_op_free(struct rme_link *l);
 /* Ends the links of processes that were found dead. */
 void elan_accounts_check(struct rme_fabric *f);
-
-/* check.c */
-/* Advances ending links. */
-void elan_links_check(struct rme_fabric *f, int64_t now);
-/* Checks links whose messages do not land, or whose transfers do not end: their peers may be
- * dead. */
-void elan_links_overdue(struct rme_fabric *f, int64_t now);
-
-/* Sends LEFT to the peer, now or when there is a buffer. */
-void elan_send_left(struct rme_link *l);
-/* Sends owed LEFTs. */
-void elan_links_tell(struct rme_fabric *f);
-/* Waits until peers have got the last packets.  All links are down. */
-void elan_leave(struct rme_fabric *f);
 
 /* refuse.c */
 /* Handles the traps of the interface. */
 void elan_refusals(struct rme_fabric *f);
 /* Ends a link with a refused read request.  Returns false if the link has none. */
 bool elan_unasked(struct rme_link *l);
-/* Reports to the peer the local refusals that were not reported to it. */
-void elan_refusals_tell(struct rme_link *l);
 /* Handles a peer's report of refusals. */
 void elan_refused_there(struct rme_link *l, const struct elan_packet *p, const uint8_t *body);
 
 /* handshake.c */
+/* Returns the number in a part of an address, or -1. */
+int elan_decimal(const char *text);
 int elan_op_connect(struct rme_fabric *f, const struct rme_addr *addr, int part,
                     const void *hello, size_t length, uint32_t rx, void *owner,
                     struct rme_link **out);
@@ -516,6 +470,8 @@ void elan_rx_take(struct rme_fabric *f);
 void elan_rx_ready(struct rme_fabric *f);
 
 /* poll.c */
+/* Ends all links, and waits until their peers have been told. */
+void elan_leave(struct rme_fabric *f);
 int elan_op_poll(struct rme_fabric *f, struct rme_event *events, int max);
 int elan_op_deadline(struct rme_fabric *f);
 

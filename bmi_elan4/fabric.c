@@ -41,15 +41,13 @@ static void read_key(struct rme_fabric *f, unsigned key[4])
 static int read_address(struct rme_fabric *f, struct bmi_elan4_nic_config *config, int *node)
 {
     const struct rme_addr_part *at;
-    char end;
 
     config->context = BMI_ELAN4_CLIENT;
     if (!f->config.listen)
         return 0;
     at = rme_addr_part(f->config.listen, 0);
-    if (!at || sscanf(at->host, "%5d%c", node, &end) != 1 ||
-        sscanf(at->port, "%5d%c", &config->context, &end) != 1 || *node < 0 ||
-        config->context < 0)
+    if (!at || (*node = elan_decimal(at->host)) < 0 ||
+        (config->context = elan_decimal(at->port)) < 0)
         return FAIL(f, -EINVAL, "address=%s: expected elan4://NODE:CONTEXT",
                     at ? at->host : "");
     if (config->context < config->range.low_context ||
@@ -78,7 +76,7 @@ static int open_nic(struct rme_fabric *f)
     read_key(f, config.key);
     f->tx_bytes = f->config.rx_size > ELAN_HELLO_MAX ? f->config.rx_size : ELAN_HELLO_MAX;
     f->packets_most = elan_packets(f->tx_bytes);
-    /* two and a half times the limit, which excludes orphans and spare buffers */
+    /* two and a half times the limit, which excludes orphans */
     config.main_bytes =
         (size_t)f->tx_most * 2 * BMI_ELAN4_SLOT +
         (size_t)5 * f->tx_most / 2 * (f->tx_bytes + (f->packets_most + 1) * 2048) +
@@ -143,17 +141,6 @@ static int open_bootstrap(struct rme_fabric *f)
 
 static void elan_close(struct rme_fabric *f)
 {
-    struct elan_owed *owed;
-    struct rme_link *l;
-
-    while ((l = TAILQ_FIRST(&f->links)) != NULL) {
-        bool known = !(l->tell & ELAN_TELL_REQUEST); /* otherwise the link is freed when down */
-        if (l->state == ELAN_UP_STATE || l->state == ELAN_ENDING_STATE)
-            elan_send_left(l);
-        elan_link_down(l, -ESHUTDOWN);
-        if (known)
-            elan_op_free(l);
-    }
     if (f->bootstrap.listener >= 0)
         bmi_elan4_bootstrap_close(&f->bootstrap);
     if (f->nic)
@@ -167,10 +154,6 @@ static void elan_close(struct rme_fabric *f)
     if (f->nic)
         bmi_elan4_nic_close(f->nic);
     elan_tx_close(f);
-    while ((owed = TAILQ_FIRST(&f->owed)) != NULL) {
-        TAILQ_REMOVE(&f->owed, owed, next);
-        free(owed);
-    }
     free(f->account);
     free(f);
 }
@@ -189,7 +172,6 @@ static int elan_open(const struct rme_fabric_config *config, struct rme_fabric *
     f->config = *config;
     f->epoll_fd = f->bootstrap.listener = -1;
     f->tx_most = (uint32_t)rme_option(config->options, "elan_tx_buffers");
-    f->spares_most = f->tx_most / 2;
     f->kept_most = f->tx_most < ELAN_KEPT_MOST ? f->tx_most : ELAN_KEPT_MOST;
     f->tx_per_link = f->tx_most < 64 ? 8 : f->tx_most / 8;
     f->active.most = f->tx_most / 4;
@@ -201,12 +183,9 @@ static int elan_open(const struct rme_fabric_config *config, struct rme_fabric *
                                   &f->sending, &f->ending,   &f->wanting};
     for (unsigned i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
         TAILQ_INIT(lists[i]);
-    TAILQ_INIT(&f->owed);
     TAILQ_INIT(&f->orphans);
-    for (unsigned i = 0; i < ELAN_POOLS; i++) {
-        TAILQ_INIT(&f->pool[i].free);
-        TAILQ_INIT(&f->pool[i].spare);
-    }
+    for (unsigned i = 0; i < ELAN_POOLS; i++)
+        TAILQ_INIT(&f->free[i]);
     int rc = open_nic(f);
     if (rc == 0)
         rc = open_bootstrap(f);

@@ -40,7 +40,6 @@ static void link_up(struct rme_link *l)
 {
     elan_link_step(l, ELAN_UP_STATE);
     elan_tell_later(l, ELAN_TELL_UP);
-    elan_refusals_tell(l);
 }
 
 /* ---- Queries ---- */
@@ -85,8 +84,8 @@ void elan_ask(struct rme_link *l, int64_t now)
         return;
     l->asked = now;
     int rc = call(l, &where);
-    if (rc == -ECONNREFUSED && l->f->account[l->peer.vp].bootstrap)
-        elan_link_dead(l);
+    if (rc == -ECONNREFUSED)
+        answered(l, rc, NULL, now);
     else if ((rc == -EMFILE || rc == -ENFILE) && l->state == ELAN_HANDSHAKE_STATE)
         elan_link_down(l, rc); /* under emuelan4 the peer's memory needs a descriptor, too */
 }
@@ -99,7 +98,6 @@ static void send_hello(struct rme_link *l)
     struct bmi_elan4_conn_info conn_info = l->f->conn_info;
 
     conn_info.wanted = to->vp;
-    elan_link_step(l, ELAN_HANDSHAKE_STATE);
     /* a known generation shows the death of its process; otherwise the packet would never be
      * over */
     if (to->generation == 0 && elan_tx_waits(l->f, to, elan_now())) {
@@ -180,7 +178,6 @@ static void found(struct rme_link *l, int rc, const struct bmi_elan4_conn_info *
     l->peer.generation = theirs->generation;
     l->f->account[l->peer.vp].bootstrap = true;
     elan_see(l->f, &l->peer);
-    elan_link_step(l, ELAN_HANDSHAKE_STATE);
     l->pause = ELAN_ASK_MS;
     l->f->asking = true;
     handshake_step(l, elan_now());
@@ -192,10 +189,10 @@ static void query_step(struct rme_link *l, int64_t now)
     struct bmi_elan4_conn_info theirs;
     int rc = bmi_elan4_query_step(&l->call, &theirs);
 
-    if (rc == -EAGAIN && (l->state == ELAN_FINDING_STATE || now - l->asked < ELAN_CALL_MS))
+    if (rc == -EAGAIN && (!l->peer.queue || now - l->asked < ELAN_CALL_MS))
         return;
     bmi_elan4_query_end(&l->call);
-    if (l->state == ELAN_FINDING_STATE)
+    if (!l->peer.queue)
         found(l, rc, &theirs);
     else
         answered(l, rc, &theirs, now);
@@ -219,7 +216,7 @@ void elan_handshake_calls(struct rme_fabric *f, int64_t now)
     }
 }
 
-static int decimal(const char *text)
+int elan_decimal(const char *text)
 {
     char *end;
     long v = strtol(text, &end, 10);
@@ -232,7 +229,7 @@ static int find(struct rme_link *l, const struct rme_addr_part *at)
 {
     struct rme_fabric *f = l->f;
     struct bmi_elan4_where where;
-    int node = decimal(at->host), context = decimal(at->port);
+    int node = elan_decimal(at->host), context = elan_decimal(at->port);
     int rc = bmi_elan4_servers_find(f->servers, &f->nic->range, node, context, &where);
 
     snprintf(l->name, sizeof(l->name), "%d:%d", node, context);
@@ -252,6 +249,8 @@ static int find(struct rme_link *l, const struct rme_addr_part *at)
             bmi_elan4_log_owner(f->nic->log, context, &l->peer.generation) == 0)
             return -ECONNREFUSED; /* this node's log shows no owner */
         l->peer.queue = where.queue;
+        if (l->peer.generation)
+            elan_see(f, &l->peer);
         send_hello(l);
         return 0;
     }
@@ -266,13 +265,13 @@ int elan_op_connect(struct rme_fabric *f, const struct rme_addr *addr, int part,
 
     if (!at || length > ELAN_HELLO_MAX)
         return -EINVAL;
-    if (elan_kept_full(f, decimal(at->host), NULL))
+    if (elan_kept_full(f, elan_decimal(at->host), NULL))
         return -ENOBUFS;
     struct rme_link *l = elan_link_new(f);
     if (!l)
         return -ENOMEM;
     l->owner = owner;
-    elan_link_step(l, ELAN_FINDING_STATE);
+    elan_link_step(l, ELAN_HANDSHAKE_STATE);
     memcpy(l->hello, hello, length);
     l->hello_length = length;
     int rc = elan_op_rx_reserve(l, rx);
@@ -361,7 +360,7 @@ void elan_op_reject(struct rme_link *l, const void *data, size_t length)
 /* ---- The host's calls ---- */
 
 /* Sends a packet without effect, an ACCEPT without connection data, if nothing is in flight:
- * a dead peer never accepts the packet, which check.c detects. */
+ * a dead peer never accepts the packet, which poll.c detects. */
 static void send_nothing(struct rme_link *l)
 {
     if (TAILQ_EMPTY(&l->sent) && TAILQ_EMPTY(&l->queued) && !elan_account_full(l->f, &l->peer))
@@ -467,8 +466,6 @@ void elan_handshake_packet(struct rme_fabric *f, struct rme_link *l,
         rejected(l, p, body);
     else if (p->kind == ELAN_REFUSED)
         elan_refused_there(l, p, body);
-    else if (p->kind == ELAN_BREAK)
-        elan_link_bye(l);
     else if (p->kind == ELAN_LEFT)
         elan_link_end(l, -ECONNRESET); /* the peer has given up the link, and may still write */
     else if (p->kind == ELAN_NOBODY)

@@ -90,10 +90,10 @@ int bmi_elan4_socket(int family)
     return make_socket(family, SOCK_STREAM);
 }
 
-int bmi_elan4_accept(int listener, struct sockaddr *from, socklen_t *size)
+int bmi_elan4_accept(int listener)
 {
     bmi_elan4_lock();
-    int fd = flagged(accept(listener, from, size), true);
+    int fd = flagged(accept(listener, NULL, NULL), true);
     bmi_elan4_unlock();
     return fd;
 }
@@ -104,23 +104,21 @@ int bmi_elan4_accept(int listener, struct sockaddr *from, socklen_t *size)
  */
 int bmi_elan4_shared_file(const char *path)
 {
-    for (int tries = 0; tries < 100; tries++) {
-        int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+    int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
+    int fd = open(path, flags);
 
-        if (fd < 0 && errno == ENOENT) {
-            fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_CREAT | O_EXCL, 0666);
-            if (fd < 0 && errno == EEXIST)
-                continue;
-            if (fd >= 0 && fchmod(fd, 0666) < 0) { /* independently of the umask */
-                int err = errno;
-                close(fd);
-                return -err;
-            }
+    if (fd < 0 && errno == ENOENT) {
+        fd = open(path, flags | O_CREAT | O_EXCL, 0666);
+        if (fd >= 0 && fchmod(fd, 0666) < 0) { /* independently of the umask */
+            int err = errno;
+            close(fd);
+            return -err;
         }
-        fd = flagged(fd, false);
-        return fd < 0 ? -errno : fd;
+        if (fd < 0 && errno == EEXIST) /* another process was faster */
+            fd = open(path, flags);
     }
-    return -EAGAIN;
+    fd = flagged(fd, false);
+    return fd < 0 ? -errno : fd;
 }
 
 static pthread_mutex_t process_lock = PTHREAD_MUTEX_INITIALIZER;

@@ -25,15 +25,16 @@ void bmi_elan4_signal_clear(struct bmi_elan4_signal *s);
  * block.  Return -1 with errno on failure. */
 int bmi_elan4_epoll(void);
 int bmi_elan4_socket(int family);
-int bmi_elan4_accept(int listener, struct sockaddr *from, socklen_t *size);
+int bmi_elan4_accept(int listener);
 
 /* Registers the handlers that hold the lock during a fork, once.  Returns 0 or -errno; without
  * handlers the lock must not be taken, because a child might never get the lock. */
 int bmi_elan4_guard_forks(void);
 /*
- * Lock the context logs of the process; held during a fork.  A thread that holds the lock must
- * not call pthread_atfork(), because a C library may block that call until a fork in progress
- * has ended (glibc before 2.36, musl), and the fork waits for the lock.
+ * Lock the context logs and bootstrap servers of the process; held during a fork.  A thread
+ * that holds the lock must not call pthread_atfork(), because a C library may block that call
+ * until a fork in progress has ended (glibc before 2.36, musl), and the fork waits for the
+ * lock.
  */
 void bmi_elan4_lock(void);
 void bmi_elan4_unlock(void);

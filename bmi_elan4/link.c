@@ -4,14 +4,13 @@
  *
  * Peers know a link by its number, which is another one for each use of a table entry.
  *
- * A link of the active side starts as FINDING or HANDSHAKE, one of the passive side as
- * REQUESTED; both are UP until a side ends them.  In ENDING posted DMAs complete, BYE informs
- * the peer that no DMA to its memory is in flight, and the peer's BYE does the same for this
- * side.  Only then is the link DOWN, because nothing accesses the host's memory any more.
+ * A link of the active side starts as HANDSHAKE, one of the passive side as REQUESTED; both
+ * are UP until a side ends them.  In ENDING posted DMAs complete, BYE informs the peer that no
+ * DMA to its memory is in flight, and the peer's BYE does the same for this side.  Only then is
+ * the link DOWN, because nothing accesses the host's memory any more.
  *
- * A DMA that the interface refused is over, but its successors do not follow: neither the
- * notification nor the packet to this process.  Its sequence number is a gap for the peer, so
- * BREAK replaces BYE, outside the order.
+ * BREAK takes the place of a notification whose data is not complete, and ends the link of the
+ * peer.
  *
  * A dead peer sends no BYE, and DMAs to it never end.  A silent peer sends none either, and may
  * later write to memory that was opened to it, which cannot be prevented.  After
@@ -140,7 +139,6 @@ void elan_link_broken(struct rme_link *l, const char *why)
 
 void elan_link_dead(struct rme_link *l)
 {
-    l->dead = true;
     elan_account_died(l->f, &l->peer);
     elan_link_down(l, l->state == ELAN_ENDING_STATE      ? l->error
                       : l->state == ELAN_HANDSHAKE_STATE ? -ECONNREFUSED
@@ -185,8 +183,7 @@ void elan_accounts_check(struct rme_fabric *f)
     f->died = false;
     for (l = TAILQ_FIRST(&f->links); l; l = after) {
         after = TAILQ_NEXT(l, all);
-        if (l->state != ELAN_FINDING_STATE && l->state != ELAN_DOWN_STATE &&
-            (l->dead || elan_account_dead(f, &l->peer)))
+        if (l->state != ELAN_DOWN_STATE && elan_account_over(f, &l->peer))
             elan_link_dead(l);
     }
 }

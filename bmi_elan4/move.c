@@ -55,9 +55,9 @@ static void unmake(struct rme_fabric *f, struct elan_move *m)
 }
 
 /* Returns a free transfer; NULL: no memory. */
-static struct elan_move *take(struct rme_fabric *f, unsigned vp)
+static struct elan_move *take(struct rme_fabric *f)
 {
-    struct elan_move *m = (struct elan_move *)elan_pool_take(f, ELAN_MOVE, vp);
+    struct elan_move *m = (struct elan_move *)elan_free_take(f, ELAN_MOVE);
 
     if (m)
         return m;
@@ -138,7 +138,7 @@ static bool begin(struct rme_link *l, struct elan_tx *tx)
     struct elan_move *m = NULL;
     E4_DMA dma;
 
-    if (elan_share_take(&f->active, l->peer.vp) && !(m = take(f, l->peer.vp)))
+    if (elan_share_take(&f->active, l->peer.vp) && !(m = take(f)))
         elan_share_give(&f->active, l->peer.vp);
     if (!m)
         return false;
@@ -148,7 +148,8 @@ static bool begin(struct rme_link *l, struct elan_tx *tx)
     m->link = l;
     m->d.since = 0;
     m->d.to = l->peer;
-    m->d.refused = 0;
+    m->refused = 0;
+    m->reported = false;
     m->x = x;
     m->unposted = count_dmas(x);
     m->note = x->notify == RME_NOTIFY_NONE ? NULL : tx;
@@ -321,72 +322,56 @@ bool elan_move_issue(struct rme_link *l, struct elan_tx *tx)
 
 /* ---- Completion ---- */
 
-/* Replaces the notification by DONE to this process only.  The own set of the event is
- * outstanding, so nothing has been copied. */
-static void tell_only_us(struct rme_link *l, struct elan_move *m)
+/* Replaces the notification by BREAK, and does the missing sets, without which the notification
+ * has not been sent. */
+static void complete(struct rme_fabric *f, struct elan_move *m, uint32_t missing)
 {
-    struct rme_fabric *f = l->f;
-
-    if (!m->note)
-        return;
-    elan4_wait_event_cmd(f->nic->tx, bmi_elan4_at(f->nic, m->data),
-                         E4_EVENT_INIT_VALUE(0, E4_EVENT_COPY, E4_EVENT_DTYPE_LONG, 8),
-                         bmi_elan4_at(f->nic, m->self_chain), m->self_port);
-    l->gap = true;
-}
-
-void elan_move_unhold(struct rme_link *l)
-{
-    struct elan_move *m;
-
-    TAILQ_FOREACH(m, &l->moves, next)
-        if (m->held) {
-            tell_only_us(l, m);
-            let_go(l->f, m);
-        }
-    bmi_elan4_flush(l->f->nic);
-}
-
-bool elan_move_stuck(const struct elan_move *m)
-{
-    int32_t left = -EVENT_COUNT(m->data) / 32; /* outstanding sets */
-    uint32_t refused = m->d.refused + (uint32_t)elan4_load64(m->unasked);
-
-    return refused && left - !m->let == (int32_t)refused;
-}
-
-bool elan_moves_over(const struct rme_link *l)
-{
-    const struct elan_move *m;
-
-    TAILQ_FOREACH(m, &l->moves, next)
-        if (!elan_move_stuck(m))
-            return false;
-    return true;
-}
-
-void elan_move_cut(struct rme_link *l, struct elan_move *m)
-{
-    struct rme_fabric *f = l->f;
-
-    tell_only_us(l, m);
+    if (m->note)
+        elan_tx_break(f, m->note);
+    MEMBAR_VISIBLE();
+    m->held = false;
     m->let = true;
-    for (uint32_t missing = m->unposted + 1; missing; missing--)
+    for (; missing; missing--)
         elan4_set_event_cmd(f->nic->tx, bmi_elan4_at(f->nic, m->data));
     bmi_elan4_flush(f->nic);
 }
 
-void elan_move_free(struct rme_fabric *f, struct elan_move *m, bool bind)
+uint32_t elan_move_stuck(const struct elan_move *m)
+{
+    int32_t left = -EVENT_COUNT(m->data) / 32; /* outstanding sets */
+    uint32_t refused = m->refused + (uint32_t)elan4_load64(m->unasked);
+
+    return left - !m->let == (int32_t)refused ? refused : 0;
+}
+
+void elan_moves_complete(struct rme_link *l)
+{
+    struct elan_move *m;
+
+    TAILQ_FOREACH(m, &l->moves, next) {
+        uint32_t missing = elan_move_stuck(m) + m->held;
+        if (!missing)
+            continue;
+        m->refused = 0;
+        compat_store(0, m->unasked);
+        complete(l->f, m, missing);
+    }
+}
+
+void elan_move_cut(struct rme_fabric *f, struct elan_move *m)
+{
+    complete(f, m, m->unposted + 1);
+}
+
+void elan_move_free(struct rme_fabric *f, struct elan_move *m)
 {
     m->busy = false;
-    if (m->note) {
-        m->note->d.bound |= bind;
+    if (m->note)
         elan_tx_give(f, m->note);
-    }
     m->note = NULL;
     m->x = NULL;
     m->link = NULL;
-    elan_pool_put(f, &m->d);
+    TAILQ_INSERT_HEAD(&f->free[ELAN_MOVE], &m->d, next);
 }
 
 void elan_move_done(struct rme_fabric *f, uint32_t index, uint32_t use)
@@ -401,8 +386,7 @@ void elan_move_done(struct rme_fabric *f, uint32_t index, uint32_t use)
         elan_share_give(&f->active, l->peer.vp);
         if (m->note) {
             TAILQ_REMOVE(&l->sent, m->note, next);
-            elan_tx_release(l, m->note);
-            m->note = NULL;
+            l->tx_used -= m->note->event != NULL;
         } else {
             let_notify(l);
             bmi_elan4_flush(f->nic);
@@ -411,69 +395,28 @@ void elan_move_done(struct rme_fabric *f, uint32_t index, uint32_t use)
             elan_emit(f, RME_EV_RDMA_DONE, l)->rdma_op = m->x;
         else
             atomic_store(&f->hint, 1); /* the link may be down now */
-    } else {
-        elan_orphan_over(f, &m->d, false);
     }
-    elan_move_free(f, m, false);
-}
-
-/* Records the addresses of a transfer whose link is gone. */
-static void remember(struct rme_link *l, struct elan_move *m)
-{
-    const struct rme_rdma_op *x = m->x;
-
-    m->read = x->read;
-    m->until = x->read && l->dead ? elan_now() + l->f->quarantine_ms : 0;
-    m->low = ~(E4_Addr)0;
-    m->high = 0;
-    for (uint32_t i = 0; i < x->npiece; i++) {
-        const struct rme_rdma_seg *p = &x->piece[i];
-        E4_Addr low = p->raddr + p->rkey, high = low;
-        for (uint32_t s = 0; s < p->nseg; s++)
-            high += p->seg[s].length;
-        m->low = low < m->low ? low : m->low;
-        m->high = high > m->high ? high : m->high;
+    m->busy = false;
+    m->link = NULL;
+    if (m->reported) { /* perhaps falsely: a late set must not count for another transfer */
+        if (l)
+            elan_orphan(f, &m->d, false);
+        return;
     }
-}
-
-/* Returns true if the notification to the peer is in flight. */
-static bool notifies(const struct elan_move *m)
-{
-    return m->note && EVENT_COUNT(m->data) >= 0 && EVENT_COUNT(m->told) < 0;
-}
-
-/* DMAs to a dead process are refused by the interface of the next owner of its context, which
- * reports them.  Reads were to be done by the dead process's own interface, whose DMAs ended
- * with the process and are over some time later. */
-bool elan_move_refused(struct elan_move *m, E4_Addr at)
-{
-    bool data = at >= m->low && at < m->high && EVENT_COUNT(m->data) < 0 && !elan_move_stuck(m);
-
-    if (m->read || !(data || (at == m->d.to.queue && notifies(m))))
-        return false;
-    m->d.refused++;
-    return true;
-}
-
-int elan_move_over(const struct elan_move *m, int64_t now)
-{
-    if (m->until && now >= m->until)
-        return 1;
-    return !m->read && m->d.refused &&
-                   (elan_move_stuck(m) ||
-                    (notifies(m) && -EVENT_COUNT(m->told) / 32 == (int32_t)m->d.refused))
-               ? -1
-               : 0;
+    if (!l)
+        elan_orphan_over(f, &m->d);
+    elan_move_free(f, m);
 }
 
 void elan_move_forget(struct rme_link *l)
 {
     struct elan_move *m;
 
-    elan_move_unhold(l);
+    elan_moves_complete(l);
     while ((m = TAILQ_FIRST(&l->moves)) != NULL) {
         TAILQ_REMOVE(&l->moves, m, next);
-        remember(l, m);
+        m->d.ended = m->x->read && elan_account_over(l->f, &l->peer);
+        m->d.since = 0;
         m->link = NULL;
         m->x = NULL;
         elan_orphan(l->f, &m->d, true);

@@ -38,26 +38,22 @@ static void on_trap(ELAN4_CTX *ctx, ELAN4_USER_TRAP *trap, void *arg)
     bmi_elan4_signal_raise(&nic->signal);
 }
 
-bool bmi_elan4_trap_take(struct bmi_elan4_nic *nic, struct bmi_elan4_trap *out)
+unsigned bmi_elan4_traps_take(struct bmi_elan4_nic *nic,
+                              struct bmi_elan4_trap out[BMI_ELAN4_TRAPS])
 {
     pthread_mutex_lock(&nic->trap_lock);
-    bool any = nic->ntrap > 0;
-    if (any) {
-        *out = nic->trap[0];
-        memmove(nic->trap, nic->trap + 1, --nic->ntrap * sizeof(nic->trap[0]));
-    }
+    unsigned count = nic->ntrap;
+    memcpy(out, nic->trap, count * sizeof(*out));
+    nic->ntrap = 0;
     pthread_mutex_unlock(&nic->trap_lock);
-    return any;
+    return count;
 }
 
 /* Frees a nic; on_trap() is not called any more. */
 static void free_nic(struct bmi_elan4_nic *nic)
 {
-    if (nic->log) {
-        if (nic->joined)
-            bmi_elan4_log_give(nic->log, nic->context);
-        bmi_elan4_log_close(nic->log);
-    }
+    if (nic->joined)
+        bmi_elan4_log_give(nic->log, nic->context);
     if (nic->sdram)
         compat_close_memory(nic->alloc, nic->sdram);
     if (nic->signal.fd >= 0)
@@ -137,10 +133,9 @@ static int prepare(struct bmi_elan4_nic *nic, const unsigned key[4])
 static int make_queues(struct bmi_elan4_nic *nic)
 {
     nic->cookies = elan4_allocCookiePool(nic->ctx, nic->vp);
-    nic->tx = compat_flowing_cmdq(nic->ctx, nic->alloc, CQ_Size64K,
-                                  CQ_WriteEnableBit | CQ_DmaStartEnableBit | CQ_STENEnableBit |
-                                      CQ_SetEventEnableBit | CQ_WaitEventEnableBit,
-                                  16);
+    nic->tx = compat_flowing_cmdq(
+        nic->ctx, nic->alloc, CQ_Size64K,
+        CQ_WriteEnableBit | CQ_DmaStartEnableBit | CQ_STENEnableBit | CQ_SetEventEnableBit, 16);
     nic->rx =
         compat_cmdq(nic->ctx, nic->alloc, CQ_Size1K, CQ_WriteEnableBit | CQ_WaitEventEnableBit);
     nic->irq =
@@ -224,7 +219,7 @@ int bmi_elan4_nic_open(const struct bmi_elan4_nic_config *config, struct bmi_ela
         return 0;
     }
     if (nic->ctx && !compat_leave(nic->ctx))
-        nic->log = NULL; /* the record stays locked */
+        nic->joined = false; /* the record stays locked */
     free_nic(nic);
     return rc;
 }

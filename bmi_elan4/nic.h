@@ -19,7 +19,7 @@
 #include "bmi_elan4/kernel.h"
 #include "bmi_elan4/process.h"
 
-#define BMI_ELAN4_TRAPS 256 /* maximum traps that are kept until taken */
+#define BMI_ELAN4_TRAPS 200 /* maximum traps that are kept until taken */
 
 struct bmi_elan4_trap {
     enum compat_trap kind;
@@ -71,9 +71,10 @@ struct bmi_elan4_nic {
  */
 int bmi_elan4_nic_open(const struct bmi_elan4_nic_config *config, struct bmi_elan4_nic **out,
                        char *why, size_t size);
-/* Takes the oldest trap.  Returns false if there is none.  Traps beyond BMI_ELAN4_TRAPS pending
- * ones are lost. */
-bool bmi_elan4_trap_take(struct bmi_elan4_nic *nic, struct bmi_elan4_trap *out);
+/* Takes the pending traps, and returns their number.  Traps beyond BMI_ELAN4_TRAPS pending ones
+ * are lost. */
+unsigned bmi_elan4_traps_take(struct bmi_elan4_nic *nic,
+                              struct bmi_elan4_trap out[BMI_ELAN4_TRAPS]);
 /* Unblocks the context; packets sent before arrive now. */
 int bmi_elan4_nic_listen(struct bmi_elan4_nic *nic);
 /* Leaves the network: DMAs in flight are lost, and the context is free for another process. */

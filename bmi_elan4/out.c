@@ -79,47 +79,10 @@ void elan_op_flush(struct rme_fabric *f)
 
 /* Returns true if it has landed; DONE removes the message of a transfer.  The library decides
  * whether a set word is valid. */
-static bool has_landed(const struct rme_fabric *f, const struct elan_tx *tx)
+bool elan_tx_over(const struct rme_fabric *f, const struct elan_tx *tx)
 {
     return !tx->move && elan4_load64(tx->landed) != 0 &&
            elan4_pollevent_word(f->nic->ctx, tx->landed, 0);
-}
-
-/* Returns the number of packets that have not landed. */
-static uint32_t under_way(const struct rme_fabric *f, const struct elan_tx *tx)
-{
-    int32_t count = EVENT_COUNT(tx->event);
-
-    return has_landed(f, tx) || count >= 0 ? 0 : (uint32_t)(-count / 32);
-}
-
-/* Counts a refusal if a packet of the buffer is under way to that queue. */
-static bool refuse(const struct rme_fabric *f, struct elan_tx *tx, unsigned vp, E4_Addr queue)
-{
-    if (tx->move || tx->d.to.vp != vp || tx->d.to.queue != queue ||
-        tx->d.refused >= under_way(f, tx))
-        return false;
-    tx->d.refused++;
-    return true;
-}
-
-void elan_tx_refused(struct rme_fabric *f, unsigned vp, E4_Addr at)
-{
-    struct elan_dma *d;
-    struct elan_tx *tx;
-    struct rme_link *l;
-
-    TAILQ_FOREACH(d, &f->orphans, next)
-        if (d->is_move ? d->to.vp == vp && elan_move_refused((struct elan_move *)d, at)
-                       : refuse(f, (struct elan_tx *)d, vp, at)) {
-            elan_sweep(f, 0);
-            return;
-        }
-    TAILQ_FOREACH(l, &f->links, all)
-        if (l->peer.vp == vp)
-            TAILQ_FOREACH(tx, &l->sent, next)
-                if (refuse(f, tx, vp, at))
-                    return;
 }
 
 bool elan_tx_waits(const struct rme_fabric *f, const struct elan_peer *to, int64_t now)
@@ -128,21 +91,16 @@ bool elan_tx_waits(const struct rme_fabric *f, const struct elan_peer *to, int64
 
     TAILQ_FOREACH(d, &f->orphans, next)
         if (!d->is_move && d->to.vp == to->vp && d->to.queue == to->queue &&
-            now - d->since >= ELAN_ASK_MS && !has_landed(f, (const struct elan_tx *)d))
+            now - d->since >= ELAN_ASK_MS && !elan_tx_over(f, (const struct elan_tx *)d))
             return true;
     return false;
-}
-
-bool elan_tx_over(const struct rme_fabric *f, const struct elan_tx *tx)
-{
-    return has_landed(f, tx) || (tx->move && elan_move_stuck(tx->move));
 }
 
 static void landed_of(struct rme_link *l)
 {
     struct elan_tx *tx;
 
-    while ((tx = TAILQ_FIRST(&l->sent)) != NULL && has_landed(l->f, tx)) {
+    while ((tx = TAILQ_FIRST(&l->sent)) != NULL && elan_tx_over(l->f, tx)) {
         TAILQ_REMOVE(&l->sent, tx, next);
         elan_tx_release(l, tx);
     }
@@ -150,12 +108,13 @@ static void landed_of(struct rme_link *l)
         ELAN_REMOVE(l, sending);
 }
 
-/* Returns 1 if an orphan has landed, -1 if it was refused at its destination, or 0. */
-static int tx_over(const struct rme_fabric *f, const struct elan_tx *tx)
+/* Returns true if no DMA of an orphan is in flight any more: it has landed, another process has
+ * been in that context for long enough, or a dead process's interface was to run its reads. */
+static bool is_over(const struct rme_fabric *f, const struct elan_dma *d, int64_t now)
 {
-    if (has_landed(f, tx))
-        return 1;
-    return tx->d.refused && tx->d.refused == under_way(f, tx) ? -1 : 0;
+    return (!d->is_move && elan_tx_over(f, (const struct elan_tx *)d)) ||
+           (now - d->since >= f->quarantine_ms &&
+            (d->ended || elan_succeeded(f, d->to.vp, d->to.generation)));
 }
 
 void elan_sweep(struct rme_fabric *f, int64_t now)
@@ -163,18 +122,12 @@ void elan_sweep(struct rme_fabric *f, int64_t now)
     struct elan_dma *d, *then;
 
     for (d = TAILQ_FIRST(&f->orphans); d; d = then) {
-        int over = d->is_move ? elan_move_over((struct elan_move *)d, now)
-                              : tx_over(f, (struct elan_tx *)d);
         then = TAILQ_NEXT(d, next);
-        /* the next owner of that context has been there for long enough */
-        if (!over && now - d->since >= f->quarantine_ms &&
-            elan_succeeded(f, d->to.vp, d->to.generation))
-            over = -1;
-        if (!over)
+        if (!is_over(f, d, now))
             continue;
-        elan_orphan_over(f, d, over < 0);
+        elan_orphan_over(f, d);
         if (d->is_move)
-            elan_move_free(f, (struct elan_move *)d, over < 0);
+            elan_move_free(f, (struct elan_move *)d);
         else
             elan_tx_give(f, (struct elan_tx *)d);
     }
@@ -200,7 +153,7 @@ void elan_tx_drop(struct rme_link *l, bool all)
     for (tx = TAILQ_FIRST(&l->queued); tx; tx = after) {
         after = TAILQ_NEXT(tx, next);
         if (tx->move) {
-            elan_move_cut(l, tx->move);
+            elan_move_cut(l->f, tx->move);
             posted(l, tx);
             continue;
         }
@@ -222,11 +175,11 @@ void elan_tx_drop(struct rme_link *l, bool all)
 
 void elan_tx_close(struct rme_fabric *f)
 {
-    struct elan_dmas *lists[] = {&f->pool[ELAN_TX].free, &f->pool[ELAN_TX].spare, &f->orphans};
+    struct elan_dmas *lists[] = {&f->free[ELAN_TX], &f->orphans};
     struct elan_dma *d;
 
     /* the context frees their memory */
-    for (unsigned i = 0; i < 3; i++)
+    for (unsigned i = 0; i < 2; i++)
         while ((d = TAILQ_FIRST(lists[i])) != NULL) {
             TAILQ_REMOVE(lists[i], d, next);
             if (!d->is_move)

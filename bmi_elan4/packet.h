@@ -33,7 +33,7 @@ enum elan_kind {
     ELAN_IMM,     /* an immediate, in arg.  In order */
     ELAN_BYE,     /* last packet; no DMA to the receiver's memory is outstanding.  In order */
     ELAN_DONE,    /* to the same process: a transfer is complete; arg: its number */
-    ELAN_BREAK,   /* BYE of a link with a gap in its sequence numbers */
+    ELAN_BREAK,   /* instead of a packet that must not be sent: the link ends.  In order */
     ELAN_REFUSED, /* addresses, where DMAs were refused here; arg: enum compat_trap */
     ELAN_LEFT,    /* the sender has aborted the link; DMAs in flight may still arrive */
     ELAN_KIND_COUNT
@@ -56,7 +56,8 @@ _Static_assert(sizeof(struct elan_packet) == ELAN_HEADER, "a header");
 /* Returns true if packets of this kind are ordered; false for unknown kinds. */
 static inline bool elan_kind_ordered(uint8_t kind)
 {
-    return kind == ELAN_ACCEPT || kind == ELAN_MESSAGE || kind == ELAN_IMM || kind == ELAN_BYE;
+    return kind == ELAN_ACCEPT || kind == ELAN_MESSAGE || kind == ELAN_IMM ||
+           kind == ELAN_BYE || kind == ELAN_BREAK;
 }
 
 static inline void elan_packet_encode(const struct elan_packet *p, uint8_t out[ELAN_HEADER])

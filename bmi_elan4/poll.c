@@ -1,12 +1,183 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * poll.c - one poll: takes packets and handles timeouts.
+ * poll.c - one poll: takes packets, and checks ending links, and links whose peers accept
+ * nothing (link.c); LEFT packets, and waiting for them at close.
  *
  * Conditions without a packet must be polled for: the memory of a message is free, a peer's
  * command queue is, the time of an ending link is over.  deadline() requests this only while
  * something waits for them.
+ *
+ * A side that gives up a link before its BYE has landed sends LEFT, because packets to a link
+ * that is gone are not answered.  A peer that got no LEFT detects the end by its probes.
+ *
+ * Packets that have not landed are lost with the context.  On close the process waits until
+ * each LEFT has landed, or its receiver is known to be dead or replaced, or none of the
+ * receiver's packets has landed for ELAN_LEAVE_MS, or for elan_dead_ms if less.  Time before
+ * the close counts, because nothing else shows the death of a process on another node.
  */
+#include <errno.h>
+#include <stdlib.h>
+#include <time.h>
+
 #include "bmi_elan4/elan.h"
+
+#define ELAN_LEAVE_MS 5000
+
+/* Sends LEFT, unless too much waits for the peer already. */
+static void send_left(struct rme_link *l)
+{
+    (void)elan_tx_alone(l->f, &l->peer, ELAN_LEFT, 0, NULL, NULL, 0);
+}
+
+/* Returns true if all messages have landed. */
+static bool all_landed(const struct rme_link *l)
+{
+    const struct elan_tx *tx;
+
+    TAILQ_FOREACH(tx, &l->sent, next)
+        if (!elan_tx_over(l->f, tx))
+            return false;
+    return TAILQ_EMPTY(&l->queued);
+}
+
+/* Handles an ending link whose time is over.  Returns true if the link is down, so that the
+ * host may reuse its memory. */
+static bool given_up(struct rme_link *l, int64_t now)
+{
+    if (now < l->until + l->f->quarantine_ms) {
+        if (!l->kept) {
+            l->kept = true;
+            l->f->config.stats->value[RME_C_QUARANTINED]++;
+            elan_link_log(
+                l, RME_LOG_INFO,
+                "peer not responding; memory that the peer can write to stays mapped");
+        }
+        elan_ask(l, now);
+        return l->state == ELAN_DOWN_STATE;
+    }
+    elan_link_log(l, RME_LOG_INFO, "peer did not confirm the end of the connection; aborted");
+    if (!l->bye_sent || !all_landed(l))
+        send_left(l);
+    elan_link_down(l, -ETIMEDOUT);
+    return true;
+}
+
+/* Sends BYE: no DMA to the peer's memory is in flight.  A process may have thousands of links
+ * that end at once and accept nothing.  BYEs to one place wait for each other, because their
+ * buffers would keep others from connecting (elan_kept_full()). */
+static bool send_bye(struct rme_link *l)
+{
+    return !elan_place_full(l->f, l->peer.vp, 2) &&
+           elan_tx_control(l, ELAN_BYE, 0, NULL, NULL, 0) == 0;
+}
+
+/* Advances an ending link. */
+static void check(struct rme_link *l, int64_t now)
+{
+    if (now - l->looked >= ELAN_LOOK_MS) {
+        l->looked = now;
+        if (elan_account_gone(l->f, &l->peer)) {
+            elan_link_dead(l); /* a dead peer has no DMAs in flight */
+            return;
+        }
+    }
+    if (now >= l->until && given_up(l, now))
+        return;
+    elan_moves_complete(l);
+    if (!l->bye_sent && TAILQ_EMPTY(&l->moves) && TAILQ_EMPTY(&l->queued)) {
+        l->bye_sent = send_bye(l); /* on failure again at the next check */
+        return;
+    }
+    if (l->bye_sent && l->bye_in && all_landed(l))
+        elan_link_down(l, l->error);
+}
+
+static void check_ending(struct rme_fabric *f, int64_t now)
+{
+    struct rme_link *l, *after;
+
+    for (l = TAILQ_FIRST(&f->ending); l; l = after) {
+        after = TAILQ_NEXT(l, ending_next);
+        check(l, now);
+    }
+}
+
+/*
+ * Treats all links with the process as silent, because they share its queue.  Links without
+ * packets in flight send nothing if the process's account is full (account.c), and would not be
+ * detected.  A link without a message may be in the list of all links only.
+ */
+static void silent(struct rme_link *found, int64_t now)
+{
+    struct rme_link *l;
+
+    TAILQ_FOREACH(l, &found->f->links, all)
+        if (l->peer.vp == found->peer.vp && l->peer.generation == found->peer.generation &&
+            l->state == ELAN_UP_STATE) {
+            elan_link_end(l, -ETIMEDOUT);
+            l->until = now; /* it is not waited for, but may be alive and write */
+        }
+}
+
+/* Returns the observed time for which one has not landed. */
+static int64_t age_of(const struct rme_fabric *f, struct elan_dma *d)
+{
+    if (!d->since)
+        d->since = f->watched;
+    return f->watched - d->since;
+}
+
+/*
+ * Checks for a silent peer.  Returns true if other links have left the list of sending ones.
+ *
+ * A message lands once the peer's interface has it, independently of the peer's process.  If it
+ * does not land, there is no process, or its queue stays full.  A transfer has no time limit:
+ * the log shows a dead peer on this node, else the host detects it when the peer answers no
+ * message.
+ *
+ * Ages count observed time only: a process that was stopped, or not polled for long, has not
+ * observed the peer meanwhile.
+ */
+static bool overdue(struct rme_link *l, int64_t now)
+{
+    struct elan_move *m = TAILQ_FIRST(&l->moves);
+    struct elan_tx *tx;
+
+    TAILQ_FOREACH(tx, &l->sent, next)
+        if (!tx->move && !elan_tx_over(l->f, tx))
+            break;
+    int64_t age = tx ? age_of(l->f, &tx->d) : 0, move_age = m ? age_of(l->f, &m->d) : 0;
+    if ((age < ELAN_LOOK_MS && move_age < ELAN_LOOK_MS) || now - l->looked < ELAN_LOOK_MS)
+        return false;
+    l->looked = now;
+    if (elan_account_gone(l->f, &l->peer)) {
+        elan_link_dead(l);
+    } else if (l->state == ELAN_UP_STATE && elan_unasked(l)) {
+        return true;
+    } else if (age >= l->f->dead_ms && l->state == ELAN_UP_STATE) {
+        silent(l, now);
+        return true;
+    } else if (age >= ELAN_ASK_MS || move_age >= ELAN_ASK_MS) {
+        elan_ask(l, now);
+    }
+    return false;
+}
+
+static void check_sending(struct rme_fabric *f, int64_t now)
+{
+    struct rme_link *l, *after;
+    int64_t step = now - f->watched_at;
+
+    f->watched_at = now;
+    f->watched += step < ELAN_ASK_MS ? step : ELAN_ASK_MS;
+    for (l = TAILQ_FIRST(&f->sending); l; l = after) {
+        after = TAILQ_NEXT(l, sending_next);
+        if (overdue(l, now))
+            after = TAILQ_FIRST(&f->sending); /* other links have left the list */
+    }
+}
+
+/* ---- Polling ---- */
 
 static void look_around(struct rme_fabric *f)
 {
@@ -15,10 +186,8 @@ static void look_around(struct rme_fabric *f)
 
     if (hint || f->polls % 64 == 0)
         elan_handshake_calls(f, now);
-    elan_links_check(f, now);
-    if (!TAILQ_EMPTY(&f->owed))
-        elan_links_tell(f);
-    elan_links_overdue(f, now);
+    check_ending(f, now);
+    check_sending(f, now);
     if (f->died)
         elan_accounts_check(f);
 }
@@ -44,7 +213,7 @@ static int restless(const struct rme_fabric *f)
         return ELAN_RESTLESS_MS;
     if (!TAILQ_EMPTY(&f->ending))
         return until_next_look(TAILQ_FIRST(&f->ending));
-    return !TAILQ_EMPTY(&f->owed) || f->asking || f->bootstrap.behind ? ELAN_LOOK_MS : 0;
+    return f->asking || f->bootstrap.behind ? ELAN_LOOK_MS : 0;
 }
 
 int elan_op_poll(struct rme_fabric *f, struct rme_event *events, int max)
@@ -77,4 +246,50 @@ int elan_op_deadline(struct rme_fabric *f)
     int ms = restless(f);
 
     return ms ? ms : TAILQ_EMPTY(&f->sending) ? -1 : ELAN_LOOK_MS;
+}
+
+/* ---- Leaving ---- */
+
+/* Returns true if the process may be alive.  A packet to it waits since `then`, or an older one
+ * still does. */
+static bool may_live(struct rme_fabric *f, const struct elan_peer *p, int64_t then)
+{
+    int64_t most = f->dead_ms < ELAN_LEAVE_MS ? f->dead_ms : ELAN_LEAVE_MS;
+    const struct elan_dma *d;
+
+    TAILQ_FOREACH(d, &f->orphans, next)
+        if (!d->is_move && d->to.vp == p->vp && d->to.generation == p->generation &&
+            d->since < then && !elan_tx_over(f, (const struct elan_tx *)d))
+            then = d->since;
+    return elan_now() - then < most && !elan_account_gone(f, p);
+}
+
+/* Returns true if a LEFT has not landed whose receiver may be alive. */
+static bool unheard(struct rme_fabric *f)
+{
+    const struct elan_dma *d;
+
+    TAILQ_FOREACH(d, &f->orphans, next) {
+        const struct elan_tx *tx = (const struct elan_tx *)d;
+        if (!d->is_move && tx->kind == ELAN_LEFT && !elan_tx_over(f, tx) &&
+            may_live(f, &d->to, d->since))
+            return true;
+    }
+    return false;
+}
+
+void elan_leave(struct rme_fabric *f)
+{
+    struct rme_link *l;
+
+    while ((l = TAILQ_FIRST(&f->links)) != NULL) {
+        bool known = !(l->tell & ELAN_TELL_REQUEST); /* otherwise the link is freed when down */
+        if (l->state == ELAN_UP_STATE || l->state == ELAN_ENDING_STATE)
+            send_left(l);
+        elan_link_down(l, -ESHUTDOWN);
+        if (known)
+            elan_op_free(l);
+    }
+    for (int ms = ELAN_RESTLESS_MS; unheard(f); ms = ms < ELAN_LOOK_MS ? ms + 1 : ms)
+        nanosleep(&(struct timespec){.tv_nsec = ms * 1000000L}, NULL);
 }

@@ -10,17 +10,15 @@
  * transfer ends the link.
  *
  * A transfer counts its refusals.  When as many of its DMAs are outstanding as were refused,
- * nothing of the transfer is in flight, and the link ends in order (link.c).  Its events and
- * chains are not reused freely, because a peer's report may be false, and a late set must not
- * count for another transfer.
+ * nothing of the transfer is in flight: this process does the missing sets, with BREAK instead
+ * of the notification, and the link ends in order (link.c).  A peer's report may be false, and
+ * a late set must not count for another transfer: the transfer is an orphan then (account.c).
  */
 #include <errno.h>
 #include <string.h>
 
 #include "bmi_elan4/compat.h"
 #include "bmi_elan4/elan.h"
-
-#define MANY 64 /* addresses per packet */
 
 /* Returns true if the address is in the transfer's memory here, or at the peer. */
 static bool touches(struct rme_fabric *f, const struct rme_rdma_op *x, E4_Addr at, bool here)
@@ -62,10 +60,8 @@ static bool end_transfer(struct rme_fabric *f, const struct rme_link *of, enum c
             break;
     if (!m)
         return false;
-    m->d.refused++;
-    if (m->note)
-        l->gap = true;
-    elan_move_unhold(l);
+    m->refused++;
+    m->reported |= of != NULL;
     if (l->state != ELAN_UP_STATE)
         return true;
     elan_link_log(l, RME_LOG_WARN,
@@ -76,64 +72,41 @@ static bool end_transfer(struct rme_fabric *f, const struct rme_link *of, enum c
     return true;
 }
 
-/*
- * Reports to the peer of a link the refusals that were not reported to it.
- *
- * Packets for a dead process reach the next owner of its context, whose interface refuses them
- * in the same way.  This owner may have no link with the sender yet.  Refusals are therefore
- * remembered, and each process gets the unreported ones once it has a link.  A sender thus
- * reclaims its buffers (out.c, move.c), for that place only, because the report may be false.
- * A report does not name the sender: one sender may count a refusal of another one, and
- * consider something as ended that is refused a moment later.  Refusals of an owner that died
- * before its report are covered by time (elan_succeeded()).
- */
-void elan_refusals_tell(struct rme_link *l)
-{
-    struct rme_fabric *f = l->f;
-    uint32_t *told = &f->account[l->peer.vp].told, end = f->nunattributed;
-    E4_Addr body[MANY];
-
-    if (end - *told > ELAN_UNATTRIBUTED)
-        *told = end - ELAN_UNATTRIBUTED;
-    while (*told != end && f->norphans < f->tx_most / 2) {
-        const struct bmi_elan4_trap *t = f->unattributed;
-        enum compat_trap kind = t[*told % ELAN_UNATTRIBUTED].kind; /* one per packet */
-        uint32_t n = 0, at = *told;
-        for (; n < MANY && at != end && t[at % ELAN_UNATTRIBUTED].kind == kind; at++)
-            body[n++] = t[at % ELAN_UNATTRIBUTED].at;
-        if (elan_tx_alone(f, &l->peer, ELAN_REFUSED, kind, NULL, body, 8 * n) < 0)
-            return;
-        *told = at;
-    }
-}
-
-/* Remembers a refusal for peers.  With very many traps some are lost, and malicious ones must
- * not cause as many packets; a transfer refused meanwhile waits until its host gives it up. */
-static void note_unattributed(struct rme_fabric *f, const struct bmi_elan4_trap *t)
+/* Reports refusals to all peers, one of which may own the transfer.  Many malicious traps must
+ * not cause as many packets; a transfer whose refusal is not reported waits until its host
+ * gives it up. */
+static void report(struct rme_fabric *f, enum compat_trap kind, const E4_Addr *at, uint32_t n)
 {
     struct rme_link *l;
 
-    f->unattributed[f->nunattributed++ % ELAN_UNATTRIBUTED] = *t;
     TAILQ_FOREACH(l, &f->links, all)
-        if (l->state == ELAN_UP_STATE || l->state == ELAN_ENDING_STATE)
-            elan_refusals_tell(l);
+        if ((l->state == ELAN_UP_STATE || l->state == ELAN_ENDING_STATE) && n &&
+            f->norphans < f->tx_most / 2)
+            (void)elan_tx_alone(f, &l->peer, ELAN_REFUSED, kind, NULL, at, n * sizeof(*at));
 }
+
+_Static_assert(BMI_ELAN4_TRAPS * sizeof(E4_Addr) <= ELAN_BODY, "all pending traps in a packet");
 
 void elan_refusals(struct rme_fabric *f)
 {
-    struct bmi_elan4_trap t;
+    struct bmi_elan4_trap trap[BMI_ELAN4_TRAPS];
+    E4_Addr at[COMPAT_TRAP_OTHER][BMI_ELAN4_TRAPS];
+    uint32_t n[COMPAT_TRAP_OTHER] = {0};
 
     f->traps = atomic_load(&f->nic->traps);
-    while (bmi_elan4_trap_take(f->nic, &t)) {
-        if (t.kind != COMPAT_TRAP_OTHER && end_transfer(f, NULL, t.kind, t.at))
+    unsigned count = bmi_elan4_traps_take(f->nic, trap);
+    for (const struct bmi_elan4_trap *t = trap; t < trap + count; t++) {
+        if (t->kind != COMPAT_TRAP_OTHER && end_transfer(f, NULL, t->kind, t->at))
             continue;
-        if (t.kind != COMPAT_TRAP_OTHER)
-            note_unattributed(f, &t);
+        if (t->kind != COMPAT_TRAP_OTHER)
+            at[t->kind][n[t->kind]++] = t->at;
         elan_log(f, RME_LOG_DEBUG,
                  "the network interface refused a DMA or a command that belongs to no transfer "
                  "of this process: type %d, at 0x%llx",
-                 t.type, (unsigned long long)t.at);
+                 t->type, (unsigned long long)t->at);
     }
+    report(f, COMPAT_TRAP_SOURCE, at[COMPAT_TRAP_SOURCE], n[COMPAT_TRAP_SOURCE]);
+    report(f, COMPAT_TRAP_SINK, at[COMPAT_TRAP_SINK], n[COMPAT_TRAP_SINK]);
 }
 
 /* Ends a link with a refused read request.  The command queue continued after the request, so
@@ -142,16 +115,12 @@ void elan_refusals(struct rme_fabric *f)
 bool elan_unasked(struct rme_link *l)
 {
     struct elan_move *m;
-    bool any = false, gap = l->gap;
 
-    TAILQ_FOREACH(m, &l->moves, next) {
-        any |= elan4_load64(m->unasked) != 0;
-        gap |= m->x->read && m->note;
-    }
-    if (!any)
+    TAILQ_FOREACH(m, &l->moves, next)
+        if (elan4_load64(m->unasked) != 0)
+            break;
+    if (!m)
         return false;
-    l->gap = gap;
-    elan_move_unhold(l);
     elan_link_log(
         l, RME_LOG_WARN,
         "connection aborted: the peer's network interface refused a request for data");
@@ -168,7 +137,6 @@ void elan_refused_there(struct rme_link *l, const struct elan_packet *p, const u
         enum compat_trap kind = (enum compat_trap)p->arg;
         E4_Addr at;
         memcpy(&at, body + n, sizeof(at));
-        if (!end_transfer(l->f, l, kind, at) && kind == COMPAT_TRAP_SINK)
-            elan_tx_refused(l->f, l->peer.vp, at);
+        (void)end_transfer(l->f, l, kind, at);
     }
 }

@@ -72,6 +72,9 @@ static bool deliver(struct rme_link *l, const struct elan_packet *p, const uint8
             return false;
         elan_emit(l->f, RME_EV_IMM, l)->imm = p->arg;
         return true;
+    case ELAN_BREAK:
+        elan_link_end(l, -ECONNRESET);
+        return true;
     default: /* BYE */
         elan_link_bye(l);
         return true;
@@ -174,7 +177,7 @@ static void dispatch(struct rme_fabric *f, const uint8_t *slot)
      * this poll */
     if (l && (p.from != l->peer.vp || l->state == ELAN_REQUESTED_STATE))
         return;
-    if (l && f->norphans + f->kept_moves && l->heard && !l->dead)
+    if (l && f->norphans + f->kept_moves && l->heard && !elan_account_over(f, &l->peer))
         elan_see(f, &l->peer);
     if (!l || !elan_kind_ordered(p.kind))
         elan_handshake_packet(f, l, &p, slot + ELAN_HEADER);

@@ -35,17 +35,17 @@ static int make(struct rme_fabric *f, struct elan_tx *tx)
     return 0;
 }
 
-/* Returns true if fewer than `most` exist besides orphans and spare ones. */
+/* Returns true if fewer than `most` exist besides orphans. */
 static bool may_make(const struct rme_fabric *f, uint32_t most)
 {
-    return f->tx_count - f->norphans - f->pool[ELAN_TX].spares < most;
+    return f->tx_count - f->norphans < most;
 }
 
 /* Takes a buffer for packets to a process, or creates one, and charges it to the process until
  * elan_tx_give(); NULL: none. */
 static struct elan_tx *take(struct rme_fabric *f, uint32_t most, const struct elan_peer *to)
 {
-    struct elan_tx *tx = (struct elan_tx *)elan_pool_take(f, ELAN_TX, to->vp);
+    struct elan_tx *tx = (struct elan_tx *)elan_free_take(f, ELAN_TX);
 
     if (!tx) {
         if (!may_make(f, most) || !(tx = calloc(1, sizeof(*tx))))
@@ -85,7 +85,7 @@ void elan_tx_give(struct rme_fabric *f, struct elan_tx *tx)
     elan_account_give(f, &tx->d);
     if (is_answer(tx->kind))
         elan_share_give(&f->answers, node_of(f, tx->d.to.vp));
-    elan_pool_put(f, &tx->d);
+    TAILQ_INSERT_HEAD(&f->free[ELAN_TX], &tx->d, next);
 }
 
 /* ---- Buffers of the host ---- */
@@ -121,9 +121,7 @@ void elan_tx_rooms(struct rme_fabric *f)
 
     for (l = TAILQ_FIRST(&f->wanting); l; l = after) {
         after = TAILQ_NEXT(l, wanting_next);
-        if (may_have(l) &&
-            (!TAILQ_EMPTY(&f->pool[ELAN_TX].free) ||
-             !LIST_EMPTY(&f->account[l->peer.vp].spare[ELAN_TX]) || may_make(f, f->tx_most))) {
+        if (may_have(l) && (!TAILQ_EMPTY(&f->free[ELAN_TX]) || may_make(f, f->tx_most))) {
             ELAN_REMOVE(l, wanting);
             elan_tell_later(l, ELAN_TELL_ROOM);
         }
@@ -220,12 +218,17 @@ void elan_tx_dma(struct rme_fabric *f, const struct elan_peer *to, struct elan_t
                          ELAN_HEADER + packet_bytes(tx, i), event, dma);
 }
 
+void elan_tx_break(struct rme_fabric *f, struct elan_tx *tx)
+{
+    for (uint32_t i = 0; i < tx->packets; i++)
+        packet_at(f, tx, i)[offsetof(struct elan_packet, kind)] = ELAN_BREAK;
+}
+
 /* Posts a message's packets. */
 static void post(struct rme_fabric *f, const struct elan_peer *to, struct elan_tx *tx)
 {
     E4_DMA dma;
 
-    tx->d.refused = 0;
     tx->d.since = 0;
     compat_store(0, tx->landed);
     elan4_primeevent_write(f->nic->ctx, tx->event, (int)tx->packets);

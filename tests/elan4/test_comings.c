@@ -195,16 +195,14 @@ static void back_to_the_start(struct side *server)
         assert_true(TAILQ_EMPTY(lists[i]));
     for (unsigned i = 0; i < ELAN_LINKS; i++)
         assert_null(f->table[i]);
-    assert_true(TAILQ_EMPTY(&f->owed) && TAILQ_EMPTY(&f->orphans));
+    assert_true(TAILQ_EMPTY(&f->orphans));
     assert_null(bmi_elan4_inbox_peek(f->inbox));
     assert_int_equal(f->norphans + f->kept_moves + f->answers.taken, 0);
     assert_int_equal(f->active.taken + f->places.taken, 0);
     assert_int_equal(f->asking, 0);
     assert_int_equal(server->stats.value[RME_C_QUARANTINED], 0);
     for (unsigned i = 0; i < ELAN_POOLS; i++) {
-        TAILQ_FOREACH(d, &f->pool[i].free, next)
-            n[i]++;
-        TAILQ_FOREACH(d, &f->pool[i].spare, next)
+        TAILQ_FOREACH(d, &f->free[i], next)
             n[i]++;
     }
     assert_int_equal(n[ELAN_TX], f->tx_count);

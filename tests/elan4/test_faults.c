@@ -193,8 +193,7 @@ static void part_all(struct side *server, struct side *client)
             if (!both[i]->f)
                 continue;
             TAILQ_FOREACH(l, &both[i]->f->links, all)
-                if (l->state == ELAN_UP_STATE || l->state == ELAN_FINDING_STATE ||
-                    l->state == ELAN_HANDSHAKE_STATE)
+                if (l->state == ELAN_UP_STATE || l->state == ELAN_HANDSHAKE_STATE)
                     ops->link_disconnect(l, -ESHUTDOWN);
             look(both[i]);
             any |= !TAILQ_EMPTY(&both[i]->f->links);

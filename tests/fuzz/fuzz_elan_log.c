@@ -63,8 +63,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         FUZZ_CHECK(bmi_elan4_log_take(other, c, &later) == 0);
         FUZZ_CHECK(later > generation);
     }
-    bmi_elan4_log_close(other);
     FUZZ_CHECK(bmi_elan4_log_take(mine, 2, &generation) == -EBUSY);
-    bmi_elan4_log_close(mine); /* the last one, which gives back all */
+    for (int c = 2; c <= 5; c++)
+        bmi_elan4_log_give(mine, c);
     return 0;
 }

@@ -375,13 +375,14 @@ void elan_script_trap(unsigned kind, uint64_t at)
     atomic_fetch_add(&nic->traps, 1);
 }
 
-bool bmi_elan4_trap_take(struct bmi_elan4_nic *nic, struct bmi_elan4_trap *out)
+unsigned bmi_elan4_traps_take(struct bmi_elan4_nic *nic,
+                              struct bmi_elan4_trap out[BMI_ELAN4_TRAPS])
 {
-    if (nic->ntrap == 0)
-        return false;
-    *out = nic->trap[0];
-    memmove(nic->trap, nic->trap + 1, --nic->ntrap * sizeof(nic->trap[0]));
-    return true;
+    unsigned count = nic->ntrap;
+
+    memcpy(out, nic->trap, count * sizeof(*out));
+    nic->ntrap = 0;
+    return count;
 }
 
 int bmi_elan4_inbox_open(struct bmi_elan4_nic *nic, unsigned slots,
