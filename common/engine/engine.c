@@ -378,7 +378,7 @@ struct zero_wait {
     const uint32_t *count;
 };
 
-static int is_zero(struct rme *rme, struct rme_waiter *waiter)
+static bool is_zero(struct rme *rme, struct rme_waiter *waiter)
 {
     (void)rme;
     return *container_of(waiter, struct zero_wait, waiter)->count == 0;

@@ -90,8 +90,9 @@ void rme_do_chores(struct rme *rme);
 
 /* ---- wait.c ---- */
 
-/* Makes progress until waiter->ready() returns more than 0, the waiter must return for another
- * reason, or wait_ms is over.  Called without the lock. */
+/* Makes progress until waiter->ready() returns true, a thread that waits for a context should
+ * fetch an unexpected message, or wait_ms is over.  Returns waiter->found.  Called without the
+ * lock. */
 int rme_wait(struct rme *rme, struct rme_waiter *waiter, int wait_ms);
 
 /* Microseconds that a wait polls at present before sleeping.  Called with the lock held. */

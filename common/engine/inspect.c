@@ -69,9 +69,9 @@ struct reach_wait {
     int outcome;
 };
 
-/* Returns 1 as soon as the outcome is known.  A peer is IDLE here only after a failed attempt
- * to connect. */
-static int reach_ready(struct rme *rme, struct rme_waiter *waiter)
+/* Returns true as soon as the outcome is known.  A peer is IDLE here only after a failed
+ * attempt to connect. */
+static bool reach_ready(struct rme *rme, struct rme_waiter *waiter)
 {
     struct reach_wait *wait = container_of(waiter, struct reach_wait, waiter);
     const struct rme_peer *peer = wait->peer;

@@ -61,7 +61,7 @@ struct test_wait {
 
 static inline __attribute__((always_inline)) int wait_for(
     struct rme *rme, struct test_wait *wait, int ctx,
-    int (*ready)(struct rme *, struct rme_waiter *), int max, int wait_ms)
+    bool (*ready)(struct rme *, struct rme_waiter *), int max, int wait_ms)
 {
     if (max < 0)
         return -EINVAL;
@@ -73,23 +73,23 @@ static inline __attribute__((always_inline)) int wait_for(
 /* ---- One context ---- */
 
 /* Not inlined, so that a call that finds nothing saves no registers for it. */
-__attribute__((noinline)) static int take_done(struct rme *rme, struct list_head *ring,
-                                               const struct test_wait *wait)
+__attribute__((noinline)) static bool take_done(struct rme *rme, struct list_head *ring,
+                                                struct test_wait *wait)
 {
     int n = 0;
 
     while (n < wait->max && !list_empty(ring))
         report(rme, container_of(ring->next, struct rme_op, link), &wait->done[n++]);
-    return n;
+    wait->waiter.found = n;
+    return n > 0;
 }
 
-static int context_ready(struct rme *rme, struct rme_waiter *waiter)
+static bool context_ready(struct rme *rme, struct rme_waiter *waiter)
 {
     struct list_head *ring = &rme->operations->ctx[waiter->ctx].done;
 
-    return list_empty(ring)
-               ? 0
-               : take_done(rme, ring, container_of(waiter, struct test_wait, waiter));
+    return !list_empty(ring) &&
+           take_done(rme, ring, container_of(waiter, struct test_wait, waiter));
 }
 
 int rme_test_context(struct rme *rme, int ctx, struct rme_done *done, int max, int wait_ms)
@@ -104,12 +104,13 @@ int rme_test_context(struct rme *rme, int ctx, struct rme_done *done, int max, i
 
 /* ---- Named operations ---- */
 
-static int some_ready(struct rme *rme, struct rme_waiter *waiter)
+/* Returns true also if no operation is left to wait for. */
+static bool some_ready(struct rme *rme, struct rme_waiter *waiter)
 {
     struct test_wait *wait = container_of(waiter, struct test_wait, waiter);
+    bool pending = false;
     int n = 0;
 
-    waiter->hopeless = true;
     for (int i = 0; i < wait->max; i++) {
         struct rme_op *op =
             wait->ids[i] != 0 ? rme_op_find(&rme->operations->table, wait->ids[i]) : NULL;
@@ -119,10 +120,11 @@ static int some_ready(struct rme *rme, struct rme_waiter *waiter)
                 wait->index[n] = i;
             report(rme, op, &wait->done[n++]);
         } else if (op != NULL) {
-            waiter->hopeless = false;
+            pending = true;
         }
     }
-    return n;
+    waiter->found = n;
+    return n > 0 || !pending;
 }
 
 int rme_test_some(struct rme *rme, const rme_id *ids, int count, int *index,
@@ -135,7 +137,7 @@ int rme_test_some(struct rme *rme, const rme_id *ids, int count, int *index,
 
 /* ---- Unexpected messages ---- */
 
-static int unexpected_ready(struct rme *rme, struct rme_waiter *waiter)
+static bool unexpected_ready(struct rme *rme, struct rme_waiter *waiter)
 {
     struct test_wait *wait = container_of(waiter, struct test_wait, waiter);
     struct rme_message *u;
@@ -152,7 +154,8 @@ static int unexpected_ready(struct rme *rme, struct rme_waiter *waiter)
         u->peer->reported = true;
         u->peer = NULL;
     }
-    return n;
+    waiter->found = n;
+    return n > 0;
 }
 
 int rme_test_unexpected(struct rme *rme, struct rme_unexpected *out, int max, int wait_ms)
