@@ -80,7 +80,7 @@ static inline __attribute__((always_inline)) struct rme_op *new_op(
     op->total = (uint64_t)total;
     op->nseg = list_segs(list, op->seg);
     rme_probe_op_new(op->id, kind, op->total);
-    rme_op_first(op, state);
+    rme_op_step(op, state);
     rme_op_attach(op, peer);
     return op;
 }

@@ -143,7 +143,7 @@ void rme_invite_try(struct rme *rme, struct rme_op *op)
         return;
     }
     op->rndv.at = frag->length;
-    rme_op_step(rme, op, RME_OP_INVITING);
+    rme_op_step(op, RME_OP_INVITING);
     op->peer->proto->invites.inviting = op;
 }
 
@@ -169,7 +169,7 @@ void rme_invite_void(struct rme *rme, struct rme_op *op)
 {
     op->peer->proto->invites.fail_streak++;
     rme_rndv_free(rme, op);
-    rme_op_step(rme, op, RME_OP_POSTED);
+    rme_op_step(op, RME_OP_POSTED);
 }
 
 /* ---- The sender ---- */

@@ -291,7 +291,7 @@ void rme_rndv_begin(struct rme *rme, struct rme_op *op, enum rme_op_state state)
     op->rndv.load = load; /* of the side that moves the data */
     load->ops++;
     load->bytes += op->size;
-    rme_op_step(rme, op, state);
+    rme_op_step(op, state);
     rme_rndv_advance(rme, op);
 }
 
@@ -329,7 +329,7 @@ void rme_rndv_stop(struct rme *rme, struct rme_op *op, int error)
 
 static void ask_peer(struct rme *rme, struct rme_op *op)
 {
-    rme_op_step(rme, op, RME_OP_CANCELLING);
+    rme_op_step(op, RME_OP_CANCELLING);
     rme_rndv_queue_ctrl(op, RME_WIRE_CANCEL);
     op->rndv.cancel_by = rme_now() + rme->tuning.cancel_ms;
     rme_peer_watch_cancel(op->peer);

@@ -144,7 +144,7 @@ enum rme_started rme_rndv_start(struct rme *rme, struct rme_op *op)
     rme_send_leave(op);
     peer->proto->rts_out[stream]++;
     op->rndv.rts_out = true;
-    rme_op_step(rme, op, RME_OP_RTS);
+    rme_op_step(op, RME_OP_RTS);
     return RME_START_GONE;
 }
 
