@@ -125,10 +125,10 @@ RME_API bool rme_addr_is_dead(const struct rme_addr *addr);
 RME_API bool rme_addr_is_over(const struct rme_addr *addr);
 
 /*
- * Compares the peer with "host", "a.b.c.d" or a network of `netmask` leading bits; `pattern`
- * may begin with a scheme.  Returns 1 if they match, else 0, also for a pattern that cannot be
- * parsed and an address that was never connected.  The source address of a peer that connected
- * to us is kept after its disconnect: access rules still apply.
+ * Compares a peer that connected to us with "host", "a.b.c.d" or a network of `netmask` leading
+ * bits; `pattern` may begin with a scheme.  Returns 1 if they match, else 0, also for a pattern
+ * that cannot be parsed and a parsed address.  The source address is kept after a disconnect:
+ * access rules still apply.
  */
 RME_API int rme_addr_match(const struct rme_addr *addr, const char *pattern, int netmask);
 

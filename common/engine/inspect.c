@@ -41,28 +41,6 @@ bool rme_addr_is_over(const struct rme_addr *addr)
     return over;
 }
 
-int rme_addr_match(const struct rme_addr *addr, const char *pattern, int netmask)
-{
-    struct rme *rme = atomic_load(&addr->engine);
-    const struct sockaddr *sa;
-    int match = 0;
-
-    if (addr->nparts == 0) {
-        sa = addr->from.sa.sa_family != 0 ? &addr->from.sa : NULL;
-        return rme_addr_match_sockaddr(sa, addr->name, pattern, netmask);
-    }
-    if (rme == NULL || rme_forked(rme))
-        return 0;
-    rme_lock(rme);
-    if (addr->peer != NULL && addr->peer->state == RME_PEER_UP) {
-        sa = rme->ops->link_sockaddr(addr->peer->link);
-        match = rme_addr_match_sockaddr(sa, rme->ops->link_peer(addr->peer->link), pattern,
-                                        netmask);
-    }
-    rme_unlock(rme);
-    return match;
-}
-
 struct reach_wait {
     struct rme_waiter waiter;
     struct rme_peer *peer;
