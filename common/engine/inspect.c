@@ -177,8 +177,6 @@ static int read_attribute(const struct rme_peer *peer, int index, struct rme_cou
         {"eager_bytes", "bytes", "largest expected message sent whole in one buffer",
          peer->eager_max[RME_EXPECTED], true},
         {"unexpected_bytes", "bytes", "largest unexpected message", RME_UNEXPECTED_MAX, true},
-        {"slots_held", "bytes", "eager ring granted by the peer, for messages of up to 64 KiB",
-         rme_eager_rdma_held(peer), true},
         {"packed", "bytes", "bounce buffers in use for messages from and to the peer",
          peer->quota[RME_QUOTA_BOUNCE], true},
         {"credits_granted", "buffers", "receive buffers granted by the peer",

@@ -300,13 +300,6 @@ enum rme_started rme_eager_rdma_start(struct rme *rme, struct rme_op *op)
     return RME_START_GONE;
 }
 
-uint64_t rme_eager_rdma_held(const struct rme_peer *peer)
-{
-    const struct rme_eager_rdma_tx *tx = peer->proto->eager_rdma.tx;
-
-    return tx != NULL ? tx->bounce.size : 0;
-}
-
 /* ---- Grant and release ---- */
 
 static void queue_release(struct rme_peer *peer)
