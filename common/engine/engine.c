@@ -138,18 +138,6 @@ static void cap_by_budget(struct rme *rme)
         "more than a sixteenth of the memory that this process may lock", remedy);
 }
 
-/* Warns of an unknown option, which could be a misspelt one.  Not called if the options may
- * belong to another network. */
-static void warn_of_unknown(struct rme *rme)
-{
-    rme->ignored = rme_options_unknown(rme->options);
-    if (rme->ignored != NULL)
-        rme_log_put(rme->log, RME_LOG_WARN,
-                    "unknown option \"%s\" ignored; bmi-perf --options lists all, "
-                    "NEWS the removed ones",
-                    rme->ignored);
-}
-
 static int open_options(struct rme *rme, const struct rme_config *config)
 {
     const struct rme_option_row *tables[] = {rme_engine_options, config->fabric->options};
@@ -163,8 +151,6 @@ static int open_options(struct rme *rme, const struct rme_config *config)
         rme_log_put(rme->log, RME_LOG_ERROR, "%s", why);
         return -EINVAL;
     }
-    if (config->options_are_mine)
-        warn_of_unknown(rme);
     zones = rme_option(rme->options, "zone_bytes");
     if (zones >= 0 && zones < RME_RESERVES_LEAST) {
         rme_log_put(rme->log, RME_LOG_ERROR,

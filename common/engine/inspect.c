@@ -240,11 +240,6 @@ int rme_option_get(struct rme *rme, const char *name, int64_t *value)
     return rme_option_find(rme->options, name, value);
 }
 
-const char *rme_option_ignored(const struct rme *rme)
-{
-    return rme->ignored;
-}
-
 const char *rme_key_opens(const struct rme *rme)
 {
     if (rme->pin.each)
