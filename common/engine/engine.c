@@ -397,9 +397,8 @@ static void send_byes(struct rme *rme)
 void rme_close(struct rme *rme)
 {
     /* a child owns no resource of the engine; its end frees its copy of the memory */
-    if (rme_forked(rme))
+    if (!rme_enter(rme))
         return;
-    rme_lock(rme);
     rme->closing = true;
     rme_grant_count_call(rme, true);
     send_byes(rme);

@@ -54,6 +54,14 @@ static inline bool rme_forked(struct rme *rme)
     rme_forked_explain(rme);
     return true;
 }
+/* Takes the lock for a call of the host; false in a forked child. */
+static inline bool rme_enter(struct rme *rme)
+{
+    if (rme_forked(rme))
+        return false;
+    rme_lock(rme);
+    return true;
+}
 
 /* ---- progress.c ---- */
 

@@ -13,8 +13,7 @@ void rme_addr_free(struct rme_addr *addr)
 {
     struct rme *rme = atomic_load(&addr->engine);
 
-    if (rme != NULL && !rme_forked(rme)) {
-        rme_lock(rme);
+    if (rme != NULL && rme_enter(rme)) {
         if (addr->peer != NULL)
             rme_peer_forget(addr->peer);
         rme_unlock(rme);
@@ -31,9 +30,8 @@ bool rme_addr_is_over(const struct rme_addr *addr)
 
     if (!rme_addr_is_dead(addr))
         return false;
-    if (rme == NULL || rme_forked(rme))
+    if (rme == NULL || !rme_enter(rme))
         return true;
-    rme_lock(rme);
     peer = addr->peer;
     over = addr->held == 0 &&
            (peer == NULL || (peer->state == RME_PEER_DEAD && !rme_unexp_is_needed(peer)));
@@ -70,9 +68,8 @@ int rme_addr_reach(struct rme *rme, struct rme_addr *addr, int wait_ms)
     struct rme_peer *peer;
     int error = 0;
 
-    if (rme_forked(rme))
+    if (!rme_enter(rme))
         return -ENODEV;
-    rme_lock(rme);
     peer = rme_peer_of(rme, addr, &error);
     if (peer != NULL) {
         peer->refcount++;
@@ -132,9 +129,8 @@ static uint64_t counter(struct rme *rme, int index)
 {
     uint64_t value;
 
-    if (rme_forked(rme))
+    if (!rme_enter(rme))
         return 0;
-    rme_lock(rme);
     rme->stats.value[RME_C_OPS_LIVE] = rme->operations->table.live;
     rme_pin_fold(&rme->pin, &rme->stats);
     value = rme->stats.value[index];
@@ -226,9 +222,8 @@ int rme_session_get(struct rme *rme, struct rme_addr *addr, int index, struct rm
 {
     int error = -ENOTCONN;
 
-    if (atomic_load(&addr->engine) != rme || rme_forked(rme))
+    if (atomic_load(&addr->engine) != rme || !rme_enter(rme))
         return error;
-    rme_lock(rme);
     if (addr->peer != NULL && addr->peer->state == RME_PEER_UP)
         error = read_attribute(addr->peer, index, out);
     rme_unlock(rme);
@@ -293,9 +288,8 @@ void rme_explain(struct rme *rme, uint64_t bytes, uint64_t segments, FILE *out)
 {
     struct rme_plan_in send, recv;
 
-    if (rme_forked(rme))
+    if (!rme_enter(rme))
         return;
-    rme_lock(rme);
     send = recv = rme_rndv_plan_in(rme, bytes);
     send.eager_max = recv.eager_max =
         min_u64(rme->tuning.rx_size - RME_WIRE_HEADER_SIZE, rme->tuning.eager_max);

@@ -13,9 +13,8 @@ int rme_context_open(struct rme *rme, int ctx)
 
     if (ctx < 0 || ctx >= RME_MAX_CONTEXTS)
         return -EINVAL;
-    if (rme_forked(rme))
+    if (!rme_enter(rme))
         return -ENODEV;
-    rme_lock(rme);
     if (rme->operations->ctx[ctx].open)
         error = -EEXIST;
     rme->operations->ctx[ctx].open = true;
@@ -27,10 +26,9 @@ void rme_context_close(struct rme *rme, int ctx)
 {
     struct rme_ctx *c;
 
-    if (ctx < 0 || ctx >= RME_MAX_CONTEXTS || rme_forked(rme))
+    if (ctx < 0 || ctx >= RME_MAX_CONTEXTS || !rme_enter(rme))
         return;
     c = &rme->operations->ctx[ctx];
-    rme_lock(rme);
     c->open = false;
     c->closes++;
     while (!list_empty(&c->done))
@@ -170,9 +168,8 @@ int rme_unexpected_free(struct rme *rme, void *buffer)
 {
     bool known;
 
-    if (rme_forked(rme))
+    if (!rme_enter(rme))
         return -ENODEV;
-    rme_lock(rme);
     known = rme_unexp_free(rme, buffer);
     rme_unlock(rme);
     return known ? 0 : -EINVAL;
