@@ -47,7 +47,6 @@ struct rme_rndv {
     uint8_t ctrl;   /* type of `control`: CTS (READ), FIN or CANCEL */
     uint8_t memory; /* enum rme_memory of the next fragment */
     bool reads;     /* the receiver reads, else the sender writes */
-    bool invited;   /* written into an invitation: its report is ordered */
     bool offers;    /* RTS shall offer memory */
     bool refused;   /* registration of its memory was refused */
     bool rts_out;   /* RTS was sent and counts in rme_peer_proto.rts_out */

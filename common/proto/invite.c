@@ -28,9 +28,7 @@
  *
  * Why order is kept.  No message of the tag may overtake the written one.  Therefore the write
  * is handed to the fabric as a whole before the next message is started, or the invitation is
- * declined; without memory for the write its CANCEL precedes the next message.  The immediate
- * is ordered, as is that of a message whose RTS has crossed it: the immediate must not precede
- * that RTS.
+ * declined; without memory for the write its CANCEL precedes the next message.
  *
  * Why one invitation for a peer at a time.  Invitations serve the first message of an idle
  * link.  Messages that follow closely hide the latency of each other's RTS, and by RTS the
@@ -219,7 +217,6 @@ enum rme_started rme_invite_start(struct rme *rme, struct rme_op *op)
     invites->held = NULL;
     rme_count(rme, RME_C_INVITES_TAKEN);
     r->opened = op->size;
-    r->invited = true;
     rme_rndv_begin(rme, op, RME_OP_MOVING);
     if (op->state != RME_OP_MOVING) /* no memory: CANCEL precedes the next message of the tag */
         return RME_START_STUCK;

@@ -209,7 +209,6 @@ void rme_rndv_crossed(struct rme_peer *peer, uint32_t handle,
         return;
     }
     rme_count(peer->rme, RME_C_INVITES_TAKEN);
-    op->rndv.invited = true;
     receiver_opened(op, invite);
 }
 

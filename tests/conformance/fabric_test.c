@@ -346,7 +346,6 @@ static void notifications_keep_their_order(void **state)
     for (int i = 0; i < 6; i++) {
         x[i] = (struct rme_rdma_op){.notify = RME_NOTIFY_IMM,
                                     .imm = (uint32_t)i,
-                                    .ordered = true, /* unordered reports may overtake */
                                     .piece = &piece,
                                     .npiece = 1,
                                     .bytes = g.size};

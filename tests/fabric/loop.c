@@ -388,8 +388,7 @@ static void configure_elan4(struct loop_fabric *f)
                                 .max_message = f->config.rx_size,
                                 .max_regs = UINT32_MAX,
                                 .has_read = true,
-                                .open_memory = true,
-                                .reports_apart = true};
+                                .open_memory = true};
 }
 
 static void fabric_configure(struct loop_fabric *f, const struct rme_fabric_config *config)
@@ -673,7 +672,6 @@ static const struct rme_fabric_ops loop_ops = {
     .tx_put = loop_op_tx_put,
     .tx_send = loop_op_tx_send,
     .rdma_op = loop_op_rdma,
-    .barrier = loop_op_barrier,
     .mw_bind = loop_op_mw_bind,
     .mw_invalidate = loop_op_mw_invalidate,
     .flush = loop_op_flush,
