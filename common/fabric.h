@@ -52,7 +52,7 @@ struct rme_fabric_config {
     const struct rme_addr
         *listen; /* NULL: accept no links; parts by rme_addr_part() (addr.h) */
     bool bind_specific;
-    /* bytes of a receive buffer and of a send buffer; caps.max_message may be less */
+    /* bytes of a receive buffer and of a send buffer, the limit of a message */
     uint32_t rx_size;
     /* limit of registered bytes of the process; 0: unknown */
     uint64_t budget;
@@ -83,9 +83,7 @@ struct rme_caps {
     uint32_t max_read_sge; /* the same for reads */
     /* a local segment costs the device as much as a separate piece */
     bool segments_apart;
-    uint64_t max_piece; /* bytes of one piece */
-    /* the network's limit of a message in bytes, if less than rx_size; 0: rx_size */
-    uint32_t max_message;
+    uint64_t max_piece;              /* bytes of one piece */
     uint64_t max_regs;               /* the device's limit of registrations */
     bool has_read;                   /* transfers may be reads */
     bool slow_read;                  /* reads have much less bandwidth than writes */

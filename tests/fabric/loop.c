@@ -375,17 +375,14 @@ static int64_t option(const struct rme_fabric_config *config, const char *name)
     return 0;
 }
 
-/* Configures Elan4's rules as bmi_elan4 does, but without splitting larger messages. */
+/* Configures Elan4's rules as bmi_elan4 does. */
 static void configure_elan4(struct loop_fabric *f)
 {
     f->elan4 = f->chaos = true;
     f->hello_max = LOOP_HELLO_MAX;
-    if (f->config.rx_size > LOOP_ELAN4_MESSAGE)
-        f->config.rx_size = LOOP_ELAN4_MESSAGE;
     f->caps = (struct rme_caps){.max_sge = 64,
                                 .max_read_sge = 64,
                                 .max_piece = UINT64_C(1) << 40,
-                                .max_message = f->config.rx_size,
                                 .max_regs = UINT32_MAX,
                                 .has_read = true,
                                 .open_memory = true};

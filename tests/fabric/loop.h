@@ -26,7 +26,6 @@
  *
  * With the option loop_elan4 the network has the rules of Quadrics Elan4, and all of chaos:
  *
- * - a message has at most 2 KiB;
  * - an immediate is a remote event and needs no receive buffer;
  * - memory needs no registration: keys only name the host, and no access is refused. Access to
  *   unregistered memory is a violation and never completes;
@@ -44,8 +43,6 @@
 #define TESTS_FABRIC_LOOP_H
 
 #include "fabric.h"
-
-#define LOOP_ELAN4_MESSAGE 2048 /* largest message of Elan4, in bytes */
 
 const struct rme_fabric_ops *loop_fabric(void);
 
