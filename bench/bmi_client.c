@@ -14,6 +14,7 @@
 #include "bench/inspect.h"
 #include "bench/lastline.h"
 #include "bench/session.h"
+#include "embedded/bmi/core.h"
 
 #define SILENCE_MS 60000 /* the server is lost after this time without any event */
 #define SLICE_MS   1000
@@ -340,14 +341,11 @@ static int bmi_counters(void *state, int server, char *text, size_t size, char *
     return 0;
 }
 
-void bmi_tell_ignored(const void *state)
+void bmi_tell_ignored(const char *options)
 {
-    const struct bmi_client *client = state;
-    const char *key = NULL;
+    char key[64];
 
-    for (unsigned i = 0; !key && i < client->servers; i++)
-        key = inspect_ignored(client->session[i].addr);
-    if (key)
+    if (options && bmi_has_unknown(options, key, sizeof key))
         fprintf(stderr,
                 "bmi-perf: unknown option \"%s\" ignored; bmi-perf --options lists all, "
                 "NEWS the removed ones\n",

@@ -22,13 +22,6 @@ static struct rme *engine_of(BMI_addr_t addr)
     return BMI_get_info(addr, SHIM_GET_ENGINE, &rme) < 0 ? NULL : rme;
 }
 
-const char *inspect_ignored(BMI_addr_t addr)
-{
-    struct rme *rme = engine_of(addr);
-
-    return rme ? rme_option_ignored(rme) : NULL;
-}
-
 /* ---- Counters ---- */
 
 /* Appends a line; false, without a partial line, if it does not fit. */
@@ -188,7 +181,7 @@ int inspect_session(const char *address, const char *options)
     int rc = bmi_transport.open(servers, 1, options, &state, why);
 
     if (!rc)
-        bmi_tell_ignored(state);
+        bmi_tell_ignored(options);
     if (!rc)
         rc = bmi_transport.prepare(state, &job, (struct part){0, 1}, why);
     if (!rc && BMI_addr_lookup(&addr, address, NULL) >= 0 && engine_of(addr))
@@ -213,7 +206,7 @@ int inspect_server(const char *address, const char *options)
     int rc = text ? bmi_transport.open(servers, 1, options, &state, why) : -1;
 
     if (!rc)
-        bmi_tell_ignored(state);
+        bmi_tell_ignored(options);
     if (!rc)
         rc = bmi_metrics(state, text, SESSION_METRICS_MAX, why);
     if (rc)

@@ -30,10 +30,6 @@ size_t inspect_counters(BMI_addr_t addr, char *text, size_t size);
 void inspect_print_difference(FILE *out, const char *who, const char *before, const char *after,
                               bool json);
 
-/* Returns the unknown option that the engine behind this address has reported; NULL if there is
- * none. The text belongs to the engine. */
-const char *inspect_ignored(BMI_addr_t addr);
-
 /* The modes --options, --explain SIZE[xN] [ADDR], --counters ADDR and --session ADDR. Each
  * returns the exit status. */
 int inspect_options(void);

@@ -16,13 +16,11 @@
  * the driver takes for its queues, and rx_reserve() and tx_get() may register buffers; all
  * other threads wait meanwhile.
  *
- * Order on one link.  Messages arrive in the order in which they were queued.  The message
- * behind a transfer (RME_NOTIFY_MSG) and an `ordered` immediate are part of that order.
- * Transfers with the same `imm` belong to one operation: the notification of a transfer
- * arrives after all its data is in place (for a read: here), after the data of all earlier
- * transfers of the operation, and after their notifications.  Any other immediate (a report)
- * may overtake, and be overtaken by, everything but a barrier(), if caps.reports_apart is set;
- * else every immediate is part of the order of messages.
+ * Order on one link.  Messages arrive in the order in which they were queued.  Immediates and
+ * messages behind a transfer (RME_NOTIFY_MSG) are part of that order.  Transfers with the same
+ * `imm` belong to one operation: the notification of a transfer arrives after all its data is
+ * in place (for a read: here), after the data of all earlier transfers of the operation, and
+ * after their notifications.
  *
  * Flow control.  A message consumes one receive buffer of the peer, and an immediate may (on
  * some networks none does).  The engine sends no more than the peer has granted, and grants
@@ -54,7 +52,7 @@ struct rme_fabric_config {
     const struct rme_addr
         *listen; /* NULL: accept no links; parts by rme_addr_part() (addr.h) */
     bool bind_specific;
-    /* bytes of a receive buffer and of a send buffer; caps.max_message may be less */
+    /* bytes of a receive buffer and of a send buffer, the limit of a message */
     uint32_t rx_size;
     /* limit of registered bytes of the process; 0: unknown */
     uint64_t budget;
@@ -85,9 +83,7 @@ struct rme_caps {
     uint32_t max_read_sge; /* the same for reads */
     /* a local segment costs the device as much as a separate piece */
     bool segments_apart;
-    uint64_t max_piece; /* bytes of one piece */
-    /* the network's limit of a message in bytes, if less than rx_size; 0: rx_size */
-    uint32_t max_message;
+    uint64_t max_piece;              /* bytes of one piece */
     uint64_t max_regs;               /* the device's limit of registrations */
     bool has_read;                   /* transfers may be reads */
     bool slow_read;                  /* reads have much less bandwidth than writes */
@@ -100,10 +96,6 @@ struct rme_caps {
     /* posted receives of a link cannot be withdrawn: rx_release() takes effect as messages
      * consume them, or at the end of the link */
     bool keeps_rx;
-    /* unordered immediates may overtake messages.  Not set where notifications are numbered
-     * like messages: there a message is delivered after all earlier data, at most
-     * xfer_bytes_peer. */
-    bool reports_apart;
     /* memory windows that mw_bind() can have open at a time, over all links; 0: none, and the
      * rkey of a registration gives every peer access to all of it */
     uint32_t mws;
@@ -183,7 +175,6 @@ enum rme_notify {
 struct rme_rdma_op {
     bool read;
     enum rme_notify notify;
-    bool ordered; /* IMM: delivered in the order of messages */
     /* a write without a completion of its own (unsignalled), only with caps.unsignalled: the
      * completion comes with that of a later transfer which notifies and is not unsignalled */
     bool unsignalled;
@@ -330,9 +321,6 @@ struct rme_fabric_ops {
     /* Queues a transfer; the fabric posts it as its send queue and read depth permit.  Fails by
      * LINK_DOWN only. */
     void (*rdma_op)(struct rme_link *link, struct rme_rdma_op *x);
-    /* With caps.reports_apart: everything queued later arrives after everything queued before.
-     * May be NULL otherwise. */
-    void (*barrier)(struct rme_link *link);
 
     /*
      * With caps.mws: binds windows to n ranges for the peer of this link alone, in one

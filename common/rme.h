@@ -61,10 +61,9 @@ struct rme_config {
     const struct rme_addr *listen; /* NULL for a client */
     bool bind_specific; /* listen on the named address only, not on all of this machine */
     /* "key=value,key=value"; NULL for none; other engines may read the same text, so unknown
-     * keys are ignored */
+     * keys are ignored: rme_option_known() */
     const char *options;
-    bool options_are_mine; /* no other engine reads the options: warn of unknown keys */
-    rme_log_fn log;        /* NULL: no log */
+    rme_log_fn log; /* NULL: no log */
     void *log_arg;
     /* NULL, or an object of `op_size` bytes, a multiple of 8: the id of an operation is the
      * address of a copy of it, whose first 8 bytes are the id while the operation is posted,
@@ -125,10 +124,10 @@ RME_API bool rme_addr_is_dead(const struct rme_addr *addr);
 RME_API bool rme_addr_is_over(const struct rme_addr *addr);
 
 /*
- * Compares the peer with "host", "a.b.c.d" or a network of `netmask` leading bits; `pattern`
- * may begin with a scheme.  Returns 1 if they match, else 0, also for a pattern that cannot be
- * parsed and an address that was never connected.  The source address of a peer that connected
- * to us is kept after its disconnect: access rules still apply.
+ * Compares a peer that connected to us with "host", "a.b.c.d" or a network of `netmask` leading
+ * bits; `pattern` may begin with a scheme.  Returns 1 if they match, else 0, also for a pattern
+ * that cannot be parsed and a parsed address.  The source address is kept after a disconnect:
+ * access rules still apply.
  */
 RME_API int rme_addr_match(const struct rme_addr *addr, const char *pattern, int netmask);
 
@@ -320,10 +319,6 @@ RME_API bool rme_option_known(const struct rme_fabric_ops *fabric, const char *n
 
 /* Reads the value of an option as this engine uses it; -ENOENT: unknown option. */
 RME_API int rme_option_get(struct rme *rme, const char *name, int64_t *value);
-
-/* Returns the first unknown key that rme_open logged a warning of, NULL for none.  The engine
- * owns the text. */
-RME_API const char *rme_option_ignored(const struct rme *rme);
 
 /* Returns in words how much memory an rkey of this engine gives a peer access to.  The fabric's
  * options and its device decide. */

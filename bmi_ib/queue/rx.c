@@ -276,7 +276,6 @@ int ib_rx_post(struct rme_fabric *f, struct rme_link *l)
     struct ibv_recv_wr *bad = NULL;
     if (!first)
         return 0;
-    ib_count(f, RECV_REQUESTS, q->chained);
     STAILQ_FOREACH(rx, &q->chain, next) {
         rx->posted = true;
         rx->wr.next = STAILQ_NEXT(rx, next) ? &STAILQ_NEXT(rx, next)->wr : NULL;

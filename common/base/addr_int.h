@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * struct rme_addr, for addr.c (text, host pointer, rme_addr_is_dead) and the engine (peer,
- * rme_addr_free, rme_addr_is_over, rme_addr_match).  Fabrics include addr.h only.
+ * struct rme_addr, for addr.c (text, host pointer, rme_addr_is_dead), addr_match.c and the
+ * engine (peer, rme_addr_free, rme_addr_is_over).  Fabrics include addr.h only.
  *
  * Lifetime: `refs` counts the host's reference (from rme_addr_parse or rme_addr_new_passive
  * until rme_addr_free) and those of longer users, such as a peer.  The text never changes.

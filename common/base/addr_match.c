@@ -114,3 +114,9 @@ int rme_addr_match_sockaddr(const struct sockaddr *sa, const char *name, const c
     }
     return have != NULL && strcasecmp(wanted, have) == 0;
 }
+
+int rme_addr_match(const struct rme_addr *addr, const char *pattern, int netmask)
+{
+    return addr->nparts == 0 &&
+           rme_addr_match_sockaddr(&addr->from.sa, addr->name, pattern, netmask);
+}

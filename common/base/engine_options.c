@@ -20,8 +20,7 @@ const struct rme_option_row rme_engine_options[] = {
         "Payload of one receive buffer and of one send buffer; the message header is added.  "
         "Larger buffers send larger messages without rendezvous and pin more memory per "
         "connection.  The default holds 4 KiB and the header of a file system's request.  "
-        "Lowered to 1008 bytes where the process may lock less than 1 MiB, and to the message "
-        "size of the network."),
+        "Lowered to 1008 bytes where the process may lock less than 1 MiB."),
     ROW("eager_max", "bytes", 64 * KIB, 0, 64 * KIB,
         "Largest payload of an expected message that is sent eagerly, if it fits one buffer.  "
         "An eager send completes before its receive is matched, so the sender does not learn "

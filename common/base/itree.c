@@ -65,20 +65,6 @@ static struct rme_inode *join(struct rme_inode *low, struct rme_inode *high)
     return high;
 }
 
-static struct rme_inode *insert(struct rme_inode *tree, struct rme_inode *node)
-{
-    if (tree == NULL || priority(node) > priority(tree)) {
-        split(tree, node, &node->left, &node->right);
-        tree = node;
-    } else if (before(node, tree)) {
-        tree->left = insert(tree->left, node);
-    } else {
-        tree->right = insert(tree->right, node);
-    }
-    update(tree);
-    return tree;
-}
-
 static struct rme_inode *without(struct rme_inode *tree, const struct rme_inode *node)
 {
     if (tree == NULL)
@@ -95,8 +81,12 @@ static struct rme_inode *without(struct rme_inode *tree, const struct rme_inode 
 
 void rme_itree_insert(struct rme_itree *tree, struct rme_inode *node)
 {
+    struct rme_inode *low, *high;
+
     node->left = node->right = NULL;
-    tree->root = insert(tree->root, node);
+    update(node);
+    split(tree->root, node, &low, &high);
+    tree->root = join(join(low, node), high);
 }
 
 void rme_itree_remove(struct rme_itree *tree, struct rme_inode *node)

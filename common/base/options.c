@@ -22,7 +22,6 @@ struct value {
 };
 
 struct rme_options {
-    char unknown[STRING_MAX]; /* first unknown key; empty: none */
     size_t count;
     struct value value[];
 };
@@ -80,21 +79,8 @@ void rme_options_free(struct rme_options *options)
     free(options);
 }
 
-/* Options that were renamed. */
-static const struct {
-    const char *old, *now;
-} renamed[] = {
-    {.old = "fast_pool", .now = "eager_ring_pool"},
-    {.old = "fast_bytes", .now = "eager_ring_bytes"},
-    {.old = "unit", .now = "fragment_bytes"},
-    {.old = "kept_bytes", .now = "rx_buffered_bytes"},
-};
-
 static struct value *find(const struct rme_options *options, const char *name)
 {
-    for (size_t i = 0; i < sizeof(renamed) / sizeof(renamed[0]); i++)
-        if (strcmp(renamed[i].old, name) == 0)
-            name = renamed[i].now;
     for (size_t i = 0; i < options->count; i++)
         if (strcmp(options->value[i].row->name, name) == 0)
             return (struct value *)&options->value[i];
@@ -189,19 +175,15 @@ static bool set_value(struct value *value, const char *text)
     return true;
 }
 
-/* Sets one "key=value", in which a zero is written, or keeps the first unknown key.  A switch
- * without a value is set to on. */
+/* Sets one "key=value", in which a zero is written.  A switch without a value is set to on. */
 static int set_one(struct rme_options *options, char *text, char *why, size_t size)
 {
     char *setting = text, allowed[128];
     struct value *value = find(options, strsep(&setting, "="));
     bool plain = setting == NULL;
 
-    if (value == NULL) {
-        if (options->unknown[0] == '\0')
-            snprintf(options->unknown, sizeof(options->unknown), "%s", text);
+    if (value == NULL)
         return 0;
-    }
     if ((!plain || words_of(value->row) == switch_words) &&
         set_value(value, plain ? "on" : setting))
         return 0;
@@ -225,11 +207,6 @@ int rme_options_parse(struct rme_options *options, const char *text, char *why, 
         ret = set_one(options, one, why, size);
     free(copy);
     return ret;
-}
-
-const char *rme_options_unknown(const struct rme_options *options)
-{
-    return options->unknown[0] != '\0' ? options->unknown : NULL;
 }
 
 int rme_option_find(const struct rme_options *options, const char *name, int64_t *out)

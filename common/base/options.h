@@ -34,15 +34,10 @@ void rme_options_free(struct rme_options *options);
 /*
  * Sets values from "key=value,key=value".  Numbers may have the suffixes K, M or G (1024);
  * switches also accept on/off, yes/no, true/false.  Unknown keys are skipped: another method
- * may have them.  Old names of renamed options are accepted for one release.  -EINVAL:
- * malformed or out of range, with key, value and allowed range in `why` (`size` bytes); earlier
- * keys stay set.
+ * may have them.  -EINVAL: malformed or out of range, with key, value and allowed range in
+ * `why` (`size` bytes); earlier keys stay set.
  */
 int rme_options_parse(struct rme_options *options, const char *text, char *why, size_t size);
-
-/* Returns the first key passed to rme_options_parse that no table has, cut at 63 characters;
- * NULL: none.  `options` owns the text. */
-const char *rme_options_unknown(const struct rme_options *options);
 
 /* Return a value by name.  0 or "" for an unknown name (a unit test checks the names in the
  * source). */

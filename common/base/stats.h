@@ -68,7 +68,6 @@
     X(RDMA_READS, "rdma_reads", "requests", "RDMA read work requests posted")                  \
     X(RDMA_WRITES, "rdma_writes", "requests", "RDMA write work requests posted")               \
     X(SEND_REQUESTS, "send_requests", "requests", "send work requests posted")                 \
-    X(RECV_REQUESTS, "recv_requests", "requests", "receive work requests posted")              \
     X(DOORBELLS, "doorbells", "calls", "post-send calls")                                      \
     X(RECV_DOORBELLS, "recv_doorbells", "calls", "post-receive calls")                         \
     X(SIGNALLED, "signalled", "requests", "work requests that requested a completion")         \

@@ -114,40 +114,28 @@ static uint64_t share(unsigned part)
     return budget >= TIGHT_BYTES ? budget / part : budget / (part * 2);
 }
 
-/* Limits an option to `most`; warns with cause and remedy if the user set more. */
-static void cap(struct rme *rme, const char *name, uint64_t most, const char *cause,
-                const char *remedy)
+/* Limits an option to `most` for lack of memory that may be locked; warns if the user set
+ * more. */
+static void cap(struct rme *rme, const char *name, uint64_t most, const char *cause)
 {
     long long asked = (long long)rme_option(rme->options, name);
 
     if (rme_option_cap(rme->options, name, (int64_t)most))
-        rme_log_put(rme->log, RME_LOG_WARN, "option %s=%lld: %s, so %llu is used; %s", name,
-                    asked, cause, (unsigned long long)most, remedy);
+        rme_log_put(rme->log, RME_LOG_WARN,
+                    "option %s=%lld: %s, so %llu is used; raise the memlock limit (ulimit -l)",
+                    name, asked, cause, (unsigned long long)most);
 }
 
 /* Limits message buffers and the pool of eager rings by the memory that may be locked. */
 static void cap_by_budget(struct rme *rme)
 {
-    static const char remedy[] = "raise the memlock limit (ulimit -l)";
     uint64_t budget = rme_pin_budget();
 
     if (budget < TIGHT_BYTES)
         cap(rme, "rx_size", TIGHT_RX_SIZE - RME_WIRE_HEADER_SIZE,
-            "this process may lock less than 1 MiB", remedy);
+            "this process may lock less than 1 MiB");
     cap(rme, "eager_ring_pool", budget / EAGER_RING_SHARE,
-        "more than a sixteenth of the memory that this process may lock", remedy);
-}
-
-/* Warns of an unknown option, which could be a misspelt one.  Not called if the options may
- * belong to another network. */
-static void warn_of_unknown(struct rme *rme)
-{
-    rme->ignored = rme_options_unknown(rme->options);
-    if (rme->ignored != NULL)
-        rme_log_put(rme->log, RME_LOG_WARN,
-                    "unknown option \"%s\" ignored; bmi-perf --options lists all, "
-                    "NEWS the removed ones",
-                    rme->ignored);
+        "more than a sixteenth of the memory that this process may lock");
 }
 
 static int open_options(struct rme *rme, const struct rme_config *config)
@@ -163,8 +151,6 @@ static int open_options(struct rme *rme, const struct rme_config *config)
         rme_log_put(rme->log, RME_LOG_ERROR, "%s", why);
         return -EINVAL;
     }
-    if (config->options_are_mine)
-        warn_of_unknown(rme);
     zones = rme_option(rme->options, "zone_bytes");
     if (zones >= 0 && zones < RME_RESERVES_LEAST) {
         rme_log_put(rme->log, RME_LOG_ERROR,
@@ -197,11 +183,6 @@ static int open_fabric(struct rme *rme, const struct rme_config *config)
         return error;
     rme->caps = rme->ops->caps(rme->fabric);
     rme->limits = rme->caps->limits != NULL ? rme->caps->limits : &rme_limits_adapter;
-    if (rme->caps->max_message != 0 && rme->caps->max_message < rme->tuning.rx_size) {
-        rme->tuning.rx_size = rme->caps->max_message;
-        cap(rme, "rx_size", rme->caps->max_message - RME_WIRE_HEADER_SIZE,
-            "larger than the network's messages", "lower the option");
-    }
     shared = rme->caps->shared_rx;
     rme->quota[RME_QUOTA_MWS].limit = rme->caps->mws;
     limit = shared == 0 && !rme->caps->keeps_rx ? UINT32_MAX : rme->tuning.credits_pool;
@@ -377,7 +358,7 @@ struct zero_wait {
     const uint32_t *count;
 };
 
-static int is_zero(struct rme *rme, struct rme_waiter *waiter)
+static bool is_zero(struct rme *rme, struct rme_waiter *waiter)
 {
     (void)rme;
     return *container_of(waiter, struct zero_wait, waiter)->count == 0;
@@ -410,9 +391,8 @@ static void send_byes(struct rme *rme)
 void rme_close(struct rme *rme)
 {
     /* a child owns no resource of the engine; its end frees its copy of the memory */
-    if (rme_forked(rme))
+    if (!rme_enter(rme))
         return;
-    rme_lock(rme);
     rme->closing = true;
     rme_grant_count_call(rme, true);
     send_byes(rme);

@@ -54,6 +54,14 @@ static inline bool rme_forked(struct rme *rme)
     rme_forked_explain(rme);
     return true;
 }
+/* Takes the lock for a call of the host; false in a forked child. */
+static inline bool rme_enter(struct rme *rme)
+{
+    if (rme_forked(rme))
+        return false;
+    rme_lock(rme);
+    return true;
+}
 
 /* ---- progress.c ---- */
 
@@ -90,8 +98,9 @@ void rme_do_chores(struct rme *rme);
 
 /* ---- wait.c ---- */
 
-/* Makes progress until waiter->ready() returns more than 0, the waiter must return for another
- * reason, or wait_ms is over.  Called without the lock. */
+/* Makes progress until waiter->ready() returns true, a thread that waits for a context should
+ * fetch an unexpected message, or wait_ms is over.  Returns waiter->found.  Called without the
+ * lock. */
 int rme_wait(struct rme *rme, struct rme_waiter *waiter, int wait_ms);
 
 /* Microseconds that a wait polls at present before sleeping.  Called with the lock held. */

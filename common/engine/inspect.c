@@ -13,8 +13,7 @@ void rme_addr_free(struct rme_addr *addr)
 {
     struct rme *rme = atomic_load(&addr->engine);
 
-    if (rme != NULL && !rme_forked(rme)) {
-        rme_lock(rme);
+    if (rme != NULL && rme_enter(rme)) {
         if (addr->peer != NULL)
             rme_peer_forget(addr->peer);
         rme_unlock(rme);
@@ -31,36 +30,13 @@ bool rme_addr_is_over(const struct rme_addr *addr)
 
     if (!rme_addr_is_dead(addr))
         return false;
-    if (rme == NULL || rme_forked(rme))
+    if (rme == NULL || !rme_enter(rme))
         return true;
-    rme_lock(rme);
     peer = addr->peer;
     over = addr->held == 0 &&
            (peer == NULL || (peer->state == RME_PEER_DEAD && !rme_unexp_is_needed(peer)));
     rme_unlock(rme);
     return over;
-}
-
-int rme_addr_match(const struct rme_addr *addr, const char *pattern, int netmask)
-{
-    struct rme *rme = atomic_load(&addr->engine);
-    const struct sockaddr *sa;
-    int match = 0;
-
-    if (addr->nparts == 0) {
-        sa = addr->from.sa.sa_family != 0 ? &addr->from.sa : NULL;
-        return rme_addr_match_sockaddr(sa, addr->name, pattern, netmask);
-    }
-    if (rme == NULL || rme_forked(rme))
-        return 0;
-    rme_lock(rme);
-    if (addr->peer != NULL && addr->peer->state == RME_PEER_UP) {
-        sa = rme->ops->link_sockaddr(addr->peer->link);
-        match = rme_addr_match_sockaddr(sa, rme->ops->link_peer(addr->peer->link), pattern,
-                                        netmask);
-    }
-    rme_unlock(rme);
-    return match;
 }
 
 struct reach_wait {
@@ -69,9 +45,9 @@ struct reach_wait {
     int outcome;
 };
 
-/* Returns 1 as soon as the outcome is known.  A peer is IDLE here only after a failed attempt
- * to connect. */
-static int reach_ready(struct rme *rme, struct rme_waiter *waiter)
+/* Returns true as soon as the outcome is known.  A peer is IDLE here only after a failed
+ * attempt to connect. */
+static bool reach_ready(struct rme *rme, struct rme_waiter *waiter)
 {
     struct reach_wait *wait = container_of(waiter, struct reach_wait, waiter);
     const struct rme_peer *peer = wait->peer;
@@ -92,9 +68,8 @@ int rme_addr_reach(struct rme *rme, struct rme_addr *addr, int wait_ms)
     struct rme_peer *peer;
     int error = 0;
 
-    if (rme_forked(rme))
+    if (!rme_enter(rme))
         return -ENODEV;
-    rme_lock(rme);
     peer = rme_peer_of(rme, addr, &error);
     if (peer != NULL) {
         peer->refcount++;
@@ -154,9 +129,8 @@ static uint64_t counter(struct rme *rme, int index)
 {
     uint64_t value;
 
-    if (rme_forked(rme))
+    if (!rme_enter(rme))
         return 0;
-    rme_lock(rme);
     rme->stats.value[RME_C_OPS_LIVE] = rme->operations->table.live;
     rme_pin_fold(&rme->pin, &rme->stats);
     value = rme->stats.value[index];
@@ -199,8 +173,6 @@ static int read_attribute(const struct rme_peer *peer, int index, struct rme_cou
         {"eager_bytes", "bytes", "largest expected message sent whole in one buffer",
          peer->eager_max[RME_EXPECTED], true},
         {"unexpected_bytes", "bytes", "largest unexpected message", RME_UNEXPECTED_MAX, true},
-        {"slots_held", "bytes", "eager ring granted by the peer, for messages of up to 64 KiB",
-         rme_eager_rdma_held(peer), true},
         {"packed", "bytes", "bounce buffers in use for messages from and to the peer",
          peer->quota[RME_QUOTA_BOUNCE], true},
         {"credits_granted", "buffers", "receive buffers granted by the peer",
@@ -252,9 +224,8 @@ int rme_session_get(struct rme *rme, struct rme_addr *addr, int index, struct rm
 {
     int error = -ENOTCONN;
 
-    if (atomic_load(&addr->engine) != rme || rme_forked(rme))
+    if (atomic_load(&addr->engine) != rme || !rme_enter(rme))
         return error;
-    rme_lock(rme);
     if (addr->peer != NULL && addr->peer->state == RME_PEER_UP)
         error = read_attribute(addr->peer, index, out);
     rme_unlock(rme);
@@ -264,11 +235,6 @@ int rme_session_get(struct rme *rme, struct rme_addr *addr, int index, struct rm
 int rme_option_get(struct rme *rme, const char *name, int64_t *value)
 {
     return rme_option_find(rme->options, name, value);
-}
-
-const char *rme_option_ignored(const struct rme *rme)
-{
-    return rme->ignored;
 }
 
 const char *rme_key_opens(const struct rme *rme)
@@ -323,9 +289,8 @@ void rme_explain(struct rme *rme, uint64_t bytes, uint64_t segments, FILE *out)
 {
     struct rme_plan_in send, recv;
 
-    if (rme_forked(rme))
+    if (!rme_enter(rme))
         return;
-    rme_lock(rme);
     send = recv = rme_rndv_plan_in(rme, bytes);
     send.eager_max = recv.eager_max =
         min_u64(rme->tuning.rx_size - RME_WIRE_HEADER_SIZE, rme->tuning.eager_max);

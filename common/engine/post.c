@@ -53,9 +53,8 @@ static inline __attribute__((always_inline)) int begin(struct rme *rme, struct r
     *total = list_total(list);
     if (*total < 0 || ctx < 0 || ctx >= RME_MAX_CONTEXTS)
         return -EINVAL;
-    if (rme_forked(rme))
+    if (!rme_enter(rme))
         return -ENODEV;
-    rme_lock(rme);
     *peer = rme->operations->ctx[ctx].open ? rme_peer_of(rme, addr, &error) : NULL;
     if (*peer != NULL)
         return 0;
@@ -80,7 +79,7 @@ static inline __attribute__((always_inline)) struct rme_op *new_op(
     op->total = (uint64_t)total;
     op->nseg = list_segs(list, op->seg);
     rme_probe_op_new(op->id, kind, op->total);
-    rme_op_first(op, state);
+    rme_op_step(op, state);
     rme_op_attach(op, peer);
     return op;
 }
@@ -209,9 +208,8 @@ int rme_cancel(struct rme *rme, rme_id id)
 {
     struct rme_op *op;
 
-    if (rme_forked(rme))
+    if (!rme_enter(rme))
         return 0;
-    rme_lock(rme);
     op = rme_op_find(&rme->operations->table, id);
     if (op != NULL)
         rme_cancel_op(rme, op);
@@ -221,9 +219,8 @@ int rme_cancel(struct rme *rme, rme_id id)
 
 void rme_set_forceful_cancel(struct rme *rme)
 {
-    if (rme_forked(rme))
+    if (!rme_enter(rme))
         return;
-    rme_lock(rme);
     rme->protocols->forceful = true;
     rme_unlock(rme);
 }

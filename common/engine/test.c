@@ -13,9 +13,8 @@ int rme_context_open(struct rme *rme, int ctx)
 
     if (ctx < 0 || ctx >= RME_MAX_CONTEXTS)
         return -EINVAL;
-    if (rme_forked(rme))
+    if (!rme_enter(rme))
         return -ENODEV;
-    rme_lock(rme);
     if (rme->operations->ctx[ctx].open)
         error = -EEXIST;
     rme->operations->ctx[ctx].open = true;
@@ -27,10 +26,9 @@ void rme_context_close(struct rme *rme, int ctx)
 {
     struct rme_ctx *c;
 
-    if (ctx < 0 || ctx >= RME_MAX_CONTEXTS || rme_forked(rme))
+    if (ctx < 0 || ctx >= RME_MAX_CONTEXTS || !rme_enter(rme))
         return;
     c = &rme->operations->ctx[ctx];
-    rme_lock(rme);
     c->open = false;
     c->closes++;
     while (!list_empty(&c->done))
@@ -61,7 +59,7 @@ struct test_wait {
 
 static inline __attribute__((always_inline)) int wait_for(
     struct rme *rme, struct test_wait *wait, int ctx,
-    int (*ready)(struct rme *, struct rme_waiter *), int max, int wait_ms)
+    bool (*ready)(struct rme *, struct rme_waiter *), int max, int wait_ms)
 {
     if (max < 0)
         return -EINVAL;
@@ -73,23 +71,23 @@ static inline __attribute__((always_inline)) int wait_for(
 /* ---- One context ---- */
 
 /* Not inlined, so that a call that finds nothing saves no registers for it. */
-__attribute__((noinline)) static int take_done(struct rme *rme, struct list_head *ring,
-                                               const struct test_wait *wait)
+__attribute__((noinline)) static bool take_done(struct rme *rme, struct list_head *ring,
+                                                struct test_wait *wait)
 {
     int n = 0;
 
     while (n < wait->max && !list_empty(ring))
         report(rme, container_of(ring->next, struct rme_op, link), &wait->done[n++]);
-    return n;
+    wait->waiter.found = n;
+    return n > 0;
 }
 
-static int context_ready(struct rme *rme, struct rme_waiter *waiter)
+static bool context_ready(struct rme *rme, struct rme_waiter *waiter)
 {
     struct list_head *ring = &rme->operations->ctx[waiter->ctx].done;
 
-    return list_empty(ring)
-               ? 0
-               : take_done(rme, ring, container_of(waiter, struct test_wait, waiter));
+    return !list_empty(ring) &&
+           take_done(rme, ring, container_of(waiter, struct test_wait, waiter));
 }
 
 int rme_test_context(struct rme *rme, int ctx, struct rme_done *done, int max, int wait_ms)
@@ -104,12 +102,13 @@ int rme_test_context(struct rme *rme, int ctx, struct rme_done *done, int max, i
 
 /* ---- Named operations ---- */
 
-static int some_ready(struct rme *rme, struct rme_waiter *waiter)
+/* Returns true also if no operation is left to wait for. */
+static bool some_ready(struct rme *rme, struct rme_waiter *waiter)
 {
     struct test_wait *wait = container_of(waiter, struct test_wait, waiter);
+    bool pending = false;
     int n = 0;
 
-    waiter->hopeless = true;
     for (int i = 0; i < wait->max; i++) {
         struct rme_op *op =
             wait->ids[i] != 0 ? rme_op_find(&rme->operations->table, wait->ids[i]) : NULL;
@@ -119,10 +118,11 @@ static int some_ready(struct rme *rme, struct rme_waiter *waiter)
                 wait->index[n] = i;
             report(rme, op, &wait->done[n++]);
         } else if (op != NULL) {
-            waiter->hopeless = false;
+            pending = true;
         }
     }
-    return n;
+    waiter->found = n;
+    return n > 0 || !pending;
 }
 
 int rme_test_some(struct rme *rme, const rme_id *ids, int count, int *index,
@@ -135,7 +135,7 @@ int rme_test_some(struct rme *rme, const rme_id *ids, int count, int *index,
 
 /* ---- Unexpected messages ---- */
 
-static int unexpected_ready(struct rme *rme, struct rme_waiter *waiter)
+static bool unexpected_ready(struct rme *rme, struct rme_waiter *waiter)
 {
     struct test_wait *wait = container_of(waiter, struct test_wait, waiter);
     struct rme_message *u;
@@ -152,7 +152,8 @@ static int unexpected_ready(struct rme *rme, struct rme_waiter *waiter)
         u->peer->reported = true;
         u->peer = NULL;
     }
-    return n;
+    waiter->found = n;
+    return n > 0;
 }
 
 int rme_test_unexpected(struct rme *rme, struct rme_unexpected *out, int max, int wait_ms)
@@ -167,9 +168,8 @@ int rme_unexpected_free(struct rme *rme, void *buffer)
 {
     bool known;
 
-    if (rme_forked(rme))
+    if (!rme_enter(rme))
         return -ENODEV;
-    rme_lock(rme);
     known = rme_unexp_free(rme, buffer);
     rme_unlock(rme);
     return known ? 0 : -EINVAL;

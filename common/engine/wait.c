@@ -99,20 +99,10 @@ static bool is_called_away(const struct rme *rme, const struct rme_waiter *waite
                rme->protocols->unexpected_changes;
 }
 
-/* True if the waiter, which has got `n` completions, should return. */
-static bool is_over(const struct rme *rme, const struct rme_waiter *waiter, int n)
+/* Takes what is ready for the waiter.  Returns true if the waiter should return. */
+static bool look(struct rme *rme, struct rme_waiter *waiter)
 {
-    return n > 0 || waiter->hopeless || is_called_away(rme, waiter);
-}
-
-/* Returns the number of completions that the waiter has got; *over: the waiter should
- * return. */
-static int look(struct rme *rme, struct rme_waiter *waiter, bool *over)
-{
-    int n = waiter->ready(rme, waiter);
-
-    *over = is_over(rme, waiter, n);
-    return n;
+    return waiter->ready(rme, waiter) || is_called_away(rme, waiter);
 }
 
 /* Stops the timers of links without work.  Runs before a sleep rather than at the end of the
@@ -138,21 +128,21 @@ static uint64_t sleep_until(struct rme *rme, uint64_t now, uint64_t until)
 }
 
 /* Sleeps in the fabric if there is no work.  The lock is held except while asleep. */
-static int sleep_leading(struct rme *rme, struct rme_waiter *waiter, uint64_t until, bool *over)
+static bool sleep_leading(struct rme *rme, struct rme_waiter *waiter)
 {
     uint64_t now;
     bool busy;
-    int n;
 
     rme_grant_send_waiting(rme);
     busy = rme->ops->arm(rme->fabric) != 0 || rme_progress(rme, true) > 0;
     rme_run_pending(rme);
-    n = look(rme, waiter, over);
+    if (look(rme, waiter))
+        return true;
     /* taken while rme_run_pending had released the lock */
-    if (busy || *over || rme->credit_waiting != NULL)
-        return n;
+    if (busy || rme->credit_waiting != NULL)
+        return false;
     now = rme_now();
-    rme->sleeps_until = sleep_until(rme, now, until);
+    rme->sleeps_until = sleep_until(rme, now, waiter->until);
     if (rme->sleeps_until > now) {
         uint64_t ms = rme->sleeps_until - now;
 
@@ -168,7 +158,7 @@ static int sleep_leading(struct rme *rme, struct rme_waiter *waiter, uint64_t un
     if (rme_progress(rme, true) > 0)
         rme_count(rme, RME_C_WAKEUPS);
     rme_run_pending(rme);
-    return look(rme, waiter, over);
+    return look(rme, waiter);
 }
 
 uint32_t rme_wait_polls_us(struct rme *rme)
@@ -234,18 +224,16 @@ static void learn(struct rme *rme, bool ended, bool lost)
  * Reading the clock costs a good part of a round and is not needed after the last one.  Empty
  * rounds are short, so one reading serves several.
  */
-static int spin_leading(struct rme *rme, struct rme_waiter *waiter, uint32_t spin,
-                        uint64_t until, bool *over, bool *lost)
+static bool spin_leading(struct rme *rme, struct rme_waiter *waiter, uint32_t spin, bool *lost)
 {
     uint64_t begin = rme_now_ns(), now = begin, end = begin + spin * 1000ull;
     uint64_t quick = begin + rme->tuning.spin_us * 1000ull / QUICK_PART;
     struct rme_engine *e = rme_engine(rme);
     unsigned rounds = 0, kept = 0, taken = 0; /* kept: rounds since the last sched_yield() */
     uint64_t crowded = begin + spin * 1000ull / CROWDED_PART, for_ns = 0;
-    bool busy = true, offered;
-    int n = 0;
+    bool busy = true, offered, over;
 
-    end = min_u64(end, min_u64(until, UINT64_MAX / 1000000) * 1000000);
+    end = min_u64(end, min_u64(waiter->until, UINT64_MAX / 1000000) * 1000000);
     do {
         offered = now >= quick && !busy && kept++ >= e->offer_skip;
         pthread_mutex_unlock(&rme->lock);
@@ -259,34 +247,33 @@ static int spin_leading(struct rme *rme, struct rme_waiter *waiter, uint32_t spi
         rme_lock(rme);
         busy = rme_progress(rme, false) > 0;
         rme_run_pending(rme);
-        n = look(rme, waiter, over);
-        if (!*over && (busy || offered || ++rounds % CLOCK_SKIP == 0))
+        over = look(rme, waiter);
+        if (!over && (busy || offered || ++rounds % CLOCK_SKIP == 0))
             now = rme_now_ns();
-    } while (!*over && !*lost && now < end);
-    return n;
+    } while (!over && !*lost && now < end);
+    return over;
 }
 
-static int lead(struct rme *rme, struct rme_waiter *waiter, uint64_t until, bool *over)
+static bool lead(struct rme *rme, struct rme_waiter *waiter)
 {
     uint32_t spin = rme->tuning.spin_us != 0 ? spin_for(rme) : 0;
-    bool lost = false;
-    int n = 0;
+    bool lost = false, over = false;
 
     rme->leader = waiter;
     if (spin != 0) {
-        n = spin_leading(rme, waiter, spin, until, over, &lost);
-        learn(rme, *over, lost);
+        over = spin_leading(rme, waiter, spin, &lost);
+        learn(rme, over, lost);
     }
-    if (!*over)
-        n = sleep_leading(rme, waiter, until, over);
+    if (!over)
+        over = sleep_leading(rme, waiter);
     rme->leader = NULL;
-    return n;
+    return over;
 }
 
-static int follow(struct rme *rme, struct rme_waiter *waiter, uint64_t until, bool *over)
+static bool follow(struct rme *rme, struct rme_waiter *waiter)
 {
-    struct timespec ts = {.tv_sec = (time_t)(until / 1000),
-                          .tv_nsec = (long)(until % 1000) * 1000000};
+    struct timespec ts = {.tv_sec = (time_t)(waiter->until / 1000),
+                          .tv_nsec = (long)(waiter->until % 1000) * 1000000};
     pthread_condattr_t attr;
 
     pthread_condattr_init(&attr);
@@ -297,50 +284,44 @@ static int follow(struct rme *rme, struct rme_waiter *waiter, uint64_t until, bo
     pthread_cond_timedwait(&waiter->cond, &rme->lock, &ts);
     list_del_init(&waiter->link);
     pthread_cond_destroy(&waiter->cond);
-    return look(rme, waiter, over);
+    return look(rme, waiter);
 }
 
-/* Wakes the leader now if the leader's condition may be met, because this thread will not
- * return soon.  True: the lock was released meanwhile. */
-static bool pass_wake(struct rme *rme)
+/* Wakes the leader now, because this thread will not return soon. */
+static bool pass_wake(struct rme *rme, struct rme_waiter *waiter)
 {
-    if (!(rme->pending & RME_PENDING_WAKE))
-        return false;
-    rme->pending &= ~(uint32_t)RME_PENDING_WAKE;
-    pthread_mutex_unlock(&rme->lock);
-    rme->ops->wake(rme->fabric);
+    rme_unlock(rme);
     rme_lock(rme);
-    return true;
+    return look(rme, waiter);
 }
 
-/* Waits after a first attempt found nothing.  Returns the number of completions.  Not inlined,
- * so that a successful call saves no registers for it. */
-__attribute__((noinline)) static int wait_on(struct rme *rme, struct rme_waiter *waiter,
-                                             int wait_ms)
+/* Waits after a first attempt found nothing.  Not inlined, so that a successful call saves no
+ * registers for it. */
+__attribute__((noinline)) static bool wait_on(struct rme *rme, struct rme_waiter *waiter,
+                                              int wait_ms)
 {
-    uint64_t until;
-    bool over = is_over(rme, waiter, 0);
-    int n = 0;
+    bool over = is_called_away(rme, waiter);
 
     if (over)
-        return 0;
-    until = rme_now() + (uint64_t)wait_ms;
+        return true;
+    waiter->until = rme_now() + (uint64_t)wait_ms;
     do {
         if (rme->leader == NULL)
-            n = lead(rme, waiter, until, &over);
-        else if (pass_wake(rme))
-            n = look(rme, waiter, &over);
+            over = lead(rme, waiter);
+        else if (rme->pending & RME_PENDING_WAKE)
+            over = pass_wake(rme, waiter);
         else
-            n = follow(rme, waiter, until, &over);
-    } while (!over && rme_now() < until);
+            over = follow(rme, waiter);
+    } while (!over && rme_now() < waiter->until);
     if (rme->leader == NULL && !list_empty(&rme->followers))
         pthread_cond_signal(&container_of(rme->followers.next, struct rme_waiter, link)->cond);
-    return n;
+    return over;
 }
 
 int rme_wait(struct rme *rme, struct rme_waiter *waiter, int wait_ms)
 {
-    int n, cancels;
+    int cancels;
+    bool over;
 
     if (rme_forked(rme)) {
         /* keeps a caller that repeats its call from spinning */
@@ -351,14 +332,14 @@ int rme_wait(struct rme *rme, struct rme_waiter *waiter, int wait_ms)
     rme_lock(rme);
     rme_progress(rme, false);
     rme_run_pending(rme);
-    n = waiter->ready(rme, waiter);
-    if (n == 0 && wait_ms > 0)
-        n = wait_on(rme, waiter, wait_ms);
+    over = waiter->ready(rme, waiter);
+    if (!over && wait_ms > 0)
+        over = wait_on(rme, waiter, wait_ms);
     if (__builtin_expect(rme->credit_waiting != NULL, 0))
-        rme_grant_count_call(rme, !is_over(rme, waiter, n));
-    if (n == 0 && wait_ms > 0 && is_called_away(rme, waiter))
+        rme_grant_count_call(rme, !over && !is_called_away(rme, waiter));
+    if (waiter->found == 0 && wait_ms > 0 && is_called_away(rme, waiter))
         rme->operations->ctx[waiter->ctx].unexpected_seen = rme->protocols->unexpected_changes;
     rme_unlock(rme);
     pthread_setcancelstate(cancels, NULL);
-    return n;
+    return waiter->found;
 }

@@ -85,7 +85,6 @@ bool rme_rndv_open(struct rme_op *op, const struct rme_wire_message *message)
 bool rme_move_queue(struct rme *rme, struct rme_frag *frag)
 {
     struct rme_op *op = frag->op;
-    struct rme_rndv *r = &op->rndv;
     struct rme_remote_window *window = rme_remote_window_at(op, frag->offset);
     bool read = !rme_op_sends(op);
     struct rme_split_limits limits = {read ? rme->caps->max_read_sge : rme->caps->max_sge,
@@ -105,7 +104,6 @@ bool rme_move_queue(struct rme *rme, struct rme_frag *frag)
                                          .notify = !report ? RME_NOTIFY_NONE
                                                    : read  ? RME_NOTIFY_MSG
                                                            : RME_NOTIFY_IMM,
-                                         .ordered = r->invited,
                                          .imm = rme_rndv_peer_handle(op),
                                          .piece = piece,
                                          .npiece = size.npiece,
@@ -223,14 +221,11 @@ bool rme_move_progress(struct rme_peer *peer)
         if (!rme_peer_may_report(peer))
             return false;
         rme_credit_spend(&peer->credit);
-        if (rme->caps->reports_apart && !frag->rdma_op.ordered)
-            peer->credit.apart++;
     }
     rme_frag_posts(rme, frag);
     list_del_init(&frag->control.link);
     list_add_tail(&frag->control.link, &peer->moving);
-    /* with unordered reports `acked` does not identify the messages received by the peer */
-    frag->report = rme->caps->reports_apart ? peer->credit.acked + 1 : peer->credit.spent;
+    frag->report = peer->credit.spent;
     frag->posted = true;
     frag->op->refcount++;
     frag->op->rndv.moves++;
@@ -282,8 +277,6 @@ void rme_move_done(struct rme *rme, struct rme_rdma_op *rdma_op)
 void rme_moves_told(struct rme_peer *peer)
 {
     const struct rme_credit *credit = &peer->credit;
-    bool sure =
-        credit->exact && (!peer->rme->caps->reports_apart || credit->acked == credit->spent);
 
     for (struct list_head *node = peer->moving.next; node != &peer->moving; node = node->next) {
         struct rme_frag *frag = container_of(node, struct rme_frag, control.link);
@@ -291,7 +284,7 @@ void rme_moves_told(struct rme_peer *peer)
         if (frag->offset + frag->length != frag->op->size ||
             (credit->exact && (int32_t)(credit->acked - frag->report) < 0))
             continue;
-        if (sure)
+        if (credit->exact)
             rme_op_end(peer->rme, frag->op, 0);
         else
             rme_op_late(frag->op);

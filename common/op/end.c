@@ -15,14 +15,6 @@
 
 #include "op/operations.h"
 
-void rme_op_bad_transition(struct rme *rme, const struct rme_op *op, enum rme_op_state state)
-{
-    rme_log_put(rme->log, RME_LOG_ERROR,
-                "engine: operation %llx went from %s to %s, an invalid transition",
-                (unsigned long long)op->id, rme_op_state_name(op->state),
-                rme_op_state_name(state));
-}
-
 /* Reports an op.  An op that waits for rme_mreg_dereg_flush delays those that end later, so
  * that completions keep their order. */
 static void report(struct rme *rme, struct rme_op *op)
@@ -78,7 +70,7 @@ void rme_op_end(struct rme *rme, struct rme_op *op, int error)
         rme_count(rme, RME_C_CANCELS);
     if (error == 0 && op->kind == RME_OP_RECV)
         rme_peer_count(op->peer, RME_C_BYTES_RECEIVED, op->size);
-    rme_op_step(rme, op, RME_OP_ENDING);
+    rme_op_step(op, RME_OP_ENDING);
     op->refcount++;
     if (rme_match_is_in(&op->match))
         rme_match_remove(&rme->operations->match, &op->match);

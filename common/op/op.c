@@ -4,35 +4,6 @@
 
 #include "op/op.h"
 
-#define BIT(state) (1u << RME_OP_##state)
-
-/* Permitted next states of each state.  doc/architecture.md explains the states. */
-const unsigned rme_op_steps[RME_OP_STATE_COUNT] = {
-    [RME_OP_FREE] = BIT(QUEUED) | BIT(POSTED),
-    [RME_OP_QUEUED] = BIT(RTS) | BIT(MOVING) | BIT(ENDING) | BIT(DONE),
-    [RME_OP_POSTED] = BIT(INVITING) | BIT(TARGET) | BIT(MOVING) | BIT(ENDING) | BIT(DONE),
-    [RME_OP_INVITING] = BIT(POSTED) | BIT(TARGET) | BIT(CANCELLING) | BIT(ENDING),
-    [RME_OP_RTS] = BIT(TARGET) | BIT(MOVING) | BIT(CANCELLING) | BIT(ENDING),
-    [RME_OP_TARGET] = BIT(CANCELLING) | BIT(ENDING),
-    [RME_OP_MOVING] = BIT(TARGET) | BIT(CANCELLING) | BIT(ENDING),
-    [RME_OP_CANCELLING] = BIT(ENDING),
-    [RME_OP_ENDING] = BIT(DONE) | BIT(FREE),
-    [RME_OP_DONE] = BIT(FREE),
-};
-
-#undef BIT
-
-const char *rme_op_state_name(enum rme_op_state state)
-{
-    static const char *const names[RME_OP_STATE_COUNT] = {
-#define RME_OP_NAME(id, name, text) [RME_OP_##id] = name,
-        RME_OP_STATES(RME_OP_NAME)
-#undef RME_OP_NAME
-    };
-
-    return names[state];
-}
-
 void rme_op_table_init(struct rme_op_table *table, const void *host, size_t host_size)
 {
     memset(table, 0, sizeof(*table));

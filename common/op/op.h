@@ -21,26 +21,18 @@ struct rme_peer;
 
 enum rme_op_kind { RME_OP_SEND, RME_OP_UNEXPECTED, RME_OP_RECV, RME_OP_PULL };
 
-/* id, name, meaning */
-#define RME_OP_STATES(X)                                                                       \
-    X(FREE, "free", "in the free list")                                                        \
-    X(QUEUED, "queued",                                                                        \
-      "a send waits for the link, for credits, for its turn or for its memory")                \
-    X(POSTED, "posted", "a receive waits for a message")                                       \
-    X(INVITING, "inviting",                                                                    \
-      "a receive waits for a message, and its memory is advertised to the sender")             \
-    X(RTS, "rts", "RTS sent; waits for the receiver's choice")                                 \
-    X(TARGET, "target", "the peer moves the data; the memory is open to the peer")             \
-    X(MOVING, "moving", "this process moves the data")                                         \
-    X(CANCELLING, "cancelling", "the peer was asked to release the memory")                    \
-    X(ENDING, "ending", "the outcome is known; a device or thread still uses the memory")      \
-    X(DONE, "done", "the completion waits for the host")
-
+/* doc/architecture.md has the transitions. */
 enum rme_op_state {
-#define RME_OP_ENUM(id, name, text) RME_OP_##id,
-    RME_OP_STATES(RME_OP_ENUM)
-#undef RME_OP_ENUM
-        RME_OP_STATE_COUNT
+    RME_OP_FREE,       /* in the free list */
+    RME_OP_QUEUED,     /* a send waits for the link, for credits, its turn or its memory */
+    RME_OP_POSTED,     /* a receive waits for a message */
+    RME_OP_INVITING,   /* as POSTED, and its memory is advertised to the sender */
+    RME_OP_RTS,        /* RTS sent; waits for the receiver's choice */
+    RME_OP_TARGET,     /* the peer moves the data; the memory is open to the peer */
+    RME_OP_MOVING,     /* this process moves the data */
+    RME_OP_CANCELLING, /* the peer was asked to release the memory */
+    RME_OP_ENDING,     /* the outcome is known; a device or thread still uses the memory */
+    RME_OP_DONE,       /* the completion waits for the host */
 };
 
 #define RME_OP_INLINE_SEGS 4u
@@ -55,7 +47,6 @@ struct rme_rndv {
     uint8_t ctrl;   /* type of `control`: CTS (READ), FIN or CANCEL */
     uint8_t memory; /* enum rme_memory of the next fragment */
     bool reads;     /* the receiver reads, else the sender writes */
-    bool invited;   /* written into an invitation: its report is ordered */
     bool offers;    /* RTS shall offer memory */
     bool refused;   /* registration of its memory was refused */
     bool rts_out;   /* RTS was sent and counts in rme_peer_proto.rts_out */
@@ -177,16 +168,6 @@ static inline void rme_op_recycle(struct rme_op_table *table, struct rme_op *op)
 
 /* Returns the live op of an id; NULL: none. */
 struct rme_op *rme_op_find(const struct rme_op_table *table, rme_id id);
-
-/* For each state, a bit for each permitted next state. */
-extern const unsigned rme_op_steps[RME_OP_STATE_COUNT];
-
-static inline bool rme_op_may_step(enum rme_op_state from, enum rme_op_state to)
-{
-    return (rme_op_steps[from] >> to & 1) != 0;
-}
-
-const char *rme_op_state_name(enum rme_op_state state);
 
 static inline bool rme_op_sends(const struct rme_op *op)
 {

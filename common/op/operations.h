@@ -28,20 +28,9 @@ struct rme_operations {
     bool deregistering;     /* a thread deregisters for ops that ended earlier */
 };
 
-/* Logs a transition that rme_op_steps does not permit. */
-void rme_op_bad_transition(struct rme *rme, const struct rme_op *op, enum rme_op_state state);
-/* Sets the first state of a new op. */
-static inline void rme_op_first(struct rme_op *op, enum rme_op_state state)
+/* Sets the state of an op. */
+static inline void rme_op_step(struct rme_op *op, enum rme_op_state state)
 {
-    rme_probe_op_step(op->id, RME_OP_FREE, (int)state);
-    op->state = (uint8_t)state;
-}
-static inline __attribute__((always_inline)) void rme_op_step(struct rme *rme,
-                                                              struct rme_op *op,
-                                                              enum rme_op_state state)
-{
-    if (!rme_op_may_step(op->state, state))
-        rme_op_bad_transition(rme, op, state);
     rme_probe_op_step(op->id, op->state, (int)state);
     op->state = (uint8_t)state;
 }
@@ -92,7 +81,7 @@ static inline __attribute__((always_inline)) void rme_ctx_publish(struct rme *rm
 {
     struct rme_ctx *c = &rme->operations->ctx[op->ctx];
 
-    rme_op_step(rme, op, RME_OP_DONE);
+    rme_op_step(op, RME_OP_DONE);
     if (!c->open || op->closes != c->closes) {
         rme_op_leave(rme, op);
         return;

@@ -28,11 +28,11 @@
  * additional messages of a rendezvous.  Larger messages from one piece of memory that a
  * rendezvous would copy as well are written, too.
  *
- * Why order is kept.  The immediate is ordered: its place in the stream of messages is that of
- * an EAGER or RTS, and the write is handed to the fabric at the moment when such a message
- * would be.  So messages of a tag match their receives in the order of sending, regardless of
- * protocol, and windows, refusals (cancel.c) and invitations (invite.c) count the write like an
- * EAGER.  An invitation of the exact size has precedence, because it saves both copies.
+ * Why order is kept.  The immediate's place in the stream of messages is that of an EAGER or
+ * RTS, and the write is handed to the fabric at the moment when such a message would be.  So
+ * messages of a tag match their receives in the order of sending, regardless of protocol, and
+ * windows, refusals (cancel.c) and invitations (invite.c) count the write like an EAGER.  An
+ * invitation of the exact size has precedence, because it saves both copies.
  *
  * No room.  The receiver returns credits with a CREDIT message when half of the ring has been
  * taken.  So a send that finds no room while at least three quarters are unreturned waits: the
@@ -43,8 +43,7 @@
  * that is already behind two more messages.  A send that finds no room while less is unreturned
  * is too large for the rest of the ring, and goes by rendezvous.  So do unexpected messages,
  * and messages that let others pass in the queue (send.c), because smaller messages could
- * otherwise overtake them without bound.  On fabrics with `reports_apart` every such send goes
- * by rendezvous, because returned credits may be those of reports.
+ * otherwise overtake them without bound.
  *
  * Cancel.  A QUEUED send is cancelled like any other; a written one is complete.  No state in
  * between waits for a peer.
@@ -74,7 +73,7 @@ struct fast_write {
     struct rme_rdma_seg piece;
     struct rme_sge seg;
     bool done;       /* complete on the local device */
-    uint32_t number; /* among the messages of the link: rme_credit.spent less apart */
+    uint32_t number; /* rme_credit.spent with it */
     uint32_t bytes;
     uint64_t end; /* the ring's `top` behind it */
 };
@@ -107,7 +106,7 @@ static struct fast_write *write_at(struct rme_eager_rdma_tx *tx, uint32_t number
 
 static bool is_taken(const struct rme_credit *credit, const struct fast_write *write)
 {
-    return credit->spent - credit->apart - write->number >= credit->spent - credit->acked;
+    return credit->spent - write->number >= credit->spent - credit->acked;
 }
 
 /* Frees the places of messages that the peer has taken. */
@@ -214,7 +213,7 @@ static enum fit look(struct rme_peer *peer, enum rme_stream stream, const struct
         return FIT_FULL;
     if (find_room(tx, size, &at, &end))
         return FIT_NOW;
-    return tx->bytes >= tx->late && !peer->rme->caps->reports_apart ? FIT_LATER : FIT_FULL;
+    return tx->bytes >= tx->late ? FIT_LATER : FIT_FULL;
 }
 
 bool rme_eager_rdma_fits(struct rme_peer *peer, enum rme_stream stream,
@@ -255,14 +254,13 @@ bool rme_eager_rdma_send(struct rme_peer *peer, enum rme_stream stream,
     if (!unsignalled)
         tx->unsignalled = 0;
     write->done = false;
-    write->number = peer->credit.spent - peer->credit.apart;
+    write->number = peer->credit.spent;
     write->bytes = (uint32_t)size + RME_WIRE_RING_SIZE;
     tx->bytes += write->bytes;
     tx->pending++;
     write->seg = (struct rme_sge){place, write->bytes, tx->bounce.mr.lkey};
     write->piece = (struct rme_rdma_seg){tx->address + offset, tx->key, &write->seg, 1};
     write->rdma_op = (struct rme_rdma_op){.notify = RME_NOTIFY_IMM,
-                                          .ordered = true,
                                           .unsignalled = unsignalled,
                                           .imm = RME_WIRE_RING_NAME + at,
                                           .piece = &write->piece,
@@ -298,13 +296,6 @@ enum rme_started rme_eager_rdma_start(struct rme *rme, struct rme_op *op)
     rme_send_leave(op);
     rme_op_end(rme, op, 0);
     return RME_START_GONE;
-}
-
-uint64_t rme_eager_rdma_held(const struct rme_peer *peer)
-{
-    const struct rme_eager_rdma_tx *tx = peer->proto->eager_rdma.tx;
-
-    return tx != NULL ? tx->bounce.size : 0;
 }
 
 /* ---- Grant and release ---- */

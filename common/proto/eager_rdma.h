@@ -55,8 +55,6 @@ bool rme_eager_rdma_send(struct rme_peer *peer, enum rme_stream stream,
                          const struct rme_seg *seg, uint32_t nseg, uint64_t size, int32_t tag);
 /* Handles the completion of a write, or of RELEASE: a transfer whose owner is NULL. */
 void rme_eager_rdma_moved(struct rme_peer *peer, struct rme_rdma_op *rdma_op);
-/* Bytes of the ring that the peer has granted, as far as staged; 0: none. */
-uint64_t rme_eager_rdma_held(const struct rme_peer *peer);
 
 /* ---- rx_ring.c: the receiver ---- */
 

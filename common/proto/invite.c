@@ -28,9 +28,7 @@
  *
  * Why order is kept.  No message of the tag may overtake the written one.  Therefore the write
  * is handed to the fabric as a whole before the next message is started, or the invitation is
- * declined; without memory for the write its CANCEL precedes the next message.  The immediate
- * is ordered, as is that of a message whose RTS has crossed it: the immediate must not precede
- * that RTS.
+ * declined; without memory for the write its CANCEL precedes the next message.
  *
  * Why one invitation for a peer at a time.  Invitations serve the first message of an idle
  * link.  Messages that follow closely hide the latency of each other's RTS, and by RTS the
@@ -143,7 +141,7 @@ void rme_invite_try(struct rme *rme, struct rme_op *op)
         return;
     }
     op->rndv.at = frag->length;
-    rme_op_step(rme, op, RME_OP_INVITING);
+    rme_op_step(op, RME_OP_INVITING);
     op->peer->proto->invites.inviting = op;
 }
 
@@ -169,7 +167,7 @@ void rme_invite_void(struct rme *rme, struct rme_op *op)
 {
     op->peer->proto->invites.fail_streak++;
     rme_rndv_free(rme, op);
-    rme_op_step(rme, op, RME_OP_POSTED);
+    rme_op_step(op, RME_OP_POSTED);
 }
 
 /* ---- The sender ---- */
@@ -219,7 +217,6 @@ enum rme_started rme_invite_start(struct rme *rme, struct rme_op *op)
     invites->held = NULL;
     rme_count(rme, RME_C_INVITES_TAKEN);
     r->opened = op->size;
-    r->invited = true;
     rme_rndv_begin(rme, op, RME_OP_MOVING);
     if (op->state != RME_OP_MOVING) /* no memory: CANCEL precedes the next message of the tag */
         return RME_START_STUCK;

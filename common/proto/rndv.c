@@ -37,14 +37,12 @@
  * device accesses its memory.  In all other cases CANCEL goes to the peer, and the op waits in
  * CANCELLING.  The peer stops likewise on CANCEL, answers FIN, and ends its own op with
  * -ECANCELED.  If both sides send CANCEL at the same time, each takes the other's CANCEL for
- * the answer, because neither side sends one with transfers in flight.  FIN and CANCEL of an op
- * follow all notifications of their sender (a barrier), so a target that receives one gets no
- * notification after it.  A FIN without an op (rme_cancel_answer) needs no barrier: no data was
- * moved, or the notification of the data was ordered before it (invite.c).  A CANCEL for an op
- * that has ended is ignored, and so is a FIN that answers CANCEL: the end was reported before,
- * or its report is in flight.  FIN and CANCEL precede all other queued control messages
- * (peer->endings), because a CTS may wait for a memory window that only the end of an op
- * releases.
+ * the answer, because neither side sends one with transfers in flight.  FIN and CANCEL follow
+ * all notifications of their sender, so a target that receives one gets no notification after
+ * it.  A CANCEL for an op that has ended is ignored, and so is a FIN that answers CANCEL: the
+ * end was reported before, or its report is in flight.  FIN and CANCEL precede all other queued
+ * control messages (peer->endings), because a CTS may wait for a memory window that only the
+ * end of an op releases.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -85,8 +83,6 @@ static bool send_ctrl(struct rme_peer *peer, struct rme_control *control)
         message.flags |= rme_op_sends(op) ? RME_WIRE_F_FROM_SENDER : 0;
         message.flags |= rme_stream_flag(rme_op_stream(op));
     }
-    if (r->ctrl != RME_WIRE_CTS)
-        rme_peer_barrier(peer);
     rme_peer_send_control(peer, &message, tx);
     list_del_init(&r->control.link);
     rme_op_put(peer->rme, op);
@@ -291,7 +287,7 @@ void rme_rndv_begin(struct rme *rme, struct rme_op *op, enum rme_op_state state)
     op->rndv.load = load; /* of the side that moves the data */
     load->ops++;
     load->bytes += op->size;
-    rme_op_step(rme, op, state);
+    rme_op_step(op, state);
     rme_rndv_advance(rme, op);
 }
 
@@ -329,7 +325,7 @@ void rme_rndv_stop(struct rme *rme, struct rme_op *op, int error)
 
 static void ask_peer(struct rme *rme, struct rme_op *op)
 {
-    rme_op_step(rme, op, RME_OP_CANCELLING);
+    rme_op_step(op, RME_OP_CANCELLING);
     rme_rndv_queue_ctrl(op, RME_WIRE_CANCEL);
     op->rndv.cancel_by = rme_now() + rme->tuning.cancel_ms;
     rme_peer_watch_cancel(op->peer);

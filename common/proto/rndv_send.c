@@ -144,7 +144,7 @@ enum rme_started rme_rndv_start(struct rme *rme, struct rme_op *op)
     rme_send_leave(op);
     peer->proto->rts_out[stream]++;
     op->rndv.rts_out = true;
-    rme_op_step(rme, op, RME_OP_RTS);
+    rme_op_step(op, RME_OP_RTS);
     return RME_START_GONE;
 }
 
@@ -209,7 +209,6 @@ void rme_rndv_crossed(struct rme_peer *peer, uint32_t handle,
         return;
     }
     rme_count(peer->rme, RME_C_INVITES_TAKEN);
-    op->rndv.invited = true;
     receiver_opened(op, invite);
 }
 

@@ -119,7 +119,7 @@ static bool pull(struct rme_peer *peer, struct rme_message *rts)
     op->seg[0] = (struct rme_seg){full->data, full->total};
     op->total = full->total;
     rme_op_attach(op, peer);
-    rme_op_step(rme, op, RME_OP_POSTED);
+    rme_op_step(op, RME_OP_POSTED);
     peer->proto->pulled += pull_cost(full);
     peer->proto->rts_in[RME_UNEXPECTED_STREAM]--;
     rme_rndv_receive(rme, op, rts);

@@ -69,7 +69,6 @@ struct rme {
     struct rme_fabric *fabric;
     const struct rme_caps *caps;
     struct rme_options *options;
-    const char *ignored; /* first unknown key of the options, in `options`; NULL: none */
     struct rme_tuning tuning;
     const struct rme_limits *limits; /* of the fabric */
     uint64_t incarnation;

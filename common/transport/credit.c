@@ -28,9 +28,7 @@
  * returned credits is the number of messages that the peer had consumed when sending the header
  * (`acked`).  op/end.c needs this number to be exact; therefore CREDIT messages advertise new
  * buffers in a field of their own.  A peer that does not announce `exact` in its hello mixes
- * both, and `acked` may be too large by its growth.  Where the fabric lets reports overtake
- * (`apart`), the sum counts the consumed messages but does not identify them: of the other
- * messages at least `acked` less all reports are consumed, in the order of sending.
+ * both, and `acked` may be too large by its growth.
  *
  * Giving up.  A side that has advertised more than at first sends PING on an idle link.  The
  * other side gives up the credits in hand except those of the reserve (PONG).  The buffers

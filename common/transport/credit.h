@@ -27,11 +27,9 @@ struct rme_credit {
     /* part of `advertised`: used by the peer, given back to the device and not yet returned to
      * the peer */
     uint32_t unreturned;
-    uint32_t grown; /* buffers advertised with the next CREDIT message */
-    uint32_t spent; /* messages and immediates sent, modulo 2^32 */
-    uint32_t acked; /* part of `spent` that the peer reported as consumed */
-    /* part of `spent`: reports without order among the other messages (fabric.h) */
-    uint32_t apart;
+    uint32_t grown;   /* buffers advertised with the next CREDIT message */
+    uint32_t spent;   /* messages and immediates sent, modulo 2^32 */
+    uint32_t acked;   /* part of `spent` that the peer reported as consumed */
     uint32_t granted; /* credits advertised by the peer: at first, and in `more` since */
     uint32_t first_advertised, first_granted; /* minimum of each side */
     uint32_t consumed; /* messages and immediates of the peer that were consumed, modulo 2^32 */

@@ -164,7 +164,6 @@ void rme_peer_send_bye(struct rme_peer *peer)
         .notify = RME_NOTIFY_MSG, .tx = tx, .tx_length = RME_WIRE_HEADER_SIZE, .owner = peer};
     peer->bye_due = false;
     peer->bye_out = true;
-    rme_peer_barrier(peer);
     peer->rme->ops->rdma_op(peer->link, &peer->bye);
 }
 

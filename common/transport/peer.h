@@ -301,12 +301,6 @@ void rme_peer_head(struct rme_peer *peer, uint8_t type, int32_t tag,
                    struct rme_wire_message *out);
 /* Fills the header of a message that is sent now.  Spends a credit. */
 void rme_peer_header(struct rme_peer *peer, uint8_t type, struct rme_wire_message *out);
-/* Orders the next message behind all reports given to the fabric. */
-static inline void rme_peer_barrier(struct rme_peer *peer)
-{
-    if (peer->rme->caps->reports_apart)
-        peer->rme->ops->barrier(peer->link);
-}
 /* Key with which the peer accesses a registration on a fabric without memory windows. */
 static inline uint64_t rme_peer_key(const struct rme_peer *peer, uint64_t rkey)
 {

@@ -11,19 +11,21 @@ struct rme_waiter {
     struct list_head link; /* in rme->followers */
     pthread_cond_t cond;   /* valid while in rme->followers */
     int ctx;               /* RME_WAIT_*, or a context */
-    bool hopeless;         /* set by ready(): nothing can become ready any more */
-    /* takes the ready completions and returns their number; lock of the engine held */
-    int (*ready)(struct rme *rme, struct rme_waiter *waiter);
+    int found;             /* completions taken by ready() */
+    uint64_t until;        /* end of the wait, as rme_now() */
+    /* takes what is ready and counts it in `found`; true: the call shall return.  The engine's
+     * lock is held. */
+    bool (*ready)(struct rme *rme, struct rme_waiter *waiter);
 };
 
 #define RME_WAIT_ANY        (-1) /* a completion of any context */
 #define RME_WAIT_UNEXPECTED (-2) /* an unexpected message */
 
 static inline void rme_waiter_init(struct rme_waiter *waiter, int ctx,
-                                   int (*ready)(struct rme *, struct rme_waiter *))
+                                   bool (*ready)(struct rme *, struct rme_waiter *))
 {
     waiter->ctx = ctx;
-    waiter->hopeless = false;
+    waiter->found = 0;
     waiter->ready = ready;
 }
 

@@ -86,22 +86,27 @@ static bool may_be_known(char *option)
     return false;
 }
 
-void bmi_warn_of_unknown(const char *options)
+bool bmi_has_unknown(const char *options, char *key, size_t size)
 {
     static const char separators[] = ", \t\n";
+
+    for (const char *one = options; *(one += strspn(one, separators));
+         one += strcspn(one, separators)) {
+        snprintf(key, size, "%.*s", (int)strcspn(one, ", \t\n="), one);
+        if (!may_be_known(key))
+            return true;
+    }
+    return false;
+}
+
+void bmi_warn_of_unknown(const char *options)
+{
     char key[64];
 
-    for (const char *one = options + strspn(options, separators); *one;
-         one += strspn(one, separators)) {
-        snprintf(key, sizeof key, "%.*s", (int)strcspn(one, ", \t\n="), one);
-        if (!may_be_known(key)) {
-            gossip_err("BMI: unknown option \"%s\" ignored; bmi-perf --options lists all, "
-                       "NEWS the removed ones\n",
-                       key);
-            return;
-        }
-        one += strcspn(one, separators);
-    }
+    if (options && bmi_has_unknown(options, key, sizeof key))
+        gossip_err("BMI: unknown option \"%s\" ignored; bmi-perf --options lists all, "
+                   "NEWS the removed ones\n",
+                   key);
 }
 
 void bmi_deactivate_all(void)
@@ -118,25 +123,6 @@ static bool is_active(const struct bmi_method_ops *ops)
         if (bmi_core.active[i] == ops)
             return true;
     return false;
-}
-
-/* Returns true if the string names no other method of this program. */
-static bool is_only_one(const char *text, const struct bmi_method_ops *ops)
-{
-    for (int i = 0; bmi_static_methods[i]; i++)
-        if (bmi_static_methods[i] != ops &&
-            bmi_has_scheme(text, bmi_method_scheme(bmi_static_methods[i])))
-            return false;
-    return true;
-}
-
-/* Returns the options for a method that a lookup starts: those of the lookup, or those of
- * BMI_initialize for all methods.  *alone: no other method can be meant. */
-static char *options_for(struct bmi_method_ops *ops, const char *text, char *options,
-                         bool *alone)
-{
-    *alone = options ? is_only_one(text, ops) : !bmi_static_methods[1];
-    return options ? options : bmi_core.options;
 }
 
 /*
@@ -159,11 +145,8 @@ static int find_method(const char *text, char *options, struct bmi_method_ops **
         *ops = bmi_static_methods[i];
         if (is_active(*ops) || !bmi_has_scheme(text, bmi_method_scheme(*ops)))
             continue;
-        bool alone;
-        char *its = options_for(*ops, text, options, &alone);
-        if (options && !alone)
-            bmi_warn_of_unknown(options);
-        int started = bmi_activate(*ops, NULL, alone ? SHIM_OPTIONS_ALONE : 0, its);
+        bmi_warn_of_unknown(options);
+        int started = bmi_activate(*ops, NULL, 0, options ? options : bmi_core.options);
         if (started == 0)
             *addr = (*ops)->method_addr_lookup(text);
         else if (ret == -BMI_ENOPROTOOPT)

@@ -74,8 +74,11 @@ static inline int bmi_result(int ret)
  */
 int bmi_activate(struct bmi_method_ops *ops, const char *listen, int flags, char *options);
 
-/* Logs the first of these options, which are for several methods, that no method of the program
- * has. */
+/* Finds the first of these options that no method of the program has, and copies its name, cut
+ * at the size, to `key`. */
+bool bmi_has_unknown(const char *options, char *key, size_t size);
+
+/* Logs that option; `options` may be NULL. */
 void bmi_warn_of_unknown(const char *options);
 
 /* Stops all active methods, in reverse order; the caller holds `methods`. */

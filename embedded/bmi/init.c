@@ -62,14 +62,6 @@ static void drop_options(void)
     bmi_core.options = NULL;
 }
 
-static bool is_one_name(const char *list)
-{
-    const char *name = list + strspn(list, ", \t");
-    const char *behind = name + strcspn(name, ", \t");
-
-    return *name != '\0' && behind[strspn(behind, ", \t")] == '\0';
-}
-
 /* Starts one method of the list; `name` is not terminated. */
 static int start_listed(const char *name, size_t length, const char *listen_addr, int flags,
                         char *options)
@@ -110,10 +102,7 @@ int BMI_initialize(const char *method_list, const char *listen_addr, int flags, 
     pthread_mutex_lock(&bmi_core.methods);
     ret = keep_options(options);
     const char *name = method_list ? method_list : "";
-    if (is_one_name(name))
-        flags |= SHIM_OPTIONS_ALONE; /* the method itself warns of unknown options */
-    else if (options && bmi_static_methods[1])
-        bmi_warn_of_unknown(options);
+    bmi_warn_of_unknown(options);
     while (ret == 0 && *(name += strspn(name, ", \t"))) {
         size_t length = strcspn(name, ", \t");
         ret = start_listed(name, length, listen_addr, flags, options);

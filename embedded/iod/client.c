@@ -20,8 +20,7 @@
 #include "embedded/iod/client.h"
 #include "embedded/iod/clock.h"
 #include "embedded/iod/text.h"
-#include "patches/orangefs/shim/shim-engine.h"
-#include "common/rme.h"
+#include "embedded/bmi/core.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -539,7 +538,7 @@ bool client_open_all(struct client *client, const struct iod_request *request)
 
 bool client_open(struct client *client, const struct client_options *options)
 {
-    char text[CLIENT_WHY];
+    char text[CLIENT_WHY], key[64];
     pthread_condattr_t monotonic;
     int error;
 
@@ -564,19 +563,10 @@ bool client_open(struct client *client, const struct client_options *options)
         client->workers = NULL;
         return client_fail(client, "cannot start the network: %s", text);
     }
+    if (options->ignored && options->options &&
+        bmi_has_unknown(options->options, key, sizeof key))
+        options->ignored(key);
     return true;
-}
-
-/* Warns of an unknown option, which is known once the engine runs. */
-static void tell_ignored(const struct client *client, const struct remote *r)
-{
-    struct rme *rme = NULL;
-    const char *key = NULL;
-
-    if (client->o.ignored && BMI_get_info(r->addr, SHIM_GET_ENGINE, &rme) >= 0 && rme)
-        key = rme_option_ignored(rme);
-    if (key)
-        client->o.ignored(key);
 }
 
 static struct remote *add_remote(struct client *client, const char *uri)
@@ -584,7 +574,6 @@ static struct remote *add_remote(struct client *client, const char *uri)
     struct remote *r = calloc(1, sizeof *r);
     struct remote **grown =
         realloc(client->remote, ((size_t)client->count + 1) * sizeof *grown);
-    char *options = client->o.options ? strdup(client->o.options) : NULL;
     char text[CLIENT_WHY];
     int error;
 
@@ -592,7 +581,7 @@ static struct remote *add_remote(struct client *client, const char *uri)
         client->remote = grown;
     if (r)
         r->uri = strdup(uri);
-    if (!r || !r->uri || !grown || (client->o.options && !options)) {
+    if (!r || !r->uri || !grown) {
         client_fail(client, "no memory for server %s", uri);
         goto failed;
     }
@@ -600,7 +589,7 @@ static struct remote *add_remote(struct client *client, const char *uri)
     r->used = true;
     r->request_op.done = request_done;
     r->reply_op.done = reply_done;
-    error = bmi_error_to_errno(BMI_addr_lookup(&r->addr, uri, options));
+    error = bmi_error_to_errno(BMI_addr_lookup(&r->addr, uri, NULL));
     if (error) {
         net_log_explain(&client->log, error, text, sizeof text);
         remote_fail(r, "%s", text);
@@ -611,13 +600,10 @@ static struct remote *add_remote(struct client *client, const char *uri)
         remote_fail(r, "no memory for replies; close other programs");
         goto failed;
     }
-    free(options);
-    tell_ignored(client, r);
     client->remote[client->count++] = r;
     return r;
 
 failed:
-    free(options);
     if (r)
         free(r->uri);
     free(r);

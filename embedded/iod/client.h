@@ -85,7 +85,7 @@ struct client_options {
     int threads;                              /* for the disk */
     void (*line)(const char *line);           /* receives log lines of BMI; NULL: dropped */
     void (*ignored)(const char *key);         /* receives an unknown key of `options`, at each
-                                               * lookup of a server; may be NULL */
+                                               * client_open(); may be NULL */
     const volatile sig_atomic_t *interrupted; /* set by a signal; may be NULL */
 };
 

@@ -14,8 +14,7 @@ enum { SMALL = 100, LARGE = 300000, HUGE = 6 << 20, TAG = 8, DATA_TAG = 9, CREDI
 #define ONE_UNIT "fragment_bytes=1M,xfer_bytes_peer=1M"
 /*
  * Options for messages that must not be deferred. No probes, because the server's probes would
- * use the credits of its answers. On fabrics with `reports_apart` a message after a probe may
- * also follow the notification of the data, and is deferred (end.c).
+ * use the credits of its answers.
  */
 #define WRITTEN "rndv=write,eager_max=4K,credits=8,keepalive_ms=0"
 

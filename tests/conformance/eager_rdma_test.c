@@ -300,8 +300,8 @@ void fast_runs_out(void **state)
     blob_free(&in[0]);
 }
 
-/* On fabrics with `reports_apart` returned credits do not identify the free places. A message
- * without a place uses another protocol, because the peer may send nothing more. */
+/* A message without a place waits for one, or uses another protocol, beside the reports of
+ * large messages. */
 void fast_beside_reports(void **state)
 {
     enum { ROUNDS = 10, LARGE = 8, N = 24 };

@@ -21,9 +21,6 @@ void loop_elan4_loses_links(void **state);
 void loop_elan4_notices_breaches(void **state);
 void loop_elan4_events_need_no_buffer(void **state);
 void loop_elan4_data_moves_until_down(void **state);
-void loop_elan4_reports_have_no_place(void **state);
-void loop_elan4_barrier_keeps_order(void **state);
-void loop_elan4_reports_wait_for_their_own(void **state);
 
 #define FABRIC_LOOP_TEST(name) cmocka_unit_test_setup_teardown(name, bench_open, bench_close)
 #define FABRIC_LOOP_ELAN4_TEST(name)                                                           \
@@ -37,9 +34,6 @@ void loop_elan4_reports_wait_for_their_own(void **state);
         FABRIC_LOOP_ELAN4_TEST(loop_elan4_loses_links),                                        \
         FABRIC_LOOP_ELAN4_TEST(loop_elan4_notices_breaches),                                   \
         FABRIC_LOOP_ELAN4_TEST(loop_elan4_events_need_no_buffer),                              \
-        FABRIC_LOOP_ELAN4_TEST(loop_elan4_data_moves_until_down),                              \
-        FABRIC_LOOP_ELAN4_TEST(loop_elan4_reports_have_no_place),                              \
-        FABRIC_LOOP_ELAN4_TEST(loop_elan4_barrier_keeps_order),                                \
-        FABRIC_LOOP_ELAN4_TEST(loop_elan4_reports_wait_for_their_own)
+        FABRIC_LOOP_ELAN4_TEST(loop_elan4_data_moves_until_down)
 
 #endif

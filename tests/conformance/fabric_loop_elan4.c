@@ -91,7 +91,6 @@ void loop_elan4_loses_links(void **state)
     bench_until(&server, RME_EV_RECV, 1);
     loop_kill_at_message(1);
     bench_send(&client, "two");
-    lane.ops->barrier(client.link);
     write_new(&w);
     lane.ops->flush(client.f);
     both_hear();
@@ -174,110 +173,4 @@ void loop_elan4_data_moves_until_down(void **state)
         write_free(&w);
     }
     assert_in_range(moved, ROUNDS / 4, ROUNDS);
-}
-
-/* ---- Order ---- */
-
-enum { LINE = 6 };
-
-/* Records the server's events, a letter each: m for a message, i for an immediate. */
-static void hear(char seen[LINE + 1])
-{
-    int n = 0;
-
-    for (int i = 0; i < server.nseen && n < LINE; i++)
-        if (server.seen[i].type == RME_EV_RECV || server.seen[i].type == RME_EV_IMM)
-            seen[n++] = server.seen[i].type == RME_EV_RECV ? 'm' : 'i';
-    seen[n] = 0;
-}
-
-static void one_line(const char *queued, char seen[LINE + 1])
-{
-    struct rme_rdma_op x[LINE];
-    int messages = 0, immediates = 0;
-
-    bench_connect();
-    for (int i = 0; i < LINE; i++) {
-        x[i] = (struct rme_rdma_op){.notify = RME_NOTIFY_IMM, .imm = (uint32_t)i};
-        switch (queued[i]) {
-        case 'm':
-            bench_send(&client, "m");
-            messages++;
-            break;
-        case '|':
-            lane.ops->barrier(client.link);
-            break;
-        default: /* o: ordered; i: unordered */
-            x[i].ordered = queued[i] == 'o';
-            lane.ops->rdma_op(client.link, &x[i]);
-            immediates++;
-        }
-    }
-    lane.ops->flush(client.f);
-    bench_until(&server, RME_EV_RECV, messages);
-    bench_until(&server, RME_EV_IMM, immediates);
-    bench_until(&client, RME_EV_RDMA_DONE, immediates);
-    hear(seen);
-    bench_disconnect();
-    bench_forget();
-}
-
-/* An unordered immediate and messages overtake each other; an ordered one stays in place. */
-void loop_elan4_reports_have_no_place(void **state)
-{
-    char seen[LINE + 1];
-    bool first = false, last = false;
-
-    (void)state;
-    if (!lane.is_loop)
-        skip();
-    for (int i = 0; i < 100; i++) {
-        one_line("mmimmm", seen);
-        first = first || strcmp(seen, "immmmm") == 0;
-        last = last || strcmp(seen, "mmmmmi") == 0;
-        one_line("mmommm", seen);
-        assert_string_equal(seen, "mmimmm");
-    }
-    assert_true(first);
-    assert_true(last);
-}
-
-void loop_elan4_barrier_keeps_order(void **state)
-{
-    char seen[LINE + 1];
-
-    (void)state;
-    if (!lane.is_loop)
-        skip();
-    for (int i = 0; i < 100; i++) {
-        one_line("mi|mmm", seen);
-        assert_true(strcmp(seen, "mimmm") == 0 || strcmp(seen, "immmm") == 0);
-    }
-}
-
-/* An immediate waits for earlier transfers of its operation alone. */
-void loop_elan4_reports_wait_for_their_own(void **state)
-{
-    struct rme_rdma_op own = {.notify = RME_NOTIFY_IMM, .imm = 7};
-    struct rme_rdma_op other = {.notify = RME_NOTIFY_IMM, .imm = 8};
-    struct written w;
-
-    (void)state;
-    if (!lane.is_loop)
-        skip();
-    bench_connect();
-    loop_hold(LOOP_HOLD_DATA);
-    write_new(&w);
-    lane.ops->rdma_op(client.link, &own);
-    lane.ops->rdma_op(client.link, &other);
-    lane.ops->flush(client.f);
-    bench_idle();
-    assert_int_equal(bench_count(&server, RME_EV_IMM), 1);
-    assert_int_equal(bench_event(&server, RME_EV_IMM, 0)->imm, 8);
-    loop_hold(0);
-    bench_until(&server, RME_EV_IMM, 3);
-    assert_int_equal(w.there[SIZE - 1], 0xab);
-    bench_until(&client, RME_EV_RDMA_DONE, 3);
-    bench_disconnect();
-    write_free(&w);
 }

@@ -170,8 +170,6 @@ static void fits_a_buffer(const struct node *n)
 
     assert_int_equal(rme_option_get(n->rme, "rx_size", &rx_size), 0);
     assert_int_equal(rme_option_get(n->rme, "eager_max", &eager_max), 0);
-    if (lane.is_loop && lane.is_elan4 && rx_size > LOOP_ELAN4_MESSAGE - RME_WIRE_HEADER_SIZE)
-        rx_size = LOOP_ELAN4_MESSAGE - RME_WIRE_HEADER_SIZE;
     if (rx_size <= 4608)
         assert_int_equal(explained(n, 1, 1).eager_max,
                          rx_size < eager_max ? rx_size : eager_max);

@@ -28,10 +28,8 @@ static void open_end(struct end *e, const char *listen, const char *options)
     e->listen = NULL;
     if (listen)
         assert_int_equal(rme_addr_parse("elan4", listen, &e->listen), 0);
-    struct rme_config config = {.fabric = bmi_elan4_fabric(),
-                                .listen = e->listen,
-                                .options = options,
-                                .options_are_mine = true};
+    struct rme_config config = {
+        .fabric = bmi_elan4_fabric(), .listen = e->listen, .options = options};
     assert_int_equal(rme_open(&config, &e->rme), 0);
     assert_int_equal(rme_context_open(e->rme, 0), 0);
 }

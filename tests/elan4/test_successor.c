@@ -37,11 +37,8 @@ static struct rme *open_engine(const char *node, const char *listen)
     setenv("EMUELAN4_NODE", node, 1);
     if (listen)
         assert_int_equal(rme_addr_parse("elan4", listen, &at), 0);
-    struct rme_config config = {.fabric = bmi_elan4_fabric(),
-                                .listen = at,
-                                .options = options,
-                                .options_are_mine = true,
-                                .log = log_line};
+    struct rme_config config = {
+        .fabric = bmi_elan4_fabric(), .listen = at, .options = options, .log = log_line};
     assert_int_equal(rme_open(&config, &rme), 0);
     assert_int_equal(rme_context_open(rme, 0), 0);
     return rme;

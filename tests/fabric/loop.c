@@ -375,21 +375,17 @@ static int64_t option(const struct rme_fabric_config *config, const char *name)
     return 0;
 }
 
-/* Configures Elan4's rules as bmi_elan4 does, but without splitting larger messages. */
+/* Configures Elan4's rules as bmi_elan4 does. */
 static void configure_elan4(struct loop_fabric *f)
 {
     f->elan4 = f->chaos = true;
     f->hello_max = LOOP_HELLO_MAX;
-    if (f->config.rx_size > LOOP_ELAN4_MESSAGE)
-        f->config.rx_size = LOOP_ELAN4_MESSAGE;
     f->caps = (struct rme_caps){.max_sge = 64,
                                 .max_read_sge = 64,
                                 .max_piece = UINT64_C(1) << 40,
-                                .max_message = f->config.rx_size,
                                 .max_regs = UINT32_MAX,
                                 .has_read = true,
-                                .open_memory = true,
-                                .reports_apart = true};
+                                .open_memory = true};
 }
 
 static void fabric_configure(struct loop_fabric *f, const struct rme_fabric_config *config)
@@ -673,7 +669,6 @@ static const struct rme_fabric_ops loop_ops = {
     .tx_put = loop_op_tx_put,
     .tx_send = loop_op_tx_send,
     .rdma_op = loop_op_rdma,
-    .barrier = loop_op_barrier,
     .mw_bind = loop_op_mw_bind,
     .mw_invalidate = loop_op_mw_invalidate,
     .flush = loop_op_flush,

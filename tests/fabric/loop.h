@@ -26,11 +26,7 @@
  *
  * With the option loop_elan4 the network has the rules of Quadrics Elan4, and all of chaos:
  *
- * - a message has at most 2 KiB;
  * - an immediate is a remote event and needs no receive buffer;
- * - an immediate that is not `ordered` (a report) and messages and reports of other operations
- *   overtake each other, up to a barrier; its transfer may be complete locally before the
- *   immediate has arrived;
  * - memory needs no registration: keys only name the host, and no access is refused. Access to
  *   unregistered memory is a violation and never completes;
  * - memory open to a peer stays open: when a link is ended, data moves to and from the memory
@@ -47,8 +43,6 @@
 #define TESTS_FABRIC_LOOP_H
 
 #include "fabric.h"
-
-#define LOOP_ELAN4_MESSAGE 2048 /* largest message of Elan4, in bytes */
 
 const struct rme_fabric_ops *loop_fabric(void);
 

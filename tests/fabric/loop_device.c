@@ -425,43 +425,20 @@ static bool is_incomplete(const struct loop_work *w)
     return w->rdma_op && w->moved < w->rdma_op->npiece;
 }
 
-/* Returns whether other work of its operation precedes it. */
-static bool is_behind_its_own(const struct rme_link *link, const struct loop_work *w)
-{
-    for (const struct loop_work *before = link->work; before != w; before = before->next)
-        if (before->of_operation && before->imm == w->imm)
-            return true;
-    return false;
-}
-
 /* Outcome of a step for a piece of work. */
 enum turn {
     TURN_DONE,    /* removed without a message to the peer */
     TURN_CARRIED, /* delivered to the peer */
     TURN_NOT,     /* postponed */
-    TURN_STREAM,  /* postponed together with all messages behind it */
     TURN_ALL,     /* postponed together with all work behind it */
 };
 
-static enum turn turn_of(struct rme_link *link, struct loop_work *w, bool held, bool incomplete)
+static enum turn turn_of(const struct loop_work *w, bool held, bool incomplete)
 {
-    struct loop_fabric *f = link->fabric;
-
     if (w->keys)
         return TURN_DONE;
-    if (w->is_barrier)
-        return w == link->work ? TURN_DONE : TURN_ALL;
     if (w->rdma_op && w->rdma_op->notify == RME_NOTIFY_NONE)
         return w->moved < w->rdma_op->npiece ? TURN_NOT : TURN_DONE;
-    if (w->is_apart && (held || is_incomplete(w) || is_behind_its_own(link, w)))
-        return TURN_NOT;
-    if (w->is_apart)
-        return w->late && w->late-- ? TURN_NOT : TURN_CARRIED;
-    if (f->caps.reports_apart)
-        return held || is_incomplete(w) || (w->of_operation && is_behind_its_own(link, w)) ||
-                       !loop_random(f, 3)
-                   ? TURN_STREAM
-                   : TURN_CARRIED;
     return held || (w->rdma_op && incomplete) ? TURN_ALL : TURN_CARRIED;
 }
 
@@ -474,23 +451,16 @@ static bool tell(struct rme_link *link, const struct loop_work *w)
 static bool carry(struct rme_link *link, bool *worked)
 {
     bool held = loop_net.held & LOOP_HOLD_MESSAGES;
-    bool incomplete = false, stream = true;
+    bool incomplete = false;
     uint64_t budget = link->fabric->chaos ? 1 + loop_random(link->fabric, 3) : UINT64_MAX;
 
     for (struct loop_work **at = &link->work; *at && budget;) {
         struct loop_work *w = *at;
         incomplete = incomplete || is_incomplete(w);
-        enum turn turn = turn_of(link, w, held, incomplete);
-        if (turn == TURN_CARRIED && !w->is_apart && !stream)
-            turn = TURN_STREAM;
+        enum turn turn = turn_of(w, held, incomplete);
         if (turn == TURN_ALL)
             break;
-        if (turn >= TURN_NOT) {
-            stream = stream && turn != TURN_STREAM;
-            if (link->fabric->caps.reports_apart && !held && !is_incomplete(w))
-                *worked = true; /* postponed at random */
-            if (w->is_apart && !is_incomplete(w) && !loop_random(link->fabric, 2))
-                complete(link, w);
+        if (turn == TURN_NOT) {
             at = &w->next;
             continue;
         }

@@ -57,11 +57,7 @@ struct loop_work {
     struct rme_rdma_op *rdma_op;
     uint32_t moved;  /* moved pieces */
     uint32_t *order; /* order in which the pieces move; NULL: as listed */
-    bool is_barrier;
-    uint64_t number;   /* position among the link's work, from 1 */
-    bool of_operation; /* a transfer that belongs to an operation, the one of `imm` */
-    bool is_apart;     /* Elan4: a report, unordered with messages */
-    uint32_t late;     /* steps until it is delivered */
+    uint64_t number; /* position among the link's work, from 1 */
     uint32_t imm;
     uint64_t *keys; /* windows to close */
     uint32_t nkeys;
@@ -228,7 +224,6 @@ void *loop_op_tx_get(struct rme_link *link);
 void loop_op_tx_put(struct rme_link *link, void *tx);
 void loop_op_tx_send(struct rme_link *link, void *tx, size_t length);
 void loop_op_rdma(struct rme_link *link, struct rme_rdma_op *x);
-void loop_op_barrier(struct rme_link *link);
 /* Returns 1 if the registration's key opens it to peers, else 0. */
 unsigned loop_is_shown(const struct loop_fabric *f, const struct loop_mr *mr);
 int loop_op_mw_bind(struct rme_link *link, struct rme_range *range, uint32_t n,

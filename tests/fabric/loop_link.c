@@ -555,25 +555,8 @@ void loop_op_rdma(struct rme_link *link, struct rme_rdma_op *x)
         stats->value[RME_C_SIGNALLED] += !x->unsignalled;
     }
     struct loop_work *w = work_new(tx, x);
-    w->of_operation = true;
     w->imm = x->imm;
-    w->is_apart =
-        link->fabric->caps.reports_apart && x->notify == RME_NOTIFY_IMM && !x->ordered;
-    if (w->is_apart)
-        w->late = (uint32_t)loop_random(link->fabric, loop_random(link->fabric, 8) ? 4 : 100);
     queue_work(link, w, LOOP_RDMA_OP);
-    pthread_mutex_unlock(&loop_net.lock);
-}
-
-void loop_op_barrier(struct rme_link *link)
-{
-    struct loop_work *w = work_new(NULL, NULL);
-
-    w->is_barrier = true;
-    pthread_mutex_lock(&loop_net.lock);
-    if (!link->fabric->caps.reports_apart)
-        loop_violation("%s: a barrier where everything has its place", link->fabric->name);
-    queue_work(link, w, LOOP_CALL_COUNT);
     pthread_mutex_unlock(&loop_net.lock);
 }
 

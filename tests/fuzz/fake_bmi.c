@@ -4,6 +4,7 @@
 
 #include <errno.h>
 
+#include "embedded/bmi/core.h"
 #include "embedded/bmi/gossip.h"
 #include "embedded/iod/workers.h"
 
@@ -388,6 +389,14 @@ int BMI_set_info(BMI_addr_t addr, int option, void *value)
 {
     (void)addr, (void)option, (void)value;
     return 0;
+}
+
+bool bmi_has_unknown(const char *options, char *key, size_t size)
+{
+    (void)options;
+    (void)key;
+    (void)size;
+    return false;
 }
 
 int BMI_get_info(BMI_addr_t addr, int option, void *value)

@@ -337,7 +337,6 @@ static int script_open(const struct rme_fabric_config *config, struct rme_fabric
     fabric->config = *config;
     script_caps.mws = script.mws;
     script_caps.max_sge = script.max_sge ? script.max_sge : 4;
-    script_caps.reports_apart = script.reports_apart;
     script_caps.keeps_rx = script.keeps_rx;
     script_caps.unsignalled = script.unsignalled;
     script_caps.on_demand = script.on_demand;
@@ -581,11 +580,6 @@ static void start_rdma_op(struct rme_link *link, struct rme_rdma_op *x)
     script.rdma_ops++;
 }
 
-static void barrier(struct rme_link *link)
-{
-    FUZZ_CHECK(script_caps.reports_apart && (link->stage == UP || link->stage == ENDED));
-}
-
 static int mw_bind(struct rme_link *link, struct rme_range *range, uint32_t n, unsigned access)
 {
     (void)access;
@@ -713,7 +707,6 @@ const struct rme_fabric_ops script_ops = {
     .tx_put = tx_put,
     .tx_send = tx_send,
     .rdma_op = start_rdma_op,
-    .barrier = barrier,
     .mw_bind = mw_bind,
     .mw_invalidate = mw_invalidate,
     .flush = flush,

@@ -31,7 +31,6 @@ struct script {
     uint32_t mws;        /* windows of the device; set before the engine is opened */
     uint32_t open;       /* open ones */
     uint32_t max_sge;    /* of its local segments; 0: 4; set before the engine is opened */
-    bool reports_apart;  /* in caps; set before the engine is opened */
     /* likewise; unsignalled transfers: the test decides when they complete */
     bool unsignalled;
     bool on_demand;    /* likewise */

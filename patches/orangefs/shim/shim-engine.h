@@ -32,12 +32,6 @@ struct shim_attribute {
 };
 
 /*
- * A flag of a method's initialize: the options are for this method alone, because no other one
- * was named.  Set by the embedded core; OrangeFS has one string for all methods.
- */
-#define SHIM_OPTIONS_ALONE (1 << 30)
-
-/*
  * A flag of a method's initialize: log the reasons of failed operations, because the host
  * reports errors without reasons.  Set by the embedded core; OrangeFS logs "msgpair failed"
  * with the error, and a second line would be redundant.

@@ -122,7 +122,6 @@ static int shim_initialize(bmi_method_addr_p listen, int method_id, int flags, c
         .listen = addr ? addr->peer : NULL,
         .bind_specific = (flags & BMI_TCP_BIND_SPECIFIC) != 0,
         .options = options,
-        .options_are_mine = (flags & SHIM_OPTIONS_ALONE) != 0,
         .log = log_line,
         .op_template = &self.op_template,
         .op_size = sizeof(self.op_template),

@@ -169,7 +169,7 @@ const char *rme_addr_name(const struct rme_addr *addr)
 bool rme_option_known(const struct rme_fabric_ops *fabric, const char *name)
 {
     (void)fabric;
-    return strcmp(name, "rndv") == 0;
+    return strcmp(name, "rndv") == 0 || strcmp(name, "depth") == 0;
 }
 
 bool rme_addr_is_dead(const struct rme_addr *addr)

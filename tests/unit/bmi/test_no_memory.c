@@ -130,8 +130,8 @@ static void unexpected(void)
 /* Uses BMI once; returns false if it could not be started for lack of memory. */
 static bool live(void)
 {
-    int result = BMI(
-        BMI_initialize("bmi_fake", "fake://me:1", BMI_INIT_SERVER | BMI_AUTO_REF_COUNT, "a=b"));
+    int result = BMI(BMI_initialize("bmi_fake", "fake://me:1",
+                                    BMI_INIT_SERVER | BMI_AUTO_REF_COUNT, "depth=3"));
     if (result < 0) {
         assert_true(result == -BMI_ENOMEM ||
                     result == -BMI_EINVAL); /* a lookup cannot return the reason */

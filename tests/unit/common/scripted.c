@@ -214,7 +214,6 @@ void scripted_close(void)
     rme_close(scripted.rme);
     script.heard = NULL;
     script.mws = 0;
-    script.reports_apart = false;
 }
 
 int scripted_teardown(void **state)

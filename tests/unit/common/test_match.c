@@ -250,20 +250,6 @@ static void no_keys_share_a_chain_everywhere(void **state)
     rme_table_clear(&other);
 }
 
-static void states_and_steps(void **state)
-{
-    (void)state;
-    assert_string_equal(rme_op_state_name(RME_OP_FREE), "free");
-    assert_string_equal(rme_op_state_name(RME_OP_CANCELLING), "cancelling");
-    assert_true(rme_op_may_step(RME_OP_FREE, RME_OP_QUEUED));
-    assert_true(rme_op_may_step(RME_OP_RTS, RME_OP_MOVING));
-    assert_false(rme_op_may_step(RME_OP_DONE, RME_OP_MOVING));
-    assert_false(rme_op_may_step(RME_OP_CANCELLING, RME_OP_TARGET));
-    for (int s = 0; s < RME_OP_STATE_COUNT; s++) /* an operation can end from every state */
-        if (s != RME_OP_FREE && s != RME_OP_ENDING && s != RME_OP_DONE)
-            assert_true(rme_op_may_step((enum rme_op_state)s, RME_OP_ENDING));
-}
-
 static void timers_come_in_order(void **state)
 {
     enum { N = 500 };
@@ -305,7 +291,6 @@ int main(void)
         cmocka_unit_test(one_of_many_that_are_alike_is_taken_out_without_a_look_at_the_others),
         cmocka_unit_test(names_that_are_alike_go_in_any_order),
         cmocka_unit_test(no_keys_share_a_chain_everywhere),
-        cmocka_unit_test(states_and_steps),
         cmocka_unit_test(timers_come_in_order),
     };
 

@@ -62,7 +62,8 @@ static void sets_values(void **state)
 
     (void)state;
     assert_int_equal(rme_options_parse(options,
-                                       "rx_size=8K,unit=2M, depth=7,loud=on,low=-1,device=rxe0",
+                                       "rx_size=8K,fragment_bytes=2M, depth=7,loud=on,low=-1,"
+                                       "device=rxe0",
                                        why, sizeof(why)),
                      0);
     assert_int_equal(rme_option(options, "rx_size"), 8192);
@@ -93,31 +94,6 @@ static void foreign_keys_are_skipped(void **state)
     assert_int_equal(rme_options_parse(options, NULL, why, sizeof(why)), 0);
     assert_int_equal(rme_options_parse(options, "", why, sizeof(why)), 0);
     rme_options_free(options);
-}
-
-static void the_first_unknown_key_is_kept(void **state)
-{
-    static const struct {
-        const char *text, *unknown;
-    } cases[] = {
-        {"", NULL},
-        {" ,depth=1,,loud\n", NULL},
-        {"depth=1,dept=2,lou", "dept"},
-        {"loud,depthx", "depthx"},
-    };
-    char why[256] = "";
-
-    (void)state;
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        struct rme_options *options = make();
-
-        assert_int_equal(rme_options_parse(options, cases[i].text, why, sizeof(why)), 0);
-        if (cases[i].unknown == NULL)
-            assert_null(rme_options_unknown(options));
-        else
-            assert_string_equal(rme_options_unknown(options), cases[i].unknown);
-        rme_options_free(options);
-    }
 }
 
 /* Words of a choice have the numbers of the engine's enums. */
@@ -304,7 +280,6 @@ int main(void)
         cmocka_unit_test(names_are_unique),
         cmocka_unit_test(sets_values),
         cmocka_unit_test(foreign_keys_are_skipped),
-        cmocka_unit_test(the_first_unknown_key_is_kept),
         cmocka_unit_test(choices_have_numbers),
         cmocka_unit_test(bad_values_are_explained),
         cmocka_unit_test(explanation_names_value_and_range),

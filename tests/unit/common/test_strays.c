@@ -490,7 +490,6 @@ static FILE *to_nowhere(void)
     X(rme_print_peers, (rme_print_peers(rme, write_nothing, NULL), true))                      \
     X(rme_print_options, (rme_print_options(to_nowhere(), NULL), true))                        \
     X(rme_option_get, rme_option_get(rme, "spin_us", &actual) == 0)                            \
-    X(rme_option_ignored, rme_option_ignored(rme) == NULL)                                     \
     X(rme_option_known, rme_option_known(&script_ops, "spin_us"))                              \
     X(rme_key_opens, rme_key_opens(rme) != NULL)                                               \
     X(rme_explain, (rme_explain(rme, 4096, 1, to_nowhere()), true))
