@@ -44,8 +44,7 @@ const struct rme_option_row rme_engine_options[] = {
         "Limit on receive buffers for all incoming connections together, beyond the one that "
         "each has.  A connection gets a part of what is left; idle ones return theirs, with a "
         "shared receive queue at once, without one by one buffer per message, probes "
-        "included.  At the limit, peers of earlier releases, which need four credits, are "
-        "refused; a peer that waits for rx_buffered_bytes gets three.  Raise the limit where "
+        "included.  A peer that waits for rx_buffered_bytes gets three.  Raise the limit where "
         "hundreds of clients of a server without a shared receive queue are busy at once."),
 
     /* large messages */

@@ -282,14 +282,13 @@ void rme_move_done(struct rme *rme, struct rme_rdma_op *rdma_op)
 void rme_moves_told(struct rme_peer *peer)
 {
     const struct rme_credit *credit = &peer->credit;
-    bool sure =
-        credit->exact && (!peer->rme->caps->reports_apart || credit->acked == credit->spent);
+    bool sure = !peer->rme->caps->reports_apart || credit->acked == credit->spent;
 
     for (struct list_head *node = peer->moving.next; node != &peer->moving; node = node->next) {
         struct rme_frag *frag = container_of(node, struct rme_frag, control.link);
 
         if (frag->offset + frag->length != frag->op->size ||
-            (credit->exact && (int32_t)(credit->acked - frag->report) < 0))
+            (int32_t)(credit->acked - frag->report) < 0)
             continue;
         if (sure)
             rme_op_end(peer->rme, frag->op, 0);

@@ -47,10 +47,7 @@ struct rme_credit {
      * keeps its reserve */
     uint32_t starts_left;
     bool single_credit; /* the peer advertised fewer than RME_CREDITS_RESERVE at first */
-    bool exact; /* both sides return exactly the credits of consumed messages, see credit.c */
-    bool
-        /* a report (an immediate or FIN) of the peer is among the unreturned credits */
-        unacked;
+    bool unacked; /* an immediate or FIN of the peer is among the unreturned credits */
     bool stalled; /* a message waited for `have`: the next header tells the peer */
 };
 
@@ -103,11 +100,11 @@ static inline void rme_credit_started(struct rme_credit *credit)
         credit->starts_left--;
 }
 
-/* Adds `count` buffers for the peer. */
-void rme_credit_grow(struct rme_credit *credit, uint32_t count);
-
 /* Number of buffers that an idle peer may be asked to give up. */
-uint32_t rme_credit_excess(const struct rme_credit *credit);
+static inline uint32_t rme_credit_excess(const struct rme_credit *credit)
+{
+    return credit->advertised - credit->first_advertised;
+}
 /* Gives up at most `asked` credits with a message that has been paid for and returns `returned`
  * credits; keeps the minimum that the link needs.  Returns the number given up. */
 uint32_t rme_credit_reduce(struct rme_credit *credit, uint32_t asked, uint32_t returned);

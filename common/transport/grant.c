@@ -42,19 +42,13 @@ uint32_t rme_grant_ask(const struct rme *rme)
     return rme->caps->shared_rx != 0 ? rme->tuning.credits : RME_HELLO_CREDITS_MIN;
 }
 
-uint32_t rme_grant_first(const struct rme *rme, const struct rme_hello *hello)
+uint32_t rme_grant_first(const struct rme *rme)
 {
-    const uint8_t single_credit = RME_HELLO_F_SINGLE_CREDIT | RME_HELLO_F_EXACT;
     const struct rme_quota *quota = &rme->quota[RME_QUOTA_CREDITS];
-    uint64_t left = rme_quota_left(quota);
+    bool usual = rme->caps->shared_rx == 0 && quota->used < quota->limit / 4 &&
+                 rme->tuning.credits - 1 <= rme_quota_left(quota);
 
-    if (rme->caps->shared_rx != 0 && (hello->flags & single_credit) == single_credit)
-        return 1;
-    if (quota->used < quota->limit / 4 && rme->tuning.credits - 1 <= left)
-        return rme->tuning.credits;
-    if ((hello->flags & single_credit) == single_credit)
-        return 1;
-    return RME_HELLO_CREDITS_MIN - 1 <= left ? RME_HELLO_CREDITS_MIN : 0;
+    return usual ? rme->tuning.credits : 1;
 }
 
 void rme_grant_reclaim(struct rme_peer *peer)
@@ -73,7 +67,7 @@ static void advertise(struct rme_peer *peer, uint32_t more)
 {
     uint32_t again = more < peer->spare ? more : peer->spare; /* already counted */
 
-    rme_credit_grow(&peer->credit, more);
+    peer->credit.grown += more;
     peer->spare -= again;
     rme_quota_add(peer, RME_QUOTA_CREDITS, more - again);
     peer->grew = true;

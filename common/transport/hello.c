@@ -12,8 +12,7 @@ void rme_peer_hello(const struct rme *rme, uint32_t credits, uint8_t out[RME_HEL
         .version_min = RME_WIRE_VERSION_MIN,
         .flags = (rme->server ? RME_HELLO_F_SERVER : 0) |
                  (rme->caps->has_read ? RME_HELLO_F_READ : 0) |
-                 (rme->tuning.invite ? RME_HELLO_F_INVITE : 0) | RME_HELLO_F_EXACT |
-                 RME_HELLO_F_SINGLE_CREDIT |
+                 (rme->tuning.invite ? RME_HELLO_F_INVITE : 0) |
                  (rme->tuning.eager_ring_bytes != 0 ? RME_HELLO_F_EAGER_RDMA : 0),
         .incarnation = rme->incarnation,
         .rx_size = rme->tuning.rx_size,
@@ -35,7 +34,6 @@ void rme_peer_agree(struct rme_peer *peer, const struct rme_hello *hello, uint32
         rme_log_put(rme->log, RME_LOG_INFO, "%s: the peer has restarted", rme_peer_name(peer));
     peer->hello = *hello;
     rme_credit_start(&peer->credit, advertised, hello->credits);
-    peer->credit.exact = (hello->flags & RME_HELLO_F_EXACT) != 0;
     for (int s = 0; s < RME_STREAMS; s++) {
         peer->eager_window[s] =
             (struct rme_eager_window){.limit = windows[s] > INT32_MAX ? INT32_MAX : windows[s]};
@@ -92,11 +90,7 @@ void rme_peer_request(struct rme *rme, const struct rme_event *event)
         reject(rme, event, &why);
         return;
     }
-    advertised = rme_grant_first(rme, &hello);
-    if (advertised == 0) {
-        reject(rme, event, &why);
-        return;
-    }
+    advertised = rme_grant_first(rme);
     from = rme->ops->link_sockaddr(event->link);
     addr = rme_addr_new_passive(rme->ops->link_peer(event->link), from);
     peer = addr != NULL ? rme_peer_new(rme, addr, event->link) : NULL;

@@ -320,14 +320,12 @@ bool rme_peer_may(struct rme_peer *peer, enum rme_credit_class class);
 bool rme_peer_may_report(struct rme_peer *peer);
 
 /*
- * Credits advertised at first to a peer that connected to this side: the option `credits` while
- * less than a quarter of the pool is used, else the minimum that the peer can work with.  The
- * minimum is 1 for a peer that may spend its last credit (credit.c), which always gets 1 where
- * all links share a receive queue; and RME_HELLO_CREDITS_MIN for others.  0, a refusal: the
- * pool has too few.  So the number of peers cannot raise the memory for receive buffers above
- * the pool by more than one buffer each.
+ * Credits advertised at first to a peer that connected to this side: one where all links share
+ * a receive queue, or a quarter of the pool is used; else the option `credits`.  So the number
+ * of peers cannot raise the memory for receive buffers above the pool by more than one buffer
+ * each.
  */
-uint32_t rme_grant_first(const struct rme *rme, const struct rme_hello *hello);
+uint32_t rme_grant_first(const struct rme *rme);
 /* Credits advertised in a connection request of this side. */
 uint32_t rme_grant_ask(const struct rme *rme);
 /* Returns to the pool the spare buffers that messages have used since. */

@@ -299,7 +299,7 @@ int rme_hello_decode(const void *data, size_t length, struct rme_hello *out,
     out->rts_max = get32(at + 32);
     if (out->rx_size < RME_HELLO_RX_MIN)
         return refuse(reject, RME_REJECT_RX_SIZE, RME_HELLO_RX_MIN);
-    if (out->credits < (out->flags & RME_HELLO_F_SINGLE_CREDIT ? 1u : RME_HELLO_CREDITS_MIN))
+    if (out->credits == 0)
         return refuse(reject, RME_REJECT_CREDITS, RME_HELLO_CREDITS_MIN);
     if (out->eager_window == 0 || out->unexpected_window == 0 || out->rts_max == 0)
         return refuse(reject, RME_REJECT_LIMITS, 1);

@@ -147,6 +147,7 @@ static struct rme_link *link_new(enum stage stage, void *owner)
         link_at[i]->number = i;
         link_at[i]->stage = stage;
         link_at[i]->owner = owner;
+        script.owed[i] = 0;
         script.links++;
         return link_at[i];
     }
@@ -520,6 +521,7 @@ static void listen_to(struct rme_link *link, const void *tx, size_t length)
     FUZZ_CHECK(rme_wire_decode(exact, length, &message) == 0);
     script.credit_messages += message.type == RME_WIRE_CREDIT;
     script.spent++;
+    script.owed[link->number]++;
     note(message.type | message.flags << 8 | (uint64_t)message.credits << 16 |
          (uint64_t)message.nsegment << 32);
     note(message.from | (uint64_t)message.to << 32);
@@ -571,6 +573,7 @@ static void start_rdma_op(struct rme_link *link, struct rme_rdma_op *x)
         tx_send(link, x->tx, x->tx_length);
     FUZZ_CHECK(!x->unsignalled || (script_caps.unsignalled && !x->read));
     script.spent += x->notify == RME_NOTIFY_IMM;
+    script.owed[link->number] += x->notify == RME_NOTIFY_IMM;
     script.quieted += x->unsignalled;
     script.segments = x->npiece != 0 ? x->piece[0].nseg : 0;
     if (link->stage == ENDED)

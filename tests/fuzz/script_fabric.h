@@ -23,6 +23,8 @@ struct script {
     unsigned handles;
     unsigned credit_messages; /* CREDIT messages sent so far */
     uint32_t spent;           /* messages and immediates of the engine so far */
+    /* the same of a link, less the credits that the test returned for them */
+    uint32_t owed[SCRIPT_LINKS];
     uint32_t quieted;         /* unsignalled transfers so far */
     uint32_t segments;        /* of the last transfer's first piece */
     /* connection requests of the engine: to the first part of an address, to others */

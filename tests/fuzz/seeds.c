@@ -182,7 +182,6 @@ static void connection_data(void)
     rme_hello_encode(&hello, out);
     put("hello", "hello", out, RME_HELLO_SIZE);
     put("hello", "hello-padded", out, RME_HELLO_MAX);
-    hello.flags |= RME_HELLO_F_EXACT | RME_HELLO_F_SINGLE_CREDIT;
     hello.credits = 1;
     rme_hello_encode(&hello, out);
     put("hello", "hello-lean", out, RME_HELLO_SIZE);

@@ -13,26 +13,18 @@
 
 static char memory[64];
 
-static struct rme_hello single_credit_hello(void)
-{
-    struct rme_hello hello = scripted_hello();
-
-    hello.flags |= RME_HELLO_F_SINGLE_CREDIT;
-    return hello;
-}
-
 static void say(uint8_t type, uint8_t flags, int32_t tag)
 {
     scripted_peer_sends((struct rme_wire_message){.type = type, .flags = flags, .tag = tag},
                         NULL);
 }
 
-/* Opens an engine with a link to a peer that works with a single credit. */
+/* Opens an engine with a link to a peer that has a single credit. */
 static void open_single(const char *options)
 {
-    struct rme_hello hello = single_credit_hello();
+    struct rme_hello hello = scripted_hello();
 
-    scripted_open(options, &hello);
+    scripted_open_modest(options, &hello);
 }
 
 /* Delivers that many messages of a peer that lacks credits. */
@@ -94,7 +86,7 @@ static void more_than_one_is_too_many(void **state)
 
 static void the_pool_has_an_end(void **state)
 {
-    struct rme_hello hello = single_credit_hello();
+    struct rme_hello hello = scripted_hello();
 
     (void)state;
     scripted_open(OPTIONS "credits_pool=40", &hello);
@@ -123,7 +115,7 @@ static void without_a_pool_one_is_all(void **state)
  * NULL. */
 static void request(struct rme_unexpected *u)
 {
-    struct rme_hello hello = single_credit_hello();
+    struct rme_hello hello = scripted_hello();
 
     scripted_open(OPTIONS "credits_pool=0", &hello);
     scripted_run();
@@ -230,81 +222,30 @@ static void a_lost_link_waits_for_no_answer(void **state)
     scripted_run();
 }
 
-/* Older peers get the former number of credits; when the pool is low, their minimum. */
-static void old_peers_get_enough_for_a_reserve(void **state)
-{
-    struct rme_hello single_credit = single_credit_hello(), old = scripted_hello();
-
-    (void)state;
-    scripted_open(OPTIONS "credits_pool=56", &single_credit);
-    scripted_arrive(1, &old);
-    assert_int_equal(script.advertised, 1 + 8);
-    scripted_arrive(2, &old);
-    assert_int_equal(script.advertised, 1 + 8 + 8);
-    assert_int_equal(scripted_counter("credits_lent"), 14);
-    scripted_arrive(3, &old);
-    assert_int_equal(script.advertised, 1 + 8 + 8 + 4);
-    old.flags = RME_HELLO_F_SINGLE_CREDIT; /* ignored without exact counting */
-    scripted_arrive(4, &old);
-    assert_int_equal(script.advertised, 1 + 8 + 8 + 4 + 4);
-    for (unsigned link = 1; link <= 4; link++)
-        script_down(link, -ECONNRESET);
-    scripted_run();
-    assert_int_equal(script.advertised, 1);
-    assert_int_equal(scripted_counter("credits_lent"), 0);
-}
-
-/* Older peers are refused when the pool is empty, because they would make the shared queue
- * arbitrarily long. */
-static void old_peers_without_a_pool_are_refused(void **state)
-{
-    struct rme_hello single_credit = single_credit_hello(), old = scripted_hello();
-
-    (void)state;
-    scripted_open(OPTIONS "credits_pool=9", &single_credit);
-    scripted_arrive(1, &old);
-    assert_int_equal(scripted_counter("credits_lent"), 7);
-    scripted_arrive(2, &old);
-    assert_int_equal(scripted_counter("rejects"), 1);
-    assert_int_equal(script.links, 2);
-    assert_int_equal(script.advertised, 1 + 8);
-    script_down(1, -ECONNRESET);
-    scripted_run();
-    scripted_arrive(1, &old);
-    assert_int_equal(scripted_counter("rejects"), 1);
-    assert_int_equal(script.advertised, 1 + 8);
-    script_down(1, -ECONNRESET);
-    scripted_run();
-    assert_int_equal(scripted_counter("credits_lent"), 0);
-}
-
 /* ---- Receive queues per link ---- */
 
 static void open_own(const char *options)
 {
     script.keeps_rx = true;
     open_single(options);
-    scripted.have += 8 - 1; /* the script assumes one */
     assert_int_equal(script.advertised, 8);
 }
 
-/* New links get the usual number while the pool is full, then one, or their minimum. */
+/* New links get the usual number while the pool is full, then one. */
 static void own_buffers_come_out_of_the_pool(void **state)
 {
-    struct rme_hello single_credit = single_credit_hello(), old = scripted_hello();
+    struct rme_hello hello = scripted_hello();
 
     (void)state;
     open_own(OPTIONS "credits_pool=56");
-    scripted_arrive(1, &single_credit);
+    scripted_arrive(1, &hello);
     assert_int_equal(script.advertised, 8 + 8);
     assert_int_equal(scripted_counter("credits_lent"), 14);
-    scripted_arrive(2, &single_credit);
+    scripted_arrive(2, &hello);
     assert_int_equal(script.advertised, 8 + 8 + 1);
-    scripted_arrive(3, &old);
-    assert_int_equal(script.advertised, 8 + 8 + 1 + 4);
     say(RME_WIRE_PONG, RME_WIRE_F_STALLED, 0); /* it has more than its share */
-    assert_int_equal(script.advertised, 8 + 8 + 1 + 4);
-    for (unsigned link = 1; link <= 3; link++)
+    assert_int_equal(script.advertised, 8 + 8 + 1);
+    for (unsigned link = 1; link <= 2; link++)
         script_down(link, -ECONNRESET);
     scripted_run();
     assert_int_equal(script.advertised, 8);
@@ -384,7 +325,7 @@ static void own_buffers_are_counted_once(void **state)
 /* Only one side may advertise that few. */
 static void a_request_that_promises_few_is_refused(void **state)
 {
-    struct rme_hello hello = single_credit_hello();
+    struct rme_hello hello = scripted_hello();
 
     (void)state;
     scripted_open(OPTIONS, &hello);
@@ -402,7 +343,7 @@ static void a_request_that_promises_few_is_refused(void **state)
 
 static void connect_with(const char *options, uint16_t credits)
 {
-    struct rme_hello hello = single_credit_hello();
+    struct rme_hello hello = scripted_hello();
 
     hello.credits = credits;
     scripted_connect(options, &hello);
@@ -629,22 +570,14 @@ static void a_probe_asks_for_no_credits(void **state)
     assert_int_equal(scripted_word(RME_WIRE_PING, 0)->message.flags, 0);
 }
 
-/* An answer without a credit is invalid; a peer without the flag advertises the former
- * number. */
+/* An answer without a credit is invalid. */
 static void an_answer_promises_something(void **state)
 {
-    struct rme_hello hello = single_credit_hello();
-
     (void)state;
-    connect_to(RME_HELLO_CREDITS_MIN);
+    connect_to(1);
     assert_int_equal(scripted_counter("peers"), 1);
     scripted_close();
     connect_to(0);
-    assert_int_equal(scripted_counter("peers"), 0);
-    scripted_close();
-    hello.flags = scripted_hello().flags;
-    hello.credits = RME_HELLO_CREDITS_MIN - 1;
-    scripted_connect(OPTIONS, &hello);
     assert_int_equal(scripted_counter("peers"), 0);
 }
 
@@ -662,8 +595,6 @@ int main(void)
         SCRIPTED_TEST(calls_with_something_send_it_in_the_end),
         SCRIPTED_TEST(beside_a_sleeper_it_goes_at_once),
         SCRIPTED_TEST(a_lost_link_waits_for_no_answer),
-        SCRIPTED_TEST(old_peers_get_enough_for_a_reserve),
-        SCRIPTED_TEST(old_peers_without_a_pool_are_refused),
         SCRIPTED_TEST(own_buffers_come_out_of_the_pool),
         SCRIPTED_TEST(own_buffers_stay_until_they_are_used),
         SCRIPTED_TEST(own_buffers_come_back_from_who_goes_on),
