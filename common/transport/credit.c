@@ -203,7 +203,8 @@ uint32_t rme_credit_reduce(struct rme_credit *credit, uint32_t asked, uint32_t r
 
 int rme_credit_reduced(struct rme_credit *credit, uint32_t count)
 {
-    if (count > rme_credit_excess(credit) || count > credit->advertised - credit->unreturned)
+    if (count > credit->advertised - credit->first_advertised ||
+        count > credit->advertised - credit->unreturned)
         return -EPROTO;
     credit->advertised -= count;
     return 0;

@@ -47,8 +47,8 @@ struct rme_credit {
      * keeps its reserve */
     uint32_t starts_left;
     bool single_credit; /* the peer advertised fewer than RME_CREDITS_RESERVE at first */
-    bool unacked; /* an immediate or FIN of the peer is among the unreturned credits */
-    bool stalled; /* a message waited for `have`: the next header tells the peer */
+    bool unacked;       /* an immediate or FIN of the peer is among the unreturned credits */
+    bool stalled;       /* a message waited for `have`: the next header tells the peer */
 };
 
 void rme_credit_start(struct rme_credit *credit, uint32_t advertised, uint32_t have);
@@ -100,11 +100,6 @@ static inline void rme_credit_started(struct rme_credit *credit)
         credit->starts_left--;
 }
 
-/* Number of buffers that an idle peer may be asked to give up. */
-static inline uint32_t rme_credit_excess(const struct rme_credit *credit)
-{
-    return credit->advertised - credit->first_advertised;
-}
 /* Gives up at most `asked` credits with a message that has been paid for and returns `returned`
  * credits; keeps the minimum that the link needs.  Returns the number given up. */
 uint32_t rme_credit_reduce(struct rme_credit *credit, uint32_t asked, uint32_t returned);

@@ -46,9 +46,7 @@ void rme_peer_agree(struct rme_peer *peer, const struct rme_hello *hello, uint32
         peer->eager_max[RME_EXPECTED] = rme->tuning.eager_max;
     rme_proto_on_connect(peer);
     peer->tx_wait = false;
-    peer->pong_due = peer->ping_due = peer->grew = false;
-    peer->asked = peer->spare = 0;
-    rme_grant_rest(peer);
+    peer->pong_due = false;
     peer->heard = true;
     peer->cancel_by = UINT64_MAX;
 }

@@ -74,7 +74,7 @@ static uint32_t buffers_advertised(struct rme_peer *peer, uint8_t type, uint32_t
     case RME_WIRE_CREDIT:
         return rme_credit_give_more(&peer->credit);
     case RME_WIRE_PING:
-        return rme_credit_excess(&peer->credit);
+        return rme_grant_excess(peer);
     case RME_WIRE_PONG:
         peer->asked = 0;
         return rme_credit_reduce(&peer->credit, asked, returned);

@@ -417,7 +417,6 @@ static int rx_reserve(struct rme_link *link, uint32_t n)
         return -ENOSPC;
     link->advertised += n;
     script.advertised += n;
-    script.spare_rx -= n < script.spare_rx ? n : script.spare_rx;
     return 0;
 }
 
@@ -476,13 +475,11 @@ static const void *link_sockaddr(const struct rme_link *link)
     return NULL;
 }
 
-static uint32_t rx_release(struct rme_link *link, uint32_t n)
+static void rx_release(struct rme_link *link, uint32_t n)
 {
-    FUZZ_CHECK(n <= link->advertised);
+    FUZZ_CHECK(n <= link->advertised && !script_caps.keeps_rx);
     link->advertised -= n;
     script.advertised -= n;
-    script.spare_rx += script.own_rx ? n : 0;
-    return script.spare_rx;
 }
 
 static bool rx_return(struct rme_fabric *f, void *rx)
@@ -649,7 +646,6 @@ static int poll_events(struct rme_fabric *f, struct rme_event *events, int max)
         p->event.data = p->event.rx = fuzz_copy(p->data, p->size, 0);
         p->event.length = p->size;
         script.held_rx++;
-        script.spare_rx -= script.spare_rx != 0;
         break;
     case RME_EV_MW_INVALIDATED:
         p->event.link->open -= p->closed;

@@ -97,7 +97,7 @@ struct link *link_begin(const struct target *target, const struct link_plan *pla
     return NULL;
 }
 
-/* Asks for more credits than the answer has granted, as an engine does with its first message. */
+/* Asks for more credits than the answer has granted, as an engine's first message does. */
 static void ask_for_credits(struct link *link)
 {
     struct rme_wire_message m = {.type = RME_WIRE_PONG, .flags = RME_WIRE_F_STALLED};

@@ -218,7 +218,6 @@ void scripted_close(void)
     script.registering = script.deregistering = script.sleeping = script.waking = NULL;
     script.no_tx = script.no_regs = false;
     script.unsignalled = script.keeps_rx = script.own_rx = false;
-    script.spare_rx = 0;
     script_cut();
     scripted_run();
     rme_addr_free(scripted.peer);

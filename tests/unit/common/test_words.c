@@ -601,9 +601,7 @@ static void we_give_up_what_we_were_granted(void **state)
         sum += buffers_of(RME_WIRE_PONG, i);
     }
     assert_int_equal(buffers_of(RME_WIRE_PONG, 0), 60);
-    assert_int_equal(sum, 100);                         /* the hello's credits stay */
-    assert_int_equal(scripted_count(RME_WIRE_PING), 1); /* the engine asks, too, but once */
-    assert_int_equal(buffers_of(RME_WIRE_PING, 0), 63);
+    assert_int_equal(sum, 100); /* the hello's credits stay */
     say_header(RME_WIRE_PING, INT32_MIN);
     assert_int_equal(buffers_of(RME_WIRE_PONG, 4), 0);
     assert_int_equal(scripted_counter("protocol_errors"), 0);
@@ -618,8 +616,6 @@ static void enough_is_kept_to_go_on(void **state)
     (void)state;
     hello.credits = 4;
     scripted_open(NO_INVITE, &hello);
-    say_header(RME_WIRE_PING, 0);
-    scripted_hush();
     scripted.keeps = true;
     say_header(RME_WIRE_CREDIT, 60);
     for (int i = 0; i < 50; i++)
