@@ -42,10 +42,10 @@ const struct rme_option_row rme_engine_options[] = {
         "one, connections made by a client have four until the first message."),
     ROW("credits_pool", "count", 1536, 0, 1 << 20,
         "Limit on receive buffers for all connections together, beyond those that each starts "
-        "with.  A connection gets a part of what is left; idle ones return theirs, if there is "
-        "a shared receive queue.  A peer that waits for rx_buffered_bytes gets three.  Raise the "
-        "limit where hundreds of clients of a server without a shared receive queue are busy at "
-        "once."),
+        "with.  A connection gets a part of what is left; idle ones return theirs, if there "
+        "is a shared receive queue.  A peer that waits for rx_buffered_bytes gets three.  "
+        "Raise the limit where hundreds of clients of a server without a shared receive queue "
+        "are busy at once."),
 
     /* large messages */
     /* the order of enum rme_prefer */

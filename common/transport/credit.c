@@ -127,13 +127,13 @@ void rme_credit_start(struct rme_credit *credit, uint32_t advertised, uint32_t h
                                   .advertised = advertised,
                                   .granted = have,
                                   .first_advertised = advertised,
-                                  .first_granted = have,
-                                  .single_credit = have < RME_CREDITS_RESERVE};
+                                  .first_granted = have};
 }
 
 bool rme_credit_may_last(const struct rme_credit *credit, uint32_t returns)
 {
-    if (!credit->single_credit || credit->granted >= RME_CREDITS_RESERVE || credit->have == 0)
+    if (credit->first_granted >= RME_CREDITS_RESERVE ||
+        credit->granted >= RME_CREDITS_RESERVE || credit->have == 0)
         return false;
     return credit->have > 1 || returns != 0 || credit->unreturned < credit->advertised;
 }
@@ -188,7 +188,8 @@ void rme_credit_throttle(struct rme_credit *credit, bool throttled)
 
 uint32_t rme_credit_reduce(struct rme_credit *credit, uint32_t asked, uint32_t returned)
 {
-    uint32_t account = !credit->single_credit ? (uint32_t)RME_CREDIT_DATA : returned == 0;
+    uint32_t account = credit->first_granted >= RME_CREDITS_RESERVE ? (uint32_t)RME_CREDIT_DATA
+                                                                    : returned == 0;
     uint32_t spare = credit->have > account ? credit->have - account : 0;
     uint32_t more = credit->granted - credit->first_granted;
 

@@ -46,9 +46,8 @@ struct rme_credit {
     /* if `throttled`: messages that start something and that may still arrive from a peer that
      * keeps its reserve */
     uint32_t starts_left;
-    bool single_credit; /* the peer advertised fewer than RME_CREDITS_RESERVE at first */
-    bool unacked;       /* an immediate or FIN of the peer is among the unreturned credits */
-    bool stalled;       /* a message waited for `have`: the next header tells the peer */
+    bool unacked; /* an immediate or FIN of the peer is among the unreturned credits */
+    bool stalled; /* a message waited for `have`: the next header tells the peer */
 };
 
 void rme_credit_start(struct rme_credit *credit, uint32_t advertised, uint32_t have);
@@ -140,14 +139,6 @@ static inline void rme_credit_gave(struct rme_credit *credit, uint16_t give)
     credit->unreturned = 0;
     credit->bulk_given = credit->bulk;
     credit->unacked = false;
-}
-/* Both. */
-static inline uint16_t rme_credit_give(struct rme_credit *credit)
-{
-    uint16_t give = rme_credit_gives(credit);
-
-    rme_credit_gave(credit, give);
-    return give;
 }
 
 /* Number of buffers that a CREDIT message sent now would advertise. */

@@ -30,7 +30,9 @@ void rme_peer_agree(struct rme_peer *peer, const struct rme_hello *hello, uint32
     struct rme *rme = peer->rme;
     const uint32_t windows[RME_STREAMS] = {hello->eager_window, hello->unexpected_window};
 
-    if (peer->was_up && hello->incarnation != peer->hello.incarnation)
+    if (peer->hello.version != 0) /* else the first link */
+        rme_count(rme, RME_C_RECONNECTS);
+    if (peer->hello.version != 0 && hello->incarnation != peer->hello.incarnation)
         rme_log_put(rme->log, RME_LOG_INFO, "%s: the peer has restarted", rme_peer_name(peer));
     peer->hello = *hello;
     rme_credit_start(&peer->credit, advertised, hello->credits);
@@ -64,7 +66,7 @@ static void reject(struct rme *rme, const struct rme_event *event, const struct 
 
 void rme_peer_request(struct rme *rme, const struct rme_event *event)
 {
-    struct rme_reject why = {RME_WIRE_VERSION, RME_WIRE_VERSION_MIN, RME_REJECT_MEMORY, 0};
+    struct rme_reject why = {.reason = RME_REJECT_MEMORY};
     struct rme_hello hello;
     const struct sockaddr *from;
     struct rme_addr *addr;

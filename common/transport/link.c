@@ -247,9 +247,6 @@ static void now_up(struct rme_peer *peer)
     peer->not_before = peer->busy_by = 0;
     rme_timer_stop(&rme->timers, &peer->timer);
     rme_count(rme, RME_C_CONNECTS);
-    if (peer->was_up)
-        rme_count(rme, RME_C_RECONNECTS);
-    peer->was_up = true;
     rme_count(rme, RME_C_PEERS);
     rme_log_put(rme->log, RME_LOG_DEBUG, "%s: connected with %s", rme_peer_name(peer),
                 rme->ops->link_peer(peer->link));

@@ -49,7 +49,6 @@ struct rme_peer {
     bool credit_waits; /* the CREDIT message waits for a reply of the host (grant.c) */
     bool ping_sent;
     bool timer_rests; /* the timer, if set, is set for the next probe of an idle link */
-    bool was_up;      /* the peer had a link before */
     bool bye_due;     /* BYE is sent as soon as a credit permits */
     bool bye_out;     /* `bye` is in flight */
     bool bye_in;      /* BYE was received: the peer closes the link */
@@ -123,8 +122,6 @@ static inline bool rme_rx_account_is_tight(const struct rme *rme)
 /* Judges whether the peer's credits are withheld, and schedules the peer when that begins or
  * ends (rx_account.c). */
 void rme_rx_account_judge(struct rme_peer *peer);
-/* Returns the number of credits that may be returned to the peer now. */
-uint32_t rme_rx_account_returns(struct rme_peer *peer);
 /* Add bytes to the account of the peer, or subtract bytes. */
 static inline void rme_rx_charge(struct rme_peer *peer, uint64_t bytes)
 {

@@ -258,8 +258,6 @@ enum rme_reject_reason {
 
 /* Reason of a rejected connection, and an acceptable value. */
 struct rme_reject {
-    uint8_t version;
-    uint8_t version_min;
     uint8_t reason;
     /* VERSION: oldest version; RX_SIZE, CREDITS, LIMITS: minimum; else 0 */
     uint32_t acceptable;

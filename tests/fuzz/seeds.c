@@ -175,8 +175,7 @@ static void connection_data(void)
                               .eager_window = 1 << 20,
                               .unexpected_window = 1 << 20,
                               .rts_max = 256};
-    struct rme_reject reject = {
-        .version = 1, .version_min = 1, .reason = RME_REJECT_RX_SIZE, .acceptable = 512};
+    struct rme_reject reject = {.reason = RME_REJECT_RX_SIZE, .acceptable = 512};
     uint8_t out[RME_HELLO_MAX] = {0};
 
     rme_hello_encode(&hello, out);
