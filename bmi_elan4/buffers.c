@@ -32,10 +32,9 @@ int elan_op_rx_reserve(struct rme_link *l, uint32_t n)
     return 0;
 }
 
-uint32_t elan_op_rx_release(struct rme_link *l, uint32_t n)
+void elan_op_rx_release(struct rme_link *l, uint32_t n)
 {
     l->rx_debt += free_some(l, n); /* deducted from the buffers that are returned */
-    return 0;
 }
 
 bool elan_op_rx_return(struct rme_fabric *f, void *token)

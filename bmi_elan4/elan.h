@@ -325,7 +325,7 @@ bool elan_kept_full(struct rme_fabric *f, int node, const struct elan_peer *from
 
 /* buffers.c */
 int elan_op_rx_reserve(struct rme_link *l, uint32_t n);
-uint32_t elan_op_rx_release(struct rme_link *l, uint32_t n);
+void elan_op_rx_release(struct rme_link *l, uint32_t n);
 bool elan_op_rx_return(struct rme_fabric *f, void *rx);
 /* Ends delivery, and frees packets and unused receive buffers; those held by the host remain
  * until returned.  Of the packets only BYE counts. */

@@ -93,9 +93,7 @@ struct rme_caps {
     /* size of the receive queue that all links share, whose buffers are never withdrawn;
      * 0: a receive queue for each link */
     uint32_t shared_rx;
-    /* posted receives of a link cannot be withdrawn: rx_release() takes effect as messages
-     * consume them, or at the end of the link */
-    bool keeps_rx;
+    bool keeps_rx; /* posted receives of a link cannot be withdrawn */
     /* memory windows that mw_bind() can have open at a time, over all links; 0: none, and the
      * rkey of a registration gives every peer access to all of it */
     uint32_t mws;
@@ -297,11 +295,8 @@ struct rme_fabric_ops {
 
     /* Posts n more receive buffers for the link.  -ENOSPC, -ENOMEM: unchanged. */
     int (*rx_reserve)(struct rme_link *link, uint32_t n);
-    /*
-     * Withdraws n receive buffers of an idle link; n may be 0.  Returns how many buffers more
-     * than advertised the link still has posted (caps.keeps_rx).
-     */
-    uint32_t (*rx_release)(struct rme_link *link, uint32_t n);
+    /* Withdraws n receive buffers of an idle link; not with caps.keeps_rx. */
+    void (*rx_release)(struct rme_link *link, uint32_t n);
     /* Reposts a receive buffer, before any message that is queued later on that link is sent.
      * Returns true if a flush() has to follow. */
     bool (*rx_return)(struct rme_fabric *f, void *rx);

@@ -45,7 +45,7 @@ void ib_rx_take(struct rme_fabric *f, const struct ibv_wc *wc);
 void ib_emit_ready(struct rme_fabric *f);
 
 int ib_rx_reserve(struct rme_link *l, uint32_t n);
-uint32_t ib_rx_release(struct rme_link *l, uint32_t n);
+void ib_rx_release(struct rme_link *l, uint32_t n);
 bool ib_rx_return(struct rme_fabric *f, void *rx);
 
 /* ---- mw.c ---- */

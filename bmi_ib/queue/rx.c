@@ -227,26 +227,10 @@ int ib_rx_reserve(struct rme_link *l, uint32_t n)
     return 0;
 }
 
-uint32_t ib_rx_release(struct rme_link *l, uint32_t n)
+void ib_rx_release(struct rme_link *l, uint32_t n)
 {
-    struct rme_fabric *f = l->f;
-    struct ib_rx_queue *q = queue_of(f, l);
-    if (n > l->rx_advertised)
-        n = l->rx_advertised;
     l->rx_advertised -= n;
-    q->advertised -= n;
-    if (f->srq)
-        return 0;
-    uint32_t wanted = q->advertised + slack(f, q), there = q->posted + q->held;
-    while (there > wanted && !STAILQ_EMPTY(&q->chain)) {
-        struct ib_rx *rx = STAILQ_FIRST(&q->chain);
-        STAILQ_REMOVE_HEAD(&q->chain, next);
-        q->chained--;
-        q->posted--;
-        there--;
-        pool_put(f, rx);
-    }
-    return there > wanted ? there - wanted : 0;
+    queue_of(l->f, l)->advertised -= n;
 }
 
 /* ---- Posting ---- */
@@ -426,12 +410,16 @@ void ib_rx_forget(struct rme_link *l)
     struct rme_fabric *f = l->f;
     struct ib_rx_queue *q = &l->rxq;
     struct ib_rx *rx;
-    ib_rx_release(l, l->rx_advertised); /* returns the chain */
+    ib_rx_release(l, l->rx_advertised);
+    while ((rx = STAILQ_FIRST(&q->chain))) {
+        STAILQ_REMOVE_HEAD(&q->chain, next);
+        pool_put(f, rx);
+    }
     while ((rx = LIST_FIRST(&q->at_device))) {
         LIST_REMOVE(rx, at_device);
         pool_put(f, rx);
     }
-    q->posted = 0;
+    q->posted = q->chained = 0;
     pool_shrink(f);
 }
 
@@ -506,7 +494,7 @@ int ib_rx_open(struct rme_fabric *f)
     f->rx_slack = f->config.listen ? 0 : SLACK_OWN;
     if (f->rx_slack > f->dev.rq_depth / 4 || f->slab < IB_SLAB)
         f->rx_slack = 0;
-    f->caps.keeps_rx = f->config.listen;
+    f->caps.keeps_rx = true;
     if (!want_srq(f))
         return 0;
     uint32_t depth = ib_least(SRQ_DEPTH, (uint32_t)f->dev.attr.max_srq_wr);

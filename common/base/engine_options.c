@@ -40,12 +40,11 @@ const struct rme_option_row rme_engine_options[] = {
         "use, a connection starts with one, and gets these with its first message.  Without "
         "one, connections made by a client have four until the first message."),
     ROW("credits_pool", "count", 1536, 0, 1 << 20,
-        "Limit on receive buffers for all incoming connections together, beyond the one that "
-        "each has.  A connection gets a part of what is left; idle ones return theirs, with a "
-        "shared receive queue at once, without one by one buffer per message, probes "
-        "included.  At the limit, peers of earlier releases, which need four credits, are "
-        "refused; a peer that waits for rx_buffered_bytes gets three.  Raise the limit where "
-        "hundreds of clients of a server without a shared receive queue are busy at once."),
+        "Limit on receive buffers for all connections together, beyond those that each starts "
+        "with.  A connection gets a part of what is left; idle ones return theirs, if there "
+        "is a shared receive queue.  A peer that waits for rx_buffered_bytes gets three.  "
+        "Raise the limit where hundreds of clients of a server without a shared receive queue "
+        "are busy at once."),
 
     /* large messages */
     /* the order of enum rme_prefer */

@@ -185,7 +185,7 @@ static int open_fabric(struct rme *rme, const struct rme_config *config)
     rme->limits = rme->caps->limits != NULL ? rme->caps->limits : &rme_limits_adapter;
     shared = rme->caps->shared_rx;
     rme->quota[RME_QUOTA_MWS].limit = rme->caps->mws;
-    limit = shared == 0 && !rme->caps->keeps_rx ? UINT32_MAX : rme->tuning.credits_pool;
+    limit = shared != 0 || rme->caps->keeps_rx ? rme->tuning.credits_pool : UINT32_MAX;
     rme->quota[RME_QUOTA_CREDITS].limit =
         shared != 0 ? min_u64(limit, shared / POOL_PART) : limit;
     return 0;

@@ -282,12 +282,9 @@ void rme_moves_told(struct rme_peer *peer)
         struct rme_frag *frag = container_of(node, struct rme_frag, control.link);
 
         if (frag->offset + frag->length != frag->op->size ||
-            (credit->exact && (int32_t)(credit->acked - frag->report) < 0))
+            (int32_t)(credit->acked - frag->report) < 0)
             continue;
-        if (credit->exact)
-            rme_op_end(peer->rme, frag->op, 0);
-        else
-            rme_op_late(frag->op);
+        rme_op_end(peer->rme, frag->op, 0);
     }
 }
 

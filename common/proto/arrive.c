@@ -94,7 +94,7 @@ static inline void settle_credits(struct rme_peer *peer, uint8_t flags)
 {
     if (flags & RME_WIRE_F_STALLED)
         rme_grant_more(peer);
-    if (peer->credit.consumed == peer->used_at)
+    if (peer->credit.consumed == RME_GRANT_USED)
         rme_grant_used(peer);
     if (rme_credit_due(&peer->credit))
         rme_grant_due(peer);
@@ -190,7 +190,7 @@ void rme_take_immediate(struct rme_peer *peer, uint32_t imm)
     }
     peer->credit.unacked = true;
     rme_rndv_imm(peer, imm);
-    if (peer->credit.consumed == peer->used_at)
+    if (peer->credit.consumed == RME_GRANT_USED)
         rme_grant_used(peer);
     if (rme_credit_due(&peer->credit))
         rme_peer_schedule(peer);

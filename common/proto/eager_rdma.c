@@ -366,7 +366,7 @@ void rme_eager_rdma_granted(struct rme_peer *peer, const struct rme_wire_message
     struct rme_wire_segment segment;
 
     if ((tx != NULL && !tx->released) || !list_empty(&peer->proto->eager_rdma.release.link) ||
-        peer->rme->tuning.eager_ring_bytes == 0 || !peer->credit.exact) {
+        peer->rme->tuning.eager_ring_bytes == 0) {
         rme_peer_protocol_error(peer, "an unexpected GRANT");
         return;
     }

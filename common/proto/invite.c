@@ -205,8 +205,7 @@ enum rme_started rme_invite_start(struct rme *rme, struct rme_op *op)
     frag = rme_frag_first(op);
     if (frag->state != RME_FRAG_READY || frag->length != op->size || rme_frag_waits(rme, frag))
         return RME_START_OTHER;
-    if (peer->credit.exact && peer->credit.unacked &&
-        !rme_peer_send_header(peer, RME_WIRE_CREDIT, RME_CREDIT_RETURN))
+    if (peer->credit.unacked && !rme_peer_send_header(peer, RME_WIRE_CREDIT, RME_CREDIT_RETURN))
         /* an immediate carries no count of consumed messages: op/end.c */
         return RME_START_STUCK;
     if (!rme_peer_may_report(peer))

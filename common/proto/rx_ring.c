@@ -278,8 +278,7 @@ void rme_eager_rdma_wanted(struct rme_peer *peer, uint64_t size)
     size_t bytes = ((size_t)rme->tuning.eager_ring_bytes + PAGE - 1) & ~(size_t)(PAGE - 1);
 
     if (bytes == 0 || (peer->hello.flags & RME_HELLO_F_EAGER_RDMA) == 0 ||
-        !peer->credit.exact || peer->state != RME_PEER_UP ||
-        size > rme_eager_rdma_most(rme, RME_EXPECTED, true) ||
+        peer->state != RME_PEER_UP || size > rme_eager_rdma_most(rme, RME_EXPECTED, true) ||
         size <= peer->eager_max[RME_EXPECTED] || bytes > rme->tuning.eager_ring_pool)
         return;
     pool->clock++;

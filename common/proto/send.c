@@ -204,8 +204,6 @@ void rme_progress_tx(struct rme_peer *peer)
         rme_move_end_turn(peer);
     if (peer->pong_due && rme_peer_send_header(peer, RME_WIRE_PONG, RME_CREDIT_CONTROL))
         peer->pong_due = false;
-    if (peer->ping_due && rme_peer_send_header(peer, RME_WIRE_PING, RME_CREDIT_DATA))
-        peer->ping_due = false;
     start(peer);
     if (peer->bye_due)
         rme_peer_send_bye(peer);

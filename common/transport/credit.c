@@ -15,8 +15,7 @@
  * - Arrival moves 1 from flight to `unreturned`, after the buffer was given back to the device.
  * - Any message B -> A moves to flight all of `unreturned` but the part that is withheld.  Its
  *   arrival moves these credits to `have`.
- * - Growth adds the same number to G and to the credits in flight; for a peer that is not
- *   exact, to G and `unreturned`.
+ * - Growth adds the same number to G and to the credits in flight.
  * - Giving up moves credits from `have` to flight A -> B.  Their arrival removes them, and the
  *   same number from G.
  *
@@ -24,18 +23,16 @@
  * always ready.
  *
  * Credits as acknowledgements.  Credits are returned in the order in which messages and
- * immediates are consumed.  If `credits` of a header returns nothing else, the sum of all
+ * immediates are consumed.  `credits` of a header returns nothing else, so the sum of all
  * returned credits is the number of messages that the peer had consumed when sending the header
  * (`acked`).  op/end.c needs this number to be exact; therefore CREDIT messages advertise new
- * buffers in a field of their own.  A peer that does not announce `exact` in its hello mixes
- * both, and `acked` may be too large by its growth.
+ * buffers in a field of their own.
  *
  * Giving up.  A side that has advertised more than at first sends PING on an idle link.  The
  * other side gives up the credits in hand except those of the reserve (PONG).  The buffers
  * belong to the asking side only after PONG, because messages could use them before.  No side
  * goes below the promise of its hello, so G >= 4 holds still, and all arguments below, made for
- * any G, hold for the smaller one.  A side whose peer is not exact does not know its grant and
- * gives nothing up.
+ * any G, hold for the smaller one.
  *
  * The reserve.  Data needs 3 credits in hand, control 2, a CREDIT message 1.  A CREDIT message
  * returns or advertises at least one credit; one about an eager ring is control.  B must send
@@ -55,8 +52,7 @@
  *
  * A single credit.  A receive queue shared by all links keeps its buffers, so a thousand idle
  * links should not have eight each.  The accepting side therefore advertises one credit, the
- * minimum with which the other side can send at all, if that side works with a single credit,
- * which means that its engine follows the rule below.  Only one side of a link can have so few,
+ * minimum with which the other side can send at all.  Only one side of a link can have so few,
  * because a connection request advertises 4 or more.  Let A be the single-credit side and B the
  * accepting side.  B keeps the reserve.  A keeps none while granted fewer than 4: any message
  * may take its last credit, with one exception.  If as many messages of B as A has advertised
@@ -129,13 +125,13 @@ void rme_credit_start(struct rme_credit *credit, uint32_t advertised, uint32_t h
                                   .advertised = advertised,
                                   .granted = have,
                                   .first_advertised = advertised,
-                                  .first_granted = have,
-                                  .single_credit = have < RME_CREDITS_RESERVE};
+                                  .first_granted = have};
 }
 
 bool rme_credit_may_last(const struct rme_credit *credit, uint32_t returns)
 {
-    if (!credit->single_credit || credit->granted >= RME_CREDITS_RESERVE || credit->have == 0)
+    if (credit->first_granted >= RME_CREDITS_RESERVE ||
+        credit->granted >= RME_CREDITS_RESERVE || credit->have == 0)
         return false;
     return credit->have > 1 || returns != 0 || credit->unreturned < credit->advertised;
 }
@@ -163,7 +159,7 @@ int rme_credit_gain(struct rme_credit *credit, uint32_t count, uint32_t more)
 {
     if ((uint64_t)credit->have + count + more > CREDITS_MAX)
         return -EPROTO;
-    if (credit->exact && count > credit->spent - credit->acked)
+    if (count > credit->spent - credit->acked)
         return -EPROTO;
     credit->have += count + more;
     credit->granted += more;
@@ -188,31 +184,13 @@ void rme_credit_throttle(struct rme_credit *credit, bool throttled)
     credit->throttled = throttled;
 }
 
-void rme_credit_grow(struct rme_credit *credit, uint32_t count)
-{
-    if (credit->exact) {
-        credit->grown += count;
-        return;
-    }
-    credit->advertised += count;
-    credit->unreturned += count;
-}
-
-uint32_t rme_credit_excess(const struct rme_credit *credit)
-{
-    if (!credit->exact || credit->advertised <= credit->first_advertised)
-        return 0;
-    return credit->advertised - credit->first_advertised;
-}
-
 uint32_t rme_credit_reduce(struct rme_credit *credit, uint32_t asked, uint32_t returned)
 {
-    uint32_t account = !credit->single_credit ? (uint32_t)RME_CREDIT_DATA : returned == 0;
+    uint32_t account = credit->first_granted >= RME_CREDITS_RESERVE ? (uint32_t)RME_CREDIT_DATA
+                                                                    : returned == 0;
     uint32_t spare = credit->have > account ? credit->have - account : 0;
     uint32_t more = credit->granted - credit->first_granted;
 
-    if (!credit->exact)
-        return 0;
     if (asked > spare)
         asked = spare;
     if (asked > more)
@@ -224,7 +202,8 @@ uint32_t rme_credit_reduce(struct rme_credit *credit, uint32_t asked, uint32_t r
 
 int rme_credit_reduced(struct rme_credit *credit, uint32_t count)
 {
-    if (count > rme_credit_excess(credit) || count > credit->advertised - credit->unreturned)
+    if (count > credit->advertised - credit->first_advertised ||
+        count > credit->advertised - credit->unreturned)
         return -EPROTO;
     credit->advertised -= count;
     return 0;

@@ -44,11 +44,7 @@ struct rme_credit {
     /* if `throttled`: messages that start something and that may still arrive from a peer that
      * keeps its reserve */
     uint32_t starts_left;
-    bool single_credit; /* the peer advertised fewer than RME_CREDITS_RESERVE at first */
-    bool exact; /* both sides return exactly the credits of consumed messages, see credit.c */
-    bool
-        /* a report (an immediate or FIN) of the peer is among the unreturned credits */
-        unacked;
+    bool unacked; /* an immediate or FIN of the peer is among the unreturned credits */
     bool stalled; /* a message waited for `have`: the next header tells the peer */
 };
 
@@ -101,11 +97,6 @@ static inline void rme_credit_started(struct rme_credit *credit)
         credit->starts_left--;
 }
 
-/* Adds `count` buffers for the peer. */
-void rme_credit_grow(struct rme_credit *credit, uint32_t count);
-
-/* Number of buffers that an idle peer may be asked to give up. */
-uint32_t rme_credit_excess(const struct rme_credit *credit);
 /* Gives up at most `asked` credits with a message that has been paid for and returns `returned`
  * credits; keeps the minimum that the link needs.  Returns the number given up. */
 uint32_t rme_credit_reduce(struct rme_credit *credit, uint32_t asked, uint32_t returned);
@@ -146,14 +137,6 @@ static inline void rme_credit_gave(struct rme_credit *credit, uint16_t give)
     credit->unreturned = 0;
     credit->bulk_given = credit->bulk;
     credit->unacked = false;
-}
-/* Both. */
-static inline uint16_t rme_credit_give(struct rme_credit *credit)
-{
-    uint16_t give = rme_credit_gives(credit);
-
-    rme_credit_gave(credit, give);
-    return give;
 }
 
 /* Number of buffers that a CREDIT message sent now would advertise. */

@@ -4,17 +4,13 @@
  * credits and proves that one is enough.  Credits beyond the first are a quota (quota.c), the
  * option credits_pool, and return with PONG or at the end of the link.
  *
- * Where posted receives of a link cannot be withdrawn (caps.keeps_rx), the credits that a PONG
- * gives up stay counted as `spare`.  They are the first credits that the link gets when more
- * are needed again.  Otherwise the credits return to the pool as messages of the link use the
- * buffers; rme_grant_reclaim counts these when the link's credits change and when its timer
- * expires.
+ * Where posted receives of a link cannot be withdrawn (caps.keeps_rx), a link keeps its credits
+ * until it ends.
  *
  * A connection request without a shared queue advertises the minimum until the link is used.
- * The link gets the option `credits` when the peer lacks credits, like any link, or after USED
- * messages.  Below that number, a fabric may hand buffers to its device one by one.  The device
- * keeps the buffers that a PONG gives up until messages have used them.  So such a link sends
- * PING as long as more than the advertised buffers are posted: each PONG uses one of them.
+ * The link gets the option `credits` when the peer lacks credits, like any link, or after
+ * RME_GRANT_USED messages.  Below that number, a fabric may hand buffers to its device one by
+ * one.
  *
  * A link with few credits owes a CREDIT message for each message that it gets. But most
  * messages are requests, and the reply returns the credit if the CREDIT message is delayed. So
@@ -35,59 +31,39 @@
  * busy link beside 200 idle ones 6 credits instead of 42, and a message 1,620 instructions
  * instead of 1,545 (tests/instructions). */
 #define POOL_PARTS 16u
-#define USED       16u /* messages after which a link is in use */
 
 uint32_t rme_grant_ask(const struct rme *rme)
 {
     return rme->caps->shared_rx != 0 ? rme->tuning.credits : RME_HELLO_CREDITS_MIN;
 }
 
-uint32_t rme_grant_first(const struct rme *rme, const struct rme_hello *hello)
+uint32_t rme_grant_first(const struct rme *rme)
 {
-    const uint8_t single_credit = RME_HELLO_F_SINGLE_CREDIT | RME_HELLO_F_EXACT;
     const struct rme_quota *quota = &rme->quota[RME_QUOTA_CREDITS];
-    uint64_t left = rme_quota_left(quota);
+    bool usual = rme->caps->shared_rx == 0 && quota->used < quota->limit / 4 &&
+                 rme->tuning.credits - 1 <= rme_quota_left(quota);
 
-    if (rme->caps->shared_rx != 0 && (hello->flags & single_credit) == single_credit)
-        return 1;
-    if (quota->used < quota->limit / 4 && rme->tuning.credits - 1 <= left)
-        return rme->tuning.credits;
-    if ((hello->flags & single_credit) == single_credit)
-        return 1;
-    return RME_HELLO_CREDITS_MIN - 1 <= left ? RME_HELLO_CREDITS_MIN : 0;
+    return usual ? rme->tuning.credits : 1;
 }
 
-void rme_grant_reclaim(struct rme_peer *peer)
+/* Reserves `more` buffers at the fabric and advertises them. */
+static int advertise(struct rme_peer *peer, uint32_t more)
 {
-    uint32_t used = peer->credit.consumed - peer->spare_from;
+    int error = peer->rme->ops->rx_reserve(peer->link, more);
 
-    if (used > peer->spare)
-        used = peer->spare;
-    peer->spare -= used;
-    peer->spare_from = peer->credit.consumed;
-    rme_quota_add(peer, RME_QUOTA_CREDITS, -(uint64_t)used);
-}
-
-/* Advertises `more` buffers that the fabric has reserved. */
-static void advertise(struct rme_peer *peer, uint32_t more)
-{
-    uint32_t again = more < peer->spare ? more : peer->spare; /* already counted */
-
-    rme_credit_grow(&peer->credit, more);
-    peer->spare -= again;
-    rme_quota_add(peer, RME_QUOTA_CREDITS, more - again);
-    peer->grew = true;
+    if (error != 0)
+        return error;
+    peer->credit.grown += more;
+    rme_quota_add(peer, RME_QUOTA_CREDITS, more);
+    return 0;
 }
 
 void rme_grant_reserve(struct rme_peer *peer)
 {
     uint32_t advertised = peer->credit.advertised + peer->credit.grown;
 
-    if (advertised >= RME_CREDITS_RESERVE)
-        return;
-    rme_grant_reclaim(peer);
-    if (peer->rme->ops->rx_reserve(peer->link, RME_CREDITS_RESERVE - advertised) == 0)
-        advertise(peer, RME_CREDITS_RESERVE - advertised);
+    if (advertised < RME_CREDITS_RESERVE)
+        (void)advertise(peer, RME_CREDITS_RESERVE - advertised);
 }
 
 /* Returns how many more credits of the pool the link may get. */
@@ -103,30 +79,17 @@ static uint64_t room(const struct rme_peer *peer)
 void rme_grant_grow(struct rme_peer *peer)
 {
     struct rme *rme = peer->rme;
-    uint32_t advertised, wanted, more, spare;
-    int error;
+    uint32_t advertised = peer->credit.advertised + peer->credit.grown;
+    uint32_t wanted = advertised < rme->tuning.credits ? rme->tuning.credits : 2 * advertised;
+    uint32_t more;
 
-    rme_grant_reclaim(peer);
-    spare = peer->spare;
-    advertised = peer->credit.advertised + peer->credit.grown;
-    wanted = advertised < rme->tuning.credits ? rme->tuning.credits : 2 * advertised;
     if (wanted > rme->tuning.credits_max)
         wanted = rme->tuning.credits_max;
     if (wanted <= advertised || rme_rx_account_is_tight(rme))
         return;
-    more = wanted - advertised;
-    if (more > spare)
-        more = spare + (uint32_t)min_u64(more - spare, room(peer));
-    error = more == 0 ? -ENOSPC : rme->ops->rx_reserve(peer->link, more);
-    while (error == -ENOSPC && more > 1) /* the network has fewer: try half as many */
-        error = rme->ops->rx_reserve(peer->link, more /= 2);
-    if (error == 0)
-        advertise(peer, more);
-}
-
-void rme_grant_rest(struct rme_peer *peer)
-{
-    peer->used_at = peer->credit.consumed + USED;
+    more = (uint32_t)min_u64(wanted - advertised, room(peer));
+    while (more != 0 && advertise(peer, more) == -ENOSPC)
+        more /= 2; /* the network has fewer */
 }
 
 void rme_grant_used(struct rme_peer *peer)
@@ -136,45 +99,29 @@ void rme_grant_used(struct rme_peer *peer)
         rme_grant_more(peer);
 }
 
-/* Withdraws `count` buffers.  Without caps.keeps_rx, sends PING while the link has more posted
- * than advertised, because the PONG uses one of them. */
-static void shrink(struct rme_peer *peer, uint32_t count)
+uint32_t rme_grant_excess(const struct rme_peer *peer)
 {
-    if (peer->rme->ops->rx_release(peer->link, count) != 0 && !peer->rme->caps->keeps_rx) {
-        peer->ping_due = true;
-        rme_peer_schedule(peer);
-    }
+    return peer->rme->caps->keeps_rx ? 0
+                                     : peer->credit.advertised - peer->credit.first_advertised;
 }
 
 void rme_peer_pinged(struct rme_peer *peer, uint32_t asked)
 {
-    shrink(peer, 0);
-    rme_grant_rest(peer);
     peer->asked = asked;
     peer->pong_due = true;
-    if (peer->grew && rme_credit_excess(&peer->credit) != 0)
-        /* the link is idle for this side as well; `grew` keeps both sides from asking
-         * alternately without end */
-        peer->ping_due = true;
-    peer->grew = false;
     rme_peer_schedule(peer);
 }
 
 void rme_peer_reduced(struct rme_peer *peer, uint32_t count)
 {
-    rme_grant_reclaim(peer);
-    rme_grant_rest(peer);
-    if (rme_credit_reduced(&peer->credit, count) != 0) {
+    if (count == 0)
+        return;
+    if (peer->rme->caps->keeps_rx || rme_credit_reduced(&peer->credit, count) != 0) {
         rme_peer_protocol_error(peer, "more credits returned than granted");
         return;
     }
-    shrink(peer, count);
-    if (count == 0)
-        return;
-    if (peer->rme->caps->keeps_rx)
-        peer->spare += count;
-    else
-        rme_quota_add(peer, RME_QUOTA_CREDITS, -(uint64_t)count);
+    peer->rme->ops->rx_release(peer->link, count);
+    rme_quota_add(peer, RME_QUOTA_CREDITS, -(uint64_t)count);
     rme_count_add(peer->rme, RME_C_CREDITS_REDUCED, count);
 }
 

@@ -12,8 +12,7 @@ void rme_peer_hello(const struct rme *rme, uint32_t credits, uint8_t out[RME_HEL
         .version_min = RME_WIRE_VERSION_MIN,
         .flags = (rme->server ? RME_HELLO_F_SERVER : 0) |
                  (rme->caps->has_read ? RME_HELLO_F_READ : 0) |
-                 (rme->tuning.invite ? RME_HELLO_F_INVITE : 0) | RME_HELLO_F_EXACT |
-                 RME_HELLO_F_SINGLE_CREDIT |
+                 (rme->tuning.invite ? RME_HELLO_F_INVITE : 0) |
                  (rme->tuning.eager_ring_bytes != 0 ? RME_HELLO_F_EAGER_RDMA : 0),
         .incarnation = rme->incarnation,
         .rx_size = rme->tuning.rx_size,
@@ -31,11 +30,12 @@ void rme_peer_agree(struct rme_peer *peer, const struct rme_hello *hello, uint32
     struct rme *rme = peer->rme;
     const uint32_t windows[RME_STREAMS] = {hello->eager_window, hello->unexpected_window};
 
-    if (peer->was_up && hello->incarnation != peer->hello.incarnation)
+    if (peer->hello.version != 0) /* else the first link */
+        rme_count(rme, RME_C_RECONNECTS);
+    if (peer->hello.version != 0 && hello->incarnation != peer->hello.incarnation)
         rme_log_put(rme->log, RME_LOG_INFO, "%s: the peer has restarted", rme_peer_name(peer));
     peer->hello = *hello;
     rme_credit_start(&peer->credit, advertised, hello->credits);
-    peer->credit.exact = (hello->flags & RME_HELLO_F_EXACT) != 0;
     for (int s = 0; s < RME_STREAMS; s++) {
         peer->eager_window[s] =
             (struct rme_eager_window){.limit = windows[s] > INT32_MAX ? INT32_MAX : windows[s]};
@@ -48,9 +48,7 @@ void rme_peer_agree(struct rme_peer *peer, const struct rme_hello *hello, uint32
         peer->eager_max[RME_EXPECTED] = rme->tuning.eager_max;
     rme_proto_on_connect(peer);
     peer->tx_wait = false;
-    peer->pong_due = peer->ping_due = peer->grew = false;
-    peer->asked = peer->spare = 0;
-    rme_grant_rest(peer);
+    peer->pong_due = false;
     peer->heard = true;
     peer->cancel_by = UINT64_MAX;
 }
@@ -68,7 +66,7 @@ static void reject(struct rme *rme, const struct rme_event *event, const struct 
 
 void rme_peer_request(struct rme *rme, const struct rme_event *event)
 {
-    struct rme_reject why = {RME_WIRE_VERSION, RME_WIRE_VERSION_MIN, RME_REJECT_MEMORY, 0};
+    struct rme_reject why = {.reason = RME_REJECT_MEMORY};
     struct rme_hello hello;
     const struct sockaddr *from;
     struct rme_addr *addr;
@@ -92,11 +90,7 @@ void rme_peer_request(struct rme *rme, const struct rme_event *event)
         reject(rme, event, &why);
         return;
     }
-    advertised = rme_grant_first(rme, &hello);
-    if (advertised == 0) {
-        reject(rme, event, &why);
-        return;
-    }
+    advertised = rme_grant_first(rme);
     from = rme->ops->link_sockaddr(event->link);
     addr = rme_addr_new_passive(rme->ops->link_peer(event->link), from);
     peer = addr != NULL ? rme_peer_new(rme, addr, event->link) : NULL;

@@ -36,8 +36,8 @@
  *
  * One timer per peer serves all these purposes.  Without work the timer is not set on a client.
  * A server, which never sends to an idle client and would keep the resources of a dead one,
- * probes after idle_keepalive_ms.  With the probe each side asks for the receive buffers that
- * the other side was granted in use (credit.c), so an idle link holds no more than at first.
+ * probes after idle_keepalive_ms.  With the probe the server asks for the receive buffers that
+ * the client was granted in use (credit.c), so for an idle link it holds no more than at first.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -247,9 +247,6 @@ static void now_up(struct rme_peer *peer)
     peer->not_before = peer->busy_by = 0;
     rme_timer_stop(&rme->timers, &peer->timer);
     rme_count(rme, RME_C_CONNECTS);
-    if (peer->was_up)
-        rme_count(rme, RME_C_RECONNECTS);
-    peer->was_up = true;
     rme_count(rme, RME_C_PEERS);
     rme_log_put(rme->log, RME_LOG_DEBUG, "%s: connected with %s", rme_peer_name(peer),
                 rme->ops->link_peer(peer->link));
@@ -401,7 +398,6 @@ static void keep_alive(struct rme_peer *peer, uint64_t now)
     uint64_t next = peer->cancel_by;
     uint32_t period = probe_ms(peer);
 
-    rme_grant_reclaim(peer);
     peer->timer_rests = list_empty(&peer->ops);
     if (period != 0) {
         if (peer->heard) {
@@ -438,7 +434,6 @@ bool rme_peer_timer_rest(struct rme_peer *peer)
 
     if (peer->state != RME_PEER_UP || !list_empty(&peer->ops) || peer->timer_rests)
         return false;
-    rme_grant_reclaim(peer);
     rme_timer_stop(&peer->rme->timers, &peer->timer);
     if (period == 0)
         return true;

@@ -22,7 +22,10 @@ static bool may_last(struct rme_peer *peer, uint32_t returns)
 
 bool rme_peer_may(struct rme_peer *peer, enum rme_credit_class class)
 {
-    return rme_credit_may(&peer->credit, class) || may_last(peer, rme_rx_account_returns(peer));
+    if (rme_credit_may(&peer->credit, class))
+        return true;
+    rme_rx_account_look(peer);
+    return may_last(peer, rme_credit_ready(&peer->credit));
 }
 
 bool rme_peer_may_report(struct rme_peer *peer)
@@ -74,7 +77,7 @@ static uint32_t buffers_advertised(struct rme_peer *peer, uint8_t type, uint32_t
     case RME_WIRE_CREDIT:
         return rme_credit_give_more(&peer->credit);
     case RME_WIRE_PING:
-        return rme_credit_excess(&peer->credit);
+        return rme_grant_excess(peer);
     case RME_WIRE_PONG:
         peer->asked = 0;
         return rme_credit_reduce(&peer->credit, asked, returned);

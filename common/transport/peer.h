@@ -46,12 +46,9 @@ struct rme_peer {
     bool starved;   /* a message lacked a credit since the last run of the queues */
     bool heard;     /* a message or report arrived since the last check by the timer */
     bool pong_due;
-    bool ping_due;
     bool credit_waits; /* the CREDIT message waits for a reply of the host (grant.c) */
-    bool grew;         /* `advertised` grew since the last PING of the peer */
     bool ping_sent;
     bool timer_rests; /* the timer, if set, is set for the next probe of an idle link */
-    bool was_up;      /* the peer had a link before */
     bool bye_due;     /* BYE is sent as soon as a credit permits */
     bool bye_out;     /* `bye` is in flight */
     bool bye_in;      /* BYE was received: the peer closes the link */
@@ -81,12 +78,7 @@ struct rme_peer {
     struct list_head held;
 
     struct rme_credit credit;
-    /* part of quota[RME_QUOTA_CREDITS] given up by the peer when credit.consumed was
-     * spare_from, but still posted (caps.keeps_rx) */
-    uint32_t spare, spare_from;
     uint32_t asked; /* credits that the peer asked this side to give up */
-    uint32_t
-        used_at; /* value of credit.consumed from which a link made by this side is in use */
     struct rme_eager_window eager_window[RME_STREAMS];
     struct rme_holding holding[RME_STREAMS];
     uint32_t rdma_ops;               /* outstanding transfers of this side */
@@ -130,8 +122,6 @@ static inline bool rme_rx_account_is_tight(const struct rme *rme)
 /* Judges whether the peer's credits are withheld, and schedules the peer when that begins or
  * ends (rx_account.c). */
 void rme_rx_account_judge(struct rme_peer *peer);
-/* Returns the number of credits that may be returned to the peer now. */
-uint32_t rme_rx_account_returns(struct rme_peer *peer);
 /* Add bytes to the account of the peer, or subtract bytes. */
 static inline void rme_rx_charge(struct rme_peer *peer, uint64_t bytes)
 {
@@ -314,34 +304,32 @@ bool rme_peer_may(struct rme_peer *peer, enum rme_credit_class class);
 bool rme_peer_may_report(struct rme_peer *peer);
 
 /*
- * Credits advertised at first to a peer that connected to this side: the option `credits` while
- * less than a quarter of the pool is used, else the minimum that the peer can work with.  The
- * minimum is 1 for a peer that may spend its last credit (credit.c), which always gets 1 where
- * all links share a receive queue; and RME_HELLO_CREDITS_MIN for others.  0, a refusal: the
- * pool has too few.  So the number of peers cannot raise the memory for receive buffers above
- * the pool by more than one buffer each.
+ * Credits advertised at first to a peer that connected to this side: one where all links share
+ * a receive queue, or a quarter of the pool is used; else the option `credits`.  So the number
+ * of peers cannot raise the memory for receive buffers above the pool by more than one buffer
+ * each.
  */
-uint32_t rme_grant_first(const struct rme *rme, const struct rme_hello *hello);
+uint32_t rme_grant_first(const struct rme *rme);
 /* Credits advertised in a connection request of this side. */
 uint32_t rme_grant_ask(const struct rme *rme);
-/* Returns to the pool the spare buffers that messages have used since. */
-void rme_grant_reclaim(struct rme_peer *peer);
 /* Advertises more credits within the limits: see rme_grant_more. */
 void rme_grant_grow(struct rme_peer *peer);
 /* Handles a peer that can use more credits.  Each message of many peers calls this function,
  * mostly without effect. */
 static inline void rme_grant_more(struct rme_peer *peer)
 {
-    if (peer->spare != 0 || rme_quota_left(&peer->rme->quota[RME_QUOTA_CREDITS]) != 0)
+    if (rme_quota_left(&peer->rme->quota[RME_QUOTA_CREDITS]) != 0)
         rme_grant_grow(peer);
 }
 /* Advertises a peer whose credits are withheld (rx_account.c) enough credits for a reserve,
  * even if the pool is empty. */
 void rme_grant_reserve(struct rme_peer *peer);
-/* Restarts the count of messages after which a new or idle link is in use. */
-void rme_grant_rest(struct rme_peer *peer);
+/* messages after which a link is in use */
+#define RME_GRANT_USED 16u
 /* Advertises a link that has come into use the option `credits`. */
 void rme_grant_used(struct rme_peer *peer);
+/* Number of credits that the peer may be asked to give up. */
+uint32_t rme_grant_excess(const struct rme_peer *peer);
 /* Schedules a CREDIT message after a message of the peer was consumed: at the end of this
  * batch, or, for a peer with few credits, when no reply has returned the credits. */
 void rme_grant_due(struct rme_peer *peer);

@@ -53,12 +53,6 @@ void rme_rx_account_judge(struct rme_peer *peer)
     rme_peer_schedule(peer); /* credits may be returned, or a reserve has to be advertised */
 }
 
-uint32_t rme_rx_account_returns(struct rme_peer *peer)
-{
-    rme_rx_account_look(peer);
-    return rme_credit_ready(&peer->credit);
-}
-
 /* The share of another peer may be larger now, too.  That peer is judged when it releases
  * memory itself or a message is sent to it, because one release shall not visit all peers. */
 void rme_rx_uncharge(struct rme_peer *peer, uint64_t bytes)

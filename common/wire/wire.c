@@ -269,8 +269,6 @@ void rme_hello_encode(const struct rme_hello *hello, uint8_t out[RME_HELLO_SIZE]
 
 static int refuse(struct rme_reject *reject, uint8_t reason, uint32_t acceptable)
 {
-    reject->version = RME_WIRE_VERSION;
-    reject->version_min = RME_WIRE_VERSION_MIN;
     reject->reason = reason;
     reject->acceptable = acceptable;
     return -EPROTO;
@@ -299,7 +297,7 @@ int rme_hello_decode(const void *data, size_t length, struct rme_hello *out,
     out->rts_max = get32(at + 32);
     if (out->rx_size < RME_HELLO_RX_MIN)
         return refuse(reject, RME_REJECT_RX_SIZE, RME_HELLO_RX_MIN);
-    if (out->credits < (out->flags & RME_HELLO_F_SINGLE_CREDIT ? 1u : RME_HELLO_CREDITS_MIN))
+    if (out->credits == 0)
         return refuse(reject, RME_REJECT_CREDITS, RME_HELLO_CREDITS_MIN);
     if (out->eager_window == 0 || out->unexpected_window == 0 || out->rts_max == 0)
         return refuse(reject, RME_REJECT_LIMITS, 1);
@@ -309,7 +307,7 @@ int rme_hello_decode(const void *data, size_t length, struct rme_hello *out,
 void rme_reject_encode(const struct rme_reject *reject, uint8_t out[RME_REJECT_SIZE])
 {
     memset(out, 0, RME_REJECT_SIZE);
-    encode_start(out, reject->version, reject->version_min, RME_REJECT_SIZE, reject->reason);
+    encode_start(out, RME_WIRE_VERSION, RME_WIRE_VERSION_MIN, RME_REJECT_SIZE, reject->reason);
     put32(out + 8, reject->acceptable);
 }
 
@@ -320,8 +318,6 @@ int rme_reject_decode(const void *data, size_t length, struct rme_reject *out)
     memset(out, 0, sizeof(*out));
     if (length < RME_REJECT_SIZE || get32(at) != RME_WIRE_MAGIC || at[6] < RME_REJECT_SIZE)
         return -EPROTO;
-    out->version = at[4];
-    out->version_min = at[5];
     out->reason = at[7];
     out->acceptable = get32(at + 8);
     return 0;

@@ -14,8 +14,8 @@
 #include <string.h>
 
 #define RME_WIRE_MAGIC       0x31454d52u /* "RME1" */
-#define RME_WIRE_VERSION     3u          /* the version we send */
-#define RME_WIRE_VERSION_MIN 3u          /* the oldest version we accept */
+#define RME_WIRE_VERSION     4u          /* the version we send */
+#define RME_WIRE_VERSION_MIN 4u          /* the oldest version we accept */
 
 /* ---- Messages ---- */
 
@@ -212,14 +212,10 @@ int rme_wire_status_error(uint32_t status);
 #define RME_HELLO_SIZE 40u /* bytes of a hello; some networks carry at most 56 */
 #define RME_HELLO_MAX  56u /* limit of later versions */
 
-#define RME_HELLO_F_SERVER 0x01u /* listens for connections */
-#define RME_HELLO_F_READ   0x02u /* the device can read remote memory */
-#define RME_HELLO_F_INVITE 0x04u /* understands unsolicited CTS */
-/* returns credits for consumed buffers alone, and understands the tag of CREDIT */
-#define RME_HELLO_F_EXACT 0x08u
-/* the answer may advertise fewer than RME_HELLO_CREDITS_MIN; as this one may */
-#define RME_HELLO_F_SINGLE_CREDIT 0x10u
-#define RME_HELLO_F_EAGER_RDMA    0x20u /* uses eager rings */
+#define RME_HELLO_F_SERVER     0x01u /* listens for connections */
+#define RME_HELLO_F_READ       0x02u /* the device can read remote memory */
+#define RME_HELLO_F_INVITE     0x04u /* understands unsolicited CTS */
+#define RME_HELLO_F_EAGER_RDMA 0x20u /* uses eager rings */
 
 /* Connection data of each side. */
 struct rme_hello {
@@ -256,23 +252,19 @@ enum rme_reject_reason {
 #undef RME_REJECT_ENUM
 };
 
-#define RME_REJECT_SIZE  16u
-#define RME_HELLO_RX_MIN 512u /* smaller receive buffers are refused */
-#define RME_HELLO_CREDITS_MIN                                                                  \
-    4u /* minimum of a request, and of an answer that is not SINGLE_CREDIT */
+#define RME_REJECT_SIZE       16u
+#define RME_HELLO_RX_MIN      512u /* smaller receive buffers are refused */
+#define RME_HELLO_CREDITS_MIN 4u   /* minimum of a request; the minimum of an answer is 1 */
 
 /* Reason of a rejected connection, and an acceptable value. */
 struct rme_reject {
-    uint8_t version;
-    uint8_t version_min;
     uint8_t reason;
     /* VERSION: oldest version; RX_SIZE, CREDITS, LIMITS: minimum; else 0 */
     uint32_t acceptable;
 };
 
 /* Decodes and validates a hello; bytes behind the length that it names are padding.  Returns
- * 0, or -EPROTO with *reject set.  The caller checks the minimum of credits, see
- * RME_HELLO_F_SINGLE_CREDIT. */
+ * 0, or -EPROTO with *reject set.  The caller checks the minimum of credits of a request. */
 int rme_hello_decode(const void *data, size_t length, struct rme_hello *out,
                      struct rme_reject *reject);
 

@@ -218,7 +218,7 @@ const char *loop_op_peer(const struct rme_link *link);
 const void *loop_op_sockaddr(const struct rme_link *link);
 uint64_t loop_op_host(const struct rme_link *link);
 int loop_op_rx_reserve(struct rme_link *link, uint32_t n);
-uint32_t loop_op_rx_release(struct rme_link *link, uint32_t n);
+void loop_op_rx_release(struct rme_link *link, uint32_t n);
 bool loop_op_rx_return(struct rme_fabric *rf, void *rx);
 void *loop_op_tx_get(struct rme_link *link);
 void loop_op_tx_put(struct rme_link *link, void *tx);

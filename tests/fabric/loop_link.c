@@ -351,7 +351,7 @@ int loop_op_rx_reserve(struct rme_link *link, uint32_t n)
     return error;
 }
 
-uint32_t loop_op_rx_release(struct rme_link *link, uint32_t n)
+void loop_op_rx_release(struct rme_link *link, uint32_t n)
 {
     pthread_mutex_lock(&loop_net.lock);
     if (n > link->rx_advertised) {
@@ -365,7 +365,6 @@ uint32_t loop_op_rx_release(struct rme_link *link, uint32_t n)
     link->rx_ready -= now;
     link->rx_debt += n - now;
     pthread_mutex_unlock(&loop_net.lock);
-    return 0;
 }
 
 bool loop_op_rx_return(struct rme_fabric *rf, void *token)

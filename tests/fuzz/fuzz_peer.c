@@ -264,9 +264,7 @@ static size_t make_hello(struct input *in, uint8_t out[RME_HELLO_MAX])
     struct rme_hello hello = {.version = RME_WIRE_VERSION,
                               .version_min = RME_WIRE_VERSION_MIN,
                               .flags = (uint8_t)(RME_HELLO_F_READ | RME_HELLO_F_INVITE |
-                                                 (how & 2 ? RME_HELLO_F_EAGER_RDMA : 0) |
-                                                 (how & 8 ? RME_HELLO_F_EXACT : 0) |
-                                                 (how & 4 ? RME_HELLO_F_SINGLE_CREDIT : 0)),
+                                                 (how & 2 ? RME_HELLO_F_EAGER_RDMA : 0)),
                               .incarnation = 1 + how % 3,
                               .rx_size = how & 0x10 ? 512 : 4096,
                               .credits = how & 0x20 ? (how & 4 ? 1 : 4) : 64,
@@ -281,16 +279,26 @@ static size_t make_hello(struct input *in, uint8_t out[RME_HELLO_MAX])
     return RME_HELLO_SIZE;
 }
 
+/* Returns the credits that a peer owes. */
+static uint16_t returns(unsigned link)
+{
+    uint32_t *owed = &script.owed[link % SCRIPT_LINKS];
+    uint16_t credits = (uint16_t)*owed;
+
+    *owed = 0;
+    return credits;
+}
+
 /* Makes a message from handles that the engine has used, and plausible sizes. */
 static void say(struct input *in)
 {
     unsigned link = take(in), how = take(in);
     struct rme_wire_message m = {.type = (uint8_t)(1 + take(in) % 9),
-                                 .flags = (uint8_t)(how & 0x9f),
-                                 .credits = (uint16_t)(how & 0x10 ? take(in) : 1)};
+                                 .flags = (uint8_t)(how & 0x9f)};
     static uint8_t buffer[8192]; /* zero behind the head, for any length */
     size_t length, head, payload = 0;
 
+    m.credits = how & 0x10 ? (uint16_t)take(in) : returns(link);
     m.tag = (int32_t)take(in) % 4;
     if (how & 0x20) {
         m.eager_consumed = take32(in);
@@ -341,7 +349,7 @@ static void write_lent(struct input *in)
     unsigned link = take(in), how = take(in);
     struct rme_wire_message m = {.type = RME_WIRE_EAGER,
                                  .flags = how & 1 ? RME_WIRE_F_UNEXPECTED : 0,
-                                 .credits = (uint16_t)(how & 2 ? take(in) : 1)};
+                                 .credits = how & 2 ? (uint16_t)take(in) : returns(link)};
     uint8_t buffer[256] = {0};
     unsigned at = take(in);
 

@@ -147,6 +147,7 @@ static struct rme_link *link_new(enum stage stage, void *owner)
         link_at[i]->number = i;
         link_at[i]->stage = stage;
         link_at[i]->owner = owner;
+        script.owed[i] = 0;
         script.links++;
         return link_at[i];
     }
@@ -415,7 +416,6 @@ static int rx_reserve(struct rme_link *link, uint32_t n)
         return -ENOSPC;
     link->advertised += n;
     script.advertised += n;
-    script.spare_rx -= n < script.spare_rx ? n : script.spare_rx;
     return 0;
 }
 
@@ -474,13 +474,11 @@ static const void *link_sockaddr(const struct rme_link *link)
     return NULL;
 }
 
-static uint32_t rx_release(struct rme_link *link, uint32_t n)
+static void rx_release(struct rme_link *link, uint32_t n)
 {
-    FUZZ_CHECK(n <= link->advertised);
+    FUZZ_CHECK(n <= link->advertised && !script_caps.keeps_rx);
     link->advertised -= n;
     script.advertised -= n;
-    script.spare_rx += script.own_rx ? n : 0;
-    return script.spare_rx;
 }
 
 static bool rx_return(struct rme_fabric *f, void *rx)
@@ -519,6 +517,7 @@ static void listen_to(struct rme_link *link, const void *tx, size_t length)
     FUZZ_CHECK(rme_wire_decode(exact, length, &message) == 0);
     script.credit_messages += message.type == RME_WIRE_CREDIT;
     script.spent++;
+    script.owed[link->number]++;
     note(message.type | message.flags << 8 | (uint64_t)message.credits << 16 |
          (uint64_t)message.nsegment << 32);
     note(message.from | (uint64_t)message.to << 32);
@@ -570,6 +569,7 @@ static void start_rdma_op(struct rme_link *link, struct rme_rdma_op *x)
         tx_send(link, x->tx, x->tx_length);
     FUZZ_CHECK(!x->unsignalled || (script_caps.unsignalled && !x->read));
     script.spent += x->notify == RME_NOTIFY_IMM;
+    script.owed[link->number] += x->notify == RME_NOTIFY_IMM;
     script.quieted += x->unsignalled;
     script.segments = x->npiece != 0 ? x->piece[0].nseg : 0;
     if (link->stage == ENDED)
@@ -640,7 +640,6 @@ static int poll_events(struct rme_fabric *f, struct rme_event *events, int max)
         p->event.data = p->event.rx = fuzz_copy(p->data, p->size, 0);
         p->event.length = p->size;
         script.held_rx++;
-        script.spare_rx -= script.spare_rx != 0;
         break;
     case RME_EV_MW_INVALIDATED:
         p->event.link->open -= p->closed;

@@ -23,8 +23,10 @@ struct script {
     unsigned handles;
     unsigned credit_messages; /* CREDIT messages sent so far */
     uint32_t spent;           /* messages and immediates of the engine so far */
-    uint32_t quieted;         /* unsignalled transfers so far */
-    uint32_t segments;        /* of the last transfer's first piece */
+    /* the same of a link, less the credits that the test returned for them */
+    uint32_t owed[SCRIPT_LINKS];
+    uint32_t quieted;  /* unsignalled transfers so far */
+    uint32_t segments; /* of the last transfer's first piece */
     /* connection requests of the engine: to the first part of an address, to others */
     unsigned asked[2];
     uint32_t advertised; /* advertised receive buffers of all links */
@@ -33,13 +35,12 @@ struct script {
     uint32_t max_sge;    /* of its local segments; 0: 4; set before the engine is opened */
     /* likewise; unsignalled transfers: the test decides when they complete */
     bool unsignalled;
-    bool on_demand;    /* likewise */
-    bool keeps_rx;     /* likewise; links do not share receive buffers then */
-    bool own_rx;       /* likewise, of links that are not kept; see spare_rx */
-    uint32_t spare_rx; /* of those: withdrawn and not used since */
-    uint32_t most_rx;  /* most that one link can advertise; 0: any number */
-    bool no_tx;        /* no send buffers */
-    bool no_regs;      /* registrations fail */
+    bool on_demand;   /* likewise */
+    bool keeps_rx;    /* likewise; links do not share receive buffers then */
+    bool own_rx;      /* likewise, and can be withdrawn */
+    uint32_t most_rx; /* most that one link can advertise; 0: any number */
+    bool no_tx;       /* no send buffers */
+    bool no_regs;     /* registrations fail */
     /* hash of the engine's actions, see fuzz.h; without addresses and registrations */
     uint64_t trace;
     /*

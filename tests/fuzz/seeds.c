@@ -175,14 +175,12 @@ static void connection_data(void)
                               .eager_window = 1 << 20,
                               .unexpected_window = 1 << 20,
                               .rts_max = 256};
-    struct rme_reject reject = {
-        .version = 1, .version_min = 1, .reason = RME_REJECT_RX_SIZE, .acceptable = 512};
+    struct rme_reject reject = {.reason = RME_REJECT_RX_SIZE, .acceptable = 512};
     uint8_t out[RME_HELLO_MAX] = {0};
 
     rme_hello_encode(&hello, out);
     put("hello", "hello", out, RME_HELLO_SIZE);
     put("hello", "hello-padded", out, RME_HELLO_MAX);
-    hello.flags |= RME_HELLO_F_EXACT | RME_HELLO_F_SINGLE_CREDIT;
     hello.credits = 1;
     rme_hello_encode(&hello, out);
     put("hello", "hello-lean", out, RME_HELLO_SIZE);

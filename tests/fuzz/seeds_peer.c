@@ -13,8 +13,7 @@
 #define ZONE_RECV(size, tag) 0, 2, 0x80, size, tag, 0
 #define RUN                  19
 #define UP                   7, 0, 0, RUN
-#define UP_EXACT             7, 0, 8, RUN
-#define UP_FAST              7, 0, 10, RUN
+#define UP_FAST              7, 0, 2, RUN
 #define REQUEST              6, 0, RUN, UP
 #define FINISH               16, 0, RUN
 #define CANCEL(op)           4, op, RUN
@@ -25,7 +24,7 @@
     9, 0, flags, (type)-1, tag, 0, 0, total, offset, status, 0, load
 /* `seen`: number of messages seen; one segment */
 #define INVITE(tag, seen, size)                                                                \
-    9, 0, 0x50, RME_WIRE_CTS - 1, 1, tag, seen, 0, 0, 0, 0, size, 0, 0, 0, 0, 1, size
+    9, 0, 0x50, RME_WIRE_CTS - 1, 0, tag, seen, 0, 0, 0, 0, size, 0, 0, 0, 0, 1, size
 #define IMM 14, 0, 0, 0, RUN
 /* CANCEL of the peer's send `from` by the peer, which knows no handle of ours */
 #define CANCEL_FROM(flags, tag, from)                                                          \
@@ -41,7 +40,7 @@
 /* the peer grants a ring, withdraws it, releases ours */
 #define GRANT(size)  SAY(RME_WIRE_F_GRANT, RME_WIRE_CREDIT, 0, 0, 0, 0, 0), 1, size, RUN
 #define WITHDRAW     SAY(RME_WIRE_F_WITHDRAW, RME_WIRE_CREDIT, 0, 0, 0, 0, 0), RUN
-#define RELEASE      9, 0, 0x10, RME_WIRE_CREDIT - 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, RUN
+#define RELEASE      9, 0, 0x10, RME_WIRE_CREDIT - 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, RUN
 #define F_UNEXPECTED 0x02
 #define LAZY(is)     20, is
 #define PASS(n)      22, n     /* 1 ms, doubled n times */
@@ -90,8 +89,8 @@ void lives(void)
                                       FINISH};
 /* the answer comes before the transfer is complete: deferred */
 #define ANSWERED                                                                               \
-    SEND(B16K, 1), RECV(B1000, 1), UP_EXACT, RUN, SAY(0, RME_WIRE_CTS, 1, 0, 0, 0, 0), 1,      \
-        B16K, RUN, SAY(0, RME_WIRE_EAGER, 1, 0, 0, 0, 0), B1000, RUN
+    SEND(B16K, 1), RECV(B1000, 1), UP, RUN, SAY(0, RME_WIRE_CTS, 1, 0, 0, 0, 0), 1, B16K, RUN, \
+        SAY(0, RME_WIRE_EAGER, 1, 0, 0, 0, 0), B1000, RUN
     static const uint8_t answered[] = {ANSWERED, FINISH, RUN};
     static const uint8_t answered_and_lost[] = {ANSWERED, DOWN};
     static const uint8_t written_in_windows[] = {SEND(B150K, 1),
@@ -664,7 +663,34 @@ static void again(const char *name, const uint8_t *first, size_t first_size,
 void too_much(void)
 {
     static const uint8_t first[] = {REQUEST, LAZY(1)};
-    static const uint8_t poor[] = {6, 0x20, RUN, 7, 0, 0x20, RUN}; /* grants us 4 credits */
+    /* grants us 4 credits, and asks for more than one */
+    static const uint8_t poor[] = {6,
+                                   0x20,
+                                   RUN,
+                                   7,
+                                   0,
+                                   0x20,
+                                   RUN,
+                                   13,
+                                   0,
+                                   16,
+                                   RME_WIRE_PONG,
+                                   RME_WIRE_F_STALLED,
+                                   0,
+                                   0,
+                                   0,
+                                   0,
+                                   0,
+                                   0,
+                                   0,
+                                   0,
+                                   0,
+                                   0,
+                                   0,
+                                   0,
+                                   0,
+                                   0,
+                                   RUN};
     static const uint8_t eager[] = {SAY(0, RME_WIRE_EAGER, 1, 0, 0, 0, 0), 4, RUN};
     static const uint8_t unexpected[] = {SAY(F_UNEXPECTED, RME_WIRE_EAGER, 1, 0, 0, 0, 0), 4,
                                          RUN};
@@ -686,6 +712,6 @@ void too_much(void)
           sizeof(unexpected_rts), 40);
     again("too_many_credits", first, sizeof(first), pong, sizeof(pong), 20);
     again("more_than_its_credits", poor, sizeof(poor), unanswered, sizeof(unanswered), 40);
-    again("stopped_at_its_credits", poor, sizeof(poor), unanswered, sizeof(unanswered), 24);
+    again("stopped_at_its_credits", poor, sizeof(poor), unanswered, sizeof(unanswered), 20);
     again("taken_before_sent", first, sizeof(first), taken, sizeof(taken), 1);
 }

@@ -53,7 +53,9 @@ void attack_deaf(struct attack *a)
     for (unsigned i = 0; i < LINKS; i++) {
         plan.no_receives = i % 2;
         link[i] = attack_open(a, &plan);
-        for (uint32_t n = 1; link[i] != NULL && link_credits(link[i]) > 2 && ask(a, link[i], n);
+        for (uint32_t n = 1;
+             link[i] != NULL && link_credits(link[i]) > (plan.no_receives ? 0 : 2) &&
+             ask(a, link[i], n);
              n++)
             ;
     }
@@ -85,7 +87,7 @@ void attack_crowd(struct attack *a)
     static struct link *link[CROWD];
     struct link_plan plan = {.credits = 4, .single_credit = true};
     struct rlimit files;
-    unsigned answered = 0, let_in = 0;
+    unsigned answered = 0;
 
     if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
         files.rlim_cur = files.rlim_max;
@@ -100,15 +102,6 @@ void attack_crowd(struct attack *a)
         answered += link[i] != NULL && is_answered(link[i]);
     if (answered < CROWD)
         complain(a, "%u of %u clients at once were answered", answered, CROWD);
-    for (unsigned i = 0; i < CROWD; i++)
-        link_close(link[i]);
-    /* Clients that need more than one credit are accepted while the pool has some. The first
-     * ones may come before the server has reclaimed the credits of the former clients. */
-    plan.single_credit = false;
-    for (unsigned i = 0; i < CROWD; i++)
-        let_in += (link[i] = attack_open(a, &plan)) != NULL;
-    if (let_in == 0)
-        complain(a, "none of %u clients that want four credits was let in", CROWD);
     for (unsigned i = 0; i < CROWD; i++)
         link_close(link[i]);
     a->deadline = 0;

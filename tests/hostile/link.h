@@ -43,8 +43,8 @@ struct link_plan {
     bool no_hello;      /* send no connection data */
     uint16_t credits;   /* advertised to the peer; 0: 32 */
     bool no_receives;   /* post no receives, for any value of `credits` */
-    bool single_credit; /* announce that one credit suffices, and count exactly */
-    bool borrows;       /* accept an eager ring, and count exactly */
+    bool single_credit; /* do not ask for more credits when the link is up */
+    bool borrows;       /* accept an eager ring */
     bool deaf;          /* never process arrivals */
     enum link_returns returns;
 };

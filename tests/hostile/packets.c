@@ -59,18 +59,17 @@ bool target_parse(const char *text, struct target *target)
 
 void link_hello(const struct link_plan *plan, struct rme_hello *hello)
 {
-    *hello = (struct rme_hello){
-        .version = RME_WIRE_VERSION,
-        .version_min = RME_WIRE_VERSION_MIN,
-        .flags = RME_HELLO_F_READ | RME_HELLO_F_INVITE |
-                 (plan->single_credit ? RME_HELLO_F_EXACT | RME_HELLO_F_SINGLE_CREDIT : 0) |
-                 (plan->borrows ? RME_HELLO_F_EXACT | RME_HELLO_F_EAGER_RDMA : 0),
-        .incarnation = clock_us() ^ (uint64_t)getpid() << 40,
-        .rx_size = LINK_MESSAGE,
-        .credits = plan->credits != 0 ? plan->credits : CREDITS,
-        .eager_window = 1 << 20,
-        .unexpected_window = 1 << 18,
-        .rts_max = 1024};
+    *hello =
+        (struct rme_hello){.version = RME_WIRE_VERSION,
+                           .version_min = RME_WIRE_VERSION_MIN,
+                           .flags = (uint8_t)(RME_HELLO_F_READ | RME_HELLO_F_INVITE |
+                                              (plan->borrows ? RME_HELLO_F_EAGER_RDMA : 0)),
+                           .incarnation = clock_us() ^ (uint64_t)getpid() << 40,
+                           .rx_size = LINK_MESSAGE,
+                           .credits = plan->credits != 0 ? plan->credits : CREDITS,
+                           .eager_window = 1 << 20,
+                           .unexpected_window = 1 << 18,
+                           .rts_max = 1024};
 }
 
 /* ---- Connecting ---- */
@@ -98,8 +97,23 @@ struct link *link_begin(const struct target *target, const struct link_plan *pla
     return NULL;
 }
 
+/* Asks for more credits than the answer has granted, as an engine's first message does. */
+static void ask_for_credits(struct link *link)
+{
+    struct rme_wire_message m = {.type = RME_WIRE_PONG, .flags = RME_WIRE_F_STALLED};
+    bool deaf = link->plan.deaf;
+
+    if (link->ours >= RME_HELLO_CREDITS_MIN)
+        return;
+    link->plan.deaf = false;
+    if (link_say(link, &m, NULL, NULL, 0) == 0)
+        link_wait_credits(link, RME_HELLO_CREDITS_MIN, 2000);
+    link->plan.deaf = deaf;
+}
+
 int link_wait_up(struct link *link)
 {
+    const struct link_plan *plan = &link->plan;
     uint8_t hello[512];
     struct rme_reject why;
     int length = link->medium->wait_up(link->end, hello, sizeof hello);
@@ -109,6 +123,8 @@ int link_wait_up(struct link *link)
     if (rme_hello_decode(hello, (size_t)length, &link->peer, &why) != 0)
         return -EPROTO;
     link->ours = link->peer.credits;
+    if (!plan->single_credit && !plan->no_receives)
+        ask_for_credits(link);
     return 0;
 }
 

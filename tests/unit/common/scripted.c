@@ -10,8 +10,7 @@ struct rme_hello scripted_hello(void)
 {
     return (struct rme_hello){.version = RME_WIRE_VERSION,
                               .version_min = RME_WIRE_VERSION_MIN,
-                              .flags =
-                                  RME_HELLO_F_READ | RME_HELLO_F_INVITE | RME_HELLO_F_EXACT,
+                              .flags = RME_HELLO_F_READ | RME_HELLO_F_INVITE,
                               .incarnation = 5,
                               .rx_size = 4096,
                               .credits = 1024,
@@ -177,17 +176,29 @@ void scripted_arrive(unsigned link, const struct rme_hello *hello)
     scripted_run();
 }
 
-void scripted_open(const char *options, const struct rme_hello *hello)
+static void open_and_greet(const char *options, const struct rme_hello *hello, uint8_t flags)
 {
     open_engine(options, true);
-    if (hello->flags & RME_HELLO_F_SINGLE_CREDIT)
-        scripted.have = 1;
     scripted_arrive(0, hello);
-    scripted_peer_sends(
-        (struct rme_wire_message){.type = RME_WIRE_EAGER, .flags = RME_WIRE_F_UNEXPECTED},
-        NULL);
+    scripted.have = script.advertised;
+    scripted_peer_sends((struct rme_wire_message){.type = RME_WIRE_EAGER,
+                                                  .flags = RME_WIRE_F_UNEXPECTED | flags},
+                        NULL);
     assert_non_null(scripted.peer);
     scripted_hush();
+}
+
+void scripted_open(const char *options, const struct rme_hello *hello)
+{
+    open_and_greet(options, hello, RME_WIRE_F_STALLED);
+    if (script.spent != scripted.back) /* returns the credit of the engine's answer */
+        scripted_says(RME_WIRE_PONG);
+    scripted_hush();
+}
+
+void scripted_open_modest(const char *options, const struct rme_hello *hello)
+{
+    open_and_greet(options, hello, 0);
 }
 
 void scripted_connect(const char *options, const struct rme_hello *answer)
@@ -207,7 +218,6 @@ void scripted_close(void)
     script.registering = script.deregistering = script.sleeping = script.waking = NULL;
     script.no_tx = script.no_regs = false;
     script.unsignalled = script.keeps_rx = script.own_rx = false;
-    script.spare_rx = 0;
     script_cut();
     scripted_run();
     rme_addr_free(scripted.peer);

@@ -35,22 +35,24 @@ struct scripted {
     struct rme_addr *peer;
     struct word word[SCRIPTED_WORDS]; /* since scripted_hush() */
     unsigned words;
-    uint32_t back; /* credits returned so far */
-    uint32_t have; /* credits received from the engine: 8 at first, or 1 if it is lean */
-    bool keeps;    /* the peer returns no credits */
+    uint32_t back;           /* credits returned so far */
+    uint32_t have;           /* credits received from the engine */
+    bool keeps;              /* the peer returns no credits */
     uint32_t eager_consumed; /* cost of the eager messages that it has consumed */
     int places;
 };
 
 extern struct scripted scripted;
 
-/* Returns the peer's default hello: exact, reads, takes invitations, many credits. */
+/* Returns the peer's default hello: reads, takes invitations, many credits. */
 struct rme_hello scripted_hello(void);
 /* Lets a peer request a link, with number `link`, without sending a message. */
 void scripted_arrive(unsigned link, const struct rme_hello *hello);
 /* Opens the engine with these options and makes the link; the peer introduces itself by an
- * unexpected message. */
+ * unexpected message, which asks for more credits than one, and returns all credits. */
 void scripted_open(const char *options, const struct rme_hello *hello);
+/* The same, but the message asks for no credits. */
+void scripted_open_modest(const char *options, const struct rme_hello *hello);
 /* Opens the engine, which connects to a listening peer; `answer` is the peer's hello. */
 void scripted_connect(const char *options, const struct rme_hello *answer);
 /* Takes the link down and closes the engine; the script checks that nothing is left. The next

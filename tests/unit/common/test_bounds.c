@@ -23,7 +23,6 @@ static int set_up(void **state)
     struct rme_hello hello = scripted_hello();
 
     (void)state;
-    hello.flags = RME_HELLO_F_READ | RME_HELLO_F_INVITE;
     hello.credits = 4;
     hello.rts_max = 64;
     script.credit_messages = 0;

@@ -35,7 +35,6 @@ static void open_it(uint8_t flags)
 
     hello.flags |= flags;
     scripted_open(OPTIONS, &hello);
-    scripted.have += CREDITS - 8; /* the script assumes 8 */
     write_down = script.heard;
     script.heard = heard;
     memset(&lent, 0, sizeof(lent));

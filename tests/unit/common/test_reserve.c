@@ -116,12 +116,10 @@ static void invite_and_owe(void)
 
 static void an_invited_send_that_cannot_go_leaves_it_to_others(void **state)
 {
-    struct rme_hello exact = usual;
     uint32_t handle;
 
     (void)state;
-    exact.flags |= RME_HELLO_F_EXACT;
-    handle = open_two(",rndv=write", exact);
+    handle = open_two(",rndv=write", usual);
     on_first();
     use_up_share(0);
     invite_and_owe();
@@ -142,11 +140,8 @@ static void an_invited_send_that_cannot_go_leaves_it_to_others(void **state)
  * was cancelled. */
 static void no_copy_waits_for_an_answer(void **state)
 {
-    struct rme_hello exact = usual;
-
     (void)state;
-    exact.flags |= RME_HELLO_F_EXACT;
-    begin(&exact, ",lists=pack,pack_threshold=1M,rndv=write");
+    begin(&usual, ",lists=pack,pack_threshold=1M,rndv=write");
     invite_and_owe();
     assert_int_equal(count("pack_bytes"), BLOCK);
     SAYS(CANCEL, 0, .from = 9);

@@ -93,11 +93,8 @@ static void is_invited_without_credits(void **state)
 /* An acknowledgement must precede the data and cannot be sent yet. */
 static void is_invited_and_owes_a_word(void **state)
 {
-    struct rme_hello exact = usual;
-
     (void)state;
-    exact.flags |= RME_HELLO_F_EXACT;
-    begin(&exact, "");
+    begin(&usual, "");
     send_(plain, LARGE, 2);
     script.no_tx = true;
     refuses(LAST);
@@ -495,7 +492,7 @@ static void no_memory_for_the_transfer_of_an_invited_send(void **state)
     script.heard = note_word;
     no_malloc = PIECES / 4 * sizeof(struct rme_rdma_seg) + /* four segments in each */
                 PIECES * sizeof(struct rme_sge);
-    SAYS(PONG, 0, .credits = 8);
+    SAYS(CREDIT, 0, .tag = 8);
     script.heard = NULL;
     assert_int_equal(rme_counter_value(rme, "invites_taken"), 1);
     assert_int_equal(script.rdma_ops, 0);

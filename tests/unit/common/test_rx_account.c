@@ -40,8 +40,7 @@ static void open_with(const char *options, unsigned credits)
 
     hello.credits = (uint16_t)credits;
     scripted_open(options, &hello);
-    scripted.have += 64 - 8; /* the script assumes 8, the default is 64 */
-    send_one();              /* acknowledges earlier messages */
+    send_one(); /* acknowledges earlier messages */
     scripted_hush();
 }
 

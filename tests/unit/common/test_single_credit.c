@@ -13,26 +13,18 @@
 
 static char memory[64];
 
-static struct rme_hello single_credit_hello(void)
-{
-    struct rme_hello hello = scripted_hello();
-
-    hello.flags |= RME_HELLO_F_SINGLE_CREDIT;
-    return hello;
-}
-
 static void say(uint8_t type, uint8_t flags, int32_t tag)
 {
     scripted_peer_sends((struct rme_wire_message){.type = type, .flags = flags, .tag = tag},
                         NULL);
 }
 
-/* Opens an engine with a link to a peer that works with a single credit. */
+/* Opens an engine with a link to a peer that has a single credit. */
 static void open_single(const char *options)
 {
-    struct rme_hello hello = single_credit_hello();
+    struct rme_hello hello = scripted_hello();
 
-    scripted_open(options, &hello);
+    scripted_open_modest(options, &hello);
 }
 
 /* Delivers that many messages of a peer that lacks credits. */
@@ -94,7 +86,7 @@ static void more_than_one_is_too_many(void **state)
 
 static void the_pool_has_an_end(void **state)
 {
-    struct rme_hello hello = single_credit_hello();
+    struct rme_hello hello = scripted_hello();
 
     (void)state;
     scripted_open(OPTIONS "credits_pool=40", &hello);
@@ -123,7 +115,7 @@ static void without_a_pool_one_is_all(void **state)
  * NULL. */
 static void request(struct rme_unexpected *u)
 {
-    struct rme_hello hello = single_credit_hello();
+    struct rme_hello hello = scripted_hello();
 
     scripted_open(OPTIONS "credits_pool=0", &hello);
     scripted_run();
@@ -230,161 +222,63 @@ static void a_lost_link_waits_for_no_answer(void **state)
     scripted_run();
 }
 
-/* Older peers get the former number of credits; when the pool is low, their minimum. */
-static void old_peers_get_enough_for_a_reserve(void **state)
-{
-    struct rme_hello single_credit = single_credit_hello(), old = scripted_hello();
-
-    (void)state;
-    scripted_open(OPTIONS "credits_pool=56", &single_credit);
-    scripted_arrive(1, &old);
-    assert_int_equal(script.advertised, 1 + 8);
-    scripted_arrive(2, &old);
-    assert_int_equal(script.advertised, 1 + 8 + 8);
-    assert_int_equal(scripted_counter("credits_lent"), 14);
-    scripted_arrive(3, &old);
-    assert_int_equal(script.advertised, 1 + 8 + 8 + 4);
-    old.flags = RME_HELLO_F_SINGLE_CREDIT; /* ignored without exact counting */
-    scripted_arrive(4, &old);
-    assert_int_equal(script.advertised, 1 + 8 + 8 + 4 + 4);
-    for (unsigned link = 1; link <= 4; link++)
-        script_down(link, -ECONNRESET);
-    scripted_run();
-    assert_int_equal(script.advertised, 1);
-    assert_int_equal(scripted_counter("credits_lent"), 0);
-}
-
-/* Older peers are refused when the pool is empty, because they would make the shared queue
- * arbitrarily long. */
-static void old_peers_without_a_pool_are_refused(void **state)
-{
-    struct rme_hello single_credit = single_credit_hello(), old = scripted_hello();
-
-    (void)state;
-    scripted_open(OPTIONS "credits_pool=9", &single_credit);
-    scripted_arrive(1, &old);
-    assert_int_equal(scripted_counter("credits_lent"), 7);
-    scripted_arrive(2, &old);
-    assert_int_equal(scripted_counter("rejects"), 1);
-    assert_int_equal(script.links, 2);
-    assert_int_equal(script.advertised, 1 + 8);
-    script_down(1, -ECONNRESET);
-    scripted_run();
-    scripted_arrive(1, &old);
-    assert_int_equal(scripted_counter("rejects"), 1);
-    assert_int_equal(script.advertised, 1 + 8);
-    script_down(1, -ECONNRESET);
-    scripted_run();
-    assert_int_equal(scripted_counter("credits_lent"), 0);
-}
-
 /* ---- Receive queues per link ---- */
 
 static void open_own(const char *options)
 {
     script.keeps_rx = true;
     open_single(options);
-    scripted.have += 8 - 1; /* the script assumes one */
     assert_int_equal(script.advertised, 8);
 }
 
-/* New links get the usual number while the pool is full, then one, or their minimum. */
+/* New links get the usual number while the pool is full, then one. */
 static void own_buffers_come_out_of_the_pool(void **state)
 {
-    struct rme_hello single_credit = single_credit_hello(), old = scripted_hello();
+    struct rme_hello hello = scripted_hello();
 
     (void)state;
     open_own(OPTIONS "credits_pool=56");
-    scripted_arrive(1, &single_credit);
+    scripted_arrive(1, &hello);
     assert_int_equal(script.advertised, 8 + 8);
     assert_int_equal(scripted_counter("credits_lent"), 14);
-    scripted_arrive(2, &single_credit);
+    scripted_arrive(2, &hello);
     assert_int_equal(script.advertised, 8 + 8 + 1);
-    scripted_arrive(3, &old);
-    assert_int_equal(script.advertised, 8 + 8 + 1 + 4);
     say(RME_WIRE_PONG, RME_WIRE_F_STALLED, 0); /* it has more than its share */
-    assert_int_equal(script.advertised, 8 + 8 + 1 + 4);
-    for (unsigned link = 1; link <= 3; link++)
+    assert_int_equal(script.advertised, 8 + 8 + 1);
+    for (unsigned link = 1; link <= 2; link++)
         script_down(link, -ECONNRESET);
     scripted_run();
     assert_int_equal(script.advertised, 8);
     assert_int_equal(scripted_counter("credits_lent"), 7);
 }
 
-/* Credits given up stay posted at the device until messages use them, and stay counted in
- * credits_lent until then. */
-static void own_buffers_stay_until_they_are_used(void **state)
+/* Where receives cannot be withdrawn, a link keeps its credits until it ends. */
+static void own_buffers_stay_until_the_link_ends(void **state)
 {
     (void)state;
-    open_own(OPTIONS);
+    open_own(OPTIONS "keepalive_ms=2");
     stalls(3);
     assert_int_equal(script.advertised, 64);
     assert_int_equal(scripted_counter("credits_lent"), 63);
-    say(RME_WIRE_PONG, 0, 56);
-    scripted.have -= 56;
-    assert_int_equal(script.advertised, 8);
-    assert_int_equal(scripted_counter("credits_lent"), 63);
-    for (int i = 1; i <= 10; i++) {
-        say(RME_WIRE_PONG, 0, 0);
-        assert_int_equal(scripted_counter("credits_lent"), 63 - i); /* for the former message */
-    }
-    say(RME_WIRE_PONG, RME_WIRE_F_STALLED, 0); /* the first of them are advertised again */
-    assert_int_equal(script.advertised, 16);
-    assert_int_equal(scripted_counter("credits_lent"), 63 - 12); /* this one counts now, too */
-    stalls(2);
-    assert_int_equal(script.advertised, 64);
-    assert_int_equal(scripted_counter("credits_lent"),
-                     63); /* and used ones taken from the pool */
-    say(RME_WIRE_PONG, 0, 56);
-    scripted.have -= 56;
-    for (int i = 0; i < 70; i++)
-        say(RME_WIRE_PONG, 0, 0);
-    assert_int_equal(scripted_counter("credits_lent"), 7); /* only those given up */
-    assert_int_equal(scripted_counter("protocol_errors"), 0);
-}
-
-/* A link that stays busy does not keep what it gave up and has used. */
-static void own_buffers_come_back_from_who_goes_on(void **state)
-{
-    (void)state;
-    open_own(OPTIONS "keepalive_ms=1,");
-    stalls(3);
-    say(RME_WIRE_PONG, 0, 56);
-    scripted.have -= 56;
-    assert_int_equal(scripted_counter("credits_lent"), 63);
-    for (int i = 0; i < 20; i++) /* the PONG that gave them up is a message, too */
-        say(RME_WIRE_CREDIT, 0, 0);
-    for (int i = 0; i < 1000 && scripted_counter("credits_lent") != 63 - 21; i++) {
-        clock_step_ms(10);
+    scripted_hush();
+    for (int i = 0; i < 1000 && scripted_count(RME_WIRE_PING) == 0; i++) {
+        clock_step_ms(1);
         scripted_run();
     }
-    assert_int_equal(scripted_counter("credits_lent"), 63 - 21);
+    assert_int_equal(scripted_word(RME_WIRE_PING, 0)->message.tag, 0);
+    say(RME_WIRE_PONG, 0, 0);
+    assert_int_equal(scripted_counter("credits_lent"), 63);
     assert_int_equal(scripted_counter("protocol_errors"), 0);
-}
-
-/* A link that grows and shrinks in turn counts no more of the pool than one that grew. */
-static void own_buffers_are_counted_once(void **state)
-{
-    (void)state;
-    open_own(OPTIONS);
-    for (int round = 0; round < 100; round++) {
-        stalls(3);
-        assert_int_equal(script.advertised, 64);
-        assert_int_equal(scripted_counter("credits_lent"), 63);
-        say(RME_WIRE_PONG, 0, 56);
-        scripted.have -= 56;
-        assert_int_equal(scripted_counter("credits_lent"), 63);
-    }
-    script_down(0, -ECONNRESET);
-    scripted_run();
-    assert_int_equal(scripted_counter("credits_lent"), 0);
+    say(RME_WIRE_PONG, 0, 1); /* not asked for */
+    assert_int_equal(scripted_counter("protocol_errors"), 1);
     assert_int_equal(script.advertised, 0);
+    assert_int_equal(scripted_counter("credits_lent"), 0);
 }
 
 /* Only one side may advertise that few. */
 static void a_request_that_promises_few_is_refused(void **state)
 {
-    struct rme_hello hello = single_credit_hello();
+    struct rme_hello hello = scripted_hello();
 
     (void)state;
     scripted_open(OPTIONS, &hello);
@@ -402,7 +296,7 @@ static void a_request_that_promises_few_is_refused(void **state)
 
 static void connect_with(const char *options, uint16_t credits)
 {
-    struct rme_hello hello = single_credit_hello();
+    struct rme_hello hello = scripted_hello();
 
     hello.credits = credits;
     scripted_connect(options, &hello);
@@ -523,7 +417,6 @@ static void an_idle_one_gives_all_but_the_first_up(void **state)
 static void ask_with(const char *options)
 {
     script.own_rx = true;
-    script.spare_rx = 0;
     connect_with(options, 8);
     assert_int_equal(script.advertised, 4);
     scripted.have = 4;
@@ -575,76 +468,37 @@ static void credits_of_four_stay_four(void **state)
     assert_int_equal(script.advertised, 4);
 }
 
-/* An idle link gives its extra credits back, and PONGs use up the posted buffers, one each.
- * These PONGs do not count as use, and end. */
-static void who_is_idle_uses_up_what_it_had(void **state)
-{
-    unsigned rest = 0;
-
-    (void)state;
-    ask_with(OPTIONS);
-    use(16);
-    assert_int_equal(script.advertised, 8);
-    say(RME_WIRE_CREDIT, RME_WIRE_F_STALLED, 1);
-    say(RME_WIRE_CREDIT, RME_WIRE_F_STALLED, 1);
-    assert_int_equal(script.advertised, 32);
-    scripted_hush();
-    say(RME_WIRE_PING, 0, 0);
-    assert_int_equal(scripted_count(RME_WIRE_PONG), 1);
-    assert_int_equal(scripted_count(RME_WIRE_PING), 1);
-    assert_int_equal(scripted_word(RME_WIRE_PING, 0)->message.tag, 28);
-    say(RME_WIRE_PONG, 0, 28);
-    scripted.have -= 28;
-    for (unsigned pings = 2; scripted_count(RME_WIRE_PING) == pings; pings++, rest++)
-        say(RME_WIRE_PONG, 0, 0);
-    assert_int_equal(rest, 28);
-    assert_int_equal(script.spare_rx, 0);
-    assert_int_equal(script.advertised, 4);
-    say(RME_WIRE_PING, 0, 0);
-    assert_int_equal(scripted_count(RME_WIRE_PING), 1 + rest);
-    use(14); /* the peer's PING was one of them */
-    assert_int_equal(script.advertised, 4);
-    use(1);
-    assert_int_equal(script.advertised, 8);
-    assert_int_equal(scripted_counter("protocol_errors"), 0);
-}
-
-/* A probe without a credit does not request more. */
+/* A probe that lacks a credit does not request more. */
 static void a_probe_asks_for_no_credits(void **state)
 {
+    struct posted send, recv;
+    char got[8];
+
     (void)state;
-    script.own_rx = true;
-    script.spare_rx = 0;
-    connect_to(1);
-    scripted.have = 4;
-    say(RME_WIRE_CREDIT, RME_WIRE_F_STALLED, 0);
-    assert_int_equal(script.advertised, 8);
-    scripted.have = 8;
-    scripted_hush();
+    connect_with(OPTIONS "keepalive_ms=2", 1);
+    scripted_send(&send, memory, 8, 1);
+    scripted_recv(&recv, got, sizeof(got), 2);
+    scripted_run();
+    assert_int_equal(scripted.peer->peer->credit.have, 0);
+    for (int i = 0; i < 300; i++) {
+        clock_step_ms(1);
+        scripted_run();
+    }
+    assert_true(scripted.peer->peer->ping_sent); /* tried */
+    assert_int_equal(scripted_count(RME_WIRE_PING), 0);
     say(RME_WIRE_PING, 0, 0);
     assert_int_equal(scripted_count(RME_WIRE_PONG), 1);
-    assert_int_equal(scripted_count(RME_WIRE_PING), 0); /* PONG used the last one */
-    say(RME_WIRE_CREDIT, 0, 0);
-    assert_int_equal(scripted_count(RME_WIRE_PING), 1);
-    assert_int_equal(scripted_word(RME_WIRE_PING, 0)->message.flags, 0);
+    assert_int_equal(scripted_word(RME_WIRE_PONG, 0)->message.flags, 0);
 }
 
-/* An answer without a credit is invalid; a peer without the flag advertises the former
- * number. */
+/* An answer without a credit is invalid. */
 static void an_answer_promises_something(void **state)
 {
-    struct rme_hello hello = single_credit_hello();
-
     (void)state;
-    connect_to(RME_HELLO_CREDITS_MIN);
+    connect_to(1);
     assert_int_equal(scripted_counter("peers"), 1);
     scripted_close();
     connect_to(0);
-    assert_int_equal(scripted_counter("peers"), 0);
-    scripted_close();
-    hello.flags = scripted_hello().flags;
-    hello.credits = RME_HELLO_CREDITS_MIN - 1;
-    scripted_connect(OPTIONS, &hello);
     assert_int_equal(scripted_counter("peers"), 0);
 }
 
@@ -662,12 +516,8 @@ int main(void)
         SCRIPTED_TEST(calls_with_something_send_it_in_the_end),
         SCRIPTED_TEST(beside_a_sleeper_it_goes_at_once),
         SCRIPTED_TEST(a_lost_link_waits_for_no_answer),
-        SCRIPTED_TEST(old_peers_get_enough_for_a_reserve),
-        SCRIPTED_TEST(old_peers_without_a_pool_are_refused),
         SCRIPTED_TEST(own_buffers_come_out_of_the_pool),
-        SCRIPTED_TEST(own_buffers_stay_until_they_are_used),
-        SCRIPTED_TEST(own_buffers_come_back_from_who_goes_on),
-        SCRIPTED_TEST(own_buffers_are_counted_once),
+        SCRIPTED_TEST(own_buffers_stay_until_the_link_ends),
         SCRIPTED_TEST(a_request_that_promises_few_is_refused),
         SCRIPTED_TEST(the_message_that_takes_the_last_says_so),
         SCRIPTED_TEST(who_has_grown_keeps_a_reserve),
@@ -678,7 +528,6 @@ int main(void)
         SCRIPTED_TEST(who_asks_promises_the_least_until_it_is_used),
         SCRIPTED_TEST(it_gets_as_many_as_there_are),
         SCRIPTED_TEST(credits_of_four_stay_four),
-        SCRIPTED_TEST(who_is_idle_uses_up_what_it_had),
         SCRIPTED_TEST(a_probe_asks_for_no_credits),
     };
 

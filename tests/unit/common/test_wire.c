@@ -324,10 +324,10 @@ static const struct rme_hello example = {
 };
 
 static const char example_hex[] =
-    "524d4531030328038877665544332211001000000800000000001000000004000000010000000000";
+    "524d4531040428038877665544332211001000000800000000001000000004000000010000000000";
 
 static const char single_credit_hex[] =
-    "524d4531030328188877665544332211001000000100000000001000000004000000010000000000";
+    "524d4531040428038877665544332211001000000100000000001000000004000000010000000000";
 
 static void hello_is_golden(void **state)
 {
@@ -342,7 +342,6 @@ static void hello_is_golden(void **state)
     assert_memory_equal(got, want, sizeof(got));
     assert_int_equal(rme_hello_decode(want, sizeof(want), &back, &why), 0); /* padded */
     assert_memory_equal(&back, &example, sizeof(back));
-    single_credit.flags = RME_HELLO_F_EXACT | RME_HELLO_F_SINGLE_CREDIT;
     single_credit.credits = 1;
     rme_hello_encode(&single_credit, got);
     assert_int_equal(unhex(single_credit_hex, want), RME_HELLO_SIZE);
@@ -357,15 +356,14 @@ static void hello_of_another_version(void **state)
 
     (void)state;
     rme_hello_encode(&example, bytes);
-    bytes[4] = 9; /* version 9, compatible with 3, with unknown data at the end */
+    bytes[4] = 9; /* version 9, compatible with 4, with unknown data at the end */
     bytes[6] = RME_HELLO_MAX;
     assert_int_equal(rme_hello_decode(bytes, sizeof(bytes), &back, &why), 0);
     assert_int_equal(back.rx_size, example.rx_size);
-    bytes[5] = 4; /* not compatible with 3 */
+    bytes[5] = 5; /* not compatible with 4 */
     assert_int_equal(rme_hello_decode(bytes, sizeof(bytes), &back, &why), -EPROTO);
     assert_int_equal(why.reason, RME_REJECT_VERSION);
-    assert_int_equal(why.version, RME_WIRE_VERSION);
-    bytes[4] = bytes[5] = 2; /* an older release */
+    bytes[4] = bytes[5] = 3; /* an older release */
     assert_int_equal(rme_hello_decode(bytes, sizeof(bytes), &back, &why), -EPROTO);
     assert_int_equal(why.reason, RME_REJECT_VERSION);
     assert_int_equal(why.acceptable, RME_WIRE_VERSION_MIN);
@@ -392,13 +390,7 @@ static void hello_that_is_refused(void **state)
     assert_int_equal(why.reason, RME_REJECT_RX_SIZE);
     assert_int_equal(why.acceptable, RME_HELLO_RX_MIN);
     bad = example;
-    bad.credits = RME_HELLO_CREDITS_MIN - 1;
-    rme_hello_encode(&bad, bytes);
-    assert_int_equal(rme_hello_decode(bytes, sizeof(bytes), &back, &why), -EPROTO);
-    assert_int_equal(why.reason, RME_REJECT_CREDITS);
-    assert_int_equal(why.acceptable, RME_HELLO_CREDITS_MIN);
-    bad.flags |= RME_HELLO_F_SINGLE_CREDIT; /* one is enough in an answer, none is not */
-    bad.credits = 1;
+    bad.credits = 1; /* enough in an answer */
     rme_hello_encode(&bad, bytes);
     assert_int_equal(rme_hello_decode(bytes, sizeof(bytes), &back, &why), 0);
     assert_int_equal(back.credits, 1);
@@ -418,17 +410,15 @@ static void hello_that_is_refused(void **state)
 
 static void reject_gives_back(void **state)
 {
-    const struct rme_reject why = {1, 1, RME_REJECT_RX_SIZE, 512};
+    const struct rme_reject why = {RME_REJECT_RX_SIZE, 512};
     uint8_t bytes[RME_REJECT_SIZE], want[RME_REJECT_SIZE];
     struct rme_reject back;
 
     (void)state;
     rme_reject_encode(&why, bytes);
-    unhex("524d4531010110030002000000000000", want);
+    unhex("524d4531040410030002000000000000", want);
     assert_memory_equal(bytes, want, sizeof(want));
     assert_int_equal(rme_reject_decode(bytes, sizeof(bytes), &back), 0);
-    assert_int_equal(back.version, why.version);
-    assert_int_equal(back.version_min, why.version_min);
     assert_int_equal(back.reason, why.reason);
     assert_int_equal(back.acceptable, why.acceptable);
     for (size_t length = 0; length < sizeof(bytes); length++)
