@@ -15,13 +15,11 @@
  * left, or the system refuses memory, fragments are cut as well before the reserve is used.
  */
 #include "move/move.h"
-#include "plan/plan.h"
 
 /* minimum length to which fragments are cut: the smallest class of zones in the paper */
 #define SMALLEST (64u << 10)
 
-/* Returns the size of the block, a class of the zone, for a fragment of this length. */
-static uint64_t block_of(uint64_t length)
+uint64_t rme_bounce_block(uint64_t length)
 {
     uint64_t block = RME_ZONE_MIN_BLOCK;
 
@@ -30,10 +28,9 @@ static uint64_t block_of(uint64_t length)
     return block;
 }
 
-/* Returns the next smaller class; 0: none. */
-static uint64_t smaller(uint64_t length)
+uint64_t rme_bounce_smaller(uint64_t length)
 {
-    uint64_t block = block_of(length) / 2;
+    uint64_t block = rme_bounce_block(length) / 2;
 
     return block >= SMALLEST ? block : 0;
 }
@@ -44,54 +41,7 @@ uint64_t rme_bounce_quota(const struct rme_peer *peer, uint64_t length)
 
     if (room < SMALLEST && peer->quota[RME_QUOTA_BOUNCE] == 0)
         room = SMALLEST;
-    while (length > 0 && block_of(length) > room)
-        length = smaller(length);
+    while (length > 0 && rme_bounce_block(length) > room)
+        length = rme_bounce_smaller(length);
     return length;
-}
-
-bool rme_bounce_quota_frag(const struct rme_op *op, struct rme_frag *frag, uint64_t rest)
-{
-    struct rme *rme = op->peer->rme;
-    const struct rme_rndv *r = &op->rndv;
-    uint64_t length =
-        min_u64(rest, min_u64(r->most, rme_plan_frag_size(rme->tuning.frag_size, true)));
-
-    frag->length = rest;
-    if (frag->memory == RME_MEMORY_PACK) {
-        frag->length = rme_bounce_quota(op->peer, length);
-        rme_count_add(rme, RME_C_PACK_CUT, frag->length != 0 && frag->length < length);
-        if (frag->length == 0)
-            frag->memory = RME_MEMORY_RESERVE;
-    }
-    if (frag->memory != RME_MEMORY_RESERVE)
-        return true;
-    frag->length = min_u64(rest, rme->move_state->reserve_size);
-    if (op->state != RME_OP_MOVING)
-        return true;
-    frag->length = min_u64(frag->length, rme_remote_window_room(op, r->prepared));
-    /* 0: rme_frag_next is called again after the next rme_rndv_open */
-    return frag->length != 0;
-}
-
-bool rme_bounce_quota_cut(struct rme_op *op, uint64_t length)
-{
-    uint64_t block = smaller(length);
-
-    if (block == 0)
-        return false;
-    op->rndv.most = block;
-    rme_count(op->peer->rme, RME_C_PACK_CUT);
-    return true;
-}
-
-void rme_bounce_quota_charge(struct rme_peer *peer, struct rme_frag *frag)
-{
-    frag->bounce_quota = block_of(frag->length);
-    rme_quota_add(peer, RME_QUOTA_BOUNCE, frag->bounce_quota);
-}
-
-void rme_bounce_quota_uncharge(struct rme_peer *peer, struct rme_frag *frag)
-{
-    rme_quota_add(peer, RME_QUOTA_BOUNCE, -frag->bounce_quota);
-    frag->bounce_quota = 0;
 }

@@ -152,6 +152,7 @@ static bool send_window(struct rme_peer *peer, struct rme_control *control)
         return false;
     }
     list_del_init(&frag->control.link);
+    frag->state = RME_FRAG_POSTED;
     rme_frag_announce(frag, flags, 0, rme_rndv_peer_handle(op), tx);
     return true;
 }

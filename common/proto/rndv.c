@@ -136,7 +136,7 @@ static void drop_frags(struct rme *rme, struct rme_op *op)
     while (!list_empty(&r->frags)) {
         struct rme_frag *last = container_of(r->frags.prev, struct rme_frag, link);
 
-        if (rme_frag_is_used(last))
+        if (last->state == RME_FRAG_POSTED)
             return;
         rme_frag_free(rme, last);
     }
@@ -239,11 +239,12 @@ static bool post_next(struct rme *rme, struct rme_op *op)
 {
     struct rme_rndv *r = &op->rndv;
     struct list_head *node = r->frags.next;
-    struct rme_frag *frag;
+    struct rme_frag *frag = container_of(node, struct rme_frag, link);
 
-    while (node != &r->frags && container_of(node, struct rme_frag, link)->offset < r->at)
+    while (node != &r->frags && frag->state >= RME_FRAG_QUEUED) {
         node = node->next;
-    frag = container_of(node, struct rme_frag, link);
+        frag = container_of(node, struct rme_frag, link);
+    }
     if (node == &r->frags || frag->state != RME_FRAG_READY)
         return false;
     if (op->state == RME_OP_TARGET) {
@@ -260,6 +261,7 @@ static bool post_next(struct rme *rme, struct rme_op *op)
             return false;
         }
     }
+    frag->state = RME_FRAG_QUEUED;
     r->at = frag->offset + frag->length;
     rme_peer_schedule(op->peer);
     return true;

@@ -101,7 +101,7 @@ void rme_rndv_imm(struct rme_peer *peer, uint32_t imm)
         (op->state == RME_OP_TARGET || op->state == RME_OP_CANCELLING ||
          op->state == RME_OP_INVITING))
         frag = rme_frag_first(op);
-    if (frag == NULL || !rme_frag_is_used(frag)) {
+    if (frag == NULL || frag->state != RME_FRAG_POSTED) {
         rme_peer_protocol_error(peer, "an immediate without a matching receive");
         return;
     }

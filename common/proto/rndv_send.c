@@ -99,6 +99,7 @@ static void send_rts(struct rme *rme, struct rme_op *op, struct rme_frag *frag, 
     if (frag != NULL) {
         rme_frag_describe(peer, frag, tx, RME_WIRE_RTS);
         op->rndv.at = frag->length;
+        frag->state = RME_FRAG_POSTED;
     }
     rme_peer_send_control(peer, &message, tx);
 }
@@ -169,10 +170,13 @@ static bool is_read(const struct rme_op *op)
 static void receiver_opened(struct rme_op *op, const struct rme_wire_message *message)
 {
     struct rme *rme = op->peer->rme;
+    struct rme_frag *offered = rme_frag_first(op);
 
     if (!rme_rndv_open(op, message))
         return;
     if (op->state == RME_OP_RTS) {
+        if (offered != NULL)
+            offered->state = RME_FRAG_READY;
         rme_rndv_set_peer_handle(op, message->from);
         op->rndv.at = 0;
         op->rndv.max_segs = UINT32_MAX;
