@@ -124,8 +124,7 @@ bool rme_move_whole(const struct rme *rme, uint64_t bytes)
     return bytes <= rme->tuning.rdma_bytes;
 }
 
-/* Writes the FIN that follows the reads of a window.  Its offset is the end of the data
- * read. */
+/* Writes the FIN that follows the reads of a message. */
 static void put_fin(struct rme_peer *peer, struct rme_frag *frag, void *tx)
 {
     struct rme_wire_message message;
@@ -133,7 +132,7 @@ static void put_fin(struct rme_peer *peer, struct rme_frag *frag, void *tx)
     rme_peer_header(peer, RME_WIRE_FIN, &message);
     message.to = rme_rndv_peer_handle(frag->op);
     message.status = RME_WIRE_OK;
-    message.offset = frag->offset + frag->length;
+    message.offset = frag->op->size;
     rme_wire_encode(&message, tx);
     frag->rdma_op.tx = tx;
     frag->rdma_op.tx_length = rme_wire_length(RME_WIRE_FIN, 0);

@@ -52,7 +52,7 @@ enum rme_op_state {
 /* State of a rendezvous; see proto/rndv.c. */
 struct rme_rndv {
     struct rme_control control;
-    uint8_t ctrl;   /* type of `control`: CTS (READ), FIN or CANCEL */
+    uint8_t ctrl;   /* type of `control`: FIN or CANCEL */
     uint8_t memory; /* enum rme_memory of the next fragment */
     bool reads;     /* the receiver reads, else the sender writes */
     bool invited;   /* written into an invitation: its report is ordered */
@@ -70,10 +70,8 @@ struct rme_rndv {
     uint64_t most;     /* maximum of bytes of a fragment in a block of a zone */
     unsigned access;   /* rights of the next fragment */
     uint64_t prepared; /* end of the last fragment made */
-    /* end of the last fragment queued as a transfer, for CTS, or offered */
-    uint64_t at;
-    uint64_t done;   /* bytes transferred */
-    uint64_t opened; /* end of the last remote window */
+    uint64_t done;     /* bytes transferred */
+    uint64_t opened;   /* end of the last remote window */
     uint32_t nfrag;
     uint32_t moves; /* transfers posted */
     uint64_t cancel_by;

@@ -235,7 +235,6 @@ void rme_message_wait(struct rme_message *message)
     }
     free(message->remote_window);
     message->remote_window = NULL;
-    message->shortened = true;
 }
 
 struct rme_message *rme_message_from_rts(struct rme_peer *peer,
@@ -254,7 +253,8 @@ struct rme_message *rme_message_from_rts(struct rme_peer *peer,
     message->load_ops = arrived->load_ops;
     message->load_bytes = arrived->load_bytes;
     message->total = arrived->total;
-    if (arrived->rndv_window == 0)
+    message->ready = arrived->rndv_window != 0;
+    if (!message->ready)
         return message;
     message->remote_window = rme_remote_window_new(arrived);
     if (message->remote_window != NULL)

@@ -58,7 +58,7 @@ struct rme_message {
     uint64_t load_bytes;
     uint64_t total;                          /* bytes of the message */
     struct rme_remote_window *remote_window; /* memory offered by the RTS; NULL: none */
-    bool shortened;              /* the offer was dropped, so the message cannot be read */
+    bool ready;                  /* the RTS had an offer, which may have been dropped */
     size_t rx_buffered;          /* bytes in the receive-side accounting of the peer */
     _Alignas(16) uint8_t data[]; /* the payload, if not an RTS */
 };

@@ -3,9 +3,8 @@
  * Rendezvous.  A message that does not fit an eager buffer is moved by RDMA, directly between
  * the memory of its send and that of its receive [004 4.2, 5.2].
  *
- * Normal path.  The sender sends RTS: size, load, and an offer of its memory as far as that is
- * ready.  The receiver matches RTS like any message, and the planner decides which side moves
- * the data:
+ * Normal path.  The sender sends RTS: size, load, and an offer of its memory.  The receiver
+ * matches RTS like any message, and the planner decides which side moves the data:
  *  - write: the receiver sends CTS with its memory; the sender posts RDMA writes, with an
  *    immediate on the last one;
  *  - read: the receiver posts RDMA reads of the offered memory, and sends FIN behind the reads.
@@ -18,10 +17,10 @@
  * each fragment in a CTS of its own: a window of the message that begins at the end of the
  * previous one.  The initiator moves each fragment by one transfer; a fragment that was made
  * before its window arrived ends where the window ends.  A notification follows each window:
- * the immediate, or FIN with the number of bytes read.  Windows are answered in order, so a
- * notification needs no name except that of the op.  If RTS offered only a part and the
- * receiver reads, the receiver sends CTS with the flag READ, and CTSs of the sender follow.  A
- * receive that is posted first may open its memory before RTS:  invite.c.
+ * the immediate, or FIN after the reads.  Windows are answered in order, so a notification
+ * needs no name except that of the op.  RTS offers the whole message, as one fragment, or
+ * nothing:  a message that is not offered is written.  A receive that is posted first may open
+ * its memory before RTS:  invite.c.
  *
  * Why memory is safe.  An op ends only when no device can access its memory any more:
  *  - the initiator ends when its last transfer is complete locally;
@@ -63,7 +62,7 @@ static uint32_t new_handle(struct rme_peer *peer)
     return peer->last_handle;
 }
 
-/* Sends CTS with the flag READ, FIN or CANCEL of an op. */
+/* Sends FIN or CANCEL of an op. */
 static bool send_ctrl(struct rme_peer *peer, struct rme_control *control)
 {
     struct rme_op *op = container_of(control, struct rme_op, rndv.control);
@@ -76,17 +75,14 @@ static bool send_ctrl(struct rme_peer *peer, struct rme_control *control)
     rme_peer_header(peer, r->ctrl, &message);
     message.to = rme_rndv_peer_handle(op);
     message.from = rme_rndv_handle(op);
-    if (r->ctrl == RME_WIRE_CTS) {
-        message.flags |= RME_WIRE_F_READ;
-    } else if (r->ctrl == RME_WIRE_FIN) {
+    if (r->ctrl == RME_WIRE_FIN) {
         message.status = rme_wire_status_of(op->error);
     } else {
         message.tag = op->tag;
         message.flags |= rme_op_sends(op) ? RME_WIRE_F_FROM_SENDER : 0;
         message.flags |= rme_stream_flag(rme_op_stream(op));
     }
-    if (r->ctrl != RME_WIRE_CTS)
-        rme_peer_barrier(peer);
+    rme_peer_barrier(peer);
     rme_peer_send_control(peer, &message, tx);
     list_del_init(&r->control.link);
     rme_op_put(peer->rme, op);
@@ -224,8 +220,7 @@ void rme_rndv_queue_ctrl(struct rme_op *op, enum rme_wire_type type)
 
     op->refcount += list_empty(&control->link);
     list_del_init(&control->link);
-    list_add_tail(&control->link,
-                  type == RME_WIRE_CTS ? &op->peer->control : &op->peer->endings);
+    list_add_tail(&control->link, &op->peer->endings);
     op->rndv.ctrl = (uint8_t)type;
     rme_peer_schedule(op->peer);
 }
@@ -262,7 +257,6 @@ static bool post_next(struct rme *rme, struct rme_op *op)
         }
     }
     frag->state = RME_FRAG_QUEUED;
-    r->at = frag->offset + frag->length;
     rme_peer_schedule(op->peer);
     return true;
 }

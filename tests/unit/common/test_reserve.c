@@ -246,8 +246,7 @@ static void a_read_without_credits_leaves_it_to_others(void **state)
     use_up_share(0);
     use_up_credits();
     post_list(false, SMALL, 3);
-    SAYS(RTS, SMALL, .flags = RME_WIRE_F_READY, .tag = 3, .from = 9, .total = SMALL,
-         .shape = 1);
+    SAYS(RTS, SMALL, .tag = 3, .from = 9, .total = SMALL, .shape = 1);
     assert_int_equal(script.rdma_ops, 0);
     second_goes_on(handle);
     first_goes_on();
