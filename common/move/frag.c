@@ -313,7 +313,7 @@ bool rme_frag_next(struct rme *rme, struct rme_op *op)
     enum rme_memory memory;
     struct rme_frag *frag;
 
-    if (r->nfrag >= RME_FRAGS_AHEAD || length == 0 || r->stop || r->peer_stop)
+    if (r->nfrag >= RME_FRAGS_AHEAD || length == 0 || r->stop_error != 0)
         return false;
     if (op->state == RME_OP_MOVING)
         room = rme_remote_window_room(op, r->prepared);

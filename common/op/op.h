@@ -52,17 +52,15 @@ enum rme_op_state {
 /* State of a rendezvous; see proto/rndv.c. */
 struct rme_rndv {
     struct rme_control control;
-    uint8_t ctrl;   /* type of `control`: FIN or CANCEL */
-    uint8_t memory; /* enum rme_memory of the next fragment */
-    bool reads;     /* the receiver reads, else the sender writes */
-    bool invited;   /* written into an invitation: its report is ordered */
-    bool offers;    /* RTS shall offer memory */
-    bool refused;   /* registration of its memory was refused */
-    bool rts_out;   /* RTS was sent and counts in rme_peer_proto.rts_out */
-    bool stop;      /* stopped by this side: nothing new starts */
-    /* stopped by the peer: nothing new starts, and CANCEL is answered */
-    bool peer_stop;
-    int stop_error;       /* result of the op if it was stopped */
+    uint8_t ctrl;         /* type of `control`: FIN or CANCEL */
+    uint8_t memory;       /* enum rme_memory of the next fragment */
+    bool reads;           /* the receiver reads, else the sender writes */
+    bool invited;         /* written into an invitation: its report is ordered */
+    bool offers;          /* RTS shall offer memory */
+    bool refused;         /* registration of its memory was refused */
+    bool rts_out;         /* RTS was sent and counts in rme_peer_proto.rts_out */
+    bool peer_stop;       /* stopped by the peer, whose CANCEL is answered */
+    int stop_error;       /* result of a stopped op, which starts nothing new; 0: it goes on */
     struct rme_keyed own; /* by the local handle in messages */
     /* by the peer's handle, in the table once the op of the peer is known */
     struct rme_keyed theirs;

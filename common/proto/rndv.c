@@ -95,10 +95,8 @@ void rme_rndv_new(struct rme *rme, struct rme_op *op)
 {
     struct rme_rndv *r = &op->rndv;
 
-    *r = (struct rme_rndv){.control.kind = &ctrl_kind,
-                           .max_segs = UINT32_MAX,
-                           .most = UINT64_MAX,
-                           .stop_error = -ECANCELED};
+    *r = (struct rme_rndv){
+        .control.kind = &ctrl_kind, .max_segs = UINT32_MAX, .most = UINT64_MAX};
     list_init(&r->control.link);
     list_init(&r->frags);
     list_init(&r->remote_windows);
@@ -267,7 +265,7 @@ void rme_rndv_advance(struct rme *rme, struct rme_op *op)
 {
     struct rme_rndv *r = &op->rndv;
 
-    if (r->stop || r->peer_stop) {
+    if (r->stop_error != 0) {
         rme_rndv_halt(rme, op);
     } else if (op->state == RME_OP_QUEUED) {
         rme_send_ready(op);
@@ -275,7 +273,7 @@ void rme_rndv_advance(struct rme *rme, struct rme_op *op)
         do {
             while (rme_frag_next(rme, op))
                 continue;
-        } while (!r->stop && post_next(rme, op));
+        } while (r->stop_error == 0 && post_next(rme, op));
     }
 }
 
@@ -314,12 +312,9 @@ void rme_rndv_target_done(struct rme *rme, struct rme_op *op, uint64_t done)
  * an op without transfers. */
 void rme_rndv_stop(struct rme *rme, struct rme_op *op, int error)
 {
-    struct rme_rndv *r = &op->rndv;
-
-    if (r->stop)
+    if (op->rndv.stop_error != 0)
         return;
-    r->stop = true;
-    r->stop_error = error;
+    op->rndv.stop_error = error;
     rme_rndv_halt(rme, op);
 }
 
@@ -396,6 +391,8 @@ bool rme_rndv_cancelled(struct rme_peer *peer, const struct rme_wire_message *ca
         return false;
     if (is_known(op)) {
         op->rndv.peer_stop = true;
+        if (op->rndv.stop_error == 0)
+            op->rndv.stop_error = -ECANCELED;
         rme_rndv_set_peer_handle(op, cancel->from);
         rme_rndv_halt(peer->rme, op);
     }

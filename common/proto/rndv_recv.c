@@ -18,7 +18,7 @@ static void plan_receive(struct rme *rme, struct rme_op *op, const struct rme_me
     struct rme_plan_in in = rme_rndv_plan_in(rme, op->size);
     in.send = (struct rme_plan_side){
         .segments = rts->remote_window != NULL ? rts->remote_window->nsegment : rts->shape,
-        .ready = rts->ready,
+        .ready = rts->remote_window != NULL,
         .server = (peer->hello.flags & RME_HELLO_F_SERVER) != 0,
         .load_ops = peer->load.ops > rts->load_ops ? peer->load.ops : rts->load_ops,
         .load_bytes = peer->load.bytes > rts->load_bytes ? peer->load.bytes : rts->load_bytes};
