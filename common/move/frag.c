@@ -11,7 +11,7 @@
  *
  *  - Pack: a block of a zone (zone.h) and a copy, also chosen by the planner for small lists.
  *    A long copy is made without the lock, like registration.  Smaller blocks are used if no
- *    block of the size is available, or the peer's quota is used up (bounce_quota.c).
+ *    block of the size is available, or the peer's quota is used up (below).
  *
  *  - Reserve: a block allocated when the engine was opened.  One fragment uses it at a time, in
  *    turn.  This way must work when nothing can be registered.  In a fabric without windows the
@@ -59,6 +59,56 @@
 /* smallest size, for a tight memlock limit */
 #define RESERVE_BYTES_MIN (RME_RESERVES_LEAST / RME_RESERVES)
 
+/* minimum length to which fragments are cut: the smallest class of zones in the paper */
+#define SMALLEST (64u << 10)
+
+/* ---- Quotas of bounce buffers ----
+ *
+ * Bytes of zones that each peer may hold for copied messages are a quota [000 5.2].
+ *
+ * The peer's room by the quota (transport/quota.c; its limit is zone_bytes) is the largest
+ * block of its next fragment: the fragment is cut to a smaller block, down to SMALLEST.  Shares
+ * shrink as peers are added.  A peer above its new share gets no block until its messages end.
+ * A peer without a block may always try SMALLEST.
+ *
+ * A fragment without a block uses the reserve, in turn; the next fragment may get a block
+ * again.  No peer waits for memory that another peer holds.
+ *
+ * Memory that the host allocates from the zones counts for no peer.  If less than the shares is
+ * left, or the system refuses memory, fragments are cut as well before the reserve is used.
+ */
+
+/* Returns the size of the block, a class of the zone, for a fragment of this length. */
+static uint64_t block_of(uint64_t length)
+{
+    uint64_t block = RME_ZONE_MIN_BLOCK;
+
+    while (block < length)
+        block *= 2;
+    return block;
+}
+
+/* Returns the next smaller class; 0: none. */
+static uint64_t smaller(uint64_t length)
+{
+    uint64_t block = block_of(length) / 2;
+
+    return block >= SMALLEST ? block : 0;
+}
+
+/* Returns the length at which the peer's quota permits the next fragment of `length` bytes in a
+ * block of a zone; 0: no block. */
+static uint64_t permitted(const struct rme_peer *peer, uint64_t length)
+{
+    uint64_t room = rme_quota_room(peer, RME_QUOTA_BOUNCE);
+
+    if (room < SMALLEST && peer->quota[RME_QUOTA_BOUNCE] == 0)
+        room = SMALLEST;
+    while (length > 0 && block_of(length) > room)
+        length = smaller(length);
+    return length;
+}
+
 /* ---- Allocation ---- */
 
 /* Chooses memory and length of the next fragment of an op, which has at most `length` bytes: a
@@ -69,7 +119,7 @@ static enum rme_memory choose_memory(struct rme_op *op, uint64_t *length)
     struct rme *rme = op->peer->rme;
     uint64_t packed =
         min_u64(*length, min_u64(r->most, rme_plan_frag_size(rme->tuning.frag_size, true)));
-    uint64_t granted = r->memory == RME_MEMORY_PACK ? rme_bounce_quota(op->peer, packed) : 0;
+    uint64_t granted = r->memory == RME_MEMORY_PACK ? permitted(op->peer, packed) : 0;
 
     if (r->memory == RME_MEMORY_DIRECT)
         return RME_MEMORY_DIRECT;
@@ -173,23 +223,18 @@ static void want_work(struct rme *rme, struct rme_frag *frag)
 }
 
 /* Makes the fragment the reserve block.  The fragment may not own the block yet (prepare). */
-static void use_reserve(struct rme *rme, const struct rme_reserve *reserve,
-                        struct rme_frag *frag)
+static void use_reserve(const struct rme_reserve *reserve, struct rme_frag *frag)
 {
-    const struct rme_mr *mr = NULL;
+    bool writes = (frag->access & RME_ACCESS_REMOTE_WRITE) != 0;
 
-    if (reserve->nshown != 0)
-        mr = &reserve->shown[(frag->access & RME_ACCESS_REMOTE_WRITE) != 0];
-    else
-        /* registered in rme_reserve_open */
-        (void)rme_zone_find(rme->zone, reserve->block, frag->length, &mr);
-    use_block(frag, reserve->block, mr);
+    use_block(frag, reserve->block,
+              reserve->nshown != 0 ? &reserve->shown[writes] : reserve->mr);
 }
 
 static void take_reserve(struct rme *rme, struct rme_reserve *reserve, struct rme_frag *frag)
 {
     reserve->user = frag;
-    use_reserve(rme, reserve, frag);
+    use_reserve(reserve, frag);
     fill(frag, frag->op);
     rme_count(rme, RME_C_PACK_RESERVE);
     frag_ready(rme, frag);
@@ -251,7 +296,7 @@ static void prepare(struct rme *rme, struct rme_op *op, struct rme_frag *frag)
         }
         break;
     case RME_MEMORY_PACK:
-        frag->charged = rme_bounce_block(frag->length);
+        frag->charged = block_of(frag->length);
         rme_quota_add(op->peer, RME_QUOTA_BOUNCE, frag->charged);
         block = rme_zone_try(rme->zone, frag->length);
         if (block != NULL)
@@ -266,7 +311,7 @@ static void prepare(struct rme *rme, struct rme_op *op, struct rme_frag *frag)
         break;
     case RME_MEMORY_RESERVE:
         if (op->state != RME_OP_TARGET) { /* rme_frag_posts takes the block */
-            use_reserve(rme, &rme->move_state->reserve[RME_RESERVE_INITIATOR], frag);
+            use_reserve(&rme->move_state->reserve[RME_RESERVE_INITIATOR], frag);
             frag->state = RME_FRAG_READY;
             break;
         }
@@ -445,14 +490,14 @@ void rme_frags_cut(struct rme *rme, struct rme_op *op, uint64_t end)
 static void fall_back(struct rme *rme, struct rme_op *op, struct rme_frag *frag)
 {
     struct rme_rndv *r = &op->rndv;
-    uint64_t smaller = rme_bounce_smaller(frag->length);
+    uint64_t less = smaller(frag->length);
 
     if (frag->memory == RME_MEMORY_DIRECT) {
         r->refused = true;
         r->memory = RME_MEMORY_PACK;
-    } else if (smaller != 0) {
+    } else if (less != 0) {
         rme_count(rme, RME_C_PACK_CUT);
-        r->most = smaller;
+        r->most = less;
     } else {
         r->memory = RME_MEMORY_RESERVE;
     }
@@ -524,17 +569,13 @@ void rme_frag_work(struct rme *rme)
 
 /* ---- Reserve blocks ---- */
 
-/* Allocates a registered block; NULL: refused. */
-static void *registered_block(struct rme *rme, size_t size)
+/* Allocates a block, which rme_reserve_close frees.  Returns false if there is none, or it is not
+ * registered. */
+static bool allocate(struct rme *rme, struct rme_reserve *reserve, size_t size)
 {
-    const struct rme_mr *mr;
-    void *block = rme_zone_alloc(rme->zone, size);
-
-    if (block != NULL && rme_zone_find(rme->zone, block, size, &mr) != 0) {
-        rme_zone_release(rme->zone, block);
-        return NULL;
-    }
-    return block;
+    reserve->block = rme_zone_alloc(rme->zone, size);
+    return reserve->block != NULL &&
+           rme_zone_find(rme->zone, reserve->block, size, &reserve->mr) == 0;
 }
 
 /* Registers the block of targets, once for each direction, in a fabric without windows. */
@@ -558,10 +599,8 @@ int rme_reserve_open(struct rme *rme)
     struct rme_reserve *reserve = rme->move_state->reserve;
 
     for (size_t size = RESERVE_BYTES; size >= RESERVE_BYTES_MIN; size /= 2) {
-        for (int class = 0; class < RME_RESERVES; class ++)
-            reserve[class].block = registered_block(rme, size);
-        if (reserve[RME_RESERVE_INITIATOR].block != NULL &&
-            reserve[RME_RESERVE_TARGET].block != NULL &&
+        if (allocate(rme, &reserve[RME_RESERVE_INITIATOR], size) &&
+            allocate(rme, &reserve[RME_RESERVE_TARGET], size) &&
             show_reserve(rme, &reserve[RME_RESERVE_TARGET], size)) {
             rme->move_state->reserve_size = size;
             return 0;

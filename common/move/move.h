@@ -29,6 +29,7 @@ enum rme_reserve_class { RME_RESERVE_INITIATOR, RME_RESERVE_TARGET, RME_RESERVES
 
 struct rme_reserve {
     void *block;
+    const struct rme_mr *mr; /* of the zone */
     /* registrations of this block alone: for reads, for writes by a peer */
     struct rme_mr shown[2];
     uint32_t nshown;          /* 0: none, and in the end 0 or 2 */
@@ -167,16 +168,6 @@ static inline uint64_t rme_remote_window_room(const struct rme_op *op, uint64_t 
                ? 0
                : min_u64(window->offset + window->length - at, rme_move_most(op->peer->rme));
 }
-
-/* ---- bounce_quota.c ---- */
-
-/* Returns the length at which the peer's quota permits the next fragment of `length` bytes in a
- * block of a zone; 0: no block. */
-uint64_t rme_bounce_quota(const struct rme_peer *peer, uint64_t length);
-/* Returns the size of the block, a class of the zone, for a fragment of this length. */
-uint64_t rme_bounce_block(uint64_t length);
-/* Returns the next smaller class; 0: none. */
-uint64_t rme_bounce_smaller(uint64_t length);
 
 /* ---- frag.c ---- */
 

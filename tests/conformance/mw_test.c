@@ -339,7 +339,7 @@ void answer_waits_until_shut(void **state)
         /* the sender writes, and a receive is reported only when its memory is closed */
         skip();
     if (strstr(rme_key_opens(p.client->rme), "one peer") == NULL)
-        skip(); /* no windows to close */
+        skip();                            /* no windows to close */
     blob_zone(&data[0], p.client, 300000); /* offered, whatever the size of fragments */
     blob_flat(&data[1], 300000);
     for (int i = 0; i < 2; i++)
