@@ -51,7 +51,7 @@ const struct rme_option_row rme_engine_options[] = {
     ROW("rndv", "auto|write|read", 0, 0, 2,
         "Which side moves rendezvous data.  auto: chosen per message from the number of "
         "requests and the load; write: RDMA write by the sender; read: RDMA read by the "
-        "receiver."),
+        "receiver, of messages that are ready in one piece when they are announced."),
     ROW("fragment_bytes", "bytes", 1 * MIB, 64 * KIB, 1 * GIB,
         "Rendezvous messages are registered and transferred in fragments of this size, so that "
         "registration overlaps the transfer."),

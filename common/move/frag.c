@@ -11,7 +11,7 @@
  *
  *  - Pack: a block of a zone (zone.h) and a copy, also chosen by the planner for small lists.
  *    A long copy is made without the lock, like registration.  Smaller blocks are used if no
- *    block of the size is available, or the peer's quota is used up (bounce_quota.c).
+ *    block of the size is available, or the peer's quota is used up (below).
  *
  *  - Reserve: a block allocated when the engine was opened.  One fragment uses it at a time, in
  *    turn.  This way must work when nothing can be registered.  In a fabric without windows the
@@ -34,9 +34,9 @@
  *
  * rme_frag_work registers, and packs LONG_COPY or more, in the thread that is about to release
  * the lock.  The fragment is BUSY meanwhile and holds a reference to its op, so that the host's
- * memory and the list of segments stay valid.  If the op ends meanwhile, the fragment is
- * detached (op = NULL), and the thread frees it.  Copies out of a block, and into a reserve
- * block, are made with the lock.
+ * memory and the list of segments stay valid.  If the op ends meanwhile, the fragment is gone,
+ * and the thread frees it.  Copies out of a block, and into a reserve block, are made with the
+ * lock.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -59,17 +59,88 @@
 /* smallest size, for a tight memlock limit */
 #define RESERVE_BYTES_MIN (RME_RESERVES_LEAST / RME_RESERVES)
 
+/* minimum length to which fragments are cut: the smallest class of zones in the paper */
+#define SMALLEST (64u << 10)
+
+/* ---- Quotas of bounce buffers ----
+ *
+ * Bytes of zones that each peer may hold for copied messages are a quota [000 5.2].
+ *
+ * The peer's room by the quota (transport/quota.c; its limit is zone_bytes) is the largest
+ * block of its next fragment: the fragment is cut to a smaller block, down to SMALLEST.  Shares
+ * shrink as peers are added.  A peer above its new share gets no block until its messages end.
+ * A peer without a block may always try SMALLEST.
+ *
+ * A fragment without a block uses the reserve, in turn; the next fragment may get a block
+ * again.  No peer waits for memory that another peer holds.
+ *
+ * Memory that the host allocates from the zones counts for no peer.  If less than the shares is
+ * left, or the system refuses memory, fragments are cut as well before the reserve is used.
+ */
+
+/* Returns the size of the block, a class of the zone, for a fragment of this length. */
+static uint64_t block_of(uint64_t length)
+{
+    uint64_t block = RME_ZONE_MIN_BLOCK;
+
+    while (block < length)
+        block *= 2;
+    return block;
+}
+
+/* Returns the next smaller class; 0: none. */
+static uint64_t smaller(uint64_t length)
+{
+    uint64_t block = block_of(length) / 2;
+
+    return block >= SMALLEST ? block : 0;
+}
+
+/* Returns the length at which the peer's quota permits the next fragment of `length` bytes in a
+ * block of a zone; 0: no block. */
+static uint64_t permitted(const struct rme_peer *peer, uint64_t length)
+{
+    uint64_t room = rme_quota_room(peer, RME_QUOTA_BOUNCE);
+
+    if (room < SMALLEST && peer->quota[RME_QUOTA_BOUNCE] == 0)
+        room = SMALLEST;
+    while (length > 0 && block_of(length) > room)
+        length = smaller(length);
+    return length;
+}
+
 /* ---- Allocation ---- */
 
-/* Creates the next fragment of an op, of up to `rest` bytes, with room for the segments.  NULL:
- * no memory. */
-static struct rme_frag *frag_new(struct rme_op *op, uint64_t rest)
+/* Chooses memory and length of the next fragment of an op, which has at most `length` bytes: a
+ * peer whose quota is used up gets the reserve block. */
+static enum rme_memory choose_memory(struct rme_op *op, uint64_t *length)
 {
     const struct rme_rndv *r = &op->rndv;
-    uint32_t count =
-        r->memory != RME_MEMORY_DIRECT
-            ? 1
-            : rme_seg_count(op->seg, op->nseg, r->prepared, rest, r->max_segs, &(uint64_t){0});
+    struct rme *rme = op->peer->rme;
+    uint64_t packed =
+        min_u64(*length, min_u64(r->most, rme_plan_frag_size(rme->tuning.frag_size, true)));
+    uint64_t granted = r->memory == RME_MEMORY_PACK ? permitted(op->peer, packed) : 0;
+
+    if (r->memory == RME_MEMORY_DIRECT)
+        return RME_MEMORY_DIRECT;
+    if (granted == 0) {
+        *length = min_u64(*length, rme->move_state->reserve_size);
+        return RME_MEMORY_RESERVE;
+    }
+    rme_count_add(rme, RME_C_PACK_CUT, granted < packed);
+    *length = granted;
+    return RME_MEMORY_PACK;
+}
+
+/* Creates the next fragment of an op, of up to `length` bytes, with room for the segments.
+ * NULL: no memory. */
+static struct rme_frag *frag_new(struct rme_op *op, enum rme_memory memory, uint64_t length)
+{
+    const struct rme_rndv *r = &op->rndv;
+    uint32_t count = memory != RME_MEMORY_DIRECT
+                         ? 1
+                         : rme_seg_count(op->seg, op->nseg, r->prepared, length, r->max_segs,
+                                         &(uint64_t){0});
     struct rme_frag *frag =
         calloc(1, sizeof(*frag) + count * (sizeof(frag->mseg[0]) + sizeof(frag->range[0])));
 
@@ -82,9 +153,10 @@ static struct rme_frag *frag_new(struct rme_op *op, uint64_t rest)
     frag->control.kind = &rme_control_rndv_window;
     frag->range = (struct rme_range *)(void *)(frag->mseg + count);
     frag->op = op;
-    frag->memory = r->memory;
+    frag->memory = (uint8_t)memory;
     frag->access = r->access;
     frag->offset = r->prepared;
+    frag->length = length;
     return frag;
 }
 
@@ -146,29 +218,23 @@ static void frag_ready(struct rme *rme, struct rme_frag *frag)
 
 static void want_work(struct rme *rme, struct rme_frag *frag)
 {
-    frag->state = RME_FRAG_WORK;
     list_add_tail(&frag->queue, &rme->move_state->work);
     rme->pending |= RME_PENDING_RUN;
 }
 
 /* Makes the fragment the reserve block.  The fragment may not own the block yet (prepare). */
-static void use_reserve(struct rme *rme, const struct rme_reserve *reserve,
-                        struct rme_frag *frag)
+static void use_reserve(const struct rme_reserve *reserve, struct rme_frag *frag)
 {
-    const struct rme_mr *mr = NULL;
+    bool writes = (frag->access & RME_ACCESS_REMOTE_WRITE) != 0;
 
-    if (reserve->nshown != 0)
-        mr = &reserve->shown[(frag->access & RME_ACCESS_REMOTE_WRITE) != 0];
-    else
-        /* registered in rme_reserve_open */
-        (void)rme_zone_find(rme->zone, reserve->block, frag->length, RME_ACCESS_LOCAL, &mr);
-    use_block(frag, reserve->block, mr);
+    use_block(frag, reserve->block,
+              reserve->nshown != 0 ? &reserve->shown[writes] : reserve->mr);
 }
 
 static void take_reserve(struct rme *rme, struct rme_reserve *reserve, struct rme_frag *frag)
 {
     reserve->user = frag;
-    use_reserve(rme, reserve, frag);
+    use_reserve(reserve, frag);
     fill(frag, frag->op);
     rme_count(rme, RME_C_PACK_RESERVE);
     frag_ready(rme, frag);
@@ -187,7 +253,7 @@ static void pass_reserve(struct rme *rme, struct rme_reserve *reserve)
     while (reserve->user == NULL && (node = list_pop(&reserve->waiting)) != NULL) {
         struct rme_frag *frag = container_of(node, struct rme_frag, queue);
 
-        if (frag->state == RME_FRAG_WAIT) {
+        if (reserve == &rme->move_state->reserve[RME_RESERVE_TARGET]) {
             take_reserve(rme, reserve, frag);
             rme_rndv_advance(rme, frag->op);
         } else {
@@ -196,31 +262,21 @@ static void pass_reserve(struct rme *rme, struct rme_reserve *reserve)
     }
 }
 
-bool rme_frag_waits(struct rme *rme, const struct rme_frag *frag)
+bool rme_frag_waits(struct rme *rme, struct rme_frag *frag)
 {
     struct rme_reserve *reserve = &rme->move_state->reserve[RME_RESERVE_INITIATOR];
-    struct list_head *node = frag->op->rndv.frags.next;
 
-    for (; reserve->user != NULL; node = node->next) {
-        struct rme_frag *each = container_of(node, struct rme_frag, link);
-
-        if (each->memory == RME_MEMORY_RESERVE && each != reserve->user) {
-            if (list_empty(&each->queue))
-                list_add_tail(&each->queue, &reserve->waiting);
-            return true;
-        }
-        if (each == frag)
-            break;
-    }
-    return false;
+    if (frag->memory != RME_MEMORY_RESERVE || reserve->user == NULL)
+        return false;
+    if (list_empty(&frag->queue))
+        list_add_tail(&frag->queue, &reserve->waiting);
+    return true;
 }
 
 void rme_frag_posts(struct rme *rme, struct rme_frag *frag)
 {
-    struct rme_reserve *reserve = &rme->move_state->reserve[RME_RESERVE_INITIATOR];
-
-    if (frag->memory == RME_MEMORY_RESERVE && reserve->user == NULL)
-        take_reserve(rme, reserve, frag);
+    if (frag->memory == RME_MEMORY_RESERVE)
+        take_reserve(rme, &rme->move_state->reserve[RME_RESERVE_INITIATOR], frag);
 }
 
 static void prepare(struct rme *rme, struct rme_op *op, struct rme_frag *frag)
@@ -240,7 +296,8 @@ static void prepare(struct rme *rme, struct rme_op *op, struct rme_frag *frag)
         }
         break;
     case RME_MEMORY_PACK:
-        rme_bounce_quota_charge(op->peer, frag);
+        frag->charged = block_of(frag->length);
+        rme_quota_add(op->peer, RME_QUOTA_BOUNCE, frag->charged);
         block = rme_zone_try(rme->zone, frag->length);
         if (block != NULL)
             (void)rme_zone_find(rme->zone, block, frag->length, frag->access, &mr);
@@ -254,17 +311,15 @@ static void prepare(struct rme *rme, struct rme_op *op, struct rme_frag *frag)
         break;
     case RME_MEMORY_RESERVE:
         if (op->state != RME_OP_TARGET) { /* rme_frag_posts takes the block */
-            use_reserve(rme, &rme->move_state->reserve[RME_RESERVE_INITIATOR], frag);
+            use_reserve(&rme->move_state->reserve[RME_RESERVE_INITIATOR], frag);
             frag->state = RME_FRAG_READY;
             break;
         }
         reserve = &rme->move_state->reserve[RME_RESERVE_TARGET];
-        if (reserve->user == NULL) {
+        if (reserve->user == NULL)
             take_reserve(rme, reserve, frag);
-        } else {
-            frag->state = RME_FRAG_WAIT;
+        else
             list_add_tail(&frag->queue, &reserve->waiting);
-        }
         break;
     }
 }
@@ -299,27 +354,25 @@ static bool may_copy(const struct rme_op *op, const struct rme_frag *frag)
 bool rme_frag_next(struct rme *rme, struct rme_op *op)
 {
     struct rme_rndv *r = &op->rndv;
-    uint64_t rest = op->size - r->prepared;
+    uint64_t length = op->size - r->prepared, room = length;
+    enum rme_memory memory;
     struct rme_frag *frag;
 
-    if (r->nfrag >= RME_FRAGS_AHEAD || rest == 0 || r->stop || r->peer_stop)
+    if (r->nfrag >= RME_FRAGS_AHEAD || length == 0 || r->stop_error != 0)
         return false;
-    if (op->state == RME_OP_MOVING) {
-        uint64_t room = rme_remote_window_room(op, r->prepared);
-
-        rest = min_u64(rest, room != 0 ? room : rme_move_most(rme));
-    }
-    frag = frag_new(op, rest);
+    if (op->state == RME_OP_MOVING)
+        room = rme_remote_window_room(op, r->prepared);
+    length = min_u64(length, room != 0 ? room : rme_move_most(rme));
+    memory = choose_memory(op, &length);
+    if (memory == RME_MEMORY_RESERVE && room == 0)
+        return false; /* rme_rndv_open is followed by another try */
+    frag = frag_new(op, memory, length);
     if (frag == NULL) {
         rme_rndv_stop(rme, op, -ENOMEM);
         return false;
     }
-    if (!rme_bounce_quota_frag(op, frag, rest)) {
-        frag_destroy(frag);
-        return false;
-    }
     if (frag->memory == RME_MEMORY_DIRECT)
-        cut_direct(op, frag, rest);
+        cut_direct(op, frag, length);
     if (r->refused && !may_copy(op, frag)) {
         frag_destroy(frag);
         rme_rndv_stop(rme, op, -EFAULT);
@@ -357,7 +410,7 @@ static void give_back(struct rme *rme, struct rme_frag *frag)
     for (int class = 0; class < RME_RESERVES; class ++)
         if (rme->move_state->reserve[class].user == frag)
             passed = &rme->move_state->reserve[class];
-    rme_bounce_quota_uncharge(peer, frag);
+    rme_quota_add(peer, RME_QUOTA_BOUNCE, -frag->charged);
     if (block != NULL && frag->hold != NULL) {
         flush = rme_mreg_release_block(rme->mreg, frag->hold, block);
     } else {
@@ -382,15 +435,11 @@ void rme_frag_free(struct rme *rme, struct rme_frag *frag)
     list_del_init(&frag->queue);
     list_del_init(&frag->control.link);
     op->rndv.nfrag--;
-    if (frag->state == RME_FRAG_BUSY) {
-        frag->op = NULL;
-        return;
-    }
     rme_frag_invalidate(rme, frag);
-    if (frag->nrange == 0)
+    if (frag->state != RME_FRAG_BUSY && frag->nrange == 0)
         give_back(rme, frag);
     else
-        frag->gone = true; /* rme_frag_invalidated releases it */
+        frag->gone = true; /* rme_frag_work or rme_frag_invalidated releases it */
 }
 
 void rme_mws_free(struct rme *rme)
@@ -441,14 +490,17 @@ void rme_frags_cut(struct rme *rme, struct rme_op *op, uint64_t end)
 static void fall_back(struct rme *rme, struct rme_op *op, struct rme_frag *frag)
 {
     struct rme_rndv *r = &op->rndv;
-    uint8_t memory = RME_MEMORY_RESERVE;
+    uint64_t less = smaller(frag->length);
 
-    if (frag->memory == RME_MEMORY_DIRECT ||
-        (frag->memory == RME_MEMORY_PACK && rme_bounce_quota_cut(op, frag->length)))
-        memory = RME_MEMORY_PACK;
-    r->refused = r->refused || frag->memory == RME_MEMORY_DIRECT;
-    if (memory > r->memory)
-        r->memory = memory;
+    if (frag->memory == RME_MEMORY_DIRECT) {
+        r->refused = true;
+        r->memory = RME_MEMORY_PACK;
+    } else if (less != 0) {
+        rme_count(rme, RME_C_PACK_CUT);
+        r->most = less;
+    } else {
+        r->memory = RME_MEMORY_RESERVE;
+    }
     rme_frags_cut(rme, op, frag->offset);
 }
 
@@ -495,18 +547,17 @@ void rme_frag_work(struct rme *rme)
     op->refcount++;
     frag->state = RME_FRAG_BUSY;
     pthread_mutex_unlock(&rme->lock);
-    result = make_usable(rme, frag); /* does not read frag->op, which may become NULL */
+    result = make_usable(rme, frag);
     if (result == 0)
         fill(frag, op);
     rme_lock(rme);
-    if (frag->op == NULL) {
-        frag->op = op;
+    if (frag->gone) {
         give_back(rme, frag);
     } else if (result == 0) {
         frag_ready(rme, frag);
         rme_rndv_advance(rme, op);
     } else {
-        frag->state = RME_FRAG_WORK;
+        frag->state = RME_FRAG_WAIT;
         fall_back(rme, op, frag);
         if (result == -ENOMEM || result == -EACCES)
             rme_rndv_advance(rme, op);
@@ -518,17 +569,13 @@ void rme_frag_work(struct rme *rme)
 
 /* ---- Reserve blocks ---- */
 
-/* Allocates a registered block; NULL: refused. */
-static void *registered_block(struct rme *rme, size_t size)
+/* Allocates a block, which rme_reserve_close frees.  Returns false if there is none, or it is not
+ * registered. */
+static bool allocate(struct rme *rme, struct rme_reserve *reserve, size_t size)
 {
-    const struct rme_mr *mr;
-    void *block = rme_zone_alloc(rme->zone, size);
-
-    if (block != NULL && rme_zone_find(rme->zone, block, size, RME_ACCESS_LOCAL, &mr) != 0) {
-        rme_zone_release(rme->zone, block);
-        return NULL;
-    }
-    return block;
+    reserve->block = rme_zone_alloc(rme->zone, size);
+    return reserve->block != NULL &&
+           rme_zone_find(rme->zone, reserve->block, size, RME_ACCESS_LOCAL, &reserve->mr) == 0;
 }
 
 /* Registers the block of targets, once for each direction, in a fabric without windows. */
@@ -552,10 +599,8 @@ int rme_reserve_open(struct rme *rme)
     struct rme_reserve *reserve = rme->move_state->reserve;
 
     for (size_t size = RESERVE_BYTES; size >= RESERVE_BYTES_MIN; size /= 2) {
-        for (int class = 0; class < RME_RESERVES; class ++)
-            reserve[class].block = registered_block(rme, size);
-        if (reserve[RME_RESERVE_INITIATOR].block != NULL &&
-            reserve[RME_RESERVE_TARGET].block != NULL &&
+        if (allocate(rme, &reserve[RME_RESERVE_INITIATOR], size) &&
+            allocate(rme, &reserve[RME_RESERVE_TARGET], size) &&
             show_reserve(rme, &reserve[RME_RESERVE_TARGET], size)) {
             rme->move_state->reserve_size = size;
             return 0;

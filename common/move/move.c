@@ -10,8 +10,8 @@
  * Peers above the limit of the process wait in rme->movers.  The end of any transfer schedules
  * the first of them.  That peer posts one transfer and queues again behind the others, so peers
  * that wait get equal shares, independent of how many transfers they have in flight.  A peer
- * that cannot use its turn, because a credit, memory or its own limit is missing, leaves the
- * list.  A peer without a posted transfer may post one despite the limit of the process,
+ * that cannot use its turn, because a credit, the reserve block or its own limit is missing,
+ * leaves the list.  A peer without a posted transfer may post one despite the limit of the process,
  * because peers that do not respond hold their transfers without bound, and must not block all
  * others.
  *
@@ -122,8 +122,7 @@ bool rme_move_whole(const struct rme *rme, uint64_t bytes)
     return bytes <= rme->tuning.rdma_bytes;
 }
 
-/* Writes the FIN that follows the reads of a window.  Its offset is the end of the data
- * read. */
+/* Writes the FIN that follows the reads of a message. */
 static void put_fin(struct rme_peer *peer, struct rme_frag *frag, void *tx)
 {
     struct rme_wire_message message;
@@ -131,7 +130,7 @@ static void put_fin(struct rme_peer *peer, struct rme_frag *frag, void *tx)
     rme_peer_header(peer, RME_WIRE_FIN, &message);
     message.to = rme_rndv_peer_handle(frag->op);
     message.status = RME_WIRE_OK;
-    message.offset = frag->offset + frag->length;
+    message.offset = frag->op->size;
     rme_wire_encode(&message, tx);
     frag->rdma_op.tx = tx;
     frag->rdma_op.tx_length = rme_wire_length(RME_WIRE_FIN, 0);
@@ -175,35 +174,13 @@ void rme_move_end_turn(struct rme_peer *peer)
     schedule_mover(peer->rme);
 }
 
-/*
- * Returns the first transfer that need not wait for the reserve block; NULL: none.  Transfers
- * of other ops may pass one that waits for the block.  They may not pass one that could not be
- * posted while the block was free, because they might again take the room or the credit that
- * was missing.
- */
-static struct rme_frag *next_move(const struct rme_peer *peer)
-{
-    for (struct list_head *node = peer->rdma_queue.next; node != &peer->rdma_queue;
-         node = node->next) {
-        struct rme_frag *frag = container_of(node, struct rme_frag, control.link);
-
-        if (!rme_frag_waits(peer->rme, frag))
-            return frag;
-        if (frag->missed)
-            return NULL;
-    }
-    return NULL;
-}
-
 bool rme_move_progress(struct rme_peer *peer)
 {
     struct rme *rme = peer->rme;
-    struct rme_frag *frag = next_move(peer);
-    bool may = frag != NULL && rme_move_may(peer, frag->rdma_op.bytes);
+    struct rme_frag *frag = container_of(peer->rdma_queue.next, struct rme_frag, control.link);
+    bool waits = rme_frag_waits(rme, frag), may = !waits && rme_move_may(peer, frag->length);
 
-    if (frag != NULL)
-        frag->missed = true;
-    if (frag != NULL && !may && peer_may(peer, frag->rdma_op.bytes)) {
+    if (!may && !waits && peer_may(peer, frag->length)) {
         if (list_empty(&peer->mover))
             list_add_tail(&peer->mover, &rme->movers);
         return false;
@@ -226,11 +203,11 @@ bool rme_move_progress(struct rme_peer *peer)
     list_del_init(&frag->control.link);
     list_add_tail(&frag->control.link, &peer->moving);
     frag->report = peer->credit.spent;
-    frag->posted = true;
+    frag->state = RME_FRAG_POSTED;
     frag->op->refcount++;
     frag->op->rndv.moves++;
     peer->rdma_ops++;
-    peer->rdma_bytes += frag->rdma_op.bytes;
+    peer->rdma_bytes += frag->length;
     rme->rdma_ops++;
     rme->pending |= RME_PENDING_FLUSH;
     rme->ops->rdma_op(peer->link, &frag->rdma_op);
@@ -242,7 +219,6 @@ static void leave(struct rme *rme, struct rme_frag *frag)
 {
     struct rme_peer *peer = frag->op->peer;
 
-    frag->posted = false;
     list_del_init(&frag->control.link);
     frag->op->rndv.moves--;
     peer->rdma_ops--;

@@ -29,6 +29,7 @@ enum rme_reserve_class { RME_RESERVE_INITIATOR, RME_RESERVE_TARGET, RME_RESERVES
 
 struct rme_reserve {
     void *block;
+    const struct rme_mr *mr; /* of the zone */
     /* registrations of this block alone: for reads, for writes by a peer */
     struct rme_mr shown[2];
     uint32_t nshown;          /* 0: none, and in the end 0 or 2 */
@@ -38,10 +39,12 @@ struct rme_reserve {
 
 /* id, name, meaning */
 #define RME_FRAG_STATES(X)                                                                     \
-    X(WORK, "work", "waits for a thread that registers or packs")                              \
+    X(WAIT, "wait",                                                                            \
+      "waits for a thread that registers or packs, or for the reserve block of targets")       \
     X(BUSY, "busy", "being registered or packed by a thread, without the lock")                \
-    X(WAIT, "wait", "waits for the reserve block that is opened to peers")                     \
-    X(READY, "ready", "the device may use it")
+    X(READY, "ready", "the device may use it")                                                 \
+    X(QUEUED, "queued", "its CTS or its transfer is queued")                                   \
+    X(POSTED, "posted", "the peer may access it, or its transfer was passed to the fabric")
 
 enum rme_frag_state {
 #define RME_FRAG_ENUM(id, name, text) RME_FRAG_##id,
@@ -57,23 +60,18 @@ enum rme_frag_state {
 struct rme_frag {
     struct list_head link;  /* in rndv->frags, ordered by offset */
     struct list_head queue; /* in rme->move_state->work or rme_reserve.waiting */
-    struct rme_op *op;      /* NULL: freed while BUSY */
+    struct rme_op *op;
     uint8_t state;
     uint8_t memory;
-    bool gone;  /* freed, but its windows are still being invalidated */
+    bool gone;  /* freed, but BUSY, or its windows are still being invalidated */
     bool early; /* its windows count in rme->offered */
-    /* a transfer that was passed to the fabric: `control` is in peer->moving */
-    bool posted;
-    /* tried while the reserve block was free, but lacked room or a credit: no transfer
-     * passes it */
-    bool missed;
     /* the peer has not received the report before rme_credit.acked reaches this count */
     uint32_t report;
     unsigned access;
     uint64_t offset, length;
-    struct rme_control control; /* queued CTS, or in peer->rdma_queue */
+    struct rme_control control; /* queued CTS, or in peer->rdma_queue or peer->moving */
     void *block;                /* PACK, RESERVE */
-    uint64_t bounce_quota;      /* PACK: bytes charged to the peer's quota (bounce_quota.c) */
+    uint64_t charged;           /* PACK: size of the block in the peer's quota */
     struct rme_mreg_hold *hold; /* DIRECT; PACK where registered for this fragment alone */
     struct rme_range *range;    /* open ranges, one for each mseg; see mw_bind.c */
     uint32_t nrange;            /* 0: not open */
@@ -171,36 +169,11 @@ static inline uint64_t rme_remote_window_room(const struct rme_op *op, uint64_t 
                : min_u64(window->offset + window->length - at, rme_move_most(op->peer->rme));
 }
 
-/* ---- bounce_quota.c ---- */
-
-/* Returns the length at which the peer's quota permits the next fragment of `length` bytes in a
- * block of a zone; 0: no block. */
-uint64_t rme_bounce_quota(const struct rme_peer *peer, uint64_t length);
-/*
- * Sets the length of a new fragment, at most `rest`.  Changes its memory from PACK to RESERVE
- * if the quota is used up.  Returns false if a reserve fragment cannot be made before the peer
- * opens a window.
- */
-bool rme_bounce_quota_frag(const struct rme_op *op, struct rme_frag *frag, uint64_t rest);
-/* Limits fragments of the op to the next smaller block, after a block of `length` could not be
- * allocated.  Returns false if that would be below the minimum. */
-bool rme_bounce_quota_cut(struct rme_op *op, uint64_t length);
-/* Charge the peer's quota for the block of a fragment, by its length, and release the charge,
- * if any. */
-void rme_bounce_quota_charge(struct rme_peer *peer, struct rme_frag *frag);
-void rme_bounce_quota_uncharge(struct rme_peer *peer, struct rme_frag *frag);
-
 /* ---- frag.c ---- */
 
 /* Makes the next fragment of an op, up to RME_FRAGS_AHEAD at a time.  Returns false if no
  * fragment can be made now, or after failing the op. */
 bool rme_frag_next(struct rme *rme, struct rme_op *op);
-/* Returns true if the peer or a device may use a fragment of a message. */
-static inline bool rme_frag_is_used(const struct rme_frag *frag)
-{
-    return frag->offset < frag->op->rndv.at &&
-           (frag->posted || list_empty(&frag->control.link));
-}
 /* Frees a fragment that no local device uses.  A BUSY fragment is freed by its thread later, an
  * open one when it is closed. */
 void rme_frag_free(struct rme *rme, struct rme_frag *frag);
@@ -208,12 +181,9 @@ void rme_frag_free(struct rme *rme, struct rme_frag *frag);
 void rme_frags_cut(struct rme *rme, struct rme_op *op, uint64_t end);
 /* Copies received data from the fragment's block to the host's memory. */
 void rme_frag_unpack(struct rme *rme, struct rme_frag *frag);
-/*
- * Returns true if a transfer of this fragment has to wait, because it or an earlier fragment of
- * its op needs the reserve block and another fragment has the block.  The peer is scheduled
- * when the block is free.
- */
-bool rme_frag_waits(struct rme *rme, const struct rme_frag *frag);
+/* Returns true if the transfer of this fragment has to wait, because it needs the reserve block
+ * and another fragment has the block.  The peer is scheduled when the block is free. */
+bool rme_frag_waits(struct rme *rme, struct rme_frag *frag);
 /* Gives a fragment that needs the reserve block the block, packed if the op sends.  Called when
  * its transfer is about to be posted and rme_frag_waits() is false. */
 void rme_frag_posts(struct rme *rme, struct rme_frag *frag);
@@ -266,8 +236,8 @@ bool rme_move_may(const struct rme_peer *peer, uint64_t bytes);
 /* Queues the transfer of a ready fragment, which lies within a remote window.  Returns false if
  * memory is short. */
 bool rme_move_queue(struct rme *rme, struct rme_frag *frag);
-/* Posts the first queued transfer of a peer that need not wait for its memory.  Returns false
- * if a limit is reached, a credit or buffer is missing, or no such transfer is queued. */
+/* Posts the first queued transfer of a peer.  Returns false if it waits for the reserve block,
+ * for a limit, or for a credit or buffer. */
 bool rme_move_progress(struct rme_peer *peer);
 /* Removes a peer from the peers that wait for the limit of the process, and schedules the next
  * one. */

@@ -142,7 +142,6 @@ static bool send_window(struct rme_peer *peer, struct rme_control *control)
 {
     struct rme_frag *frag = container_of(control, struct rme_frag, control);
     struct rme_op *op = frag->op;
-    uint8_t flags = rme_op_sends(op) ? RME_WIRE_F_FROM_SENDER : 0;
     void *tx = rme_peer_tx(peer, RME_CREDIT_CONTROL);
 
     if (tx == NULL)
@@ -152,7 +151,8 @@ static bool send_window(struct rme_peer *peer, struct rme_control *control)
         return false;
     }
     list_del_init(&frag->control.link);
-    rme_frag_announce(frag, flags, 0, rme_rndv_peer_handle(op), tx);
+    frag->state = RME_FRAG_POSTED;
+    rme_frag_announce(frag, 0, 0, rme_rndv_peer_handle(op), tx);
     return true;
 }
 

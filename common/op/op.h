@@ -44,16 +44,14 @@ enum rme_op_state {
 /* State of a rendezvous; see proto/rndv.c. */
 struct rme_rndv {
     struct rme_control control;
-    uint8_t ctrl;   /* type of `control`: CTS (READ), FIN or CANCEL */
-    uint8_t memory; /* enum rme_memory of the next fragment */
-    bool reads;     /* the receiver reads, else the sender writes */
-    bool offers;    /* RTS shall offer memory */
-    bool refused;   /* registration of its memory was refused */
-    bool rts_out;   /* RTS was sent and counts in rme_peer_proto.rts_out */
-    bool stop;      /* stopped by this side: nothing new starts */
-    /* stopped by the peer: nothing new starts, and CANCEL is answered */
-    bool peer_stop;
-    int stop_error;       /* result of the op if it was stopped */
+    uint8_t ctrl;         /* type of `control`: FIN or CANCEL */
+    uint8_t memory;       /* enum rme_memory of the next fragment */
+    bool reads;           /* the receiver reads, else the sender writes */
+    bool offers;          /* RTS shall offer memory */
+    bool refused;         /* registration of its memory was refused */
+    bool rts_out;         /* RTS was sent and counts in rme_peer_proto.rts_out */
+    bool peer_stop;       /* stopped by the peer, whose CANCEL is answered */
+    int stop_error;       /* result of a stopped op, which starts nothing new; 0: it goes on */
     struct rme_keyed own; /* by the local handle in messages */
     /* by the peer's handle, in the table once the op of the peer is known */
     struct rme_keyed theirs;
@@ -61,10 +59,8 @@ struct rme_rndv {
     uint64_t most;     /* maximum of bytes of a fragment in a block of a zone */
     unsigned access;   /* rights of the next fragment */
     uint64_t prepared; /* end of the last fragment made */
-    /* end of the last fragment queued as a transfer, for CTS, or offered */
-    uint64_t at;
-    uint64_t done;   /* bytes transferred */
-    uint64_t opened; /* end of the last remote window */
+    uint64_t done;     /* bytes transferred */
+    uint64_t opened;   /* end of the last remote window */
     uint32_t nfrag;
     uint32_t moves; /* transfers posted */
     uint64_t cancel_by;

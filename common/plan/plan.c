@@ -140,15 +140,15 @@ static bool read_or_write(const struct rme_plan_in *in, bool send_pack, bool rec
     uint64_t writes = requests_of(in, RME_PROTO_RNDV_WRITE, send_pack, recv_pack);
     uint64_t reads =
         in->limits->read * requests_of(in, RME_PROTO_RNDV_READ, send_pack, recv_pack);
-    enum { FIXED = 3 }; /* the first rules */
+    enum { FIXED = 4 }; /* the first rules */
     const struct {
         bool holds, reads;
         const char *why;
     } rules[] = {
         {!in->has_read, false, "the receiver cannot read"},
+        {in->nothing_to_read, false, "the sender advertised nothing to read"},
         {in->prefer != RME_PREFER_AUTO, in->prefer == RME_PREFER_READ, "option rndv"},
         {in->slow_read, false, "the device reads much slower than it writes"},
-        {in->nothing_to_read, false, "the sender advertised nothing to read"},
         {is_heavy(&in->recv) && !in->send.server, false,
          "the receiver is a loaded server: the client writes"},
         {is_heavy(&in->send) && !in->recv.server, true,
@@ -269,7 +269,7 @@ void rme_plan_explain(FILE *out, const struct rme_plan_in *send, const struct rm
     asked.send.segments =
         asked.send.ready ? segments(&send->send, first.send_pack) : send->send.segments;
     asked.send.kept = false;
-    asked.nothing_to_read = !first.offer;
+    asked.nothing_to_read = !asked.send.ready;
     asked.eager_rdma_max = 0; /* the sender decides on that */
     rme_plan(&asked, &plan);
     if (first.proto == RME_PROTO_EAGER_RDMA) /* the receiver has no decision */

@@ -75,7 +75,7 @@ struct rme_plan_in {
     /* the receiver's device can read, and the sender's memory is, or may be, offered */
     bool has_read;
     bool slow_read;       /* reads are much slower than writes */
-    bool nothing_to_read; /* no memory is offered yet: a read needs two CTSs first */
+    bool nothing_to_read; /* RTS has offered no memory */
     bool invites;         /* a receiver may open its memory before RTS */
     /* each segment open to the peer is bound and invalidated by requests of its own */
     bool opens;

@@ -44,14 +44,7 @@ static void take_message(struct rme_peer *peer, const struct rme_wire_message *m
                                                                                   message);
         break;
     case RME_WIRE_CTS:
-        if (flags & RME_WIRE_F_UNSOLICITED)
-            rme_invite_arrived(peer, message);
-        else if (flags & RME_WIRE_F_FROM_SENDER)
-            rme_offer_arrived(peer, message);
-        else if (flags & RME_WIRE_F_READ)
-            rme_read_req_arrived(peer, message);
-        else
-            rme_cts_arrived(peer, message);
+        (flags & RME_WIRE_F_UNSOLICITED ? rme_invite_arrived : rme_cts_arrived)(peer, message);
         break;
     case RME_WIRE_FIN:
         (flags & RME_WIRE_F_EAGER ? rme_refusal_arrived : rme_fin_arrived)(peer, message);

@@ -46,7 +46,7 @@ void rme_cancel_op(struct rme *rme, struct rme_op *op)
             rme_rndv_stop(rme, op, -ECANCELED);
             break;
         }
-        op->rndv.stop = true;
+        op->rndv.stop_error = -ECANCELED;
         rme_peer_fail(op->peer, -ECONNRESET, "an operation was cancelled by force");
         break;
     default:

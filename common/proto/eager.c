@@ -22,9 +22,6 @@
 #include "proto/rndv.h"
 #include "proto/tags.h"
 
-/* buffered bytes for a peer above which further offers are dropped */
-#define OFFERS_KEPT (256u << 10)
-
 /* Accounts for an eager message that was handed to the fabric. */
 static inline void sent(struct rme_peer *peer, enum rme_stream stream, int32_t tag,
                         uint64_t size)
@@ -220,22 +217,15 @@ void rme_eager_arrived(struct rme_peer *peer, const struct rme_wire_message *arr
 void rme_message_wait(struct rme_message *message)
 {
     struct rme_peer *peer = message->peer;
-    size_t bytes;
+    const struct rme_remote_window *offer = message->remote_window;
+    size_t bytes = 0;
 
     rme_table_put(&peer->rme->move_state->handles, &message->by_handle,
                   rme_handle_key(peer, message->from), RME_HANDLE_MESSAGE);
-    if (message->remote_window == NULL)
-        return;
-    bytes = sizeof(*message->remote_window) +
-            message->remote_window->nsegment * sizeof(message->remote_window->segment[0]);
-    if (peer->quota[RME_QUOTA_RX] + bytes <= OFFERS_KEPT) {
-        message->rx_buffered += bytes;
-        rme_rx_charge(peer, bytes);
-        return;
-    }
-    free(message->remote_window);
-    message->remote_window = NULL;
-    message->shortened = true;
+    if (offer != NULL)
+        bytes = sizeof(*offer) + offer->nsegment * sizeof(offer->segment[0]);
+    message->rx_buffered += bytes;
+    rme_rx_charge(peer, bytes);
 }
 
 struct rme_message *rme_message_from_rts(struct rme_peer *peer,

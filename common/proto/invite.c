@@ -140,7 +140,7 @@ void rme_invite_try(struct rme *rme, struct rme_op *op)
         rme_rndv_free(rme, op);
         return;
     }
-    op->rndv.at = frag->length;
+    frag->state = RME_FRAG_POSTED;
     rme_op_step(op, RME_OP_INVITING);
     op->peer->proto->invites.inviting = op;
 }

@@ -58,7 +58,6 @@ struct rme_message {
     uint64_t load_bytes;
     uint64_t total;                          /* bytes of the message */
     struct rme_remote_window *remote_window; /* memory offered by the RTS; NULL: none */
-    bool shortened;              /* the offer was dropped, so the message cannot be read */
     size_t rx_buffered;          /* bytes in the receive-side accounting of the peer */
     _Alignas(16) uint8_t data[]; /* the payload, if not an RTS */
 };
@@ -72,8 +71,7 @@ struct rme_message *rme_message_from_rts(struct rme_peer *peer,
                                          const struct rme_wire_message *arrived);
 /* Matches a new receive with the oldest message of its tag. */
 void rme_recv_match(struct rme *rme, struct rme_op *op, struct rme_match *first);
-/* Makes an RTS wait: its sender's handle finds it, and its offer is dropped, unless the memory
- * for offers has room. */
+/* Makes an RTS wait: its sender's handle finds it, and its offer is accounted to the peer. */
 void rme_message_wait(struct rme_message *message);
 /* Finds the RTS that waits under the sender's handle; NULL: none. */
 struct rme_message *rme_message_find(struct rme_peer *peer, uint32_t from);

@@ -101,7 +101,10 @@ void rme_proto_on_disconnect(struct rme_peer *peer, int error)
         op->refcount++;
         list_add_tail(&op->of_peer, &peer->draining);
         detach(rme, op);
-        rme_op_end(rme, op, op->has_rndv && op->rndv.stop ? op->rndv.stop_error : error);
+        if (op->has_rndv && op->rndv.stop_error != 0 && !op->rndv.peer_stop)
+            rme_op_end(rme, op, op->rndv.stop_error);
+        else
+            rme_op_end(rme, op, error);
     }
     rme_messages_drop(peer);
     rme_unexp_disconnected(peer);

@@ -3,9 +3,8 @@
  * Rendezvous.  A message that does not fit an eager buffer is moved by RDMA, directly between
  * the memory of its send and that of its receive [004 4.2, 5.2].
  *
- * Normal path.  The sender sends RTS: size, load, and an offer of its memory as far as that is
- * ready.  The receiver matches RTS like any message, and the planner decides which side moves
- * the data:
+ * Normal path.  The sender sends RTS: size, load, and an offer of its memory.  The receiver
+ * matches RTS like any message, and the planner decides which side moves the data:
  *  - write: the receiver sends CTS with its memory; the sender posts RDMA writes, with an
  *    immediate on the last one;
  *  - read: the receiver posts RDMA reads of the offered memory, and sends FIN behind the reads.
@@ -18,10 +17,10 @@
  * each fragment in a CTS of its own: a window of the message that begins at the end of the
  * previous one.  The initiator moves each fragment by one transfer; a fragment that was made
  * before its window arrived ends where the window ends.  A notification follows each window:
- * the immediate, or FIN with the number of bytes read.  Windows are answered in order, so a
- * notification needs no name except that of the op.  If RTS offered only a part and the
- * receiver reads, the receiver sends CTS with the flag READ, and CTSs of the sender follow.  A
- * receive that is posted first may open its memory before RTS:  invite.c.
+ * the immediate, or FIN after the reads.  Windows are answered in order, so a notification
+ * needs no name except that of the op.  RTS offers the whole message, as one fragment, or
+ * nothing:  a message that is not offered is written.  A receive that is posted first may open
+ * its memory before RTS:  invite.c.
  *
  * Why memory is safe.  An op ends only when no device can access its memory any more:
  *  - the initiator ends when its last transfer is complete locally;
@@ -61,7 +60,7 @@ static uint32_t new_handle(struct rme_peer *peer)
     return peer->last_handle;
 }
 
-/* Sends CTS with the flag READ, FIN or CANCEL of an op. */
+/* Sends FIN or CANCEL of an op. */
 static bool send_ctrl(struct rme_peer *peer, struct rme_control *control)
 {
     struct rme_op *op = container_of(control, struct rme_op, rndv.control);
@@ -74,9 +73,7 @@ static bool send_ctrl(struct rme_peer *peer, struct rme_control *control)
     rme_peer_header(peer, r->ctrl, &message);
     message.to = rme_rndv_peer_handle(op);
     message.from = rme_rndv_handle(op);
-    if (r->ctrl == RME_WIRE_CTS) {
-        message.flags |= RME_WIRE_F_READ;
-    } else if (r->ctrl == RME_WIRE_FIN) {
+    if (r->ctrl == RME_WIRE_FIN) {
         message.status = rme_wire_status_of(op->error);
     } else {
         message.tag = op->tag;
@@ -95,10 +92,8 @@ void rme_rndv_new(struct rme *rme, struct rme_op *op)
 {
     struct rme_rndv *r = &op->rndv;
 
-    *r = (struct rme_rndv){.control.kind = &ctrl_kind,
-                           .max_segs = UINT32_MAX,
-                           .most = UINT64_MAX,
-                           .stop_error = -ECANCELED};
+    *r = (struct rme_rndv){
+        .control.kind = &ctrl_kind, .max_segs = UINT32_MAX, .most = UINT64_MAX};
     list_init(&r->control.link);
     list_init(&r->frags);
     list_init(&r->remote_windows);
@@ -132,7 +127,7 @@ static void drop_frags(struct rme *rme, struct rme_op *op)
     while (!list_empty(&r->frags)) {
         struct rme_frag *last = container_of(r->frags.prev, struct rme_frag, link);
 
-        if (rme_frag_is_used(last))
+        if (last->state == RME_FRAG_POSTED)
             return;
         rme_frag_free(rme, last);
     }
@@ -220,8 +215,7 @@ void rme_rndv_queue_ctrl(struct rme_op *op, enum rme_wire_type type)
 
     op->refcount += list_empty(&control->link);
     list_del_init(&control->link);
-    list_add_tail(&control->link,
-                  type == RME_WIRE_CTS ? &op->peer->control : &op->peer->endings);
+    list_add_tail(&control->link, &op->peer->endings);
     op->rndv.ctrl = (uint8_t)type;
     rme_peer_schedule(op->peer);
 }
@@ -235,11 +229,12 @@ static bool post_next(struct rme *rme, struct rme_op *op)
 {
     struct rme_rndv *r = &op->rndv;
     struct list_head *node = r->frags.next;
-    struct rme_frag *frag;
+    struct rme_frag *frag = container_of(node, struct rme_frag, link);
 
-    while (node != &r->frags && container_of(node, struct rme_frag, link)->offset < r->at)
+    while (node != &r->frags && frag->state >= RME_FRAG_QUEUED) {
         node = node->next;
-    frag = container_of(node, struct rme_frag, link);
+        frag = container_of(node, struct rme_frag, link);
+    }
     if (node == &r->frags || frag->state != RME_FRAG_READY)
         return false;
     if (op->state == RME_OP_TARGET) {
@@ -256,7 +251,7 @@ static bool post_next(struct rme *rme, struct rme_op *op)
             return false;
         }
     }
-    r->at = frag->offset + frag->length;
+    frag->state = RME_FRAG_QUEUED;
     rme_peer_schedule(op->peer);
     return true;
 }
@@ -267,7 +262,7 @@ void rme_rndv_advance(struct rme *rme, struct rme_op *op)
 {
     struct rme_rndv *r = &op->rndv;
 
-    if (r->stop || r->peer_stop) {
+    if (r->stop_error != 0) {
         rme_rndv_halt(rme, op);
     } else if (op->state == RME_OP_QUEUED) {
         rme_send_ready(op);
@@ -275,7 +270,7 @@ void rme_rndv_advance(struct rme *rme, struct rme_op *op)
         do {
             while (rme_frag_next(rme, op))
                 continue;
-        } while (!r->stop && post_next(rme, op));
+        } while (r->stop_error == 0 && post_next(rme, op));
     }
 }
 
@@ -314,12 +309,9 @@ void rme_rndv_target_done(struct rme *rme, struct rme_op *op, uint64_t done)
  * an op without transfers. */
 void rme_rndv_stop(struct rme *rme, struct rme_op *op, int error)
 {
-    struct rme_rndv *r = &op->rndv;
-
-    if (r->stop)
+    if (op->rndv.stop_error != 0)
         return;
-    r->stop = true;
-    r->stop_error = error;
+    op->rndv.stop_error = error;
     rme_rndv_halt(rme, op);
 }
 
@@ -396,6 +388,8 @@ bool rme_rndv_cancelled(struct rme_peer *peer, const struct rme_wire_message *ca
         return false;
     if (is_known(op)) {
         op->rndv.peer_stop = true;
+        if (op->rndv.stop_error == 0)
+            op->rndv.stop_error = -ECANCELED;
         rme_rndv_set_peer_handle(op, cancel->from);
         rme_rndv_halt(peer->rme, op);
     }

@@ -12,7 +12,7 @@
 
 struct rme_message;
 
-rme_arrived_fn rme_cts_arrived, rme_offer_arrived, rme_read_req_arrived, rme_fin_arrived;
+rme_arrived_fn rme_cts_arrived, rme_fin_arrived;
 rme_start_fn rme_rndv_start;
 rme_may_start_fn rme_rndv_may_start;
 rme_cancelled_fn rme_rndv_cancelled;
@@ -38,8 +38,7 @@ struct rme_plan_side rme_rndv_own_side(struct rme *rme, const struct rme_op *op)
 /* Describes this engine and its device to the planner; the caller fills in the two sides. */
 struct rme_plan_in rme_rndv_plan_in(const struct rme *rme, uint64_t bytes);
 
-/* Queues CTS with the flag READ, FIN or CANCEL of an op, in place of one that is still queued:
- * FIN says more than the others. */
+/* Queues FIN or CANCEL of an op, in place of one that is still queued: FIN says more. */
 void rme_rndv_queue_ctrl(struct rme_op *op, enum rme_wire_type type);
 
 /* Enters TARGET or MOVING, counts the op in the load of the side that moves, and advances. */

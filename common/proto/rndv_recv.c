@@ -16,30 +16,15 @@ static void plan_receive(struct rme *rme, struct rme_op *op, const struct rme_me
 {
     const struct rme_peer *peer = op->peer;
     struct rme_plan_in in = rme_rndv_plan_in(rme, op->size);
-    bool ready = (rts->flags & RME_WIRE_F_READY) != 0;
-
     in.send = (struct rme_plan_side){
-        .segments =
-            ready && rts->remote_window != NULL ? rts->remote_window->nsegment : rts->shape,
-        .ready = ready,
+        .segments = rts->remote_window != NULL ? rts->remote_window->nsegment : rts->shape,
+        .ready = rts->remote_window != NULL,
         .server = (peer->hello.flags & RME_HELLO_F_SERVER) != 0,
         .load_ops = peer->load.ops > rts->load_ops ? peer->load.ops : rts->load_ops,
         .load_bytes = peer->load.bytes > rts->load_bytes ? peer->load.bytes : rts->load_bytes};
     in.recv = rme_rndv_own_side(rme, op);
-    in.nothing_to_read =
-        rts->remote_window == NULL; /* reading takes one more message: a CTS of each side */
-    in.has_read = in.has_read && !rts->shortened;
+    in.nothing_to_read = rts->remote_window == NULL;
     rme_plan(&in, plan);
-}
-
-/* Takes the memory offered by RTS, the first remote window. */
-static void take_offer(struct rme_rndv *r, struct rme_message *rts)
-{
-    if (rts->remote_window == NULL)
-        return;
-    list_add_tail(&rts->remote_window->link, &r->remote_windows);
-    r->opened = rts->remote_window->length;
-    rts->remote_window = NULL;
 }
 
 void rme_rndv_receive(struct rme *rme, struct rme_op *op, struct rme_message *rts)
@@ -66,29 +51,13 @@ void rme_rndv_receive(struct rme *rme, struct rme_op *op, struct rme_message *rt
     r->reads = plan.proto == RME_PROTO_RNDV_READ;
     if (r->reads) {
         r->access = RME_ACCESS_LOCAL_WRITE;
-        take_offer(r, rts);
-        if (r->opened < op->size)
-            rme_rndv_queue_ctrl(op, RME_WIRE_CTS);
+        list_add_tail(&rts->remote_window->link, &r->remote_windows);
+        rts->remote_window = NULL;
     } else {
         r->access = RME_ACCESS_REMOTE_WRITE;
         r->max_segs = rme_mw_segments_max(rme, RME_WIRE_CTS, op->peer->tx_size);
     }
     rme_rndv_begin(rme, op, r->reads ? RME_OP_MOVING : RME_OP_TARGET);
-}
-
-void rme_offer_arrived(struct rme_peer *peer, const struct rme_wire_message *message)
-{
-    struct rme_op *op = rme_rndv_find(peer, message->to);
-
-    /* legal: the offer was in flight when the receive ended or was stopped */
-    if (op == NULL || rme_op_sends(op) || op->state != RME_OP_MOVING)
-        return;
-    if (message->from != rme_rndv_peer_handle(op)) {
-        rme_peer_protocol_error(peer, "an offer of another send");
-        return;
-    }
-    if (rme_rndv_open(op, message))
-        rme_rndv_advance(peer->rme, op);
 }
 
 void rme_rndv_imm(struct rme_peer *peer, uint32_t imm)
@@ -101,7 +70,7 @@ void rme_rndv_imm(struct rme_peer *peer, uint32_t imm)
         (op->state == RME_OP_TARGET || op->state == RME_OP_CANCELLING ||
          op->state == RME_OP_INVITING))
         frag = rme_frag_first(op);
-    if (frag == NULL || !rme_frag_is_used(frag)) {
+    if (frag == NULL || frag->state != RME_FRAG_POSTED) {
         rme_peer_protocol_error(peer, "an immediate without a matching receive");
         return;
     }

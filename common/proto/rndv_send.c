@@ -50,8 +50,8 @@ static void offer_nothing(struct rme *rme, struct rme_op *op, struct rme_frag *f
     op->rndv.access = RME_ACCESS_LOCAL;
 }
 
-/* Prepares the first fragment, for the offer in RTS; NULL with *wait: not ready yet, or
- * stopped; NULL alone: no offer. */
+/* Prepares the whole message as one fragment, for the offer in RTS; NULL with *wait: not ready
+ * yet, or stopped; NULL alone: no offer. */
 static struct rme_frag *offered_frag(struct rme *rme, struct rme_op *op, bool *wait)
 {
     struct rme_rndv *r = &op->rndv;
@@ -61,15 +61,14 @@ static struct rme_frag *offered_frag(struct rme *rme, struct rme_op *op, bool *w
     if (!r->offers)
         return NULL;
     if (frag == NULL) {
-        if (!offerable(op, r->memory) ||
-            (r->memory == RME_MEMORY_PACK && rme_bounce_quota(op->peer, op->size) == 0))
+        if (!offerable(op, r->memory))
             return NULL;
         *wait = !rme_frag_next(rme, op); /* the op was stopped */
         if (*wait)
             return NULL;
         frag = rme_frag_first(op);
     }
-    if (offerable(op, frag->memory)) {
+    if (frag->length == op->size && offerable(op, frag->memory)) {
         *wait = frag->state != RME_FRAG_READY;
         return *wait ? NULL : frag;
     }
@@ -91,14 +90,13 @@ static void send_rts(struct rme *rme, struct rme_op *op, struct rme_frag *frag, 
     message.load_bytes = rme->load.bytes;
     message.nsegment = frag != NULL ? frag->nmseg : 0;
     message.flags |= rme_stream_flag(rme_op_stream(op));
-    message.flags |= frag != NULL && frag->length == op->size ? RME_WIRE_F_READY : 0;
     if (op->kind == RME_OP_SEND)
         message.flags |= rme_invite_sent(&peer->proto->invites, op->tag, message.from)
                              ? RME_WIRE_F_DECLINED
                              : 0;
     if (frag != NULL) {
         rme_frag_describe(peer, frag, tx, RME_WIRE_RTS);
-        op->rndv.at = frag->length;
+        frag->state = RME_FRAG_POSTED;
     }
     rme_peer_send_control(peer, &message, tx);
 }
@@ -158,23 +156,18 @@ static struct rme_op *answered(struct rme_peer *peer, uint32_t handle)
     return op;
 }
 
-/* Has the receiver read the offer of RTS?  A FIN may show that before CTS with the
- * flag READ; the rest is then read as well. */
-static bool is_read(const struct rme_op *op)
-{
-    return op->state == RME_OP_RTS && op->rndv.reads;
-}
-
 /* Adds a window of the receiver's memory, the first one or a further one. */
 static void receiver_opened(struct rme_op *op, const struct rme_wire_message *message)
 {
     struct rme *rme = op->peer->rme;
+    struct rme_frag *offered = rme_frag_first(op);
 
     if (!rme_rndv_open(op, message))
         return;
     if (op->state == RME_OP_RTS) {
+        if (offered != NULL)
+            offered->state = RME_FRAG_READY;
         rme_rndv_set_peer_handle(op, message->from);
-        op->rndv.at = 0;
         op->rndv.max_segs = UINT32_MAX;
         op->rndv.access = RME_ACCESS_LOCAL;
         rme_frags_invalidate(rme, op); /* the memory offered for reads */
@@ -188,7 +181,7 @@ void rme_cts_arrived(struct rme_peer *peer, const struct rme_wire_message *messa
 {
     struct rme_op *op = answered(peer, message->to);
 
-    if (op == NULL || op->state == RME_OP_TARGET || is_read(op) ||
+    if (op == NULL ||
         (op->state == RME_OP_MOVING && message->from != rme_rndv_peer_handle(op))) {
         rme_peer_protocol_error(peer, "a CTS without a matching send");
         return;
@@ -204,29 +197,8 @@ void rme_rndv_crossed(struct rme_peer *peer, uint32_t handle,
 
     if (op == NULL || op->state != RME_OP_RTS || op->size != invite->rndv_window)
         return;
-    if (is_read(op)) {
-        rme_peer_protocol_error(peer, "an unsolicited CTS for a send that is read");
-        return;
-    }
     rme_count(peer->rme, RME_C_INVITES_TAKEN);
     receiver_opened(op, invite);
-}
-
-void rme_read_req_arrived(struct rme_peer *peer, const struct rme_wire_message *message)
-{
-    struct rme_op *op = answered(peer, message->to);
-
-    if (op == NULL || op->state == RME_OP_TARGET || op->state == RME_OP_MOVING) {
-        rme_peer_protocol_error(peer, "a read request without a matching send");
-        return;
-    }
-    if (op->state != RME_OP_RTS)
-        return;
-    op->rndv.reads = true;
-    rme_rndv_set_peer_handle(op, message->from);
-    op->rndv.access = RME_ACCESS_REMOTE_READ;
-    op->rndv.max_segs = rme_mw_segments_max(peer->rme, RME_WIRE_CTS, peer->tx_size);
-    rme_rndv_begin(peer->rme, op, RME_OP_TARGET);
 }
 
 /* Handles a FIN that refuses a send, or that answers CANCEL.  Legal without an op: the op has
@@ -243,8 +215,16 @@ static void left_by_peer(struct rme_peer *peer, const struct rme_wire_message *m
                    message->status == RME_WIRE_CANCELED
                        ? op->rndv.stop_error
                        : rme_wire_status_error(message->status));
-    else if (rme_op_sends(op) && (op->state == RME_OP_RTS || op->state == RME_OP_TARGET))
+    else if (op->state == RME_OP_RTS)
         rme_op_end(peer->rme, op, rme_wire_status_error(message->status));
+}
+
+/* Has RTS offered the memory of a send that the receiver has not answered by CTS? */
+static bool is_offered(const struct rme_op *op)
+{
+    const struct rme_frag *frag = rme_frag_first(op);
+
+    return op->state != RME_OP_MOVING && frag != NULL && frag->state == RME_FRAG_POSTED;
 }
 
 void rme_fin_arrived(struct rme_peer *peer, const struct rme_wire_message *message)
@@ -256,14 +236,10 @@ void rme_fin_arrived(struct rme_peer *peer, const struct rme_wire_message *messa
         left_by_peer(peer, message);
         return;
     }
-    if (op == NULL || op->state == RME_OP_MOVING) {
-        rme_peer_protocol_error(peer, "a FIN without a matching send");
-        return;
-    }
-    if (message->offset > op->rndv.at || (message->offset <= op->rndv.done && op->size > 0)) {
-        rme_peer_protocol_error(peer, "a FIN for bytes that were not advertised");
+    if (op == NULL || message->offset != op->size || (op->size != 0 && !is_offered(op))) {
+        rme_peer_protocol_error(peer, "a FIN without an offer that it answers");
         return;
     }
     op->rndv.reads = true;
-    rme_rndv_target_done(rme, op, message->offset);
+    rme_rndv_target_done(rme, op, op->size);
 }

@@ -5,9 +5,7 @@
  * replies that wait for credits.
  *
  * Each kind has a limit per link, which the peer knows (windows and rts_max of the hello;
- * credits).  A violation is a protocol error, which ends that link alone.  Descriptions are
- * small: when OFFERS_KEPT bytes (eager.c) are accounted to a peer, the offers of further
- * descriptions are dropped, and their messages are written instead of read.
+ * credits).  A violation is a protocol error, which ends that link alone.
  *
  * The process has a limit as well, which no peer knows: option rx_buffered_bytes, a quota
  * (quota.c).  From half of it on the following rules hold:

@@ -133,7 +133,10 @@ int rme_wire_decode(const void *data, size_t length, struct rme_wire_message *ou
         out->nsegment = (out->flags & RME_WIRE_F_GRANT) != 0;
     if (decode_segments(data, length, fixed, out) != 0)
         return -EPROTO;
-    return out->type == RME_WIRE_RTS && out->rndv_window > out->total ? -EPROTO : 0;
+    /* RTS offers the whole message or nothing */
+    if (out->type == RME_WIRE_RTS && out->rndv_window != 0 && out->rndv_window != out->total)
+        return -EPROTO;
+    return 0;
 }
 
 void rme_wire_encode_ring(const struct rme_wire_message *message, uint32_t payload,

@@ -23,8 +23,8 @@
 #define RME_WIRE_TYPES(X)                                                                      \
     X(EAGER, 1, "a whole message")                                                             \
     X(RTS, 2, "a message is ready; advertises memory of the sender")                           \
-    X(CTS, 3, "memory for a message is open, or the receiver reads and needs more offers")     \
-    X(FIN, 4, "read up to here, or refused, or a cancelled operation was left")                \
+    X(CTS, 3, "memory of the receiver is open for a message")                                  \
+    X(FIN, 4, "read, or refused, or a cancelled operation was left")                           \
     X(CANCEL, 5, "request to leave an operation")                                              \
     X(CREDIT, 6, "credits; an eager ring is granted, withdrawn or released")                   \
     X(BYE, 7, "last message; the link is about to close")                                      \
@@ -51,11 +51,9 @@ enum rme_wire_type {
 /* the sender had to wait for credits, and would use more of them */
 #define RME_WIRE_F_STALLED     0x01u
 #define RME_WIRE_F_UNEXPECTED  0x02u /* EAGER, RTS, CANCEL: of an unexpected message */
-#define RME_WIRE_F_READY       0x04u /* RTS: the sender's memory is registered already */
-#define RME_WIRE_F_FROM_SENDER 0x08u /* CANCEL, CTS: sent by the sender of the message */
+#define RME_WIRE_F_FROM_SENDER 0x08u /* CANCEL: sent by the sender of the message */
 /* RTS: the sender had an unsolicited CTS for this message, and does not use it */
 #define RME_WIRE_F_DECLINED    0x10u
-#define RME_WIRE_F_READ        0x04u /* CTS without segments: the receiver reads */
 #define RME_WIRE_F_UNSOLICITED 0x10u /* CTS: precedes the RTS of its message */
 #define RME_WIRE_F_EAGER       0x02u /* FIN: refuses an eager message */
 #define RME_WIRE_F_GRANT       0x04u /* CREDIT: an eager ring is granted */
@@ -97,8 +95,8 @@ struct rme_wire_message {
      * place; unsolicited CTS: expected messages seen */
     uint32_t to;
     uint32_t from; /* handle of the operation at the sender of this message */
-    /* CTS: offset of the window in the message; FIN: bytes read so far, or bytes of the receive
-     * that an eager message has met */
+    /* CTS: offset of the window in the message; FIN: bytes read, or bytes of the receive that
+     * an eager message has met */
     uint64_t offset;
     uint64_t total;      /* RTS, FIN of an eager message: bytes of the message */
     uint64_t load_bytes; /* RTS: outstanding RDMA bytes of the sender */

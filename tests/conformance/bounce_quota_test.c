@@ -11,11 +11,11 @@ enum {
     EACH = 16,        /* messages for each sleeping client */
     SIZE = 256 << 10, /* of a message: one block */
     PIECES = 8,       /* of a list */
-    ZONES = 4 << 20,  /* bytes */
+    ZONES = 5 << 20,  /* bytes; each client's quota is at least one block */
 };
 
 static const char options[] =
-    "zone_bytes=4M,pack_threshold=1G,lists=pack,rndv=read,invite=0,eager_max=4K,"
+    "zone_bytes=5M,pack_threshold=1G,lists=pack,rndv=read,invite=0,eager_max=4K,"
     "credits=32,fragment_bytes=1M";
 
 static struct pair pair[MOST];
@@ -194,7 +194,7 @@ void zones_of_many(void **state)
  * fragments of their size. */
 void zones_that_the_host_has(void **state)
 {
-    enum { TAKEN = 64, BLOCK = 60000 };
+    enum { TAKEN = ZONES >> 16, BLOCK = 60000 };
     static struct blob taken[TAKEN];
     struct node *server = open_clients(1);
     uint64_t reserve;

@@ -127,17 +127,6 @@ static void messages(void)
                                            .from = 4,
                                            .nsegment = 2},
                 0);
-    put_message("read",
-                &(struct rme_wire_message){
-                    .type = RME_WIRE_CTS, .flags = RME_WIRE_F_READ, .to = 7, .from = 4},
-                0);
-    put_message("offer",
-                &(struct rme_wire_message){.type = RME_WIRE_CTS,
-                                           .flags = RME_WIRE_F_FROM_SENDER,
-                                           .to = 7,
-                                           .from = 4,
-                                           .nsegment = 1},
-                0);
     put_message("eager-refused",
                 &(struct rme_wire_message){.type = RME_WIRE_FIN,
                                            .flags = RME_WIRE_F_EAGER,

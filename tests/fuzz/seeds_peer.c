@@ -109,18 +109,12 @@ void lives(void)
                                                  FINISH,
                                                  FINISH,
                                                  FINISH};
-    static const uint8_t read_by_peer[] = {SEND(B150K, 1),
-                                           UP,
-                                           RUN,
-                                           SAY(RME_WIRE_F_READ, RME_WIRE_CTS, 1, 0, 0, 0, 0),
-                                           0,
-                                           RUN,
-                                           SAY(0, RME_WIRE_FIN, 1, 0, B150K, 0, 0),
-                                           RUN};
+    static const uint8_t read_by_peer[] = {SEND(B150K, 1), UP, RUN,
+                                           SAY(0, RME_WIRE_FIN, 1, 0, B150K, 0, 0), RUN};
     static const uint8_t read_by_us[] = {RECV(B150K, 1),
                                          UP,
                                          RUN,
-                                         SAY(4, RME_WIRE_RTS, 1, B150K, 0, 0, 2),
+                                         SAY(0, RME_WIRE_RTS, 1, B150K, 0, 0, 2),
                                          1,
                                          B150K,
                                          RUN,
@@ -128,21 +122,8 @@ void lives(void)
                                          FINISH,
                                          FINISH,
                                          FINISH};
-    static const uint8_t read_in_windows[] = {
-        RECV(B150K, 1),
-        UP,
-        RUN,
-        SAY(0, RME_WIRE_RTS, 1, B150K, 0, 0, 2),
-        1,
-        B70K,
-        RUN,
-        FINISH,
-        SAY(RME_WIRE_F_FROM_SENDER, RME_WIRE_CTS, 1, 0, B70K, 0, 0),
-        1,
-        B70K,
-        RUN,
-        FINISH,
-        FINISH};
+    static const uint8_t offered_in_part[] = {
+        RECV(B150K, 1), UP, RUN, SAY(0, RME_WIRE_RTS, 1, B150K, 0, 0, 2), 1, B70K, RUN};
     static const uint8_t peer_writes[] = {RECV(B150K, 1),
                                           UP,
                                           RUN,
@@ -407,10 +388,6 @@ void lives(void)
     static const uint8_t invited_no_memory[] = {SPEAK, RUN, INVITE(1, 0, B150K), NO_MEMORY(1),
                                                 RUN};
     static const uint8_t cts_for_nothing[] = {REQUEST, NAMED(0, RME_WIRE_CTS), 1, B64, RUN};
-    static const uint8_t offer_for_nothing[] = {
-        REQUEST, NAMED(RME_WIRE_F_FROM_SENDER, RME_WIRE_CTS), 1, B64, RUN};
-    static const uint8_t go_for_nothing[] = {REQUEST, NAMED(RME_WIRE_F_READ, RME_WIRE_CTS), 0,
-                                             RUN};
     static const uint8_t fin_for_nothing[] = {REQUEST, NAMED(0, RME_WIRE_FIN), RUN};
     static const uint8_t imm_for_nothing[] = {REQUEST, 14, 0, 1, 9, 9, 9, 9, RUN};
     static const uint8_t refused_wrongly[] = {REQUEST, NAMED(RME_WIRE_F_EAGER, RME_WIRE_FIN),
@@ -434,42 +411,6 @@ void lives(void)
                                              RTS_FROM(0, 1, 1, B150K), NO_MEMORY(2), RUN};
     static const uint8_t no_memory_send[] = {SEND(B150K, 1), UP, NO_MEMORY(1), RUN};
 
-    static const uint8_t offer_of_another[] = {RECV(B150K, 1),
-                                               UP,
-                                               RUN,
-                                               SAY(0, RME_WIRE_RTS, 1, B150K, 0, 0, 2),
-                                               1,
-                                               B70K,
-                                               RUN,
-                                               FINISH,
-                                               9,
-                                               0,
-                                               8,
-                                               RME_WIRE_CTS - 1,
-                                               1,
-                                               0,
-                                               1,
-                                               0,
-                                               B70K,
-                                               0,
-                                               0,
-                                               0,
-                                               1,
-                                               B70K,
-                                               RUN};
-    static const uint8_t offer_out_of_order[] = {
-        RECV(B150K, 1),
-        UP,
-        RUN,
-        SAY(0, RME_WIRE_RTS, 1, B150K, 0, 0, 2),
-        1,
-        B70K,
-        RUN,
-        FINISH,
-        SAY(RME_WIRE_F_FROM_SENDER, RME_WIRE_CTS, 1, 0, B1000, 0, 0),
-        1,
-        B70K,
-        RUN};
     static const uint8_t many_without_memory[] = {17,
                                                   6,
                                                   SEND(B150K, 1),
@@ -523,7 +464,7 @@ void lives(void)
     SEED_LIFE(written_in_windows);
     SEED_LIFE(read_by_peer);
     SEED_LIFE(read_by_us);
-    SEED_LIFE(read_in_windows);
+    SEED_LIFE(offered_in_part);
     SEED_LIFE(peer_writes);
     SEED_LIFE(early_rts);
     SEED_LIFE(pulled);
@@ -565,8 +506,6 @@ void lives(void)
     SEED_LIFE(invited_twice);
     SEED_LIFE(invited_no_memory);
     SEED_LIFE(cts_for_nothing);
-    SEED_LIFE(offer_for_nothing);
-    SEED_LIFE(go_for_nothing);
     SEED_LIFE(fin_for_nothing);
     SEED_LIFE(imm_for_nothing);
     SEED_LIFE(refused_wrongly);
@@ -576,8 +515,6 @@ void lives(void)
     SEED_LIFE(empty_rts);
     SEED_LIFE(no_memory_recv);
     SEED_LIFE(no_memory_send);
-    SEED_LIFE(offer_of_another);
-    SEED_LIFE(offer_out_of_order);
     SEED_LIFE(many_without_memory);
     SEED_LIFE(invited_while_moving);
     SEED_LIFE(invited_without_buffers);

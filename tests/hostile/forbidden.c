@@ -60,9 +60,10 @@ static const char *say_wrong(struct attack *a, struct link *link, unsigned n)
         link_say(link, &m, &small, NULL, 0);
         return "CTS for nothing";
     case 8:
-        m.flags = RME_WIRE_F_READ;
-        attack_say(a, link, &m);
-        return "a request to read nothing";
+        m = (struct rme_wire_message){
+            .type = RME_WIRE_RTS, .from = 1, .total = 101, .nsegment = 1};
+        link_say(link, &m, &small, NULL, 0);
+        return "an offer of a part";
     case 9:
         m.type = RME_WIRE_FIN;
         attack_say(a, link, &m);

@@ -22,7 +22,7 @@ static void learn(struct visit *v, const struct rme_wire_message *m)
         struct key *key = &v->key[v->keys++];
 
         rme_wire_segment_at(m, i, &key->segment);
-        key->writable = m->type == RME_WIRE_CTS && (m->flags & RME_WIRE_F_FROM_SENDER) == 0;
+        key->writable = m->type == RME_WIRE_CTS;
         if (v->learnt != NULL)
             v->learnt(v, key);
     }
@@ -45,24 +45,15 @@ static bool await(struct visit *v, uint8_t type, int32_t tag)
     return false;
 }
 
-/* Waits for keys of the data. */
+/* Waits for keys of the data: of an RTS that offers it, or of a CTS. */
 static bool await_keys(struct visit *v)
 {
     v->keys = 0;
     while (v->keys == 0) {
-        struct rme_wire_message go = {
-            .type = RME_WIRE_CTS, .flags = RME_WIRE_F_READ, .from = VISIT_NAME};
-
         if (link_receive(v->link, &arrival, WAIT_MS) != 1)
             return false;
-        if (arrival.is_imm)
-            continue;
-        learn(v, &arrival.message);
-        if (arrival.message.type != RME_WIRE_RTS || v->keys > 0)
-            continue;
-        v->op = go.to = arrival.message.from;
-        if (!attack_say(v->attack, v->link, &go))
-            return false;
+        if (!arrival.is_imm)
+            learn(v, &arrival.message);
     }
     return true;
 }

@@ -117,7 +117,7 @@ static unsigned kind_of(const struct rme_wire_message *message)
 {
     static const uint8_t flags[] = {
         [RME_WIRE_EAGER] = RME_WIRE_F_UNEXPECTED,
-        [RME_WIRE_CTS] = RME_WIRE_F_UNSOLICITED | RME_WIRE_F_FROM_SENDER | RME_WIRE_F_READ,
+        [RME_WIRE_CTS] = RME_WIRE_F_UNSOLICITED,
         [RME_WIRE_FIN] = RME_WIRE_F_EAGER,
         [RME_WIRE_CREDIT] = RME_WIRE_F_GRANT | RME_WIRE_F_WITHDRAW | RME_WIRE_F_RELEASE,
         [RME_WIRE_PONG] = 0,

@@ -44,10 +44,7 @@ static const char *name_of(const struct rme_wire_message *message)
     case RME_WIRE_RTS:
         return "rts";
     case RME_WIRE_CTS:
-        return message->flags & RME_WIRE_F_UNSOLICITED   ? "invite"
-               : message->flags & RME_WIRE_F_READ        ? "read_req"
-               : message->flags & RME_WIRE_F_FROM_SENDER ? "offer"
-                                                         : "cts";
+        return message->flags & RME_WIRE_F_UNSOLICITED ? "invite" : "cts";
     case RME_WIRE_CANCEL:
         return "cancel";
     case RME_WIRE_FIN:
@@ -135,13 +132,10 @@ static bool e_invite(void)
 
 static bool rts(int32_t tag, uint64_t bytes, const struct rme_wire_segment *offer)
 {
-    return peer_says((struct rme_wire_message){.type = RME_WIRE_RTS,
-                                               .flags = offer != NULL ? RME_WIRE_F_READY : 0,
-                                               .tag = tag,
-                                               .from = THEIR,
-                                               .total = bytes,
-                                               .shape = 1},
-                     offer);
+    return peer_says(
+        (struct rme_wire_message){
+            .type = RME_WIRE_RTS, .tag = tag, .from = THEIR, .total = bytes, .shape = 1},
+        offer);
 }
 
 static bool e_rts(void)

@@ -43,7 +43,8 @@ static const struct decision {
     {"slow reads are avoided", 10, 0, 0, SLOW_READS, RME_PREFER_AUTO, WRITE},
     {"slow reads by option", 10, 0, 0, SLOW_READS, RME_PREFER_READ, READ},
     {"nothing is offered", 10, 0, 0, NOT_OFFERED, RME_PREFER_AUTO, WRITE},
-    {"a receiver that prefers reads asks", 10, 0, 0, NOT_OFFERED, RME_PREFER_READ, READ},
+    {"nothing is offered, and reads are preferred", 10, 0, 0, NOT_OFFERED, RME_PREFER_READ,
+     WRITE},
 };
 
 static void direction(void **state)
@@ -286,12 +287,10 @@ static void explains_the_very_decisions(void **state)
         rme_plan(&in, &first);
         asked.send.ready =
             first.offer && in.bytes <= rme_plan_frag_size(in.frag_size, first.send_pack);
-        asked.send.ready =
-            asked.send.ready || (first.offer && kept && in.bytes >= in.pack_threshold);
         if (asked.send.ready && first.send_pack)
             asked.send.segments = 1;
         asked.send.kept = false;
-        asked.nothing_to_read = !first.offer;
+        asked.nothing_to_read = !asked.send.ready;
         asked.eager_rdma_max = 0;
         rme_plan(&asked, &plan);
         if (first.proto == RME_PROTO_EAGER_RDMA)

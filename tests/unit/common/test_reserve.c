@@ -241,8 +241,7 @@ static void a_read_without_credits_leaves_it_to_others(void **state)
     use_up_share(0);
     use_up_credits();
     post_list(false, SMALL, 3);
-    SAYS(RTS, SMALL, .flags = RME_WIRE_F_READY, .tag = 3, .from = 9, .total = SMALL,
-         .shape = 1);
+    SAYS(RTS, SMALL, .tag = 3, .from = 9, .total = SMALL, .shape = 1);
     assert_int_equal(script.rdma_ops, 0);
     second_goes_on(handle);
     first_goes_on();
@@ -250,11 +249,11 @@ static void a_read_without_credits_leaves_it_to_others(void **state)
     close_two();
 }
 
-/* The fragments of a message go one after the other, each when the block is free; messages that
- * need no block pass. */
-static void who_waits_for_it_holds_back_no_others(void **state)
+/* The fragments of a message go one after the other, each when the block is free.  A message
+ * that needs no block stays behind those of its peer that need it, and other peers pass. */
+static void who_waits_for_it_holds_back_no_other_peers(void **state)
 {
-    void *ready;
+    void *ready, *others;
     uint32_t handle;
 
     (void)state;
@@ -273,18 +272,35 @@ static void who_waits_for_it_holds_back_no_others(void **state)
     assert_non_null(ready);
     send_(ready, SMALL, 6);
     SAYS_ON(1, CTS, SMALL, .to = LAST, .from = 93);
+    assert_int_equal(script.rdma_ops, 1);
+    on_first();
+    others = rme_memory_alloc(rme, LESS);
+    assert_non_null(others);
+    send_(others, LESS, 7);
+    SAYS(CTS, LESS, .to = LAST, .from = 10);
+    on_first();
     assert_int_equal(script.rdma_ops, 2);
     script_finish(0); /* the newest */
     run();
     assert_int_equal(ended, 1);
-    assert_int_equal(rme_memory_free(rme, ready), 0);
-    for (int left = 4; left > 0; left--) { /* transfers from the block */
+    assert_int_equal(done_.actual, LESS);
+    for (int left = 4; left > 1; left--) { /* transfers from the block */
         assert_int_equal(script.rdma_ops, 1);
         script_finish(0);
         run();
     }
-    assert_int_equal(script.rdma_ops, 0);
+    assert_int_equal(ended, 3);
+    assert_int_equal(script.rdma_ops, 2); /* the last one, and the message behind it */
+    script_finish(0);
+    run();
     assert_int_equal(ended, 4);
+    assert_int_equal(done_.actual, SMALL);
+    assert_int_equal(rme_memory_free(rme, ready), 0);
+    assert_int_equal(rme_memory_free(rme, others), 0);
+    script_finish(0);
+    run();
+    assert_int_equal(script.rdma_ops, 0);
+    assert_int_equal(ended, 5);
     assert_int_equal(done_.error, 0);
     assert_int_equal(done_.actual, MEDIUM);
     assert_int_equal(errors(), 0);
@@ -403,7 +419,7 @@ int main(void)
         cmocka_unit_test(a_send_in_turn_leaves_it_to_others),
         cmocka_unit_test(a_write_without_credits_leaves_it_to_others),
         cmocka_unit_test(a_read_without_credits_leaves_it_to_others),
-        cmocka_unit_test(who_waits_for_it_holds_back_no_others),
+        cmocka_unit_test(who_waits_for_it_holds_back_no_other_peers),
         cmocka_unit_test(none_passes_who_had_its_turn),
         cmocka_unit_test(who_waited_first_has_it_first),
         cmocka_unit_test(the_parts_of_a_message_keep_their_order),

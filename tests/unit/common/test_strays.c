@@ -25,10 +25,12 @@ static void read_and_then_written(void **state)
 
     (void)state;
     begin(&usual, "");
-    send_(plain, LARGE, 3);
-    handle = LAST; /* offers its first 64 KiB */
-    SAYS(FIN, 0, .to = handle, .from = 9, .offset = 65536);
+    send_(zone(0), LARGE, 3);
+    handle = LAST;
+    SAYS(FIN, 0, .to = handle, .from = 9, .offset = LARGE);
     assert_int_equal(errors(), 0);
+    assert_int_equal(ended, 1);
+    assert_int_equal(done_.error, 0);
     SAYS(CTS, LARGE, .to = handle, .from = 9);
     assert_int_equal(errors(), 1);
     assert_int_equal(script.rdma_ops, 0);
@@ -36,41 +38,57 @@ static void read_and_then_written(void **state)
     end();
 }
 
-/* Likewise, by an invitation that claims to have crossed RTS. */
+/* Likewise, by an invitation that claims to have crossed RTS, which is void. */
 static void read_and_then_invited(void **state)
 {
-    uint32_t handle;
-
     (void)state;
     begin(&usual, "");
-    send_(plain, LARGE, 3);
-    handle = LAST;
-    SAYS(FIN, 0, .to = handle, .from = 9, .offset = 65536);
+    send_(zone(0), LARGE, 3);
+    SAYS(FIN, 0, .to = LAST, .from = 9, .offset = LARGE);
     SAYS(CTS, LARGE, .flags = RME_WIRE_F_UNSOLICITED, .tag = 3, .from = 9, .to = 0,
          .rndv_window = LARGE); /* has seen no RTS */
-    assert_int_equal(errors(), 1);
+    assert_int_equal(errors(), 0);
     assert_int_equal(script.rdma_ops, 0);
+    assert_int_equal(ended, 1);
+    assert_int_equal(done_.error, 0);
     end();
 }
 
-/* CTS with the flag READ may follow the FIN of the offered part: the rest is read, too. */
-static void read_before_it_is_told(void **state)
+/* An offer is read as a whole. */
+static void read_in_part(void **state)
 {
-    uint32_t handle;
+    (void)state;
+    begin(&usual, "");
+    send_(zone(0), LARGE, 3);
+    SAYS(FIN, 0, .to = LAST, .from = 9, .offset = 65536);
+    assert_int_equal(errors(), 1);
+    assert_int_equal(ended, 1);
+    assert_int_not_equal(done_.error, 0);
+    end();
+}
 
+/* Nothing was offered: the first fragment is not the whole message. */
+static void read_without_an_offer(void **state)
+{
     (void)state;
     begin(&usual, "");
     send_(plain, LARGE, 3);
-    handle = LAST;
-    SAYS(FIN, 0, .to = handle, .from = 9, .offset = 65536);
-    SAYS(CTS, 0, .flags = RME_WIRE_F_READ, .to = handle, .from = 9);
-    assert_int_equal(errors(), 0);
-    for (uint64_t at = 2 * 65536; at < LARGE; at += 65536)
-        SAYS(FIN, 0, .to = handle, .from = 9, .offset = at);
-    SAYS(FIN, 0, .to = handle, .from = 9, .offset = LARGE);
-    assert_int_equal(errors(), 0);
+    SAYS(FIN, 0, .to = LAST, .from = 9, .offset = LARGE);
+    assert_int_equal(errors(), 1);
     assert_int_equal(ended, 1);
-    assert_int_equal(done_.error, 0);
+    assert_int_not_equal(done_.error, 0);
+    end();
+}
+
+/* RTS offers the whole message or nothing. */
+static void offered_in_part(void **state)
+{
+    (void)state;
+    begin(&usual, "");
+    receive(plain, LARGE, 3);
+    SAYS(RTS, 65536, .tag = 3, .from = 9, .total = LARGE, .shape = 1);
+    assert_int_equal(errors(), 1);
+    assert_int_equal(script.rdma_ops, 0);
     end();
 }
 
@@ -140,8 +158,7 @@ static void nothing_is_read_after_fin(void **state)
     begin(&usual, ",rndv=read");
     base = a_part();
     receive(base, LARGE, 3);
-    SAYS(RTS, LARGE, .from = 9, .tag = 3, .total = LARGE, .shape = 1,
-         .flags = RME_WIRE_F_READY);
+    SAYS(RTS, LARGE, .from = 9, .tag = 3, .total = LARGE, .shape = 1);
     assert_true(given_up);
     assert_int_equal(script.rdma_ops, 0);
     assert_int_equal(ended, 1);
@@ -306,8 +323,8 @@ static unsigned take_blocks(void **block, unsigned most)
 /* A list is copied into a zone that has to grow for it, while its address is freed. */
 static void freed_while_it_is_copied(void **state)
 {
-    void *base[2] = {plain, plain + LARGE / 2}, *block[MOST];
-    int64_t length[2] = {LARGE / 2, LARGE / 2};
+    void *base[2] = {plain, plain + BLOCK}, *block[MOST];
+    int64_t length[2] = {BLOCK / 2, BLOCK / 2};
     struct rme_list list = {.base = base, .length = length, .count = 2};
     struct rme_done done;
     unsigned blocks;
@@ -637,7 +654,9 @@ int main(void)
         cmocka_unit_test(no_engine_without_a_fork_handler),
         cmocka_unit_test(read_and_then_written),
         cmocka_unit_test(read_and_then_invited),
-        cmocka_unit_test(read_before_it_is_told),
+        cmocka_unit_test(read_in_part),
+        cmocka_unit_test(read_without_an_offer),
+        cmocka_unit_test(offered_in_part),
         cmocka_unit_test(nothing_is_written_after_cancel),
         cmocka_unit_test(nothing_is_read_after_fin),
         cmocka_unit_test(nothing_is_opened_after_fin),

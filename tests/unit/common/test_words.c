@@ -490,35 +490,28 @@ static void a_refusal_does_not(void **state)
     the_second_goes_on(recv);
 }
 
-/* The window is open for a send of ours, whose receiver may wait for our FIN as we do for its
- * message. */
+/* One of two windows is open for a send of ours, whose receiver may wait for our FIN as we do
+ * for its message. */
 static void nor_where_a_send_has_the_window(void **state)
 {
-    struct posted send, recv, refused;
+    struct posted send, first, recv, refused;
+    void *block;
 
     (void)state;
-    script.mws = 1;
-    open_usual(NO_INVITE);
-    scripted_send(&send, memory, LARGE, 9);
-    scripted_peer_sends(
-        (struct rme_wire_message){.type = RME_WIRE_CTS,
-                                  .flags = RME_WIRE_F_READ,
-                                  .to = scripted_word(RME_WIRE_RTS, 0)->message.from,
-                                  .from = 77},
-        NULL);
-    assert_int_equal(scripted_count(KIND(CTS, FROM_SENDER)), 1);
+    script.mws = 2;
+    open_usual(NO_INVITE "rndv=read,");
+    block = rme_memory_alloc(scripted.rme, LARGE);
+    assert_non_null(block);
+    scripted_send(&send, block, LARGE, 9);
+    assert_int_equal(scripted_word(RME_WIRE_RTS, 0)->message.nsegment, 1);
+    assert_int_equal(script.open, 1);
+    scripted_recv(&first, memory, LARGE, 8);
+    offers(8, 8);
     scripted_recv(&recv, memory, LARGE, 1);
     offers(1, 1);
-    assert_int_equal(scripted_count(RME_WIRE_CTS), 0);
+    assert_int_equal(scripted_count(RME_WIRE_CTS), 1);
     scripted_recv(&refused, memory, LARGE, 2);
-    scripted_peer_sends((struct rme_wire_message){.type = RME_WIRE_RTS,
-                                                  .flags = RME_WIRE_F_READY,
-                                                  .tag = 2,
-                                                  .from = 2,
-                                                  .total = LARGE,
-                                                  .shape = 1,
-                                                  .nsegment = 1},
-                        &target);
+    offers(2, 2);
     rme_cancel(scripted.rme, refused.id);
     scripted_run();
     assert_int_equal(scripted_count(RME_WIRE_FIN), 1);
@@ -527,7 +520,9 @@ static void nor_where_a_send_has_the_window(void **state)
     script_down(0, -ETIMEDOUT);
     scripted_run();
     scripted_check(&send, -ETIMEDOUT);
+    scripted_check(&first, -ETIMEDOUT);
     scripted_check(&recv, -ETIMEDOUT);
+    assert_int_equal(rme_memory_free(scripted.rme, block), 0);
 }
 
 /* ---- Credits of idle peers ---- */
