@@ -30,7 +30,7 @@ static inline void sent(struct rme_peer *peer, enum rme_stream stream, int32_t t
                         uint64_t size)
 {
     if (stream == RME_EXPECTED)
-        rme_invite_sent(&peer->proto->invites, tag, 0);
+        rme_invite_sent(&peer->proto->invites, tag);
     rme_eager_window_sent(&peer->eager_window[stream], size);
     rme_send_copied(peer, stream, size);
 }
@@ -107,21 +107,20 @@ static void deliver(struct rme *rme, struct rme_op *op, const void *payload, uin
     rme_op_complete(rme, op);
 }
 
-/* Takes the oldest receive for a message (its RTS, or NULL) out of the table; NULL: none.  A
- * receive that is being cancelled matches only an RTS that is bound to its invitation. */
-static struct rme_op *take_recv(struct rme *rme, struct rme_peer *peer, int32_t tag,
-                                const struct rme_message *rts)
+/* Takes the oldest receive for an EAGER or RTS out of the table; NULL: none. */
+static struct rme_op *take_recv(struct rme *rme, struct rme_peer *peer, int32_t tag)
 {
-    struct rme_match *first;
+    struct rme_match *first =
+        rme_match_first(&rme->operations->match, rme_match_key(peer->serial, tag));
     struct rme_op *op;
 
-    do {
-        first = rme_match_first(&rme->operations->match, rme_match_key(peer->serial, tag));
-        if (first == NULL || first->is_message)
-            return NULL;
-        op = container_of(first, struct rme_op, match);
-        rme_match_remove(&rme->operations->match, first);
-    } while (op->state == RME_OP_CANCELLING && (rts == NULL || !rme_invite_meets(op, rts)));
+    peer->proto->invites.seen++;
+    if (first == NULL || first->is_message)
+        return NULL;
+    op = container_of(first, struct rme_op, match);
+    rme_match_remove(&rme->operations->match, first);
+    if (op->state == RME_OP_INVITING)
+        rme_invite_void(rme, op);
     return op;
 }
 
@@ -200,11 +199,8 @@ void rme_eager_arrived(struct rme_peer *peer, const struct rme_wire_message *arr
         rme_peer_protocol_error(peer, "more eager messages than the window allows");
         return;
     }
-    peer->proto->invites.seen++;
-    op = take_recv(rme, peer, arrived->tag, NULL);
+    op = take_recv(rme, peer, arrived->tag);
     if (op != NULL) {
-        if (op->state == RME_OP_INVITING)
-            rme_invite_void(rme, op);
         deliver(rme, op, arrived->payload, arrived->payload_length,
                 peer->holding[RME_EXPECTED].got);
         return;
@@ -277,9 +273,8 @@ void rme_rts_arrived(struct rme_peer *peer, const struct rme_wire_message *arriv
     message = rme_message_from_rts(peer, arrived);
     if (message == NULL)
         return;
-    peer->proto->invites.seen++;
     rme_eager_rdma_wanted(peer, arrived->total);
-    op = take_recv(rme, peer, arrived->tag, message);
+    op = take_recv(rme, peer, arrived->tag);
     if (op != NULL) {
         rme_rndv_receive(rme, op, message);
         rme_message_free(message);

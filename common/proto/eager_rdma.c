@@ -170,16 +170,6 @@ static bool find_room(struct rme_eager_rdma_tx *tx, uint64_t size, uint32_t *at,
     return *end - tx->tail <= tx->units && tx->head - tx->first < WRITES;
 }
 
-/* Is there an invitation for a message of this size and tag? */
-static bool is_invited(const struct rme_peer *peer, enum rme_stream stream, uint64_t size,
-                       int32_t tag)
-{
-    const struct rme_invites *invites = &peer->proto->invites;
-
-    return stream == RME_EXPECTED && invites->held != NULL && invites->tag == tag &&
-           invites->held->length == size;
-}
-
 /* May the message use free room?  A smaller unexpected message does not take the room for which
  * the first waiting expected message waits. */
 static bool is_first(const struct rme_peer *peer, enum rme_stream stream)
@@ -208,7 +198,7 @@ static enum fit look(struct rme_peer *peer, enum rme_stream stream, const struct
     uint32_t at;
 
     if (tx == NULL || tx->ending || !suits(peer->rme, stream, seg, nseg, size) ||
-        is_invited(peer, stream, size, tag))
+        (stream == RME_EXPECTED && rme_invite_is_for(&peer->proto->invites, tag, size)))
         return FIT_NOT;
     if (!rme_eager_window_fits(&peer->eager_window[stream], size) || !is_first(peer, stream))
         return FIT_FULL;
@@ -245,7 +235,7 @@ bool rme_eager_rdma_send(struct rme_peer *peer, enum rme_stream stream,
     message.flags |= rme_stream_flag(stream);
     peer->rme->pending |= RME_PENDING_FLUSH;
     if (stream == RME_EXPECTED)
-        rme_invite_sent(&peer->proto->invites, tag, 0);
+        rme_invite_sent(&peer->proto->invites, tag);
     rme_wire_encode_ring(&message, (uint32_t)size, place);
     rme_seg_gather(seg, nseg, 0, place + RME_WIRE_RING_SIZE, size);
     rme_eager_window_sent(&peer->eager_window[stream], size);

@@ -93,9 +93,7 @@ static void send_rts(struct rme *rme, struct rme_op *op, struct rme_frag *frag, 
     message.flags |= rme_stream_flag(rme_op_stream(op));
     message.flags |= frag != NULL && frag->length == op->size ? RME_WIRE_F_READY : 0;
     if (op->kind == RME_OP_SEND)
-        message.flags |= rme_invite_sent(&peer->proto->invites, op->tag, message.from)
-                             ? RME_WIRE_F_DECLINED
-                             : 0;
+        rme_invite_sent(&peer->proto->invites, op->tag);
     if (frag != NULL) {
         rme_frag_describe(peer, frag, tx, RME_WIRE_RTS);
         op->rndv.at = frag->length;
@@ -158,13 +156,6 @@ static struct rme_op *answered(struct rme_peer *peer, uint32_t handle)
     return op;
 }
 
-/* Has the receiver read the offer of RTS?  A FIN may show that before CTS with the
- * flag READ; the rest is then read as well. */
-static bool is_read(const struct rme_op *op)
-{
-    return op->state == RME_OP_RTS && op->rndv.reads;
-}
-
 /* Adds a window of the receiver's memory, the first one or a further one. */
 static void receiver_opened(struct rme_op *op, const struct rme_wire_message *message)
 {
@@ -188,29 +179,15 @@ void rme_cts_arrived(struct rme_peer *peer, const struct rme_wire_message *messa
 {
     struct rme_op *op = answered(peer, message->to);
 
-    if (op == NULL || op->state == RME_OP_TARGET || is_read(op) ||
+    /* a FIN may show before CTS with the flag READ that the receiver reads */
+    if (op == NULL || op->state == RME_OP_TARGET ||
+        (op->state == RME_OP_RTS && op->rndv.reads) ||
         (op->state == RME_OP_MOVING && message->from != rme_rndv_peer_handle(op))) {
         rme_peer_protocol_error(peer, "a CTS without a matching send");
         return;
     }
     if (op->state == RME_OP_RTS || op->state == RME_OP_MOVING)
         receiver_opened(op, message); /* else being cancelled: CANCEL is queued or sent */
-}
-
-void rme_rndv_crossed(struct rme_peer *peer, uint32_t handle,
-                      const struct rme_wire_message *invite)
-{
-    struct rme_op *op = answered(peer, handle);
-
-    if (op == NULL || op->state != RME_OP_RTS || op->size != invite->rndv_window)
-        return;
-    if (is_read(op)) {
-        rme_peer_protocol_error(peer, "an unsolicited CTS for a send that is read");
-        return;
-    }
-    rme_count(peer->rme, RME_C_INVITES_TAKEN);
-    op->rndv.invited = true;
-    receiver_opened(op, invite);
 }
 
 void rme_read_req_arrived(struct rme_peer *peer, const struct rme_wire_message *message)

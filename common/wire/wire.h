@@ -53,8 +53,6 @@ enum rme_wire_type {
 #define RME_WIRE_F_UNEXPECTED  0x02u /* EAGER, RTS, CANCEL: of an unexpected message */
 #define RME_WIRE_F_READY       0x04u /* RTS: the sender's memory is registered already */
 #define RME_WIRE_F_FROM_SENDER 0x08u /* CANCEL, CTS: sent by the sender of the message */
-/* RTS: the sender had an unsolicited CTS for this message, and does not use it */
-#define RME_WIRE_F_DECLINED    0x10u
 #define RME_WIRE_F_READ        0x04u /* CTS without segments: the receiver reads */
 #define RME_WIRE_F_UNSOLICITED 0x10u /* CTS: precedes the RTS of its message */
 #define RME_WIRE_F_EAGER       0x02u /* FIN: refuses an eager message */
@@ -214,12 +212,12 @@ int rme_wire_status_error(uint32_t status);
 
 #define RME_HELLO_F_SERVER 0x01u /* listens for connections */
 #define RME_HELLO_F_READ   0x02u /* the device can read remote memory */
-#define RME_HELLO_F_INVITE 0x04u /* understands unsolicited CTS */
 /* returns credits for consumed buffers alone, and understands the tag of CREDIT */
 #define RME_HELLO_F_EXACT 0x08u
 /* the answer may advertise fewer than RME_HELLO_CREDITS_MIN; as this one may */
 #define RME_HELLO_F_SINGLE_CREDIT 0x10u
 #define RME_HELLO_F_EAGER_RDMA    0x20u /* uses eager rings */
+#define RME_HELLO_F_INVITE        0x40u /* understands unsolicited CTS */
 
 /* Connection data of each side. */
 struct rme_hello {

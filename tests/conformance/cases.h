@@ -95,6 +95,7 @@
     X(sender_first_asks)                                                                       \
     X(invitation_crosses_rts)                                                                  \
     X(invitation_crosses_eager)                                                                \
+    X(invitation_crosses_another_tag)                                                          \
     X(invitation_of_another_size)                                                              \
     X(invitation_declined)                                                                     \
     X(invited_message_is_not_overtaken)                                                        \

@@ -36,23 +36,6 @@ static void read_and_then_written(void **state)
     end();
 }
 
-/* Likewise, by an invitation that claims to have crossed RTS. */
-static void read_and_then_invited(void **state)
-{
-    uint32_t handle;
-
-    (void)state;
-    begin(&usual, "");
-    send_(plain, LARGE, 3);
-    handle = LAST;
-    SAYS(FIN, 0, .to = handle, .from = 9, .offset = 65536);
-    SAYS(CTS, LARGE, .flags = RME_WIRE_F_UNSOLICITED, .tag = 3, .from = 9, .to = 0,
-         .rndv_window = LARGE); /* has seen no RTS */
-    assert_int_equal(errors(), 1);
-    assert_int_equal(script.rdma_ops, 0);
-    end();
-}
-
 /* CTS with the flag READ may follow the FIN of the offered part: the rest is read, too. */
 static void read_before_it_is_told(void **state)
 {
@@ -637,7 +620,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_engine_without_a_fork_handler),
         cmocka_unit_test(read_and_then_written),
-        cmocka_unit_test(read_and_then_invited),
         cmocka_unit_test(read_before_it_is_told),
         cmocka_unit_test(nothing_is_written_after_cancel),
         cmocka_unit_test(nothing_is_read_after_fin),
