@@ -98,8 +98,7 @@ __attribute__((noinline)) static bool send_copy(struct rme_peer *peer, enum rme_
     nseg = list_segs(list, seg);
     if (rme_eager_fits(peer, stream, size))
         return rme_eager_send(peer, stream, seg, nseg, size, tag);
-    return rme_eager_rdma_fits(peer, stream, seg, nseg, size, tag) &&
-           rme_eager_rdma_send(peer, stream, seg, nseg, size, tag);
+    return rme_eager_rdma_send(peer, stream, seg, nseg, size, tag);
 }
 
 /* May a new send start before those that were posted earlier? */

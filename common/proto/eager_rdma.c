@@ -79,14 +79,19 @@ struct fast_write {
     uint64_t end; /* the ring's `top` behind it */
 };
 
+/* States of a ring, in order. */
+enum tx_state {
+    TX_GRANTED,
+    TX_ENDING,   /* no new write; RELEASE is queued */
+    TX_RELEASED, /* freed when `pending` is 0 */
+};
+
 /* A ring granted by a peer.  The writes are numbered, modulo 2^32. */
 struct rme_eager_rdma_tx {
-    struct rme_peer *peer;
-    bool ending;   /* no new write; RELEASE is queued or sent */
-    bool released; /* RELEASE is sent; freed when `pending` is 0 */
-    uint64_t address, key;
-    uint32_t late; /* with this many unreturned bytes the peer is bound to send CREDIT */
-    struct rme_eager_rdma_memory bounce;
+    struct rme_eager_ring staging;
+    enum tx_state state;
+    uint64_t address, key; /* of the ring */
+    uint32_t late;      /* with this many unreturned bytes the peer is bound to send CREDIT */
     uint64_t units;     /* of the ring, as far as staged */
     uint64_t tail, top; /* the units in use, counted from the grant on */
     uint32_t bytes;     /* of the writes whose places are in use */
@@ -107,13 +112,13 @@ static struct fast_write *write_at(struct rme_eager_rdma_tx *tx, uint32_t number
 
 static bool is_taken(const struct rme_credit *credit, const struct fast_write *write)
 {
-    return credit->spent - credit->apart - write->number >= credit->spent - credit->acked;
+    return (int32_t)(credit->acked - credit->apart - write->number) >= 0;
 }
 
 /* Frees the places of messages that the peer has taken. */
 static void reclaim(struct rme_eager_rdma_tx *tx)
 {
-    const struct rme_peer *peer = tx->peer;
+    const struct rme_peer *peer = tx->staging.peer;
 
     for (; tx->placed != tx->head; tx->placed++) {
         const struct fast_write *write = write_at(tx, tx->placed);
@@ -127,11 +132,10 @@ static void reclaim(struct rme_eager_rdma_tx *tx)
         tx->first++;
 }
 
-static void tx_free(struct rme *rme, struct rme_eager_rdma_tx *tx)
+static void tx_free(struct rme_eager_rdma_tx *tx)
 {
-    rme_eager_rdma_unmap(rme, &tx->bounce);
-    rme->protocols->eager_rdma.tx_bytes -= tx->bounce.size;
-    tx->peer->proto->eager_rdma.tx = NULL;
+    tx->staging.peer->proto->eager_rdma.tx = NULL;
+    rme_eager_ring_unmap(&tx->staging);
     free(tx);
 }
 
@@ -145,8 +149,8 @@ void rme_eager_rdma_moved(struct rme_peer *peer, struct rme_rdma_op *rdma_op)
         if (peer->proto->tags_blocked != 0 || !list_empty(&peer->proto->sendq[RME_EXPECTED]))
             rme_peer_schedule(peer);
     }
-    if (tx->released && tx->pending == 0)
-        tx_free(peer->rme, tx);
+    if (tx->state == TX_RELEASED && tx->pending == 0)
+        tx_free(tx);
 }
 
 /* ---- Sending ---- */
@@ -197,7 +201,7 @@ static enum fit look(struct rme_peer *peer, enum rme_stream stream, const struct
     uint64_t end;
     uint32_t at;
 
-    if (tx == NULL || tx->ending || !suits(peer->rme, stream, seg, nseg, size) ||
+    if (tx == NULL || tx->state != TX_GRANTED || !suits(peer->rme, stream, seg, nseg, size) ||
         (stream == RME_EXPECTED && rme_invite_is_for(&peer->proto->invites, tag, size)))
         return FIT_NOT;
     if (!rme_eager_window_fits(&peer->eager_window[stream], size) || !is_first(peer, stream))
@@ -207,30 +211,26 @@ static enum fit look(struct rme_peer *peer, enum rme_stream stream, const struct
     return tx->bytes >= tx->late && !peer->rme->caps->reports_apart ? FIT_LATER : FIT_FULL;
 }
 
-bool rme_eager_rdma_fits(struct rme_peer *peer, enum rme_stream stream,
-                         const struct rme_seg *seg, uint32_t nseg, uint64_t size, int32_t tag)
-{
-    return look(peer, stream, seg, nseg, size, tag) == FIT_NOW;
-}
-
 bool rme_eager_rdma_send(struct rme_peer *peer, enum rme_stream stream,
                          const struct rme_seg *seg, uint32_t nseg, uint64_t size, int32_t tag)
 {
     struct rme_eager_rdma_tx *tx = peer->proto->eager_rdma.tx;
-    struct fast_write *write = write_at(tx, tx->head);
     struct rme_wire_message message;
+    struct fast_write *write;
     uint64_t offset;
     uint32_t at;
     char *place;
     bool unsignalled;
 
-    if (!rme_peer_may(peer, RME_CREDIT_DATA))
+    if (look(peer, stream, seg, nseg, size, tag) != FIT_NOW ||
+        !rme_peer_may(peer, RME_CREDIT_DATA))
         return false;
+    write = write_at(tx, tx->head);
     (void)find_room(tx, size, &at, &write->end);
     tx->head++;
     tx->top = write->end;
     offset = (uint64_t)at * RME_WIRE_RING_ALIGN;
-    place = tx->bounce.base + offset;
+    place = tx->staging.base + offset;
     rme_peer_head(peer, RME_WIRE_EAGER, tag, &message);
     message.flags |= rme_stream_flag(stream);
     peer->rme->pending |= RME_PENDING_FLUSH;
@@ -249,7 +249,7 @@ bool rme_eager_rdma_send(struct rme_peer *peer, enum rme_stream stream,
     write->bytes = (uint32_t)size + RME_WIRE_RING_SIZE;
     tx->bytes += write->bytes;
     tx->pending++;
-    write->seg = (struct rme_sge){place, write->bytes, tx->bounce.mr.lkey};
+    write->seg = (struct rme_sge){place, write->bytes, tx->staging.mr.lkey};
     write->piece = (struct rme_rdma_seg){tx->address + offset, tx->key, &write->seg, 1};
     write->rdma_op = (struct rme_rdma_op){.notify = RME_NOTIFY_IMM,
                                           .ordered = true,
@@ -263,10 +263,16 @@ bool rme_eager_rdma_send(struct rme_peer *peer, enum rme_stream stream,
     return true;
 }
 
+static enum fit look_for(const struct rme_op *op)
+{
+    return op->has_rndv
+               ? FIT_NOT
+               : look(op->peer, rme_op_stream(op), op->seg, op->nseg, op->size, op->tag);
+}
+
 bool rme_eager_rdma_may_start(const struct rme_op *op)
 {
-    return !op->has_rndv && rme_eager_rdma_fits(op->peer, rme_op_stream(op), op->seg, op->nseg,
-                                                op->size, op->tag);
+    return look_for(op) == FIT_NOW;
 }
 
 /* Starts a send.  The first expected message of the queue waits for room if the room is certain
@@ -274,8 +280,7 @@ bool rme_eager_rdma_may_start(const struct rme_op *op)
 enum rme_started rme_eager_rdma_start(struct rme *rme, struct rme_op *op)
 {
     enum rme_stream stream = rme_op_stream(op);
-    enum fit fit =
-        !op->has_rndv ? look(op->peer, stream, op->seg, op->nseg, op->size, op->tag) : FIT_NOT;
+    enum fit fit = look_for(op);
 
     if (fit == FIT_LATER && stream == RME_EXPECTED && !rme_match_is_first(&op->match))
         return RME_START_STUCK;
@@ -294,7 +299,7 @@ uint64_t rme_eager_rdma_held(const struct rme_peer *peer)
 {
     const struct rme_eager_rdma_tx *tx = peer->proto->eager_rdma.tx;
 
-    return tx != NULL ? tx->bounce.size : 0;
+    return tx != NULL ? tx->staging.size : 0;
 }
 
 /* ---- Grant and release ---- */
@@ -317,13 +322,13 @@ static bool send_release(struct rme_peer *peer, struct rme_control *control)
     list_del_init(&control->link);
     rme_peer_header(peer, RME_WIRE_CREDIT, &message);
     message.flags |= RME_WIRE_F_RELEASE;
-    if (tx == NULL || tx->released) { /* a ring that could not be used */
+    if (tx == NULL || tx->state == TX_RELEASED) { /* a ring that could not be used */
         rme_peer_send_control(peer, &message, buffer);
         return true;
     }
     rme_wire_encode(&message, buffer);
     rme_count(peer->rme, RME_C_CONTROL_SENT);
-    tx->released = true;
+    tx->state = TX_RELEASED;
     tx->pending++;
     tx->last = (struct rme_rdma_op){
         .notify = RME_NOTIFY_MSG, .tx = buffer, .tx_length = RME_WIRE_HEADER_SIZE};
@@ -339,47 +344,39 @@ static void drop_release(struct rme_peer *peer, struct rme_control *control)
 
 static const struct rme_control_kind release_kind = {send_release, drop_release};
 
-/* Makes the state of a ring with `size` bytes of staging.  NULL: no memory. */
-static struct rme_eager_rdma_tx *tx_new(struct rme_peer *peer, uint64_t size)
+/* Makes the state of a granted ring, and its staging buffer.  False: no memory. */
+static bool tx_new(struct rme_peer *peer, const struct rme_wire_segment *ring)
 {
-    struct rme *rme = peer->rme;
-    struct rme_eager_rdma_tx *tx;
+    uint64_t size = min_u64(ring->length, peer->rme->tuning.eager_ring_bytes);
+    struct rme_eager_rdma_tx *tx = calloc(1, sizeof(*tx));
 
-    if (size < RME_WIRE_RING_ALIGN ||
-        rme->protocols->eager_rdma.tx_bytes + size > rme->tuning.eager_ring_pool)
-        return NULL;
-    tx = calloc(1, sizeof(*tx));
-    if (tx == NULL || !rme_eager_rdma_map(rme, &tx->bounce, size, RME_ACCESS_LOCAL)) {
+    if (tx == NULL || size < RME_WIRE_RING_ALIGN ||
+        !rme_eager_ring_map(&tx->staging, peer, RME_QUOTA_STAGING, size, RME_ACCESS_LOCAL)) {
         free(tx);
-        return NULL;
+        return false;
     }
-    rme->protocols->eager_rdma.tx_bytes += size;
-    tx->peer = peer;
     tx->units = size / RME_WIRE_RING_ALIGN;
-    return tx;
+    tx->address = ring->address;
+    tx->key = ring->key;
+    tx->late = (uint32_t)min_u64(ring->length - ring->length / 4, UINT32_MAX);
+    peer->proto->eager_rdma.tx = tx;
+    return true;
 }
 
 void rme_eager_rdma_granted(struct rme_peer *peer, const struct rme_wire_message *message)
 {
-    struct rme_eager_rdma_tx *tx = peer->proto->eager_rdma.tx;
-    struct rme_wire_segment segment;
+    const struct rme_eager_rdma_tx *tx = peer->proto->eager_rdma.tx;
+    struct rme_wire_segment ring;
 
-    if ((tx != NULL && !tx->released) || !list_empty(&peer->proto->eager_rdma.release.link) ||
+    if ((tx != NULL && tx->state != TX_RELEASED) ||
+        !list_empty(&peer->proto->eager_rdma.release.link) ||
         peer->rme->tuning.eager_ring_bytes == 0 || !peer->credit.exact) {
         rme_peer_protocol_error(peer, "an unexpected GRANT");
         return;
     }
-    rme_wire_segment_at(message, 0, &segment);
-    if (tx == NULL)
-        tx = tx_new(peer, min_u64(segment.length, peer->rme->tuning.eager_ring_bytes));
-    if (tx == NULL || tx->released) {
+    rme_wire_segment_at(message, 0, &ring);
+    if (tx != NULL || !tx_new(peer, &ring))
         queue_release(peer);
-        return;
-    }
-    tx->address = segment.address;
-    tx->key = segment.key;
-    tx->late = (uint32_t)min_u64(segment.length - segment.length / 4, UINT32_MAX);
-    peer->proto->eager_rdma.tx = tx;
 }
 
 /* Without a ring, a RELEASE has crossed this WITHDRAW. */
@@ -387,9 +384,9 @@ void rme_eager_rdma_withdrawn(struct rme_peer *peer)
 {
     struct rme_eager_rdma_tx *tx = peer->proto->eager_rdma.tx;
 
-    if (tx == NULL || tx->ending)
+    if (tx == NULL || tx->state != TX_GRANTED)
         return;
-    tx->ending = true;
+    tx->state = TX_ENDING;
     queue_release(peer);
 }
 
@@ -413,5 +410,5 @@ void rme_eager_rdma_down(struct rme_peer *peer)
 
     rme_eager_rdma_rx_down(peer);
     if (tx != NULL)
-        tx_free(peer->rme, tx);
+        tx_free(tx);
 }

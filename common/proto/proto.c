@@ -105,7 +105,6 @@ void rme_proto_on_disconnect(struct rme_peer *peer, int error)
     }
     rme_messages_drop(peer);
     rme_unexp_disconnected(peer);
-    rme_eager_rdma_rx_left(peer);
     rme_invite_drop(&peer->proto->invites);
     rme_control_drop(peer);
     rme_move_end_turn(peer);

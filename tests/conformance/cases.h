@@ -129,7 +129,6 @@
 /* Eager rings for many clients: share_test.c. */
 #define SHARE_CASES(X)                                                                         \
     X(fast_of_an_idle_one)                                                                     \
-    X(fast_of_who_waited_in_vain)                                                              \
     X(fast_of_a_dead_one)                                                                      \
     X(fast_of_silent_ones)                                                                     \
     X(fast_of_a_greedy_host)                                                                   \
