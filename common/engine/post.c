@@ -106,7 +106,7 @@ static inline bool is_next(const struct rme_peer *peer, enum rme_stream stream, 
 {
     return peer->state == RME_PEER_UP && list_empty(&peer->proto->sendq[stream]) &&
            (peer->proto->tags_blocked == 0 || stream != RME_EXPECTED ||
-            rme_send_may_pass(peer, tag));
+            rme_tag_holder(peer, tag) == NULL);
 }
 
 /* Queues a send that cannot start now. */

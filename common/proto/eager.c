@@ -74,14 +74,9 @@ bool rme_eager_send(struct rme_peer *peer, enum rme_stream stream, const struct 
     return true;
 }
 
-bool rme_eager_may_start(const struct rme_op *op)
-{
-    return !op->has_rndv && rme_eager_fits(op->peer, rme_op_stream(op), op->size);
-}
-
 enum rme_started rme_eager_start(struct rme *rme, struct rme_op *op)
 {
-    if (!rme_eager_may_start(op))
+    if (op->has_rndv || !rme_eager_fits(op->peer, rme_op_stream(op), op->size))
         return RME_START_OTHER;
     if (!rme_eager_send(op->peer, rme_op_stream(op), op->seg, op->nseg, op->size, op->tag))
         return RME_START_STUCK;

@@ -13,7 +13,6 @@ struct rme_remote_window;
 
 rme_arrived_fn rme_eager_arrived, rme_rts_arrived;
 rme_start_fn rme_eager_start;
-rme_may_start_fn rme_eager_may_start;
 /* Frees the unmatched messages of a peer whose link is given up. */
 void rme_messages_drop(struct rme_peer *peer);
 

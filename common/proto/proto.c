@@ -21,8 +21,7 @@ void rme_proto_on_create(struct rme_peer *peer)
 {
     for (int stream = 0; stream < RME_STREAMS; stream++)
         list_init(&peer->proto->sendq[stream]);
-    for (int waitq = 0; waitq < RME_WAITQS; waitq++)
-        list_init(&peer->proto->waitq[waitq]);
+    list_init(&peer->proto->waitq);
     list_init(&peer->proto->messages);
     list_init(&peer->proto->unexpected);
     list_init(&peer->proto->pulls);

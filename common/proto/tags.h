@@ -7,12 +7,9 @@
 
 /* Returns the send that holds a tag; NULL: none. */
 struct rme_op *rme_tag_holder(const struct rme_peer *peer, int32_t tag);
-/* Dequeues the send and lets it hold its tag, in a queue of the peer's `waitq`; NULL: until
+/* Dequeues the send and lets it hold its tag, in the peer's `waitq`; NULL: until
  * rme_send_ready. */
 void rme_send_wait(struct rme_op *op, struct list_head *waitq);
-/* Returns true if a small message may be sent before all sends that hold tags: none of these
- * has the tag of the message or is small. */
-bool rme_send_may_pass(const struct rme_peer *peer, int32_t tag);
 /* Removes a QUEUED send from its queue, because it is sent or ends, and passes its tag on. */
 void rme_send_leave(struct rme_op *op);
 /* Counts a message of `size` bytes that was handed to the fabric without a copy. */
