@@ -79,17 +79,10 @@ struct fast_write {
     uint64_t end; /* the ring's `top` behind it */
 };
 
-/* States of a ring, in order. */
-enum tx_state {
-    TX_GRANTED,
-    TX_ENDING,   /* no new write; RELEASE is queued */
-    TX_RELEASED, /* freed when `pending` is 0 */
-};
-
 /* A ring granted by a peer.  The writes are numbered, modulo 2^32. */
 struct rme_eager_rdma_tx {
     struct rme_eager_ring staging;
-    enum tx_state state;
+    bool released;         /* RELEASE is sent; freed when `pending` is 0 */
     uint64_t address, key; /* of the ring */
     uint32_t late;      /* with this many unreturned bytes the peer is bound to send CREDIT */
     uint64_t units;     /* of the ring, as far as staged */
@@ -149,7 +142,7 @@ void rme_eager_rdma_moved(struct rme_peer *peer, struct rme_rdma_op *rdma_op)
         if (peer->proto->tags_blocked != 0 || !list_empty(&peer->proto->sendq[RME_EXPECTED]))
             rme_peer_schedule(peer);
     }
-    if (tx->state == TX_RELEASED && tx->pending == 0)
+    if (tx->released && tx->pending == 0)
         tx_free(tx);
 }
 
@@ -201,7 +194,8 @@ static enum fit look(struct rme_peer *peer, enum rme_stream stream, const struct
     uint64_t end;
     uint32_t at;
 
-    if (tx == NULL || tx->state != TX_GRANTED || !suits(peer->rme, stream, seg, nseg, size) ||
+    if (tx == NULL || tx->released || peer->proto->eager_rdma.release_due ||
+        !suits(peer->rme, stream, seg, nseg, size) ||
         (stream == RME_EXPECTED && rme_invite_is_for(&peer->proto->invites, tag, size)))
         return FIT_NOT;
     if (!rme_eager_window_fits(&peer->eager_window[stream], size) || !is_first(peer, stream))
@@ -304,45 +298,35 @@ uint64_t rme_eager_rdma_held(const struct rme_peer *peer)
 
 /* ---- Grant and release ---- */
 
-static void queue_release(struct rme_peer *peer)
+static void release_soon(struct rme_peer *peer)
 {
-    list_add_tail(&peer->proto->eager_rdma.release.link, &peer->control);
+    peer->proto->eager_rdma.release_due = true;
     rme_peer_schedule(peer);
 }
 
-/* Sends RELEASE; the ring is the peer's again from then on. */
-static bool send_release(struct rme_peer *peer, struct rme_control *control)
+void rme_eager_rdma_release(struct rme_peer *peer)
 {
     struct rme_eager_rdma_tx *tx = peer->proto->eager_rdma.tx;
     struct rme_wire_message message;
     void *buffer = rme_peer_tx(peer, RME_CREDIT_CONTROL);
 
     if (buffer == NULL)
-        return false;
-    list_del_init(&control->link);
+        return;
+    peer->proto->eager_rdma.release_due = false;
     rme_peer_header(peer, RME_WIRE_CREDIT, &message);
     message.flags |= RME_WIRE_F_RELEASE;
-    if (tx == NULL || tx->state == TX_RELEASED) { /* a ring that could not be used */
+    if (tx == NULL || tx->released) { /* a ring that could not be used */
         rme_peer_send_control(peer, &message, buffer);
-        return true;
+        return;
     }
     rme_wire_encode(&message, buffer);
     rme_count(peer->rme, RME_C_CONTROL_SENT);
-    tx->state = TX_RELEASED;
+    tx->released = true;
     tx->pending++;
     tx->last = (struct rme_rdma_op){
         .notify = RME_NOTIFY_MSG, .tx = buffer, .tx_length = RME_WIRE_HEADER_SIZE};
     peer->rme->ops->rdma_op(peer->link, &tx->last);
-    return true;
 }
-
-static void drop_release(struct rme_peer *peer, struct rme_control *control)
-{
-    (void)peer;
-    list_del_init(&control->link);
-}
-
-static const struct rme_control_kind release_kind = {send_release, drop_release};
 
 /* Makes the state of a granted ring, and its staging buffer.  False: no memory. */
 static bool tx_new(struct rme_peer *peer, const struct rme_wire_segment *ring)
@@ -368,40 +352,30 @@ void rme_eager_rdma_granted(struct rme_peer *peer, const struct rme_wire_message
     const struct rme_eager_rdma_tx *tx = peer->proto->eager_rdma.tx;
     struct rme_wire_segment ring;
 
-    if ((tx != NULL && tx->state != TX_RELEASED) ||
-        !list_empty(&peer->proto->eager_rdma.release.link) ||
+    if ((tx != NULL && !tx->released) || peer->proto->eager_rdma.release_due ||
         peer->rme->tuning.eager_ring_bytes == 0 || !peer->credit.exact) {
         rme_peer_protocol_error(peer, "an unexpected GRANT");
         return;
     }
     rme_wire_segment_at(message, 0, &ring);
     if (tx != NULL || !tx_new(peer, &ring))
-        queue_release(peer);
+        release_soon(peer);
 }
 
 /* Without a ring, a RELEASE has crossed this WITHDRAW. */
 void rme_eager_rdma_withdrawn(struct rme_peer *peer)
 {
-    struct rme_eager_rdma_tx *tx = peer->proto->eager_rdma.tx;
+    const struct rme_eager_rdma_tx *tx = peer->proto->eager_rdma.tx;
 
-    if (tx == NULL || tx->state != TX_GRANTED)
-        return;
-    tx->state = TX_ENDING;
-    queue_release(peer);
+    if (tx != NULL && !tx->released)
+        release_soon(peer);
 }
 
 /* ---- Life of the link ---- */
 
-void rme_eager_rdma_created(struct rme_peer *peer)
-{
-    list_init(&peer->proto->eager_rdma.release.link);
-    peer->proto->eager_rdma.release.kind = &release_kind;
-}
-
 void rme_eager_rdma_up(struct rme_peer *peer)
 {
-    peer->proto->eager_rdma.wants = 0;
-    peer->proto->eager_rdma.needs = RME_EAGER_RDMA_WANTS;
+    peer->proto->eager_rdma = (struct rme_eager_rdma){.needs = RME_EAGER_RDMA_WANTS};
 }
 
 void rme_eager_rdma_down(struct rme_peer *peer)

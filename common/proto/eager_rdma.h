@@ -17,7 +17,7 @@ struct rme_eager_rdma {
     struct rme_eager_rdma_tx *tx; /* ring granted by the peer; NULL: none */
     uint32_t wants; /* RTS of the peer that would have fitted a ring, since the last attempt */
     uint32_t needs; /* number of these for which the next attempt is made */
-    struct rme_control release; /* RELEASE, while queued */
+    bool release_due; /* RELEASE is sent as soon as a credit permits */
 };
 
 /* State of the engine. */
@@ -41,8 +41,9 @@ rme_arrived_fn rme_eager_rdma_granted;
 void rme_eager_rdma_withdrawn(struct rme_peer *peer);
 rme_start_fn rme_eager_rdma_start;
 rme_may_start_fn rme_eager_rdma_may_start;
-/* Handle the creation of the peer, and the start and the end of its link. */
-void rme_eager_rdma_created(struct rme_peer *peer);
+/* Sends RELEASE, which is due; the ring is the peer's again from then on. */
+void rme_eager_rdma_release(struct rme_peer *peer);
+/* Handle the start and the end of the link. */
 void rme_eager_rdma_up(struct rme_peer *peer);
 void rme_eager_rdma_down(struct rme_peer *peer);
 /* Writes the message into the peer's ring, from a copy: its memory is the host's again.  False:

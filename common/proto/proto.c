@@ -26,7 +26,6 @@ void rme_proto_on_create(struct rme_peer *peer)
     list_init(&peer->proto->unexpected);
     list_init(&peer->proto->pulls);
     list_init(&peer->proto->complete);
-    rme_eager_rdma_created(peer);
 }
 
 void rme_proto_on_connect(struct rme_peer *peer)
