@@ -25,16 +25,6 @@
 /* buffered bytes for a peer above which further offers are dropped */
 #define OFFERS_KEPT (256u << 10)
 
-/* Accounts for an eager message that was handed to the fabric. */
-static inline void sent(struct rme_peer *peer, enum rme_stream stream, int32_t tag,
-                        uint64_t size)
-{
-    if (stream == RME_EXPECTED)
-        rme_invite_sent(&peer->proto->invites, tag);
-    rme_eager_window_sent(&peer->eager_window[stream], size);
-    rme_send_copied(peer, stream, size);
-}
-
 bool rme_eager_send_now(struct rme_peer *peer, enum rme_stream stream, const void *base,
                         uint64_t size, int32_t tag)
 {
@@ -51,7 +41,7 @@ bool rme_eager_send_now(struct rme_peer *peer, enum rme_stream stream, const voi
     if (!send_now(peer->link, head, sizeof(head), base, size))
         return false;
     rme_head_sent(peer, &message);
-    sent(peer, stream, tag, size);
+    rme_eager_sent(peer, stream, tag, size);
     return true;
 }
 
@@ -70,7 +60,7 @@ bool rme_eager_send(struct rme_peer *peer, enum rme_stream stream, const struct 
     rme_seg_gather(seg, nseg, 0, tx + RME_WIRE_HEADER_SIZE, size);
     rme->ops->tx_send(peer->link, tx, RME_WIRE_HEADER_SIZE + size);
     rme->pending |= RME_PENDING_FLUSH;
-    sent(peer, stream, tag, size);
+    rme_eager_sent(peer, stream, tag, size);
     return true;
 }
 
@@ -135,8 +125,10 @@ struct rme_message *rme_message_new(struct rme_peer *peer, int32_t tag, size_t r
 {
     struct rme_message *message = malloc(sizeof(*message) + room);
 
-    if (message == NULL)
+    if (message == NULL) {
+        rme_peer_fail(peer, -ENOMEM, "no memory to buffer a message");
         return NULL;
+    }
     memset(message, 0, sizeof(*message));
     list_init(&message->match.same);
     list_init(&message->link);
@@ -153,10 +145,8 @@ struct rme_message *rme_message_copy(struct rme_peer *peer,
 {
     struct rme_message *message = rme_message_new(peer, arrived->tag, arrived->payload_length);
 
-    if (message == NULL) {
-        rme_message_no_memory(peer);
+    if (message == NULL)
         return NULL;
-    }
     message->total = arrived->payload_length;
     memcpy(message->data, arrived->payload, arrived->payload_length);
     rme_count_add(peer->rme, RME_C_BYTES_COPIED, arrived->payload_length);
@@ -234,10 +224,8 @@ struct rme_message *rme_message_from_rts(struct rme_peer *peer,
 {
     struct rme_message *message = rme_message_new(peer, arrived->tag, 0);
 
-    if (message == NULL) {
-        rme_message_no_memory(peer);
+    if (message == NULL)
         return NULL;
-    }
     message->is_rts = true;
     message->flags = arrived->flags;
     message->from = arrived->from;
@@ -251,7 +239,7 @@ struct rme_message *rme_message_from_rts(struct rme_peer *peer,
     if (message->remote_window != NULL)
         return message;
     rme_message_free(message);
-    rme_message_no_memory(peer);
+    rme_peer_fail(peer, -ENOMEM, "no memory to buffer an offer");
     return NULL;
 }
 

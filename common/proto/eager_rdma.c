@@ -228,11 +228,8 @@ bool rme_eager_rdma_send(struct rme_peer *peer, enum rme_stream stream,
     rme_peer_head(peer, RME_WIRE_EAGER, tag, &message);
     message.flags |= rme_stream_flag(stream);
     peer->rme->pending |= RME_PENDING_FLUSH;
-    if (stream == RME_EXPECTED)
-        rme_invite_sent(&peer->proto->invites, tag);
     rme_wire_encode_ring(&message, (uint32_t)size, place);
     rme_seg_gather(seg, nseg, 0, place + RME_WIRE_RING_SIZE, size);
-    rme_eager_window_sent(&peer->eager_window[stream], size);
     rme_peer_count(peer, RME_C_SENDS_EAGER_RDMA, 1);
 
     unsignalled = peer->rme->caps->unsignalled && ++tx->unsignalled < UNQUIET;
@@ -253,7 +250,7 @@ bool rme_eager_rdma_send(struct rme_peer *peer, enum rme_stream stream,
                                           .npiece = 1,
                                           .bytes = write->bytes};
     peer->rme->ops->rdma_op(peer->link, &write->rdma_op);
-    rme_send_copied(peer, stream, size);
+    rme_eager_sent(peer, stream, tag, size);
     return true;
 }
 

@@ -150,13 +150,6 @@ void rme_invite_void(struct rme *rme, struct rme_op *op)
 
 /* ---- The sender ---- */
 
-/* Would a transfer of `bytes` bytes that is queued now be handed to the fabric at once, before
- * any other? */
-static bool nothing_before_it(const struct rme_peer *peer, uint64_t bytes)
-{
-    return list_empty(&peer->rdma_queue) && rme_move_may(peer, bytes);
-}
-
 /* Writes the send into the invited receive, if the invitation is for it and everything is
  * ready.  Otherwise rndv_send.c uses the fragment, for RTS. */
 enum rme_started rme_invite_start(struct rme *rme, struct rme_op *op)
@@ -167,11 +160,12 @@ enum rme_started rme_invite_start(struct rme *rme, struct rme_op *op)
     struct rme_rndv *r;
 
     if (op->kind != RME_OP_SEND || !rme_invite_is_for(invites, op->tag, op->size) ||
-        !rme_move_whole(rme, op->size) || !nothing_before_it(peer, op->size))
+        !rme_move_whole(rme, op->size) || !list_empty(&peer->rdma_queue) ||
+        !rme_move_may(peer, op->size)) /* else a transfer goes to the fabric at once */
         return RME_START_OTHER;
     if (!op->has_rndv)
         rme_rndv_plan_send(rme, op);
-    if (rme_plan_declines(&rme->load, op->rndv.offers))
+    if (op->rndv.offers && rme->load.ops != 0) /* the receiver may read the offer of RTS */
         return RME_START_OTHER;
     if (!rme_peer_may(peer, RME_CREDIT_DATA))
         return RME_START_STUCK;
