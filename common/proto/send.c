@@ -10,18 +10,18 @@
  *
  * Order of new messages.  Messages of one (peer, tag) leave in the order of posting,
  * independent of their protocols.  Two kinds of waits concern one send alone, and block no
- * message of another tag: its memory is being prepared, or it is large and all RTS slots of the
- * peer are used, because the peer's host has consumed too few messages.  The waiting send
+ * message of another tag: its memory is being prepared, or it is large and all RTS slots of
+ * the peer are used, because the peer's host has consumed too few messages.  The waiting send
  * leaves the queue and holds its tag: later sends of the tag that reach the head of the queue
- * are moved into the ring of the tag in rme->protocols->tags_blocked.  When the waiting send has
- * been sent, the oldest send of the ring holds the tag and is tried next.  A send is requeued at
- * most twice, independent of the number of sends.
+ * are moved into the ring of the tag in rme->protocols->tags_blocked.  When the waiting send
+ * has been sent, the oldest send of the ring holds the tag and is tried next.  A send is
+ * requeued at most twice, independent of the number of sends.
  *
  * Resources of every message, a credit and a buffer, are waited for in the order of posting:
- * the whole queue waits.  RTS slots are waited for in order, too (peer->proto->waitq).  A small
- * message passes the large ones that wait for a slot, as long as the window has room.  Without
- * room it waits for window or slot at the head of the queue: a smaller one that passed it might
- * otherwise starve it.
+ * the whole queue waits.  RTS slots are waited for in order, too (peer->proto->waitq).  A
+ * small message passes the large ones that wait for a slot, as long as the window has room.
+ * Without room it waits for window or slot at the head of the queue: a smaller one that passed
+ * it might otherwise starve it.
  *
  * Unexpected messages have a queue of their own.  Unexpected messages are small, and the peer
  * delivers them in the order of sending, regardless of tags; so that queue waits as a whole.
