@@ -200,7 +200,8 @@ void rme_invite_arrived(struct rme_peer *peer, const struct rme_wire_message *me
 {
     struct rme_invites *invites = &peer->proto->invites;
 
-    if (invites->held != NULL || message->rndv_window == 0 || message->offset != 0) {
+    if (invites->held != NULL || message->rndv_window == 0 || message->offset != 0 ||
+        (int32_t)(message->to - invites->sent) > 0) {
         rme_peer_protocol_error(peer, "an unexpected invitation");
         return;
     }
