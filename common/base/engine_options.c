@@ -76,7 +76,7 @@ const struct rme_option_row rme_engine_options[] = {
     ROW("eager_ring_pool", "bytes", 16 * MIB, 0, 1 * TIB,
         "Limit on eager rings for all peers together, and never more than a sixteenth of the "
         "memory that the process may lock.  A host gets at most half of it.  At a limit a peer "
-        "gets a ring when another's is idle."),
+        "gets a ring when another's was idle for zone_idle_ms."),
     ROW("xfer_bytes_peer", "bytes", 1 * MIB, 64 * KIB, 1 * GIB,
         "Limit on rendezvous bytes that each side gives its device at a time per connection, "
         "in transfers of half of that.  Less lowers the delay of small messages; the limit "

@@ -86,7 +86,6 @@ static void read_tuning(struct rme_tuning *t, const struct rme_options *o)
     t->pack_threshold = (uint64_t)rme_option(o, "pack_threshold");
     t->invite = rme_option(o, "invite") != 0;
     t->eager_ring_bytes = (uint32_t)rme_option(o, "eager_ring_bytes");
-    t->eager_ring_pool = (uint64_t)rme_option(o, "eager_ring_pool");
     t->idle_ms = (uint32_t)rme_option(o, "zone_idle_ms");
     t->rdma_ops = XFERS;
     t->rdma_ops_peer = XFERS / XFER_PEERS;
@@ -280,7 +279,8 @@ static int open_parts(struct rme *rme, const struct rme_config *config)
     if (error != 0)
         return error;
     rme->quota[RME_QUOTA_RX].limit = (uint64_t)rme_option(rme->options, "rx_buffered_bytes");
-    rme->quota[RME_QUOTA_RINGS].limit = rme->tuning.eager_ring_pool;
+    rme->quota[RME_QUOTA_RINGS].limit = (uint64_t)rme_option(rme->options, "eager_ring_pool");
+    rme->quota[RME_QUOTA_STAGING].limit = rme->quota[RME_QUOTA_RINGS].limit;
     error = open_fabric(rme, config);
     if (error != 0)
         return error;
@@ -303,7 +303,7 @@ static void init_rings(struct rme *rme)
                                        &rme->move_state->work,
                                        &rme->operations->ended,
                                        &rme->protocols->unexpected,
-                                       &rme->protocols->eager_rdma.rings,
+                                       &rme->protocols->eager_rdma.granted,
                                        &rme->protocols->unpublished,
                                        &rme->followers,
                                        &rme->move_state->reserve[RME_RESERVE_INITIATOR].waiting,

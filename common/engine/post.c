@@ -97,8 +97,7 @@ __attribute__((noinline)) static bool send_copy(struct rme_peer *peer, enum rme_
     nseg = list_segs(list, seg);
     if (rme_eager_fits(peer, stream, size))
         return rme_eager_send(peer, stream, seg, nseg, size, tag);
-    return rme_eager_rdma_fits(peer, stream, seg, nseg, size, tag) &&
-           rme_eager_rdma_send(peer, stream, seg, nseg, size, tag);
+    return rme_eager_rdma_send(peer, stream, seg, nseg, size, tag);
 }
 
 /* May a new send start before those that were posted earlier? */
@@ -106,7 +105,7 @@ static inline bool is_next(const struct rme_peer *peer, enum rme_stream stream, 
 {
     return peer->state == RME_PEER_UP && list_empty(&peer->proto->sendq[stream]) &&
            (peer->proto->tags_blocked == 0 || stream != RME_EXPECTED ||
-            rme_send_may_pass(peer, tag));
+            rme_tag_holder(peer, tag) == NULL);
 }
 
 /* Queues a send that cannot start now. */

@@ -120,13 +120,6 @@ static inline uint64_t rme_plan_frag_size(uint64_t frag_size, bool pack)
     return pack && frag_size > RME_PACK_FRAG ? RME_PACK_FRAG : frag_size;
 }
 
-/* Should a sender with that load send RTS instead of taking an invitation?  The receiver, which
- * has opened its memory because it is not loaded, may then read the offer of RTS. */
-static inline bool rme_plan_declines(const struct rme_load *own, bool offers)
-{
-    return offers && own->ops != 0;
-}
-
 const char *rme_proto_name(enum rme_proto proto);
 
 /* Limits of an adapter: those of a fabric that has no others. */

@@ -9,26 +9,6 @@
 #include "proto/rndv.h"
 #include "proto/unexp.h"
 
-/* ---- The link itself ---- */
-
-/* Writes of this side may be complete but not yet reported by the device.  LINK_DOWN ends the
- * remaining operations. */
-static void bye(struct rme_peer *peer)
-{
-    peer->bye_in = true;
-    rme_peer_disconnect(peer, -ECONNRESET);
-}
-
-/* ---- All messages ---- */
-
-/* Finds the object of a CANCEL.  An operation that has ended is not found: its end was reported
- * before, and the CANCEL is ignored. */
-static void cancel_arrived(struct rme_peer *peer, const struct rme_wire_message *message)
-{
-    (void)(rme_message_cancelled(peer, message) || rme_rndv_cancelled(peer, message) ||
-           rme_invite_cancelled(peer, message));
-}
-
 /* Passes a message to the function of its type.  Of a plain CREDIT and of unknown types, only
  * the header counts. */
 static void take_message(struct rme_peer *peer, const struct rme_wire_message *message)
@@ -50,7 +30,9 @@ static void take_message(struct rme_peer *peer, const struct rme_wire_message *m
         (flags & RME_WIRE_F_EAGER ? rme_refusal_arrived : rme_fin_arrived)(peer, message);
         break;
     case RME_WIRE_CANCEL:
-        cancel_arrived(peer, message);
+        /* an operation that has ended is not found: its end was reported before */
+        (void)(rme_message_cancelled(peer, message) || rme_rndv_cancelled(peer, message) ||
+               rme_invite_cancelled(peer, message));
         break;
     case RME_WIRE_CREDIT:
         if (flags & RME_WIRE_F_GRANT)
@@ -61,7 +43,10 @@ static void take_message(struct rme_peer *peer, const struct rme_wire_message *m
             rme_eager_rdma_released(peer);
         break;
     case RME_WIRE_BYE:
-        bye(peer);
+        /* Writes of this side may be complete but not yet reported by the device.  LINK_DOWN
+         * ends the remaining operations. */
+        peer->bye_in = true;
+        rme_peer_disconnect(peer, -ECONNRESET);
         break;
     case RME_WIRE_PING:
         rme_peer_pinged(peer, (uint32_t)message->tag);

@@ -22,15 +22,6 @@
 #include "proto/rndv.h"
 #include "proto/tags.h"
 
-/* Accounts for an eager message that was handed to the fabric. */
-static inline void sent(struct rme_peer *peer, enum rme_stream stream, int32_t tag,
-                        uint64_t size)
-{
-    if (stream == RME_EXPECTED)
-        rme_invite_sent(&peer->proto->invites, tag, 0);
-    rme_eager_window_sent(&peer->eager_window[stream], size);
-    rme_send_copied(peer, stream, size);
-}
 
 bool rme_eager_send_now(struct rme_peer *peer, enum rme_stream stream, const void *base,
                         uint64_t size, int32_t tag)
@@ -48,7 +39,7 @@ bool rme_eager_send_now(struct rme_peer *peer, enum rme_stream stream, const voi
     if (!send_now(peer->link, head, sizeof(head), base, size))
         return false;
     rme_head_sent(peer, &message);
-    sent(peer, stream, tag, size);
+    rme_eager_sent(peer, stream, tag, size);
     return true;
 }
 
@@ -67,18 +58,13 @@ bool rme_eager_send(struct rme_peer *peer, enum rme_stream stream, const struct 
     rme_seg_gather(seg, nseg, 0, tx + RME_WIRE_HEADER_SIZE, size);
     rme->ops->tx_send(peer->link, tx, RME_WIRE_HEADER_SIZE + size);
     rme->pending |= RME_PENDING_FLUSH;
-    sent(peer, stream, tag, size);
+    rme_eager_sent(peer, stream, tag, size);
     return true;
-}
-
-bool rme_eager_may_start(const struct rme_op *op)
-{
-    return !op->has_rndv && rme_eager_fits(op->peer, rme_op_stream(op), op->size);
 }
 
 enum rme_started rme_eager_start(struct rme *rme, struct rme_op *op)
 {
-    if (!rme_eager_may_start(op))
+    if (op->has_rndv || !rme_eager_fits(op->peer, rme_op_stream(op), op->size))
         return RME_START_OTHER;
     if (!rme_eager_send(op->peer, rme_op_stream(op), op->seg, op->nseg, op->size, op->tag))
         return RME_START_STUCK;
@@ -104,21 +90,20 @@ static void deliver(struct rme *rme, struct rme_op *op, const void *payload, uin
     rme_op_complete(rme, op);
 }
 
-/* Takes the oldest receive for a message (its RTS, or NULL) out of the table; NULL: none.  A
- * receive that is being cancelled matches only an RTS that is bound to its invitation. */
-static struct rme_op *take_recv(struct rme *rme, struct rme_peer *peer, int32_t tag,
-                                const struct rme_message *rts)
+/* Takes the oldest receive for an EAGER or RTS out of the table; NULL: none. */
+static struct rme_op *take_recv(struct rme *rme, struct rme_peer *peer, int32_t tag)
 {
-    struct rme_match *first;
+    struct rme_match *first =
+        rme_match_first(&rme->operations->match, rme_match_key(peer->serial, tag));
     struct rme_op *op;
 
-    do {
-        first = rme_match_first(&rme->operations->match, rme_match_key(peer->serial, tag));
-        if (first == NULL || first->is_message)
-            return NULL;
-        op = container_of(first, struct rme_op, match);
-        rme_match_remove(&rme->operations->match, first);
-    } while (op->state == RME_OP_CANCELLING && (rts == NULL || !rme_invite_meets(op, rts)));
+    peer->proto->invites.seen++;
+    if (first == NULL || first->is_message)
+        return NULL;
+    op = container_of(first, struct rme_op, match);
+    rme_match_remove(&rme->operations->match, first);
+    if (op->state == RME_OP_INVITING)
+        rme_invite_void(rme, op);
     return op;
 }
 
@@ -138,8 +123,10 @@ struct rme_message *rme_message_new(struct rme_peer *peer, int32_t tag, size_t r
 {
     struct rme_message *message = malloc(sizeof(*message) + room);
 
-    if (message == NULL)
+    if (message == NULL) {
+        rme_peer_fail(peer, -ENOMEM, "no memory to buffer a message");
         return NULL;
+    }
     memset(message, 0, sizeof(*message));
     list_init(&message->match.same);
     list_init(&message->link);
@@ -156,10 +143,8 @@ struct rme_message *rme_message_copy(struct rme_peer *peer,
 {
     struct rme_message *message = rme_message_new(peer, arrived->tag, arrived->payload_length);
 
-    if (message == NULL) {
-        rme_message_no_memory(peer);
+    if (message == NULL)
         return NULL;
-    }
     message->total = arrived->payload_length;
     memcpy(message->data, arrived->payload, arrived->payload_length);
     rme_count_add(peer->rme, RME_C_BYTES_COPIED, arrived->payload_length);
@@ -197,11 +182,8 @@ void rme_eager_arrived(struct rme_peer *peer, const struct rme_wire_message *arr
         rme_peer_protocol_error(peer, "more eager messages than the window allows");
         return;
     }
-    peer->proto->invites.seen++;
-    op = take_recv(rme, peer, arrived->tag, NULL);
+    op = take_recv(rme, peer, arrived->tag);
     if (op != NULL) {
-        if (op->state == RME_OP_INVITING)
-            rme_invite_void(rme, op);
         deliver(rme, op, arrived->payload, arrived->payload_length,
                 peer->holding[RME_EXPECTED].got);
         return;
@@ -233,10 +215,8 @@ struct rme_message *rme_message_from_rts(struct rme_peer *peer,
 {
     struct rme_message *message = rme_message_new(peer, arrived->tag, 0);
 
-    if (message == NULL) {
-        rme_message_no_memory(peer);
+    if (message == NULL)
         return NULL;
-    }
     message->is_rts = true;
     message->flags = arrived->flags;
     message->from = arrived->from;
@@ -250,7 +230,7 @@ struct rme_message *rme_message_from_rts(struct rme_peer *peer,
     if (message->remote_window != NULL)
         return message;
     rme_message_free(message);
-    rme_message_no_memory(peer);
+    rme_peer_fail(peer, -ENOMEM, "no memory to buffer an offer");
     return NULL;
 }
 
@@ -267,9 +247,8 @@ void rme_rts_arrived(struct rme_peer *peer, const struct rme_wire_message *arriv
     message = rme_message_from_rts(peer, arrived);
     if (message == NULL)
         return;
-    peer->proto->invites.seen++;
     rme_eager_rdma_wanted(peer, arrived->total);
-    op = take_recv(rme, peer, arrived->tag, message);
+    op = take_recv(rme, peer, arrived->tag);
     if (op != NULL) {
         rme_rndv_receive(rme, op, message);
         rme_message_free(message);

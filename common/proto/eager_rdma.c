@@ -80,12 +80,10 @@ struct fast_write {
 
 /* A ring granted by a peer.  The writes are numbered, modulo 2^32. */
 struct rme_eager_rdma_tx {
-    struct rme_peer *peer;
-    bool ending;   /* no new write; RELEASE is queued or sent */
-    bool released; /* RELEASE is sent; freed when `pending` is 0 */
-    uint64_t address, key;
-    uint32_t late; /* with this many unreturned bytes the peer is bound to send CREDIT */
-    struct rme_eager_rdma_memory bounce;
+    struct rme_eager_ring staging;
+    bool released;         /* RELEASE is sent; freed when `pending` is 0 */
+    uint64_t address, key; /* of the ring */
+    uint32_t late;      /* with this many unreturned bytes the peer is bound to send CREDIT */
     uint64_t units;     /* of the ring, as far as staged */
     uint64_t tail, top; /* the units in use, counted from the grant on */
     uint32_t bytes;     /* of the writes whose places are in use */
@@ -106,13 +104,13 @@ static struct fast_write *write_at(struct rme_eager_rdma_tx *tx, uint32_t number
 
 static bool is_taken(const struct rme_credit *credit, const struct fast_write *write)
 {
-    return credit->spent - write->number >= credit->spent - credit->acked;
+    return (int32_t)(credit->acked - write->number) >= 0;
 }
 
 /* Frees the places of messages that the peer has taken. */
 static void reclaim(struct rme_eager_rdma_tx *tx)
 {
-    const struct rme_peer *peer = tx->peer;
+    const struct rme_peer *peer = tx->staging.peer;
 
     for (; tx->placed != tx->head; tx->placed++) {
         const struct fast_write *write = write_at(tx, tx->placed);
@@ -126,11 +124,10 @@ static void reclaim(struct rme_eager_rdma_tx *tx)
         tx->first++;
 }
 
-static void tx_free(struct rme *rme, struct rme_eager_rdma_tx *tx)
+static void tx_free(struct rme_eager_rdma_tx *tx)
 {
-    rme_eager_rdma_unmap(rme, &tx->bounce);
-    rme->protocols->eager_rdma.tx_bytes -= tx->bounce.size;
-    tx->peer->proto->eager_rdma.tx = NULL;
+    tx->staging.peer->proto->eager_rdma.tx = NULL;
+    rme_eager_ring_unmap(&tx->staging);
     free(tx);
 }
 
@@ -145,7 +142,7 @@ void rme_eager_rdma_moved(struct rme_peer *peer, struct rme_rdma_op *rdma_op)
             rme_peer_schedule(peer);
     }
     if (tx->released && tx->pending == 0)
-        tx_free(peer->rme, tx);
+        tx_free(tx);
 }
 
 /* ---- Sending ---- */
@@ -167,16 +164,6 @@ static bool find_room(struct rme_eager_rdma_tx *tx, uint64_t size, uint32_t *at,
         *at = 0;
     }
     return *end - tx->tail <= tx->units && tx->head - tx->first < WRITES;
-}
-
-/* Is there an invitation for a message of this size and tag? */
-static bool is_invited(const struct rme_peer *peer, enum rme_stream stream, uint64_t size,
-                       int32_t tag)
-{
-    const struct rme_invites *invites = &peer->proto->invites;
-
-    return stream == RME_EXPECTED && invites->held != NULL && invites->tag == tag &&
-           invites->held->length == size;
 }
 
 /* May the message use free room?  A smaller unexpected message does not take the room for which
@@ -206,8 +193,9 @@ static enum fit look(struct rme_peer *peer, enum rme_stream stream, const struct
     uint64_t end;
     uint32_t at;
 
-    if (tx == NULL || tx->ending || !suits(peer->rme, stream, seg, nseg, size) ||
-        is_invited(peer, stream, size, tag))
+    if (tx == NULL || tx->released || peer->proto->eager_rdma.release_due ||
+        !suits(peer->rme, stream, seg, nseg, size) ||
+        (stream == RME_EXPECTED && rme_invite_is_for(&peer->proto->invites, tag, size)))
         return FIT_NOT;
     if (!rme_eager_window_fits(&peer->eager_window[stream], size) || !is_first(peer, stream))
         return FIT_FULL;
@@ -216,38 +204,31 @@ static enum fit look(struct rme_peer *peer, enum rme_stream stream, const struct
     return tx->bytes >= tx->late ? FIT_LATER : FIT_FULL;
 }
 
-bool rme_eager_rdma_fits(struct rme_peer *peer, enum rme_stream stream,
-                         const struct rme_seg *seg, uint32_t nseg, uint64_t size, int32_t tag)
-{
-    return look(peer, stream, seg, nseg, size, tag) == FIT_NOW;
-}
-
 bool rme_eager_rdma_send(struct rme_peer *peer, enum rme_stream stream,
                          const struct rme_seg *seg, uint32_t nseg, uint64_t size, int32_t tag)
 {
     struct rme_eager_rdma_tx *tx = peer->proto->eager_rdma.tx;
-    struct fast_write *write = write_at(tx, tx->head);
     struct rme_wire_message message;
+    struct fast_write *write;
     uint64_t offset;
     uint32_t at;
     char *place;
     bool unsignalled;
 
-    if (!rme_peer_may(peer, RME_CREDIT_DATA))
+    if (look(peer, stream, seg, nseg, size, tag) != FIT_NOW ||
+        !rme_peer_may(peer, RME_CREDIT_DATA))
         return false;
+    write = write_at(tx, tx->head);
     (void)find_room(tx, size, &at, &write->end);
     tx->head++;
     tx->top = write->end;
     offset = (uint64_t)at * RME_WIRE_RING_ALIGN;
-    place = tx->bounce.base + offset;
+    place = tx->staging.base + offset;
     rme_peer_head(peer, RME_WIRE_EAGER, tag, &message);
     message.flags |= rme_stream_flag(stream);
     peer->rme->pending |= RME_PENDING_FLUSH;
-    if (stream == RME_EXPECTED)
-        rme_invite_sent(&peer->proto->invites, tag, 0);
     rme_wire_encode_ring(&message, (uint32_t)size, place);
     rme_seg_gather(seg, nseg, 0, place + RME_WIRE_RING_SIZE, size);
-    rme_eager_window_sent(&peer->eager_window[stream], size);
     rme_peer_count(peer, RME_C_SENDS_EAGER_RDMA, 1);
 
     unsignalled = peer->rme->caps->unsignalled && ++tx->unsignalled < UNQUIET;
@@ -258,7 +239,7 @@ bool rme_eager_rdma_send(struct rme_peer *peer, enum rme_stream stream,
     write->bytes = (uint32_t)size + RME_WIRE_RING_SIZE;
     tx->bytes += write->bytes;
     tx->pending++;
-    write->seg = (struct rme_sge){place, write->bytes, tx->bounce.mr.lkey};
+    write->seg = (struct rme_sge){place, write->bytes, tx->staging.mr.lkey};
     write->piece = (struct rme_rdma_seg){tx->address + offset, tx->key, &write->seg, 1};
     write->rdma_op = (struct rme_rdma_op){.notify = RME_NOTIFY_IMM,
                                           .unsignalled = unsignalled,
@@ -267,14 +248,20 @@ bool rme_eager_rdma_send(struct rme_peer *peer, enum rme_stream stream,
                                           .npiece = 1,
                                           .bytes = write->bytes};
     peer->rme->ops->rdma_op(peer->link, &write->rdma_op);
-    rme_send_copied(peer, stream, size);
+    rme_eager_sent(peer, stream, tag, size);
     return true;
+}
+
+static enum fit look_for(const struct rme_op *op)
+{
+    return op->has_rndv
+               ? FIT_NOT
+               : look(op->peer, rme_op_stream(op), op->seg, op->nseg, op->size, op->tag);
 }
 
 bool rme_eager_rdma_may_start(const struct rme_op *op)
 {
-    return !op->has_rndv && rme_eager_rdma_fits(op->peer, rme_op_stream(op), op->seg, op->nseg,
-                                                op->size, op->tag);
+    return look_for(op) == FIT_NOW;
 }
 
 /* Starts a send.  The first expected message of the queue waits for room if the room is certain
@@ -282,8 +269,7 @@ bool rme_eager_rdma_may_start(const struct rme_op *op)
 enum rme_started rme_eager_rdma_start(struct rme *rme, struct rme_op *op)
 {
     enum rme_stream stream = rme_op_stream(op);
-    enum fit fit =
-        !op->has_rndv ? look(op->peer, stream, op->seg, op->nseg, op->size, op->tag) : FIT_NOT;
+    enum fit fit = look_for(op);
 
     if (fit == FIT_LATER && stream == RME_EXPECTED && !rme_match_is_first(&op->match))
         return RME_START_STUCK;
@@ -300,27 +286,26 @@ enum rme_started rme_eager_rdma_start(struct rme *rme, struct rme_op *op)
 
 /* ---- Grant and release ---- */
 
-static void queue_release(struct rme_peer *peer)
+static void release_soon(struct rme_peer *peer)
 {
-    list_add_tail(&peer->proto->eager_rdma.release.link, &peer->control);
+    peer->proto->eager_rdma.release_due = true;
     rme_peer_schedule(peer);
 }
 
-/* Sends RELEASE; the ring is the peer's again from then on. */
-static bool send_release(struct rme_peer *peer, struct rme_control *control)
+void rme_eager_rdma_release(struct rme_peer *peer)
 {
     struct rme_eager_rdma_tx *tx = peer->proto->eager_rdma.tx;
     struct rme_wire_message message;
     void *buffer = rme_peer_tx(peer, RME_CREDIT_CONTROL);
 
     if (buffer == NULL)
-        return false;
-    list_del_init(&control->link);
+        return;
+    peer->proto->eager_rdma.release_due = false;
     rme_peer_header(peer, RME_WIRE_CREDIT, &message);
     message.flags |= RME_WIRE_F_RELEASE;
     if (tx == NULL || tx->released) { /* a ring that could not be used */
         rme_peer_send_control(peer, &message, buffer);
-        return true;
+        return;
     }
     rme_wire_encode(&message, buffer);
     rme_count(peer->rme, RME_C_CONTROL_SENT);
@@ -329,83 +314,56 @@ static bool send_release(struct rme_peer *peer, struct rme_control *control)
     tx->last = (struct rme_rdma_op){
         .notify = RME_NOTIFY_MSG, .tx = buffer, .tx_length = RME_WIRE_HEADER_SIZE};
     peer->rme->ops->rdma_op(peer->link, &tx->last);
-    return true;
 }
 
-static void drop_release(struct rme_peer *peer, struct rme_control *control)
+/* Makes the state of a granted ring, and its staging buffer.  False: no memory. */
+static bool tx_new(struct rme_peer *peer, const struct rme_wire_segment *ring)
 {
-    (void)peer;
-    list_del_init(&control->link);
-}
+    uint64_t size = min_u64(ring->length, peer->rme->tuning.eager_ring_bytes);
+    struct rme_eager_rdma_tx *tx = calloc(1, sizeof(*tx));
 
-static const struct rme_control_kind release_kind = {send_release, drop_release};
-
-/* Makes the state of a ring with `size` bytes of staging.  NULL: no memory. */
-static struct rme_eager_rdma_tx *tx_new(struct rme_peer *peer, uint64_t size)
-{
-    struct rme *rme = peer->rme;
-    struct rme_eager_rdma_tx *tx;
-
-    if (size < RME_WIRE_RING_ALIGN ||
-        rme->protocols->eager_rdma.tx_bytes + size > rme->tuning.eager_ring_pool)
-        return NULL;
-    tx = calloc(1, sizeof(*tx));
-    if (tx == NULL || !rme_eager_rdma_map(rme, &tx->bounce, size, RME_ACCESS_LOCAL)) {
+    if (tx == NULL || size < RME_WIRE_RING_ALIGN ||
+        !rme_eager_ring_map(&tx->staging, peer, RME_QUOTA_STAGING, size, RME_ACCESS_LOCAL)) {
         free(tx);
-        return NULL;
+        return false;
     }
-    rme->protocols->eager_rdma.tx_bytes += size;
-    tx->peer = peer;
     tx->units = size / RME_WIRE_RING_ALIGN;
-    return tx;
+    tx->address = ring->address;
+    tx->key = ring->key;
+    tx->late = (uint32_t)min_u64(ring->length - ring->length / 4, UINT32_MAX);
+    peer->proto->eager_rdma.tx = tx;
+    return true;
 }
 
 void rme_eager_rdma_granted(struct rme_peer *peer, const struct rme_wire_message *message)
 {
-    struct rme_eager_rdma_tx *tx = peer->proto->eager_rdma.tx;
-    struct rme_wire_segment segment;
+    const struct rme_eager_rdma_tx *tx = peer->proto->eager_rdma.tx;
+    struct rme_wire_segment ring;
 
-    if ((tx != NULL && !tx->released) || !list_empty(&peer->proto->eager_rdma.release.link) ||
+    if ((tx != NULL && !tx->released) || peer->proto->eager_rdma.release_due ||
         peer->rme->tuning.eager_ring_bytes == 0) {
         rme_peer_protocol_error(peer, "an unexpected GRANT");
         return;
     }
-    rme_wire_segment_at(message, 0, &segment);
-    if (tx == NULL)
-        tx = tx_new(peer, min_u64(segment.length, peer->rme->tuning.eager_ring_bytes));
-    if (tx == NULL || tx->released) {
-        queue_release(peer);
-        return;
-    }
-    tx->address = segment.address;
-    tx->key = segment.key;
-    tx->late = (uint32_t)min_u64(segment.length - segment.length / 4, UINT32_MAX);
-    peer->proto->eager_rdma.tx = tx;
+    rme_wire_segment_at(message, 0, &ring);
+    if (tx != NULL || !tx_new(peer, &ring))
+        release_soon(peer);
 }
 
 /* Without a ring, a RELEASE has crossed this WITHDRAW. */
 void rme_eager_rdma_withdrawn(struct rme_peer *peer)
 {
-    struct rme_eager_rdma_tx *tx = peer->proto->eager_rdma.tx;
+    const struct rme_eager_rdma_tx *tx = peer->proto->eager_rdma.tx;
 
-    if (tx == NULL || tx->ending)
-        return;
-    tx->ending = true;
-    queue_release(peer);
+    if (tx != NULL && !tx->released)
+        release_soon(peer);
 }
 
 /* ---- Life of the link ---- */
 
-void rme_eager_rdma_created(struct rme_peer *peer)
-{
-    list_init(&peer->proto->eager_rdma.release.link);
-    peer->proto->eager_rdma.release.kind = &release_kind;
-}
-
 void rme_eager_rdma_up(struct rme_peer *peer)
 {
-    peer->proto->eager_rdma.wants = 0;
-    peer->proto->eager_rdma.needs = RME_EAGER_RDMA_WANTS;
+    peer->proto->eager_rdma = (struct rme_eager_rdma){.needs = RME_EAGER_RDMA_WANTS};
 }
 
 void rme_eager_rdma_down(struct rme_peer *peer)
@@ -414,5 +372,5 @@ void rme_eager_rdma_down(struct rme_peer *peer)
 
     rme_eager_rdma_rx_down(peer);
     if (tx != NULL)
-        tx_free(peer->rme, tx);
+        tx_free(tx);
 }

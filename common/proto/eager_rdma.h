@@ -13,25 +13,23 @@ struct rme_eager_rdma_tx;
 
 /* State of a peer. */
 struct rme_eager_rdma {
-    struct rme_eager_rdma_rx *rx; /* ring granted to the peer, or to be granted; NULL: none */
+    struct rme_eager_rdma_rx *rx; /* ring granted to the peer; NULL: none */
     struct rme_eager_rdma_tx *tx; /* ring granted by the peer; NULL: none */
-    uint32_t wants; /* RTS of the peer that would have fitted a ring, since the last */
-    uint32_t needs; /* number of these for which a ring is granted */
-    struct rme_control release; /* RELEASE, while queued */
+    uint32_t wants; /* RTS of the peer that would have fitted a ring, since the last attempt */
+    uint32_t needs; /* number of these for which the next attempt is made */
+    bool release_due; /* RELEASE is sent as soon as a credit permits */
 };
 
 /* State of the engine. */
 struct rme_eager_rdma_pool {
-    struct list_head rings; /* granted, the least recently used first */
-    uint64_t tx_bytes;      /* of all staging buffers */
-    /* messages in rings, grants, and RTS that would have fitted a ring, modulo 2^32 */
-    uint32_t clock;
-    uint32_t looked_clock; /* `clock` at the last search for idle rings */
-    uint64_t looked_at;    /* time of that search, ms */
+    struct list_head granted; /* rings that are not withdrawn */
+    uint64_t looked_at;       /* time of the last search for idle rings, ms */
 };
 
-/* Registered memory of one side of a ring. */
-struct rme_eager_rdma_memory {
+/* Registered memory of one side of a ring, held for a peer: the ring, or its staging buffer. */
+struct rme_eager_ring {
+    struct rme_peer *peer;
+    enum rme_quota_id quota;
     char *base;
     size_t size;
     struct rme_mr mr;
@@ -43,14 +41,13 @@ rme_arrived_fn rme_eager_rdma_granted;
 void rme_eager_rdma_withdrawn(struct rme_peer *peer);
 rme_start_fn rme_eager_rdma_start;
 rme_may_start_fn rme_eager_rdma_may_start;
-/* Handle the creation of the peer, and the start and the end of its link. */
-void rme_eager_rdma_created(struct rme_peer *peer);
+/* Sends RELEASE, which is due; the ring is the peer's again from then on. */
+void rme_eager_rdma_release(struct rme_peer *peer);
+/* Handle the start and the end of the link. */
 void rme_eager_rdma_up(struct rme_peer *peer);
 void rme_eager_rdma_down(struct rme_peer *peer);
-/* Does the message go into the peer's ring now?  Does not check credits. */
-bool rme_eager_rdma_fits(struct rme_peer *peer, enum rme_stream stream,
-                         const struct rme_seg *seg, uint32_t nseg, uint64_t size, int32_t tag);
-/* Writes the message from a copy: its memory is the host's again.  False: no credit. */
+/* Writes the message into the peer's ring, from a copy: its memory is the host's again.  False:
+ * no credit, no room or not a message for the ring. */
 bool rme_eager_rdma_send(struct rme_peer *peer, enum rme_stream stream,
                          const struct rme_seg *seg, uint32_t nseg, uint64_t size, int32_t tag);
 /* Handles the completion of a write, or of RELEASE: a transfer whose owner is NULL. */
@@ -63,10 +60,11 @@ void rme_eager_rdma_moved(struct rme_peer *peer, struct rme_rdma_op *rdma_op);
 uint64_t rme_eager_rdma_most(const struct rme *rme, enum rme_stream stream, bool copied);
 /* Bytes granted to the peer; 0: none. */
 uint64_t rme_eager_rdma_given(const struct rme_peer *peer);
-/* Maps `size` bytes and registers them.  False: no memory. */
-bool rme_eager_rdma_map(struct rme *rme, struct rme_eager_rdma_memory *memory, size_t size,
-                        unsigned access);
-void rme_eager_rdma_unmap(struct rme *rme, struct rme_eager_rdma_memory *memory);
+/* Maps `size` bytes for a peer and registers them.  False: no memory, or more than the quota; a
+ * host's first ring needs no share of that. */
+bool rme_eager_ring_map(struct rme_eager_ring *ring, struct rme_peer *peer,
+                        enum rme_quota_id quota, size_t size, unsigned access);
+void rme_eager_ring_unmap(struct rme_eager_ring *ring);
 
 /* Notes an RTS of `size` bytes: a peer whose messages would fit is granted a ring. */
 void rme_eager_rdma_wanted(struct rme_peer *peer, uint64_t size);
@@ -80,8 +78,7 @@ void rme_eager_rdma_took(struct rme_peer *peer, const struct rme_wire_message *m
 void rme_eager_rdma_released(struct rme_peer *peer);
 /* Handles RME_EV_MW_INVALIDATED.  True: the event was for a ring of this peer. */
 bool rme_eager_rdma_closed(struct rme_peer *peer, const void *closed);
-/* Handle a link that is given up, and one that is down, for the receiver's part. */
-void rme_eager_rdma_rx_left(struct rme_peer *peer);
+/* Handles the end of the link for the receiver's part. */
 void rme_eager_rdma_rx_down(struct rme_peer *peer);
 
 /* Withdraws idle rings; `now` is rme_now(). */

@@ -11,36 +11,32 @@
  * one.  The sender holds the invitation until it sends the next message of that tag.  If this
  * message has the size of the receive, its memory is ready and nothing is queued before it, the
  * message is written at once.  Otherwise, or if the sender has other data to move and the
- * receiver could read, the invitation is dropped and the message goes as usual:  EAGER, or RTS
- * with the flag DECLINED.
+ * receiver could read, the message goes as usual: EAGER or RTS.
  *
- * Why both sides agree on the message.  A receive invites only as the oldest of its tag, so the
- * invitation is for the first message of the tag that the receiver has not seen.  It carries
- * the number of messages that the receiver has seen (EAGER and RTS, of all tags).  On its
- * arrival, the sender searches the messages sent since:
- *  - none of the tag: the invitation is for the next one;
- *  - an EAGER: the EAGER has matched the receive, and the invitation is void;
- *  - an RTS (the two have crossed): the RTS has matched the receive.  If the sizes agree
- *    both sides take the invitation for the CTS, otherwise the receiver answers the RTS as
- *    usual. An RTS that was sent after the invitation had arrived has the flag DECLINED, so
- *    the receiver can distinguish the two cases.  Credits bound the messages in flight, so
- *    the sender remembers as many messages as the receiver may have advertised credits for.
+ * Why both sides agree on the message.  An EAGER or RTS voids the invitation for its tag, on
+ * both sides: the sender drops a held invitation when it sends one, and the receiver closes the
+ * memory when it matches one with the receive.  An invitation could also arrive after such a
+ * message was sent, and before the receiver has seen the message.  Therefore it carries the
+ * number of messages that the receiver has seen (EAGER and RTS, of all tags), and the sender
+ * drops an invitation on arrival if it has sent more.  So a held invitation is for the next
+ * message of the tag: all earlier ones were seen before the receive invited, which it does only
+ * as the oldest of its tag.  A dropped one is followed by an EAGER or RTS of the tag, or by the
+ * cancel of the receive.
  *
  * Why order is kept.  No message of the tag may overtake the written one.  Therefore the write
  * is handed to the fabric as a whole before the next message is started, or the invitation is
- * declined; without memory for the write its CANCEL precedes the next message.
+ * dropped; without memory for the write its CANCEL precedes the next message.
  *
  * Why one invitation for a peer at a time.  Invitations serve the first message of an idle
  * link.  Messages that follow closely hide the latency of each other's RTS, and by RTS the
- * planner shares the work between the two sides.  With several invitations, the cancel of one
- * would pair those behind it with the wrong messages.
+ * planner shares the work between the two sides.
  *
  * Failure path.  A receive that has invited is cancelled like one whose memory is advertised
  * (rndv.c), but the peer's send has no name yet:  CANCEL has `to` 0.  The sender drops the
  * invitation and answers FIN, even without one in hand; if a send has taken it, the send is
  * stopped as usual: the send completes, or both ends are cancelled.  Until then the receive
- * keeps its place in the order of its tag, because an RTS that has crossed the invitation
- * belongs to it; every other message passes it.
+ * waits for FIN or the immediate alone: an EAGER or RTS was not written into its memory, and
+ * meets the next receive.
  *
  * Hosts post receives for answers that may be large and are small.  So the engine learns for
  * each peer whether inviting pays.
@@ -74,8 +70,7 @@ static bool inviting_peer(const struct rme_peer *peer)
     return peer->state == RME_PEER_UP && (peer->hello.flags & RME_HELLO_F_INVITE) != 0 &&
            peer->proto->invites.inviting == NULL && peer->load.ops == 0 &&
            list_empty(&peer->rdma_queue) && list_empty(&peer->moving) &&
-           list_empty(&peer->control) && list_empty(&peer->endings) &&
-           peer->credit.advertised <= RME_INVITE_RING && !peer->tx_wait &&
+           list_empty(&peer->control) && list_empty(&peer->endings) && !peer->tx_wait &&
            rme_credit_may(&peer->credit, RME_CREDIT_DATA);
 }
 
@@ -145,24 +140,6 @@ void rme_invite_try(struct rme *rme, struct rme_op *op)
     op->peer->proto->invites.inviting = op;
 }
 
-bool rme_invite_meets(const struct rme_op *op, const struct rme_message *rts)
-{
-    return (rts->flags & RME_WIRE_F_DECLINED) == 0 && rts->total == op->total;
-}
-
-bool rme_invite_met(struct rme *rme, struct rme_op *op, const struct rme_message *rts)
-{
-    if (!rme_invite_meets(op, rts)) {
-        rme_invite_void(rme, op);
-        return false;
-    }
-    op->peer->proto->invites.fail_streak = 0;
-    rme_rndv_set_peer_handle(op, rts->from);
-    if (op->state == RME_OP_INVITING) /* else being cancelled */
-        rme_rndv_begin(rme, op, RME_OP_TARGET);
-    return true;
-}
-
 void rme_invite_void(struct rme *rme, struct rme_op *op)
 {
     op->peer->proto->invites.fail_streak++;
@@ -171,13 +148,6 @@ void rme_invite_void(struct rme *rme, struct rme_op *op)
 }
 
 /* ---- The sender ---- */
-
-/* Would a transfer of `bytes` bytes that is queued now be handed to the fabric at once, before
- * any other? */
-static bool nothing_before_it(const struct rme_peer *peer, uint64_t bytes)
-{
-    return list_empty(&peer->rdma_queue) && rme_move_may(peer, bytes);
-}
 
 /* Writes the send into the invited receive, if the invitation is for it and everything is
  * ready.  Otherwise rndv_send.c uses the fragment, for RTS. */
@@ -188,14 +158,13 @@ enum rme_started rme_invite_start(struct rme *rme, struct rme_op *op)
     struct rme_frag *frag;
     struct rme_rndv *r;
 
-    if (invites->held == NULL || invites->tag != op->tag || op->kind != RME_OP_SEND)
-        return RME_START_OTHER;
-    if (invites->held->length != op->size || !rme_move_whole(rme, op->size) ||
-        !nothing_before_it(peer, op->size))
+    if (op->kind != RME_OP_SEND || !rme_invite_is_for(invites, op->tag, op->size) ||
+        !rme_move_whole(rme, op->size) || !list_empty(&peer->rdma_queue) ||
+        !rme_move_may(peer, op->size)) /* else a transfer goes to the fabric at once */
         return RME_START_OTHER;
     if (!op->has_rndv)
         rme_rndv_plan_send(rme, op);
-    if (rme_plan_declines(&rme->load, op->rndv.offers))
+    if (op->rndv.offers && rme->load.ops != 0) /* the receiver may read the offer of RTS */
         return RME_START_OTHER;
     if (!rme_peer_may(peer, RME_CREDIT_DATA))
         return RME_START_STUCK;
@@ -224,37 +193,17 @@ enum rme_started rme_invite_start(struct rme *rme, struct rme_op *op)
     return RME_START_GONE;
 }
 
-/* Finds the oldest message of the tag among the last `unseen` that were sent; NULL: none. */
-static const struct rme_invite_sent *sent_since(const struct rme_invites *invites,
-                                                uint32_t unseen, int32_t tag)
-{
-    for (uint32_t i = unseen; i > 0; i--) {
-        const struct rme_invite_sent *sent =
-            &invites->ring[(invites->sent - i) % RME_INVITE_RING];
-
-        if (sent->tag == tag)
-            return sent;
-    }
-    return NULL;
-}
-
 void rme_invite_arrived(struct rme_peer *peer, const struct rme_wire_message *message)
 {
     struct rme_invites *invites = &peer->proto->invites;
-    uint32_t unseen = invites->sent - message->to;
-    const struct rme_invite_sent *sent;
 
-    if (invites->held != NULL || unseen > RME_INVITE_RING || message->rndv_window == 0 ||
-        message->offset != 0) {
+    if (invites->held != NULL || message->rndv_window == 0 || message->offset != 0 ||
+        (int32_t)(message->to - invites->sent) > 0) {
         rme_peer_protocol_error(peer, "an unexpected invitation");
         return;
     }
-    sent = sent_since(invites, unseen, message->tag);
-    if (sent != NULL) {
-        if (sent->handle != 0)
-            rme_rndv_crossed(peer, sent->handle, message);
+    if (message->to != invites->sent) /* void: it has crossed a message */
         return;
-    }
     invites->held = rme_remote_window_new(message);
     if (invites->held == NULL) {
         rme_peer_fail(peer, -ENOMEM, "no memory for an invitation");

@@ -13,10 +13,22 @@ struct rme_remote_window;
 
 rme_arrived_fn rme_eager_arrived, rme_rts_arrived;
 rme_start_fn rme_eager_start;
-rme_may_start_fn rme_eager_may_start;
 /* Frees the unmatched messages of a peer whose link is given up. */
 void rme_messages_drop(struct rme_peer *peer);
 
+/* Accounts for an EAGER, in a buffer or in the ring, that was handed to the fabric. */
+static inline void rme_eager_sent(struct rme_peer *peer, enum rme_stream stream, int32_t tag,
+                                  uint64_t size)
+{
+    if (stream == RME_EXPECTED)
+        rme_invite_sent(&peer->proto->invites, tag);
+    else
+        rme_peer_count(peer, RME_C_UNEXPECTED_SENT, 1);
+    rme_eager_window_sent(&peer->eager_window[stream], size);
+    rme_peer_count(peer, RME_C_SENDS_EAGER, 1);
+    rme_peer_count(peer, RME_C_BYTES_SENT, size);
+    rme_count_add(peer->rme, RME_C_BYTES_COPIED, size);
+}
 /* Do size and window allow this message to go eagerly?  Does not check credits. */
 static inline bool rme_eager_fits(const struct rme_peer *peer, enum rme_stream stream,
                                   uint64_t size)
@@ -62,7 +74,8 @@ struct rme_message {
     _Alignas(16) uint8_t data[]; /* the payload, if not an RTS */
 };
 
-/* Makes a message with room for `room` bytes, in no table; NULL: no memory. */
+/* Makes a message with room for `room` bytes, in no table; NULL: no memory, which ends the
+ * link. */
 struct rme_message *rme_message_new(struct rme_peer *peer, int32_t tag, size_t room);
 /* Likewise, a copy of an eager message, or of an RTS and its offer. */
 struct rme_message *rme_message_copy(struct rme_peer *peer,
@@ -77,11 +90,5 @@ void rme_message_wait(struct rme_message *message);
 struct rme_message *rme_message_find(struct rme_peer *peer, uint32_t from);
 /* Removes a message from its tables and queues, and frees it. */
 void rme_message_free(struct rme_message *message);
-
-/* Fails the link, because an arrived message cannot be buffered. */
-static inline void rme_message_no_memory(struct rme_peer *peer)
-{
-    rme_peer_fail(peer, -ENOMEM, "no memory to buffer a message");
-}
 
 #endif

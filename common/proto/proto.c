@@ -21,13 +21,11 @@ void rme_proto_on_create(struct rme_peer *peer)
 {
     for (int stream = 0; stream < RME_STREAMS; stream++)
         list_init(&peer->proto->sendq[stream]);
-    for (int waitq = 0; waitq < RME_WAITQS; waitq++)
-        list_init(&peer->proto->waitq[waitq]);
+    list_init(&peer->proto->waitq);
     list_init(&peer->proto->messages);
     list_init(&peer->proto->unexpected);
     list_init(&peer->proto->pulls);
     list_init(&peer->proto->complete);
-    rme_eager_rdma_created(peer);
 }
 
 void rme_proto_on_connect(struct rme_peer *peer)
@@ -108,7 +106,6 @@ void rme_proto_on_disconnect(struct rme_peer *peer, int error)
     }
     rme_messages_drop(peer);
     rme_unexp_disconnected(peer);
-    rme_eager_rdma_rx_left(peer);
     rme_invite_drop(&peer->proto->invites);
     rme_control_drop(peer);
     rme_move_end_turn(peer);

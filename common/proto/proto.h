@@ -7,20 +7,14 @@
 #include "proto/eager_rdma.h"
 #include "proto/invite.h"
 
-/* Reason why an expected send waits for the peer's host: the eager window or an RTS slot
- * (small), or an RTS slot (large). */
-enum rme_waitq { RME_WAITQ_LARGE, RME_WAITQ_SMALL, RME_WAITQS };
-
 /* Protocol state of a peer. */
 struct rme_peer_proto {
-    enum rme_waitq next_waitq; /* its send goes next if those of both kinds can */
-    uint32_t posted;           /* number of sends QUEUED so far */
-    uint32_t links;            /* number of links so far */
+    uint32_t posted; /* number of sends QUEUED so far */
+    uint32_t links;  /* number of links so far */
     /* QUEUED sends in order, except those out of the queue (send.c) */
     struct list_head sendq[RME_STREAMS];
-    /* sends that wait for the peer's host, in order */
-    struct list_head waitq[RME_WAITQS];
-    uint32_t tags_blocked; /* number of tags that a waiting send blocks */
+    struct list_head waitq; /* large sends that wait for an RTS slot, in order */
+    uint32_t tags_blocked;  /* number of tags that a waiting send blocks */
     /* expected QUEUED sends with an rme_rndv: their memory is ready or being prepared */
     uint32_t preparing;
     struct list_head messages; /* unmatched expected messages (struct rme_message) */

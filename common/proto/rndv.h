@@ -57,10 +57,6 @@ void rme_rndv_target_done(struct rme *rme, struct rme_op *op, uint64_t done);
 /* Plans a send with the receiver's side unknown: the use of its memory, and whether the memory
  * is offered. */
 void rme_rndv_plan_send(struct rme *rme, struct rme_op *op);
-/* Takes an unsolicited CTS that has crossed the RTS of this send as the answer, if the sizes
- * agree. */
-void rme_rndv_crossed(struct rme_peer *peer, uint32_t handle,
-                      const struct rme_wire_message *invite);
 
 /* Starts a receive (or pull) that an RTS has matched. */
 void rme_rndv_receive(struct rme *rme, struct rme_op *op, struct rme_message *rts);

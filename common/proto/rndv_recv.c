@@ -32,8 +32,6 @@ void rme_rndv_receive(struct rme *rme, struct rme_op *op, struct rme_message *rt
     struct rme_rndv *r = &op->rndv;
     struct rme_plan plan;
 
-    if (op->has_rndv && rme_invite_met(rme, op, rts))
-        return;
     op->size = rts->total;
     rme_rndv_new(rme, op);
     rme_rndv_set_peer_handle(op, rts->from);

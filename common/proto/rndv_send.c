@@ -91,9 +91,7 @@ static void send_rts(struct rme *rme, struct rme_op *op, struct rme_frag *frag, 
     message.nsegment = frag != NULL ? frag->nmseg : 0;
     message.flags |= rme_stream_flag(rme_op_stream(op));
     if (op->kind == RME_OP_SEND)
-        message.flags |= rme_invite_sent(&peer->proto->invites, op->tag, message.from)
-                             ? RME_WIRE_F_DECLINED
-                             : 0;
+        rme_invite_sent(&peer->proto->invites, op->tag);
     if (frag != NULL) {
         rme_frag_describe(peer, frag, tx, RME_WIRE_RTS);
         frag->state = RME_FRAG_POSTED;
@@ -190,15 +188,6 @@ void rme_cts_arrived(struct rme_peer *peer, const struct rme_wire_message *messa
         receiver_opened(op, message); /* else being cancelled: CANCEL is queued or sent */
 }
 
-void rme_rndv_crossed(struct rme_peer *peer, uint32_t handle,
-                      const struct rme_wire_message *invite)
-{
-    struct rme_op *op = answered(peer, handle);
-
-    if (op == NULL || op->state != RME_OP_RTS || op->size != invite->rndv_window)
-        return;
-    rme_count(peer->rme, RME_C_INVITES_TAKEN);
-    receiver_opened(op, invite);
 }
 
 /* Handles a FIN that refuses a send, or that answers CANCEL.  Legal without an op: the op has

@@ -10,19 +10,18 @@
  *
  * Order of new messages.  Messages of one (peer, tag) leave in the order of posting,
  * independent of their protocols.  Two kinds of waits concern one send alone, and block no
- * message of another tag: its memory is being prepared, or the peer's host has consumed too few
- * messages.  In the latter case all RTS slots of the peer are used, and a small message finds
- * no room in the window either.  The waiting send leaves the queue and holds its tag: later
- * sends of the tag that reach the head of the queue are moved into the ring of the tag in
- * rme->protocols->tags_blocked.  When the waiting send has been sent, the oldest send of the
- * ring holds the tag and is tried next.  A send is requeued at most three times, independent of
- * the number of sends.
+ * message of another tag: its memory is being prepared, or it is large and all RTS slots of
+ * the peer are used, because the peer's host has consumed too few messages.  The waiting send
+ * leaves the queue and holds its tag: later sends of the tag that reach the head of the queue
+ * are moved into the ring of the tag in rme->protocols->tags_blocked.  When the waiting send
+ * has been sent, the oldest send of the ring holds the tag and is tried next.  A send is
+ * requeued at most twice, independent of the number of sends.
  *
  * Resources of every message, a credit and a buffer, are waited for in the order of posting:
- * the whole queue waits.  RTS slots and the window are waited for in order, too
- * (peer->proto->waitq).  A small message passes a large one that waits for an RTS slot, and the
- * two kinds alternate when a slot is free.  A small message does not pass another small one,
- * which might otherwise starve.
+ * the whole queue waits.  RTS slots are waited for in order, too (peer->proto->waitq).  A
+ * small message passes the large ones that wait for a slot, as long as the window has room.
+ * Without room it waits for window or slot at the head of the queue: a smaller one that passed
+ * it might otherwise starve it.
  *
  * Unexpected messages have a queue of their own.  Unexpected messages are small, and the peer
  * delivers them in the order of sending, regardless of tags; so that queue waits as a whole.
@@ -46,37 +45,12 @@ static struct rme_op *first_of(const struct list_head *ring)
     return list_empty(ring) ? NULL : container_of(ring->next, struct rme_op, link);
 }
 
-/* Returns the queue for an expected send that must wait for the peer's host: small if it could
- * go without an RTS, if the window had room. */
-static enum rme_waitq waitq_of(const struct rme_op *op)
-{
-    return !op->has_rndv && op->size <= op->peer->eager_max[RME_EXPECTED] ? RME_WAITQ_SMALL
-                                                                          : RME_WAITQ_LARGE;
-}
-
-/* Finds the first send of a `waitq`, if it need not wait for the peer's host any more; NULL:
- * none. */
-static struct rme_op *first_ready(const struct rme_peer *peer, enum rme_waitq waitq)
-{
-    struct rme_op *op = first_of(&peer->proto->waitq[waitq]);
-
-    return op != NULL && (rme_eager_may_start(op) || rme_eager_rdma_may_start(op) ||
-                          rme_rndv_may_start(op))
-               ? op
-               : NULL;
-}
-
-/* Finds a waiting send that need not wait any more; NULL: none.  Small and large ones
- * alternate. */
+/* Finds the first send of `waitq`, if it need not wait any more; NULL: none. */
 static struct rme_op *next_ready(const struct rme_peer *peer)
 {
-    enum rme_waitq first = peer->proto->next_waitq;
-    struct rme_op *op;
+    struct rme_op *op = first_of(&peer->proto->waitq);
 
-    if (peer->proto->tags_blocked == 0) /* every send in `waitq` holds its tag */
-        return NULL;
-    op = first_ready(peer, first);
-    return op != NULL ? op : first_ready(peer, !first);
+    return op != NULL && (rme_eager_rdma_may_start(op) || rme_rndv_may_start(op)) ? op : NULL;
 }
 
 /* Starts a send by the first protocol that takes it; rendezvous takes every send. */
@@ -92,53 +66,46 @@ static enum rme_started start_send(struct rme_op *op)
     return started == RME_START_OTHER ? rme_rndv_start(rme, op) : started;
 }
 
-/* Moves a send out of the queue without trying it, because one of its tag waits, or it is small
- * and another small one waits.  False: it is next. */
+/* Moves a send out of the queue without trying it, because one of its tag waits. */
 static bool must_wait(struct rme_op *op)
 {
     struct rme_op *holder = rme_tag_holder(op->peer, op->tag);
-    struct list_head *small = &op->peer->proto->waitq[RME_WAITQ_SMALL];
 
-    if (holder != NULL && holder != op) {
-        list_del_init(&op->link);
-        list_add_tail(&op->match.same, &holder->match.same);
-        return true;
-    }
-    if (waitq_of(op) != RME_WAITQ_SMALL || list_empty(small))
+    if (holder == NULL || holder == op)
         return false;
-    rme_send_wait(op, small);
+    list_del_init(&op->link);
+    list_add_tail(&op->match.same, &holder->match.same);
     return true;
 }
 
 /* Sends the next expected message, or moves it out of the queue.  False: none, or blocked. */
 static bool send_expected(struct rme_peer *peer)
 {
-    struct rme_peer_proto *proto = peer->proto;
-    struct rme_op *ready = next_ready(peer);
-    struct rme_op *op = ready != NULL ? ready : first_of(&proto->sendq[RME_EXPECTED]);
-    enum rme_waitq waitq;
+    struct rme_op *op = next_ready(peer);
+    bool small;
 
-    if (op == NULL)
-        return false;
-    if (ready == NULL && must_wait(op))
-        return true;
-    waitq = waitq_of(op);
+    if (op == NULL) {
+        op = first_of(&peer->proto->sendq[RME_EXPECTED]);
+        if (op == NULL)
+            return false;
+        if (must_wait(op))
+            return true;
+    }
+    small = !op->has_rndv && op->size <= peer->eager_max[RME_EXPECTED];
     switch (start_send(op)) {
-    case RME_START_STUCK:
-        return false;
+    case RME_START_GONE:
+        return true;
     case RME_START_PREPARE:
         rme_send_wait(op, NULL);
-        break;
-    case RME_START_OTHER:
+        return true;
     case RME_START_WAIT:
-        rme_send_wait(op, &proto->waitq[waitq]);
-        break;
-    case RME_START_GONE:
-        break;
+        if (small)
+            return false;
+        rme_send_wait(op, &peer->proto->waitq);
+        return true;
+    default:
+        return false;
     }
-    if (ready != NULL)
-        proto->next_waitq = !waitq;
-    return true;
 }
 
 static bool send_unexpected(struct rme_peer *peer)
@@ -202,6 +169,8 @@ void rme_progress_tx(struct rme_peer *peer)
         continue;
     if (list_empty(&peer->rdma_queue))
         rme_move_end_turn(peer);
+    if (peer->proto->eager_rdma.release_due)
+        rme_eager_rdma_release(peer);
     if (peer->pong_due && rme_peer_send_header(peer, RME_WIRE_PONG, RME_CREDIT_CONTROL))
         peer->pong_due = false;
     start(peer);

@@ -12,12 +12,6 @@ struct rme_op *rme_tag_holder(const struct rme_peer *peer, int32_t tag)
     return first != NULL ? container_of(first, struct rme_op, match) : NULL;
 }
 
-bool rme_send_may_pass(const struct rme_peer *peer, int32_t tag)
-{
-    return list_empty(&peer->proto->waitq[RME_WAITQ_SMALL]) &&
-           rme_tag_holder(peer, tag) == NULL;
-}
-
 static void try_next(struct rme_op *op)
 {
     list_del_init(&op->link);

@@ -139,7 +139,7 @@ static void pull_more(struct rme_peer *peer)
                 peer->rme->tuning.eager_window[RME_UNEXPECTED_STREAM])
             return;
         if (!pull(peer, rts)) {
-            rme_message_no_memory(peer);
+            rme_peer_fail(peer, -ENOMEM, "no memory to pull a message");
             return;
         }
     }

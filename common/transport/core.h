@@ -42,7 +42,6 @@ struct rme_tuning {
     /* size of an eager ring delegated to one peer; 0: eager rings are neither granted nor
      * used */
     uint32_t eager_ring_bytes;
-    uint64_t eager_ring_pool; /* limit for all eager rings */
     /* milliseconds without use after which memory is taken back; 0: never */
     uint32_t idle_ms;
     uint32_t rdma_ops_peer, rdma_ops;

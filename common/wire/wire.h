@@ -52,8 +52,6 @@ enum rme_wire_type {
 #define RME_WIRE_F_STALLED     0x01u
 #define RME_WIRE_F_UNEXPECTED  0x02u /* EAGER, RTS, CANCEL: of an unexpected message */
 #define RME_WIRE_F_FROM_SENDER 0x08u /* CANCEL: sent by the sender of the message */
-/* RTS: the sender had an unsolicited CTS for this message, and does not use it */
-#define RME_WIRE_F_DECLINED    0x10u
 #define RME_WIRE_F_UNSOLICITED 0x10u /* CTS: precedes the RTS of its message */
 #define RME_WIRE_F_EAGER       0x02u /* FIN: refuses an eager message */
 #define RME_WIRE_F_GRANT       0x04u /* CREDIT: an eager ring is granted */

@@ -95,6 +95,7 @@
     X(sender_first_asks)                                                                       \
     X(invitation_crosses_rts)                                                                  \
     X(invitation_crosses_eager)                                                                \
+    X(invitation_crosses_another_tag)                                                          \
     X(invitation_of_another_size)                                                              \
     X(invitation_declined)                                                                     \
     X(invited_message_is_not_overtaken)                                                        \
@@ -128,7 +129,6 @@
 /* Eager rings for many clients: crowd_rings_test.c. */
 #define SHARE_CASES(X)                                                                         \
     X(fast_of_an_idle_one)                                                                     \
-    X(fast_of_who_waited_in_vain)                                                              \
     X(fast_of_a_dead_one)                                                                      \
     X(fast_of_silent_ones)                                                                     \
     X(fast_of_a_greedy_host)                                                                   \

@@ -16,14 +16,16 @@
 #define ONE_AREA                                                                               \
     "eager_ring_bytes=128K,eager_ring_pool=128K,rx_size=2048,eager_max=64K,invite=0,"          \
     "zone_idle_ms=0"
+#define ONE_RING_IDLE                                                                          \
+    "eager_ring_bytes=128K,eager_ring_pool=128K,rx_size=2048,eager_max=64K,invite=0,"          \
+    "zone_idle_ms=30"
 #define INVITING                                                                               \
     "eager_ring_pool=16M,rx_size=2048,eager_max=64K,invite=1,zone_idle_ms=0,"                  \
     "keepalive_ms=0,rndv=auto,"
-#define LENT_AFTER 4      /* exchanges after which each side has surely been granted a ring */
-#define FAST_SIZE  20000  /* bytes of a message that uses the ring, with the options above */
-#define LARGE_SIZE 200000 /* bytes of a message that does not */
-/* messages of other peers after which a peer that sends none is idle */
-#define MANY_ENOUGH 600
+#define LENT_AFTER  4      /* exchanges after which each side has surely been granted a ring */
+#define FAST_SIZE   20000  /* bytes of a message that uses the ring, with the options above */
+#define LARGE_SIZE  200000 /* bytes of a message that does not */
+#define MANY_ENOUGH 600    /* messages after which a peer has surely been granted a ring */
 
 static void lend(struct pair *p)
 {
@@ -493,35 +495,36 @@ void fast_not_wanted(void **state)
     }
 }
 
-/* The server has memory for one ring: the busiest peer gets it, taken from an idle one. */
+/* The server has memory for one ring: a peer that asks gets it when the other one is idle. */
 void fast_is_withdrawn(void **state)
 {
     struct pair a, b;
     uint64_t before;
 
     (void)state;
-    open_lent(&a, ONE_AREA);
+    bed_options(ONE_RING_IDLE);
+    pair_open(&a);
+    lend(&a);
+    if (node_counter(a.server, "eager_ring_grants") == 0)
+        skip();
     b.server = a.server;
     b.client = node_open("other", NULL);
     b.to_server = node_dial(b.client, lane_uri(0));
     pair_meet(&b);
-    before = node_counter(a.client, "sends_eager_rdma");
-    pair_exchange(&a, FAST_SIZE, 1);
-    assert_int_equal(node_counter(a.client, "sends_eager_rdma") - before, 1);
-    for (int i = 0; i < MANY_ENOUGH && node_counter(b.client, "sends_eager_rdma") == 0; i++)
+    for (int i = 0; i < MANY_ENOUGH && node_counter(b.client, "sends_eager_rdma") == 0; i++) {
         pair_exchange(&b, FAST_SIZE, i);
+        bed_pass_ms(2);
+    }
     assert_true(node_counter(b.client, "sends_eager_rdma") > 0);
-    assert_int_equal(node_counter(a.server, "eager_ring_withdrawn"), 1);
-    assert_int_equal(node_counter(a.server, "eager_ring_grants"), 2);
-    assert_int_equal(node_counter(a.server, "eager_ring_bytes"), 128 << 10);
+    assert_true(node_counter(a.server, "eager_ring_withdrawn") > 0);
+    assert_in_range(node_counter(a.server, "eager_ring_bytes"), 0, 128 << 10);
     before = node_counter(a.client, "sends_eager_rdma");
-    pair_exchange(&a, FAST_SIZE, 2); /* by rendezvous */
-    assert_int_equal(node_counter(a.client, "sends_eager_rdma"), before);
     for (int i = 0; i < MANY_ENOUGH && node_counter(a.client, "sends_eager_rdma") == before;
-         i++)
+         i++) {
         pair_exchange(&a, FAST_SIZE, i); /* and back to the first */
+        bed_pass_ms(2);
+    }
     assert_true(node_counter(a.client, "sends_eager_rdma") > before);
-    assert_int_equal(node_counter(a.server, "eager_ring_withdrawn"), 2);
 }
 
 /*
@@ -534,14 +537,15 @@ void fast_is_withdrawn_in_use(void **state)
     enum { N = 6 };
     struct op send[N], recv[N];
     struct blob out[N], in[N];
-    struct pair a, b;
+    struct pair a;
+    int64_t end;
 
     (void)state;
-    open_lent(&a, ONE_AREA ",keepalive_ms=600000");
-    b.server = a.server;
-    b.client = node_open("other", NULL);
-    b.to_server = node_dial(b.client, lane_uri(0));
-    pair_meet(&b);
+    bed_options(ONE_RING_IDLE ",keepalive_ms=600000");
+    pair_open(&a);
+    lend(&a);
+    if (node_counter(a.server, "eager_ring_grants") == 0)
+        skip();
     for (int i = 0; i < N; i++) {
         blob_flat(&out[i], FAST_SIZE);
         blob_flat(&in[i], FAST_SIZE);
@@ -550,9 +554,10 @@ void fast_is_withdrawn_in_use(void **state)
     for (int i = 0; i < N / 2; i++)
         post_send(&send[i], a.client, a.to_server, &out[i], 5);
     a.client->asleep = true;
-    for (int i = 0; i < MANY_ENOUGH && node_counter(a.server, "eager_ring_withdrawn") == 0; i++)
-        pair_exchange(&b, FAST_SIZE, i);
-    assert_int_equal(node_counter(a.server, "eager_ring_withdrawn"), 1);
+    end = lane_now() + BED_PATIENCE_MS;
+    while (node_counter(a.server, "eager_ring_withdrawn") == 0 && lane_now() < end)
+        pump();
+    assert_true(node_counter(a.server, "eager_ring_withdrawn") > 0);
     for (int i = N / 2; i < N; i++)
         post_send(&send[i], a.client, a.to_server, &out[i], 5);
     a.client->asleep = false;

@@ -255,25 +255,6 @@ void lives(void)
     static const uint8_t inviting[] = {SPEAK, ZONE_RECV(B150K, 1), RUN, IMM};
     static const uint8_t inviting_crossed[] = {
         SPEAK, ZONE_RECV(B150K, 1), RUN, SAY(0, RME_WIRE_RTS, 1, B150K, 0, 0, 0), 0, RUN, IMM};
-    static const uint8_t inviting_declined[] = {SPEAK,
-                                                ZONE_RECV(B150K, 1),
-                                                RUN,
-                                                9,
-                                                0,
-                                                RME_WIRE_F_DECLINED,
-                                                RME_WIRE_RTS - 1,
-                                                1,
-                                                1,
-                                                0,
-                                                0,
-                                                B150K,
-                                                0,
-                                                0,
-                                                0,
-                                                0,
-                                                0,
-                                                RUN,
-                                                IMM};
     static const uint8_t inviting_cancelled[] = {SPEAK,
                                                  ZONE_RECV(B150K, 1),
                                                  RUN,
@@ -482,7 +463,6 @@ void lives(void)
     SEED_LIFE(bye);
     SEED_LIFE(inviting);
     SEED_LIFE(inviting_crossed);
-    SEED_LIFE(inviting_declined);
     SEED_LIFE(inviting_cancelled);
     SEED_LIFE(inviting_eager);
     SEED_LIFE(invited);

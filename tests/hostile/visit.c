@@ -52,8 +52,10 @@ static bool await_keys(struct visit *v)
     while (v->keys == 0) {
         if (link_receive(v->link, &arrival, WAIT_MS) != 1)
             return false;
-        if (!arrival.is_imm)
-            learn(v, &arrival.message);
+        if (arrival.is_imm || (arrival.message.type == RME_WIRE_CTS &&
+                               (arrival.message.flags & RME_WIRE_F_UNSOLICITED) != 0))
+            continue; /* an invitation that RTS has crossed is void */
+        learn(v, &arrival.message);
     }
     return true;
 }

@@ -96,7 +96,6 @@ static void offers(void **state)
 
 static void invites(void **state)
 {
-    static const struct rme_load idle = {0, 0}, busy = {1, 4096};
     struct rme_plan_in in = base(MIB);
 
     (void)state;
@@ -127,10 +126,6 @@ static void invites(void **state)
     in.send.load_ops = 0;
     in.invites = false;
     assert_false(decide(&in).invite);
-
-    assert_false(rme_plan_declines(&idle, true));
-    assert_false(rme_plan_declines(&busy, false));
-    assert_true(rme_plan_declines(&busy, true));
 }
 
 /* Limit of memory that is registered for one use: 200,000 bytes. */

@@ -38,22 +38,6 @@ static void read_and_then_written(void **state)
     end();
 }
 
-/* Likewise, by an invitation that claims to have crossed RTS, which is void. */
-static void read_and_then_invited(void **state)
-{
-    (void)state;
-    begin(&usual, "");
-    send_(zone(0), LARGE, 3);
-    SAYS(FIN, 0, .to = LAST, .from = 9, .offset = LARGE);
-    SAYS(CTS, LARGE, .flags = RME_WIRE_F_UNSOLICITED, .tag = 3, .from = 9, .to = 0,
-         .rndv_window = LARGE); /* has seen no RTS */
-    assert_int_equal(errors(), 0);
-    assert_int_equal(script.rdma_ops, 0);
-    assert_int_equal(ended, 1);
-    assert_int_equal(done_.error, 0);
-    end();
-}
-
 /* An offer is read as a whole. */
 static void read_in_part(void **state)
 {
@@ -653,7 +637,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_engine_without_a_fork_handler),
         cmocka_unit_test(read_and_then_written),
-        cmocka_unit_test(read_and_then_invited),
         cmocka_unit_test(read_in_part),
         cmocka_unit_test(read_without_an_offer),
         cmocka_unit_test(offered_in_part),
