@@ -79,8 +79,21 @@ void rme_options_free(struct rme_options *options)
     free(options);
 }
 
+/* Options that were renamed. */
+static const struct {
+    const char *old, *now;
+} renamed[] = {
+    {.old = "fast_pool", .now = "eager_ring_pool"},
+    {.old = "fast_bytes", .now = "eager_ring_bytes"},
+    {.old = "unit", .now = "fragment_bytes"},
+    {.old = "kept_bytes", .now = "rx_buffered_bytes"},
+};
+
 static struct value *find(const struct rme_options *options, const char *name)
 {
+    for (size_t i = 0; i < sizeof(renamed) / sizeof(renamed[0]); i++)
+        if (strcmp(renamed[i].old, name) == 0)
+            name = renamed[i].now;
     for (size_t i = 0; i < options->count; i++)
         if (strcmp(options->value[i].row->name, name) == 0)
             return (struct value *)&options->value[i];

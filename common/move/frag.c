@@ -569,8 +569,8 @@ void rme_frag_work(struct rme *rme)
 
 /* ---- Reserve blocks ---- */
 
-/* Allocates a block, which rme_reserve_close frees.  Returns false if there is none, or it is not
- * registered. */
+/* Allocates a block, which rme_reserve_close frees.  Returns false if there is none, or it is
+ * not registered. */
 static bool allocate(struct rme *rme, struct rme_reserve *reserve, size_t size)
 {
     reserve->block = rme_zone_alloc(rme->zone, size);

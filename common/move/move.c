@@ -11,9 +11,9 @@
  * the first of them.  That peer posts one transfer and queues again behind the others, so peers
  * that wait get equal shares, independent of how many transfers they have in flight.  A peer
  * that cannot use its turn, because a credit, the reserve block or its own limit is missing,
- * leaves the list.  A peer without a posted transfer may post one despite the limit of the process,
- * because peers that do not respond hold their transfers without bound, and must not block all
- * others.
+ * leaves the list.  A peer without a posted transfer may post one despite the limit of the
+ * process, because peers that do not respond hold their transfers without bound, and must not
+ * block all others.
  *
  * Bytes are limited to keep the latency of small messages low, because these cannot pass data
  * that the device has accepted for writing or reading.  A transfer has at most half of the

@@ -22,7 +22,6 @@
 #include "proto/rndv.h"
 #include "proto/tags.h"
 
-
 bool rme_eager_send_now(struct rme_peer *peer, enum rme_stream stream, const void *base,
                         uint64_t size, int32_t tag)
 {

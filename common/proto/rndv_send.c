@@ -188,8 +188,6 @@ void rme_cts_arrived(struct rme_peer *peer, const struct rme_wire_message *messa
         receiver_opened(op, message); /* else being cancelled: CANCEL is queued or sent */
 }
 
-}
-
 /* Handles a FIN that refuses a send, or that answers CANCEL.  Legal without an op: the op has
  * ended after CANCEL was sent.  A refusal that crosses CANCEL is the result: the receive has
  * taken the message. */

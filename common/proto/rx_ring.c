@@ -175,8 +175,8 @@ void rme_eager_rdma_wanted(struct rme_peer *peer, uint64_t size)
 
     if (eager_rdma->rx != NULL || size <= peer->eager_max[RME_EXPECTED] ||
         size > rme_eager_rdma_most(peer->rme, RME_EXPECTED, true) ||
-        (peer->hello.flags & RME_HELLO_F_EAGER_RDMA) == 0 ||
-        peer->state != RME_PEER_UP || ++eager_rdma->wants < eager_rdma->needs)
+        (peer->hello.flags & RME_HELLO_F_EAGER_RDMA) == 0 || peer->state != RME_PEER_UP ||
+        ++eager_rdma->wants < eager_rdma->needs)
         return;
     tx = rme_peer_tx(peer, RME_CREDIT_CONTROL);
     if (tx == NULL)

@@ -90,8 +90,7 @@
  * So a CREDIT message is due as well when the unreturned credits stand for half of the ring.  A
  * sender waits for room in the ring only while three quarters are unreturned, so it waits as
  * for a credit: let nothing be in flight; then the owner must send a CREDIT message, and can by
- * the argument above.  Where reports are apart, no sender waits for room, because the returned
- * credits may be those of reports.
+ * the argument above.
  *
  * Withholding.  From a peer that makes this side buffer too much (rx_account.c) B withholds the
  * credits that A needs to start something.  B returns only the number that A lacks of 2 in

@@ -62,8 +62,7 @@ static void sets_values(void **state)
 
     (void)state;
     assert_int_equal(rme_options_parse(options,
-                                       "rx_size=8K,fragment_bytes=2M, depth=7,loud=on,low=-1,"
-                                       "device=rxe0",
+                                       "rx_size=8K,unit=2M, depth=7,loud=on,low=-1,device=rxe0",
                                        why, sizeof(why)),
                      0);
     assert_int_equal(rme_option(options, "rx_size"), 8192);
