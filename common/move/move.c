@@ -25,7 +25,7 @@
  * because a message waits for one of them.
  *
  * An invited message is posted as a whole, because no message of its tag may pass it on the way
- * to its receive.  A message above the limit is therefore not invited.
+ * to its receive.  A message of more than one transfer is therefore not invited.
  *
  * The last transfer of a window carries its report: an immediate, which uses one credit of the
  * receiver, or a FIN behind the reads.  The fabric delivers the report after the data of all
@@ -119,7 +119,7 @@ bool rme_move_queue(struct rme *rme, struct rme_frag *frag)
 
 bool rme_move_whole(const struct rme *rme, uint64_t bytes)
 {
-    return bytes <= rme->tuning.rdma_bytes;
+    return bytes <= rme_move_most(rme);
 }
 
 /* Writes the FIN that follows the reads of a message. */

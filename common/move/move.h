@@ -227,8 +227,7 @@ void rme_frag_describe(const struct rme_peer *peer, const struct rme_frag *frag,
 
 /* ---- move.c: transfers ---- */
 
-/* Returns true if a message of this size is one transfer, within the limit of a peer without
- * other transfers. */
+/* Returns true if a message of this size is one transfer. */
 bool rme_move_whole(const struct rme *rme, uint64_t bytes);
 /* Returns true if the limits of the peer and of the process permit one more transfer of the
  * peer, of this size. */

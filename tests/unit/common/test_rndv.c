@@ -90,6 +90,22 @@ static void is_invited_without_credits(void **state)
     end();
 }
 
+/* A message of two transfers could be overtaken between them by the next one of its tag. */
+static void two_transfers_are_not_invited(void **state)
+{
+    (void)state;
+    begin(&usual, ",xfer_bytes_peer=512K");
+    SAYS(CTS, LARGE, .flags = RME_WIRE_F_UNSOLICITED, .tag = 3, .from = 9);
+    send_(zone(0), LARGE, 3);
+    send_(plain, 100, 3);
+    assert_int_equal(script.rdma_ops, 0);
+    assert_int_equal(rme_counter_value(rme, "invites_taken"), 0);
+    refuses(LAST);
+    assert_int_equal(ended, 1);
+    assert_int_equal(errors(), 0);
+    end();
+}
+
 /* An acknowledgement must precede the data and cannot be sent yet. */
 static void is_invited_and_owes_a_word(void **state)
 {
@@ -577,6 +593,7 @@ int main(void)
         cmocka_unit_test(answers_a_taken_back_invitation_later),
         cmocka_unit_test(all_transfers_are_with_a_deaf_peer),
         cmocka_unit_test(is_invited_without_credits),
+        cmocka_unit_test(two_transfers_are_not_invited),
         cmocka_unit_test(is_invited_and_owes_a_word),
         cmocka_unit_test(immediate_beyond_its_credits),
         cmocka_unit_test(cancelled_twice),
