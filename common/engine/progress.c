@@ -24,13 +24,10 @@ static bool take_header(struct rme_peer *peer, const struct rme_wire_message *me
     uint32_t more = message->type == RME_WIRE_CREDIT ? (uint32_t)message->tag : 0;
 
     peer->heard = true;
-    if (message->credits != 0 || more != 0) {
-        if (rme_credit_gain(&peer->credit, message->credits, more) != 0)
-            return false;
-        if (rme_peer_waits(peer))
-            rme_peer_schedule(peer);
-    }
-    if (peer->proto->tags_blocked != 0) /* the window may have room for a waiting message */
+    if (rme_credit_gain(&peer->credit, message->credits, more) != 0)
+        return false;
+    /* there may be a credit, or room in a window */
+    if (rme_peer_waits(peer) || peer->proto->tags_blocked != 0)
         rme_peer_schedule(peer);
     return rme_eager_window_report(&peer->eager_window[RME_EXPECTED],
                                    message->eager_consumed) == 0 &&

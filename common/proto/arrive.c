@@ -116,7 +116,8 @@ bool rme_take_eager(struct rme_peer *peer, const void *data, size_t length)
     op = receive_for(peer, head.tag, size);
     if (op == NULL)
         return false;
-    if (head.credits != 0) {
+    if ((head.credits | (head.eager_consumed ^ expected->consumed) |
+         (head.unexpected_consumed ^ unexpected->consumed)) != 0) {
         if (rme_credit_gain(&peer->credit, head.credits, 0) != 0)
             return false;
         if (rme_peer_waits(peer))

@@ -11,8 +11,8 @@ static inline bool rme_peer_listens(const struct rme_peer *peer)
     return peer->state == RME_PEER_UP || peer->state == RME_PEER_ACCEPTING;
 }
 
-/* True if credits of a header may permit a send.  A message that lacked a credit has set
- * `starved`; a message that waits for the peer's host is in a queue. */
+/* True if credits or windows of a header may permit a send.  A message that lacked a credit has
+ * set `starved`; a message that waits for the peer's host is in a queue. */
 static inline bool rme_peer_waits(const struct rme_peer *peer)
 {
     const struct rme_peer_proto *proto = peer->proto;

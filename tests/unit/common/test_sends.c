@@ -168,6 +168,43 @@ static void a_small_one_waits_for_the_window_and_for_none_that_is_large(void **s
     refuse_rts(1);
 }
 
+/* A header that returns no credits may bring room in the window: of a message of any type
+ * (`received` false), and of one that meets a receive. */
+static void a_window_without_credits_lets_it_go(bool received)
+{
+    struct posted large, fill, small, answer;
+    char in[SMALL];
+
+    open_with(1, 4096);
+    scripted_send(&large, memory, LARGE, 1);
+    scripted_send(&fill, memory, 4000, 2); /* the window is full */
+    scripted_send(&small, memory, 100, 3);
+    scripted_recv(&answer, in, SMALL, 4);
+    scripted_run();
+    assert_int_equal(scripted_count(RME_WIRE_EAGER), 1);
+    assert_int_equal(scripted_count(RME_WIRE_RTS), 1);
+    scripted.keeps = true;
+    scripted.eager_consumed += 4000 + 64;
+    scripted_peer_sends(
+        (struct rme_wire_message){.type = received ? RME_WIRE_EAGER : RME_WIRE_PING,
+                                  .tag = received ? 4 : 0},
+        NULL);
+    assert_int_equal(answer.reports, received);
+    assert_int_equal(eager_tag(1), 3);
+    scripted_check(&small, 0);
+    scripted.keeps = false;
+    refuse_rts(0);
+    scripted_check(&large, -ECANCELED);
+}
+
+static void a_window_without_credits_lets_a_small_one_go(void **state)
+{
+    (void)state;
+    a_window_without_credits_lets_it_go(false);
+    scripted_close();
+    a_window_without_credits_lets_it_go(true);
+}
+
 /* Large and small ones wait for slots of RTS in the order of posting. */
 static void they_wait_for_an_rts_in_order(void **state)
 {
@@ -535,6 +572,7 @@ int main(void)
         SCRIPTED_TEST(a_host_that_takes_nothing_holds_back_its_tags_alone),
         SCRIPTED_TEST(memory_that_is_made_ready_holds_back_its_tag_alone),
         SCRIPTED_TEST(a_small_one_waits_for_the_window_and_for_none_that_is_large),
+        SCRIPTED_TEST(a_window_without_credits_lets_a_small_one_go),
         SCRIPTED_TEST(they_wait_for_an_rts_in_order),
         SCRIPTED_TEST(a_cancelled_one_passes_its_tag_on),
         SCRIPTED_TEST(the_next_of_a_tag_goes_before_those_that_came_later),
