@@ -229,6 +229,8 @@ int ib_rx_reserve(struct rme_link *l, uint32_t n)
 
 void ib_rx_release(struct rme_link *l, uint32_t n)
 {
+    if (n > l->rx_advertised) /* a PONG may be processed after ib_rx_forget() */
+        n = l->rx_advertised;
     l->rx_advertised -= n;
     queue_of(l->f, l)->advertised -= n;
 }
