@@ -95,6 +95,7 @@ static bool send_credit_now(struct rme_peer *peer)
 
     if (ops->send_now == NULL || peer->tx_wait || !rme_peer_may(peer, RME_CREDIT_RETURN))
         return false;
+    rme_rx_account_look(peer); /* decides on rme_credit_more() */
     rme_head_fill(peer, RME_WIRE_CREDIT, (int32_t)rme_credit_more(&peer->credit), &message);
     rme_wire_encode_head(&message, head);
     if (!ops->send_now(peer->link, head, sizeof(head), NULL, 0))
