@@ -20,7 +20,7 @@
  *
  * A DMA cannot be withdrawn.  What has not landed at the end of its link is an orphan until it
  * lands, or another process has been seen at its place for quarantine_ms (elan_succeeded()):
- * that process's interface has refused it meanwhile.
+ * that process's interface has refused it meanwhile, unless its queue was full all the time.
  */
 #include "bmi_elan4/elan.h"
 

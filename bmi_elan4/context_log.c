@@ -9,8 +9,8 @@
  *
  * Locks of processes (F_SETLK) do not exclude the process itself, and the kernel drops them
  * when the process closes any descriptor of the file.  All logs of a process with the same file
- * therefore are one, with a table of the contexts that the process holds, and open until the
- * process ends.  A forked child has no locks of its parent and starts without logs.
+ * therefore are one, with a table of the contexts that the process holds.  A forked child has
+ * no locks of its parent and starts without logs.
  *
  * Several users: all may write the file, because all may attach to a free context of the
  * network.  The log coordinates cooperating processes; the driver refuses a second owner of a
@@ -38,6 +38,7 @@ struct record {
 struct bmi_elan4_log {
     struct bmi_elan4_log *next;
     int fd;
+    unsigned users;
     dev_t dev;
     ino_t ino;
     bool taken[BMI_ELAN4_LAST_CONTEXT + 1]; /* by this process */
@@ -70,12 +71,20 @@ static int lock(const struct bmi_elan4_log *log, int context, int command, short
     return 0;
 }
 
+/* Returns false if the program has closed the descriptor, and may use its number. */
+static bool is_open(const struct bmi_elan4_log *log)
+{
+    struct stat st;
+
+    return fstat(log->fd, &st) == 0 && st.st_dev == log->dev && st.st_ino == log->ino;
+}
+
 /* Opens the log, or finds it among those of this process. */
 static int open_path(const char *path, struct bmi_elan4_log **out)
 {
     struct bmi_elan4_log *log = NULL;
     struct stat st;
-    int rc;
+    int fd;
 
     if (logs_of != getpid())
         logs = NULL; /* the parent's */
@@ -83,23 +92,28 @@ static int open_path(const char *path, struct bmi_elan4_log **out)
     if (stat(path, &st) == 0)
         for (log = logs; log && (log->dev != st.st_dev || log->ino != st.st_ino);)
             log = log->next;
-    if (!log) {
-        if (!(log = calloc(1, sizeof(*log))))
-            return -ENOMEM;
-        rc = log->fd = bmi_elan4_shared_file(path);
-        if (rc >= 0 && (fstat(rc, &st) < 0 || !S_ISREG(st.st_mode) || st.st_nlink > 1)) {
-            close(rc);
-            rc = -EINVAL;
+    if (!log || !is_open(log)) {
+        fd = bmi_elan4_shared_file(path);
+        if (fd < 0)
+            return fd;
+        if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_nlink > 1) {
+            close(fd);
+            return -EINVAL;
         }
-        if (rc < 0) {
-            free(log);
-            return rc;
+        if (!log) {
+            log = calloc(1, sizeof(*log));
+            if (!log) {
+                close(fd);
+                return -ENOMEM;
+            }
+            log->next = logs;
+            logs = log;
         }
+        log->fd = fd;
         log->dev = st.st_dev;
         log->ino = st.st_ino;
-        log->next = logs;
-        logs = log;
     }
+    log->users++;
     *out = log;
     return 0;
 }
@@ -207,4 +221,21 @@ pid_t bmi_elan4_log_stranger(struct bmi_elan4_log *log, int context)
                     l.l_len != RECORD_BYTES)
                ? l.l_pid
                : 0;
+}
+
+void bmi_elan4_log_close(struct bmi_elan4_log *log)
+{
+    struct bmi_elan4_log **at = &logs;
+
+    bmi_elan4_lock();
+    if (--log->users == 0) {
+        while (*at && *at != log)
+            at = &(*at)->next;
+        if (*at)
+            *at = log->next;
+        if (is_open(log))
+            close(log->fd); /* the kernel drops the locks */
+        free(log);
+    }
+    bmi_elan4_unlock();
 }

@@ -17,7 +17,6 @@ struct bmi_elan4_log;
 
 /*
  * Opens the log of `node` in `folder`; creates both if missing, for all users of the machine.
- * The log stays open until the process ends.
  * Returns 0, or a negative errno: -EACCES if another user's file is not writable, -ELOOP or
  * -EINVAL if it is not a regular file.  Any thread may open and use a log.
  */
@@ -40,5 +39,8 @@ int bmi_elan4_log_owner(struct bmi_elan4_log *log, int context, uint64_t *genera
  * example by a lock of the whole file; -1 if the kernel does not name the process, 0 if there
  * is none. */
 pid_t bmi_elan4_log_stranger(struct bmi_elan4_log *log, int context);
+
+/* Closes the log.  What was taken with it is to be given back before. */
+void bmi_elan4_log_close(struct bmi_elan4_log *log);
 
 #endif

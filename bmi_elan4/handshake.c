@@ -460,6 +460,8 @@ void elan_handshake_packet(struct rme_fabric *f, struct rme_link *l,
         elan_tx_alone(f, &from, ELAN_NOBODY, 0, NULL, NULL, 0); /* the link is gone */
     else if (!l)
         return;
+    else if (p->kind == ELAN_ACCEPT && verdict != BMI_ELAN4_WELCOME)
+        elan_link_broken(l, "an answer of another version");
     else if (p->kind == ELAN_ACCEPT)
         accepted(l, &from, body, length);
     else if (p->kind == ELAN_REJECT)

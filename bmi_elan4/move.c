@@ -349,12 +349,14 @@ void elan_moves_complete(struct rme_link *l)
     struct elan_move *m;
 
     TAILQ_FOREACH(m, &l->moves, next) {
-        uint32_t missing = elan_move_stuck(m) + m->held;
-        if (!missing)
+        uint32_t refused = elan_move_stuck(m);
+        if (!refused && !m->held)
             continue;
-        m->refused = 0;
-        compat_store(0, m->unasked);
-        complete(l->f, m, missing);
+        if (refused) { /* else further DMAs are in flight: the next call counts again */
+            m->refused = 0;
+            compat_store(0, m->unasked);
+        }
+        complete(l->f, m, refused + m->held);
     }
 }
 

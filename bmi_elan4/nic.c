@@ -52,8 +52,11 @@ unsigned bmi_elan4_traps_take(struct bmi_elan4_nic *nic,
 /* Frees a nic; on_trap() is not called any more. */
 static void free_nic(struct bmi_elan4_nic *nic)
 {
-    if (nic->joined)
-        bmi_elan4_log_give(nic->log, nic->context);
+    if (nic->log) {
+        if (nic->joined)
+            bmi_elan4_log_give(nic->log, nic->context);
+        bmi_elan4_log_close(nic->log);
+    }
     if (nic->sdram)
         compat_close_memory(nic->alloc, nic->sdram);
     if (nic->signal.fd >= 0)
@@ -219,7 +222,7 @@ int bmi_elan4_nic_open(const struct bmi_elan4_nic_config *config, struct bmi_ela
         return 0;
     }
     if (nic->ctx && !compat_leave(nic->ctx))
-        nic->joined = false; /* the record stays locked */
+        nic->log = NULL; /* the record stays locked */
     free_nic(nic);
     return rc;
 }

@@ -142,9 +142,9 @@ static void one_owner(void **state)
     assert_int_equal(bmi_elan4_log_owner(b, 2, &owner), 0);
     assert_int_equal(bmi_elan4_log_take(b, 2, &second), 0);
     assert_true(second > first);
+    bmi_elan4_log_close(b);
     assert_int_equal(bmi_elan4_log_owner(a, 2, &owner), 1);
-    for (int c = 2; c <= 17; c++)
-        bmi_elan4_log_give(a, c);
+    bmi_elan4_log_close(a);
     assert_int_equal(stat(folder, &st), 0);
     assert_int_equal(st.st_mode & 07777, 01777);
     assert_int_equal(stat(file, &st), 0);
@@ -170,6 +170,7 @@ static void bad_file(void **state)
         last = generation;
         bmi_elan4_log_give(log, 4);
     }
+    bmi_elan4_log_close(log);
     unlink(file);
     assert_int_equal(symlink("/dev/null", file), 0);
     struct bmi_elan4_log *other = NULL;
@@ -180,6 +181,52 @@ static void bad_file(void **state)
     unlink(file);
 }
 
+/* Returns the descriptor by which this process has the file open; -1: none. */
+static int descriptor_of(const char *path)
+{
+    struct stat st, other;
+
+    assert_int_equal(stat(path, &st), 0);
+    for (int fd = 3; fd < 100; fd++)
+        if (fstat(fd, &other) == 0 && other.st_dev == st.st_dev && other.st_ino == st.st_ino)
+            return fd;
+    return -1;
+}
+
+/* A program closes all descriptors, and its own file gets the number of the log's. */
+static void descriptor_of_the_program(void **state)
+{
+    char own[100];
+    uint64_t generation;
+    struct bmi_elan4_log *log = open_log();
+    int fd = descriptor_of(file), mine;
+
+    (void)state;
+    assert_true(fd >= 0);
+    close(fd);
+    assert_ptr_equal(open_log(), log);
+    assert_int_equal(bmi_elan4_log_take(log, 5, &generation), 0);
+    bmi_elan4_log_give(log, 5);
+
+    fd = descriptor_of(file);
+    assert_true(fd >= 0);
+    snprintf(own, sizeof(own), "%s/own", scratch.dir);
+    mine = open(own, O_RDWR | O_CREAT, 0600);
+    assert_true(mine >= 0);
+    assert_int_equal(dup2(mine, fd), fd);
+    assert_ptr_equal(open_log(), log);
+    assert_int_equal(bmi_elan4_log_take(log, 5, &generation), 0);
+    bmi_elan4_log_give(log, 5);
+    assert_int_equal(lseek(mine, 0, SEEK_END), 0);
+    for (int users = 3; users > 0; users--)
+        bmi_elan4_log_close(log);
+    assert_int_equal(descriptor_of(file), -1);
+    assert_true(fcntl(fd, F_GETFD) >= 0); /* still the program's */
+    close(fd);
+    close(mine);
+    unlink(own);
+}
+
 /* Another user takes and returns contexts in the same log. */
 static void other_user(void **state)
 {
@@ -187,8 +234,10 @@ static void other_user(void **state)
     uint64_t generation;
     int st = 1;
     (void)state;
-    if (geteuid() != 0)
+    if (geteuid() != 0) {
+        bmi_elan4_log_close(log);
         skip();
+    }
     assert_int_equal(take_any(log, &generation), 3);
     pid_t pid = fork();
     if (pid == 0) {
@@ -198,11 +247,12 @@ static void other_user(void **state)
             take_any(mine, &own) != 4 || bmi_elan4_log_owner(mine, 3, &owner) != 1 ||
             owner != generation || unlink(file) == 0)
             _exit(1);
+        bmi_elan4_log_close(mine);
         _exit(0);
     }
     assert_int_equal(waitpid(pid, &st, 0), pid);
     assert_int_equal(st, 0);
-    bmi_elan4_log_give(log, 3);
+    bmi_elan4_log_close(log);
 }
 
 /* 10,000 joins and leaves by five processes at a time; no two have the same context at once. */
@@ -226,7 +276,9 @@ static void many_joins(void **state)
             if (c <= range.low_context || held[c]++ != 0)
                 _exit(2);
             held[c]--;
-            bmi_elan4_log_give(log, c);
+            if (k % 2)
+                bmi_elan4_log_give(log, c);
+            bmi_elan4_log_close(log);
         }
         _exit(0);
     }
@@ -237,6 +289,7 @@ static void many_joins(void **state)
     }
     struct bmi_elan4_log *log = open_log();
     assert_int_equal(free_contexts(log), 15);
+    bmi_elan4_log_close(log);
     munmap((void *)(uintptr_t)held, 4096);
 }
 
@@ -252,6 +305,7 @@ static void child_joins(void)
     if (bmi_elan4_log_open(folder, 3, &log) != 0 || take_any(log, &generation) < 0 ||
         bmi_elan4_log_take(log, 2, &generation) < 0)
         _exit(1);
+    bmi_elan4_log_close(log);
     _exit(0);
 }
 
@@ -284,8 +338,7 @@ static void killed_at_each_step(void **state)
         assert_int_equal(free_contexts(log), 15);
         assert_int_equal(bmi_elan4_log_take(log, 2, &generation), 0);
         assert_int_equal(take_any(log, &generation), 3);
-        bmi_elan4_log_give(log, 2);
-        bmi_elan4_log_give(log, 3);
+        bmi_elan4_log_close(log);
         if (step % 3 == 0)
             unlink(file); /* and without a file */
         if (ended)
@@ -368,13 +421,14 @@ static void handlers_refused(void **state)
 static void fork_at_first_listener(void **state)
 {
     struct bmi_elan4_bootstrap bootstrap;
+    struct bmi_elan4_log *log = open_log(); /* the fork waits for its lock */
     (void)state;
-    open_log(); /* the fork waits for its lock */
     forks_between = true;
     assert_int_equal(open_bootstrap(&bootstrap), 0);
     assert_false(hung);
     assert_false(forks_between);
     bmi_elan4_bootstrap_close(&bootstrap);
+    bmi_elan4_log_close(log);
 }
 
 static void listeners_of_a_process(void **state)
@@ -409,6 +463,7 @@ int main(void)
         cmocka_unit_test(ranges),
         cmocka_unit_test(numbers),
         cmocka_unit_test_setup_teardown(one_owner, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(descriptor_of_the_program, set_up, tear_down),
         cmocka_unit_test_setup_teardown(other_user, set_up, tear_down),
         cmocka_unit_test_setup_teardown(many_joins, set_up, tear_down),
         cmocka_unit_test_setup_teardown(killed_at_each_step, set_up, tear_down),
