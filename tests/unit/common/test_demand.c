@@ -320,6 +320,8 @@ static void lose_the_descriptor(void)
         struct fixture f;
         int wrong;
 
+        if (close_range(3, 1000, 0) != 0) /* the descriptor is 3 */
+            _exit(9);
         start_unasked(&f, 16, true);
         if (f.seen.lines > 0)
             _exit(77);
