@@ -104,7 +104,7 @@ static struct fast_write *write_at(struct rme_eager_rdma_tx *tx, uint32_t number
 
 static bool is_taken(const struct rme_credit *credit, const struct fast_write *write)
 {
-    return (int32_t)(credit->acked - write->number) >= 0;
+    return credit->spent - write->number >= credit->spent - credit->acked;
 }
 
 /* Frees the places of messages that the peer has taken. */

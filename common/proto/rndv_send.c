@@ -119,7 +119,7 @@ enum rme_started rme_rndv_start(struct rme *rme, struct rme_op *op)
     bool wait;
     void *tx;
 
-    /* of a declined invitation: the receiver may answer RTS, or have room for it, much later */
+    /* of an unused invitation: the receiver may answer RTS, or have room for it, much later */
     if (frag != NULL && !op->rndv.offers)
         offer_nothing(rme, op, frag);
     if (!rme_rndv_may_start(op))

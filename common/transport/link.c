@@ -37,7 +37,8 @@
  * One timer per peer serves all these purposes.  Without work the timer is not set on a client.
  * A server, which never sends to an idle client and would keep the resources of a dead one,
  * probes after idle_keepalive_ms.  With the probe the server asks for the receive buffers that
- * the client was granted in use (credit.c), so for an idle link it holds no more than at first.
+ * the client was granted in use (credit.c), so for an idle link it holds no more than at first,
+ * unless its device keeps posted receives (caps.keeps_rx).
  */
 #include <errno.h>
 #include <inttypes.h>
