@@ -181,6 +181,17 @@ static void cut_direct(const struct rme_op *op, struct rme_frag *frag, uint64_t 
     }
 }
 
+/* Returns the maximum of bytes of a fragment that is registered.  An offer is a whole message,
+ * so one whose registration stays cached is registered as a whole. */
+static uint64_t registered_at_once(const struct rme *rme, const struct rme_op *op)
+{
+    uint64_t most = rme_plan_frag_size(rme->tuning.frag_size, false);
+
+    return op->rndv.offers && op->size <= RME_OFFERED_FRAGS * most && rme_mreg_caches(rme->mreg)
+               ? op->size
+               : most;
+}
+
 /* Makes the fragment a block with this registration; NULL: not registered yet. */
 static void use_block(struct rme_frag *frag, void *block, const struct rme_mr *mr)
 {
@@ -290,8 +301,7 @@ static void prepare(struct rme *rme, struct rme_op *op, struct rme_frag *frag)
         if (rme_mreg_try(rme->mreg, frag->mseg, frag->nmseg, frag->access, &frag->hold) == 0) {
             frag_ready(rme, frag);
         } else {
-            cut_direct(op, frag,
-                       min_u64(frag->length, rme_plan_frag_size(rme->tuning.frag_size, false)));
+            cut_direct(op, frag, min_u64(frag->length, registered_at_once(rme, op)));
             want_work(rme, frag);
         }
         break;

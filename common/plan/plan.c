@@ -265,7 +265,9 @@ void rme_plan_explain(FILE *out, const struct rme_plan_in *send, const struct rm
 
     rme_plan(send, &first);
     asked.send.ready =
-        first.offer && frag_size_of(send, &send->send, first.send_pack) == send->bytes;
+        first.offer && (frag_size_of(send, &send->send, first.send_pack) == send->bytes ||
+                        (!first.send_pack && send->send.kept &&
+                         send->bytes <= RME_OFFERED_FRAGS * send->frag_size));
     asked.send.segments =
         asked.send.ready ? segments(&send->send, first.send_pack) : send->send.segments;
     asked.send.kept = false;

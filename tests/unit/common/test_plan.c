@@ -281,7 +281,8 @@ static void explains_the_very_decisions(void **state)
         asked = in;
         rme_plan(&in, &first);
         asked.send.ready =
-            first.offer && in.bytes <= rme_plan_frag_size(in.frag_size, first.send_pack);
+            first.offer && in.bytes <= rme_plan_frag_size(in.frag_size, first.send_pack) *
+                                           (kept && !first.send_pack ? RME_OFFERED_FRAGS : 1);
         if (asked.send.ready && first.send_pack)
             asked.send.segments = 1;
         asked.send.kept = false;
