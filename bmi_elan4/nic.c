@@ -215,6 +215,7 @@ int bmi_elan4_nic_open(const struct bmi_elan4_nic_config *config, struct bmi_ela
     if (!nic)
         return failed(-ENOMEM, why, size, "a context", "");
     nic->range = config->range;
+    nic->signal.fd = -1;
     pthread_mutex_init(&nic->trap_lock, NULL);
     rc = join(nic, config, why, size);
     if (rc == 0) {

@@ -25,6 +25,7 @@
 
 #include "bmi_elan4/conn_info.h"
 #include "bmi_elan4/context_log.h"
+#include "bmi_elan4/nic.h"
 #include "bmi_elan4/process.h"
 #include "tests/elan4/scratch.h"
 
@@ -400,18 +401,24 @@ static int open_bootstrap(struct bmi_elan4_bootstrap *bootstrap)
     return bmi_elan4_bootstrap_open((struct sockaddr *)&at, sizeof(at), &mine, bootstrap);
 }
 
-/* Runs before all other tests: a process registers its handlers once. */
+/* Runs before all other tests: a process registers its handlers once.  Descriptor 0 is the
+ * program's. */
 static void handlers_refused(void **state)
 {
+    struct bmi_elan4_nic_config config = {.range = range, .folder = folder, .context = 2};
     struct bmi_elan4_bootstrap bootstrap;
     struct bmi_elan4_log *log;
+    struct bmi_elan4_nic *nic;
+    char why[200];
     int st = 1;
     pid_t pid = fork();
     (void)state;
     if (pid == 0) {
         refuses = true;
         _exit(bmi_elan4_log_open(folder, 3, &log) != -ENOMEM ||
-              open_bootstrap(&bootstrap) != -ENOMEM);
+              open_bootstrap(&bootstrap) != -ENOMEM || dup2(1, 0) != 0 ||
+              bmi_elan4_nic_open(&config, &nic, why, sizeof(why)) != -ENOMEM ||
+              fcntl(0, F_GETFD) < 0);
     }
     assert_int_equal(waitpid(pid, &st, 0), pid);
     assert_int_equal(st, 0);
