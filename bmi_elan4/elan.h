@@ -100,7 +100,6 @@ struct elan_move {
     uint8_t *self, *imm; /* packets to this process, and of an immediate */
     uint32_t index, use; /* use: number of its transfers */
     uint32_t unposted;   /* DMAs */
-    bool held;           /* the notification waits for earlier transfers without one */
     bool let;            /* the own set of its event is done, or posted */
     uint32_t refused;    /* number of its DMAs that were refused, which set no event */
     bool reported;       /* by the peer, which may be false */
@@ -357,7 +356,8 @@ static inline uint32_t elan_packets(size_t length)
 int elan_tx_alone(struct rme_fabric *f, const struct elan_peer *to, enum elan_kind kind,
                   uint32_t arg, const struct bmi_elan4_conn_info *conn_info, const void *data,
                   size_t length);
-/* Sends a packet in the order of a link.  Returns 0 or -ENOMEM. */
+/* Sends a packet of a link, in its order, or at once for a kind without order, whose landing is
+ * watched all the same.  Returns 0 or -ENOMEM. */
 int elan_tx_control(struct rme_link *l, enum elan_kind kind, uint32_t arg,
                     const struct bmi_elan4_conn_info *conn_info, const void *data,
                     size_t length);
@@ -381,6 +381,9 @@ static inline void elan_tx_release(struct rme_link *l, struct elan_tx *tx)
 /* move.c */
 /* Starts or continues a transfer.  Returns false if the transfer must wait. */
 bool elan_move_issue(struct rme_link *l, struct elan_tx *tx);
+/* Returns true if all its data is posted, and its notification waits for earlier transfers
+ * without one, whose DONE continues the queue. */
+bool elan_move_waits(const struct rme_link *l, const struct elan_tx *tx);
 /* Ends a transfer that is posted in part with that part; BREAK replaces its notification. */
 void elan_move_cut(struct rme_fabric *f, struct elan_move *m);
 /* Handles DONE: the transfer `index`, in its use number `use`, is complete. */
@@ -391,8 +394,8 @@ void elan_move_forget(struct rme_link *l);
 uint32_t elan_move_stuck(const struct elan_move *m);
 /* Frees a transfer, nothing of which is in flight. */
 void elan_move_free(struct rme_fabric *f, struct elan_move *m);
-/* Completes the transfers of an ending link of which only refused DMAs are left, and those
- * whose notification waits for other transfers; BREAK replaces the notification. */
+/* Completes the transfers of an ending link of which only refused DMAs are left; BREAK replaces
+ * the notification. */
 void elan_moves_complete(struct rme_link *l);
 
 /* out.c */
@@ -408,6 +411,8 @@ void elan_tx_drop(struct rme_link *l, bool all);
 bool elan_tx_waits(const struct rme_fabric *f, const struct elan_peer *to, int64_t now);
 /* Returns true if a message has landed; DONE removes that of a transfer. */
 bool elan_tx_over(const struct rme_fabric *f, const struct elan_tx *tx);
+/* Returns the oldest message that has not landed, except those of transfers. */
+struct elan_tx *elan_tx_flying(const struct rme_link *l);
 /* Frees all buffers and transfers. */
 void elan_tx_close(struct rme_fabric *f);
 

@@ -359,14 +359,6 @@ void elan_op_reject(struct rme_link *l, const void *data, size_t length)
 
 /* ---- The host's calls ---- */
 
-/* Sends a packet without effect, an ACCEPT without connection data, if nothing is in flight:
- * a dead peer never accepts the packet, which poll.c detects. */
-static void send_nothing(struct rme_link *l)
-{
-    if (TAILQ_EMPTY(&l->sent) && TAILQ_EMPTY(&l->queued) && !elan_account_full(l->f, &l->peer))
-        (void)elan_tx_control(l, ELAN_ACCEPT, 0, NULL, NULL, 0);
-}
-
 /* Probes the peer.  All packets may have landed before the peer died, and the host may lack
  * credits for more. */
 void elan_op_probe(struct rme_link *l)
@@ -379,8 +371,10 @@ void elan_op_probe(struct rme_link *l)
         elan_link_dead(l);
     else
         elan_ask(l, now);
-    if (l->state == ELAN_UP_STATE)
-        send_nothing(l);
+    /* without a packet in flight one without effect, a report of no refusals: a dead peer never
+     * accepts the packet, which poll.c detects.  The queue may wait for a transfer. */
+    if (l->state == ELAN_UP_STATE && !elan_tx_flying(l) && !elan_account_full(l->f, &l->peer))
+        (void)elan_tx_control(l, ELAN_REFUSED, 0, NULL, NULL, 0);
 }
 
 /* Queues a transfer. */

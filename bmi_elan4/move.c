@@ -9,9 +9,10 @@
  * second chain only.  One packet thus notifies the peer and one this process, for any number of
  * pieces and without a processor in between.
  *
- * This process does the additional set when all DMAs are posted and all earlier silent
- * transfers are complete, because a notification covers their data, too.  Earlier transfers
- * with notifications need not be complete, because the receiver orders packets.
+ * This process does the additional set when all DMAs are posted.  A notification covers the
+ * data of earlier silent transfers, too, so the set waits until these are complete, and the
+ * transfer stays first in the queue of its link: the receiver would order the packets behind
+ * it.  Earlier transfers with notifications need not be complete, for the same reason.
  *
  * Writes are DMAs of this process.  Reads are DMAs of the peer, requested by packets, and a
  * request that the peer refuses blocks its command queue.  Each link with reads therefore has
@@ -153,7 +154,7 @@ static bool begin(struct rme_link *l, struct elan_tx *tx)
     m->x = x;
     m->unposted = count_dmas(x);
     m->note = x->notify == RME_NOTIFY_NONE ? NULL : tx;
-    m->held = m->let = false;
+    m->let = false;
     compat_store(0, m->unasked);
     m->busy = true;
     tx->move = m;
@@ -177,27 +178,6 @@ static bool begin(struct rme_link *l, struct elan_tx *tx)
     prime_copy(f, m->data, m->unposted + 1, m->note_chain, m->note_port, 8 * tx->packets);
     MEMBAR_STORESTORE();
     return true;
-}
-
-/* Does the last set of the transfer's event. */
-static void let_go(struct rme_fabric *f, struct elan_move *m)
-{
-    m->held = false;
-    m->let = true;
-    elan4_set_event_cmd(f->nic->tx, bmi_elan4_at(f->nic, m->data));
-}
-
-/* Sends the notifications that no silent transfer precedes any more. */
-static void let_notify(struct rme_link *l)
-{
-    struct elan_move *m;
-
-    TAILQ_FOREACH(m, &l->moves, next) {
-        if (!m->note)
-            break;
-        if (m->held)
-            let_go(l->f, m);
-    }
 }
 
 /* ---- Data ---- */
@@ -290,7 +270,8 @@ static bool next_dma(struct rme_link *l, struct elan_tx *at)
     return false;
 }
 
-bool elan_move_issue(struct rme_link *l, struct elan_tx *tx)
+/* Starts or continues a transfer.  Returns false if DMAs are left. */
+static bool post(struct rme_link *l, struct elan_tx *tx)
 {
     bool read = tx->x->read && tx->x->npiece;
 
@@ -299,24 +280,34 @@ bool elan_move_issue(struct rme_link *l, struct elan_tx *tx)
     if (!tx->move && !begin(l, tx))
         return false;
     MEMBAR_VISIBLE();
-    if (read) {
-        uint32_t n = 0;
-        while (n < ELAN_READS && next_dma(l, tx))
-            n++;
+    for (uint32_t n = 1; (!read || n <= ELAN_READS) && next_dma(l, tx); n++)
+        if (!read && n % 512 == 0)
+            bmi_elan4_flush(l->f->nic);
+    if (read)
         mark_reads(l);
-        if (n == ELAN_READS)
-            return false; /* more may follow */
-    } else {
-        for (uint32_t n = 1; next_dma(l, tx); n++)
-            if (n % 512 == 0)
-                bmi_elan4_flush(l->f->nic);
-    }
-    if (!tx->move->note) {
-        let_go(l->f, tx->move);
-    } else {
-        tx->move->held = true;
-        let_notify(l);
-    }
+    return tx->move->unposted == 0;
+}
+
+bool elan_move_waits(const struct rme_link *l, const struct elan_tx *tx)
+{
+    const struct elan_move *m;
+
+    if (!tx->move || !tx->move->note || tx->move->unposted)
+        return false;
+    TAILQ_FOREACH(m, &l->moves, next)
+        if (!m->note)
+            return true;
+    return false;
+}
+
+bool elan_move_issue(struct rme_link *l, struct elan_tx *tx)
+{
+    bool posted = tx->move && !tx->move->unposted;
+
+    if ((!posted && !post(l, tx)) || elan_move_waits(l, tx))
+        return false;
+    tx->move->let = true;
+    elan4_set_event_cmd(l->f->nic->tx, bmi_elan4_at(l->f->nic, tx->move->data));
     return true;
 }
 
@@ -329,7 +320,6 @@ static void complete(struct rme_fabric *f, struct elan_move *m, uint32_t missing
     if (m->note)
         elan_tx_break(f, m->note);
     MEMBAR_VISIBLE();
-    m->held = false;
     m->let = true;
     for (; missing; missing--)
         elan4_set_event_cmd(f->nic->tx, bmi_elan4_at(f->nic, m->data));
@@ -350,13 +340,11 @@ void elan_moves_complete(struct rme_link *l)
 
     TAILQ_FOREACH(m, &l->moves, next) {
         uint32_t refused = elan_move_stuck(m);
-        if (!refused && !m->held)
+        if (!refused)
             continue;
-        if (refused) { /* else further DMAs are in flight: the next call counts again */
-            m->refused = 0;
-            compat_store(0, m->unasked);
-        }
-        complete(l->f, m, refused + m->held);
+        m->refused = 0;
+        compat_store(0, m->unasked);
+        complete(l->f, m, refused);
     }
 }
 
@@ -389,9 +377,8 @@ void elan_move_done(struct rme_fabric *f, uint32_t index, uint32_t use)
         if (m->note) {
             TAILQ_REMOVE(&l->sent, m->note, next);
             l->tx_used -= m->note->event != NULL;
-        } else {
-            let_notify(l);
-            bmi_elan4_flush(f->nic);
+        } else if (!TAILQ_EMPTY(&l->queued)) {
+            ELAN_ADD(l, dirty); /* a notification may have waited */
         }
         if (l->state == ELAN_UP_STATE)
             elan_emit(f, RME_EV_RDMA_DONE, l)->rdma_op = m->x;

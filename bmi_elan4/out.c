@@ -38,7 +38,7 @@ static void posted(struct rme_link *l, struct elan_tx *tx)
     ELAN_ADD(l, sending);
 }
 
-/* Posts as much as possible.  Returns false if something is left. */
+/* Posts as much as possible.  Returns false if something is left that no packet announces. */
 static bool advance(struct rme_link *l)
 {
     struct elan_tx *tx;
@@ -49,7 +49,7 @@ static bool advance(struct rme_link *l)
         if (!tx->x)
             elan_tx_message(l, tx);
         else if (!elan_move_issue(l, tx))
-            return false;
+            return elan_move_waits(l, tx);
         posted(l, tx);
     }
     return true;
@@ -83,6 +83,16 @@ bool elan_tx_over(const struct rme_fabric *f, const struct elan_tx *tx)
 {
     return !tx->move && elan4_load64(tx->landed) != 0 &&
            elan4_pollevent_word(f->nic->ctx, tx->landed, 0);
+}
+
+struct elan_tx *elan_tx_flying(const struct rme_link *l)
+{
+    struct elan_tx *tx;
+
+    TAILQ_FOREACH(tx, &l->sent, next)
+        if (!tx->move && !elan_tx_over(l->f, tx))
+            break;
+    return tx;
 }
 
 bool elan_tx_waits(const struct rme_fabric *f, const struct elan_peer *to, int64_t now)

@@ -141,11 +141,7 @@ static int64_t age_of(const struct rme_fabric *f, struct elan_dma *d)
 static bool overdue(struct rme_link *l, int64_t now)
 {
     struct elan_move *m = TAILQ_FIRST(&l->moves);
-    struct elan_tx *tx;
-
-    TAILQ_FOREACH(tx, &l->sent, next)
-        if (!tx->move && !elan_tx_over(l->f, tx))
-            break;
+    struct elan_tx *tx = elan_tx_flying(l);
     int64_t age = tx ? age_of(l->f, &tx->d) : 0, move_age = m ? age_of(l->f, &m->d) : 0;
     if ((age < ELAN_LOOK_MS && move_age < ELAN_LOOK_MS) || now - l->looked < ELAN_LOOK_MS)
         return false;

@@ -301,6 +301,14 @@ int elan_tx_control(struct rme_link *l, enum elan_kind kind, uint32_t arg,
     if (!tx)
         return -ENOMEM;
     l->tx_used++;
-    elan_tx_queue(l, tx);
+    if (elan_kind_ordered(kind)) {
+        elan_tx_queue(l, tx);
+        return 0;
+    }
+    compose(l->f, &l->peer, tx, l->next_seq);
+    post(l->f, &l->peer, tx);
+    bmi_elan4_flush(l->f->nic);
+    TAILQ_INSERT_TAIL(&l->sent, tx, next);
+    ELAN_ADD(l, sending);
     return 0;
 }

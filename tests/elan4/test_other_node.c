@@ -14,7 +14,19 @@
 
 #define FOR_EVER "elan_quarantine_ms=3600000,elan_dead_ms=3600000"
 
-static _Atomic int *begun; /* number of servers that were started; shared by the processes */
+/* Memory shared by the processes. */
+struct shared {
+    _Atomic int begun; /* number of processes that were started */
+    struct rme_mr mr;  /* of `there`, of a client */
+};
+static struct shared *sh;
+static uint8_t here[64], there[64];
+
+static void share(void)
+{
+    sh = mmap(NULL, sizeof(*sh), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(sh, MAP_FAILED);
+}
 
 static void end_child(pid_t pid)
 {
@@ -31,7 +43,7 @@ static _Noreturn void server_there(void)
     alarm(120);
     setenv("EMUELAN4_NODE", "1", 1);
     open_side(&me, "elan4://1:2", FOR_EVER);
-    atomic_fetch_add(begun, 1);
+    atomic_fetch_add(&sh->begun, 1);
     for (;;) {
         if (me.count[RME_EV_RECV])
             elan4_block_inputter(me.f->nic->ctx, 1);
@@ -40,16 +52,37 @@ static _Noreturn void server_there(void)
     }
 }
 
-static pid_t begin_there(void)
+/* Runs a client with a link that accepts nothing more. */
+static _Noreturn void client_there(void)
 {
-    int before = atomic_load(begun);
+    struct side me;
+
+    alarm(120);
+    setenv("EMUELAN4_NODE", "1", 1);
+    open_side(&me, NULL, FOR_EVER);
+    dial(&me, "elan4://0:2");
+    until(&me, NULL, RME_EV_LINK_UP, 1);
+    assert_int_equal(ops->reg(me.f, there, sizeof(there), RME_ACCESS_REMOTE_WRITE, &sh->mr), 0);
+    elan4_block_inputter(me.f->nic->ctx, 1);
+    atomic_fetch_add(&sh->begun, 1);
+    for (;;)
+        pause();
+}
+
+/* Starts a process that may need the other side. */
+static pid_t begin_there(void (*run)(void), struct side *other)
+{
+    int before = atomic_load(&sh->begun);
     pid_t pid = fork_quietly();
 
     assert_true(pid >= 0);
     if (pid == 0)
-        server_there();
-    while (atomic_load(begun) == before)
+        run();
+    while (atomic_load(&sh->begun) == before) {
+        if (other)
+            poll_side(other);
         usleep(1000);
+    }
     return pid;
 }
 
@@ -86,23 +119,21 @@ static void dead_peer_on_another_node_detected_by_query(void **state)
     int port = ports_take();
     (void)state;
     assert_true(port > 0);
-    begun =
-        mmap(NULL, sizeof(*begun), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    assert_ptr_not_equal(begun, MAP_FAILED);
+    share();
     snprintf(where, sizeof(where), "1:2=127.0.0.1:%d", port);
     setenv("BMI_ELAN4_SERVER_ADDR", where, 1);
     open_side(&client, NULL, FOR_EVER);
     /* no process is there any more */
-    pid_t pid = begin_there();
+    pid_t pid = begin_there(server_there, NULL);
     meet_there(&client);
     end_child(pid);
     ask_until_down(&client, 1);
     assert_int_equal(client.error, -ECONNRESET);
     /* another process is */
-    pid = begin_there();
+    pid = begin_there(server_there, NULL);
     meet_there(&client);
     end_child(pid);
-    pid = begin_there();
+    pid = begin_there(server_there, NULL);
     ask_until_down(&client, 2);
     assert_int_equal(client.error, -ECONNRESET);
     /* the process is there and accepts nothing */
@@ -121,13 +152,47 @@ static void dead_peer_on_another_node_detected_by_query(void **state)
     end_child(pid);
     until(&client, NULL, RME_EV_LINK_DOWN, 3); /* of a message that was never delivered */
     close_side(&client);
-    munmap(begun, sizeof(*begun));
+    munmap(sh, sizeof(*sh));
+}
+
+/* A client is killed while a notification waits for data to it, and the host cannot send: a
+ * probe detects this. */
+static void dead_client_on_another_node_detected_behind_a_waiting_notification(void **state)
+{
+    struct side server;
+    struct rme_sge seg = {here, sizeof(here), 0};
+    (void)state;
+    share();
+    open_side(&server, "elan4://0:2", "elan_dead_ms=200,elan_quarantine_ms=0");
+    setenv("BMI_ELAN4_SERVER_ADDR", said, 1);
+    pid_t pid = begin_there(client_there, &server);
+    while (elan_tx_flying(server.link))
+        poll_side(&server);
+    struct rme_rdma_seg piece = {(uintptr_t)there, sh->mr.rkey, &seg, 1};
+    struct rme_rdma_op silent = {.piece = &piece, .npiece = 1, .bytes = sizeof(here)};
+    struct rme_rdma_op told = silent;
+    told.notify = RME_NOTIFY_IMM;
+    ops->rdma_op(server.link, &silent);
+    ops->rdma_op(server.link, &told);
+    ops->flush(server.f);
+    assert_false(TAILQ_EMPTY(&server.link->queued)); /* `told` */
+    end_child(pid);
+    for (uint64_t end = guard_ms() + PATIENCE_MS; !server.count[RME_EV_LINK_DOWN];) {
+        assert_true(guard_ms() < end);
+        ops->link_probe(server.link);
+        poll_side(&server);
+    }
+    assert_int_equal(server.error, -ETIMEDOUT);
+    assert_int_equal(server.count[RME_EV_RDMA_DONE], 0);
+    close_side(&server);
+    munmap(sh, sizeof(*sh));
 }
 
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(dead_peer_on_another_node_detected_by_query),
+        cmocka_unit_test(dead_client_on_another_node_detected_behind_a_waiting_notification),
     };
 
     return cmocka_run_group_tests(tests, sides_set_up, sides_tear_down);
