@@ -85,13 +85,6 @@ void elan_account_died(struct rme_fabric *f, const struct elan_peer *of)
     f->died = true;
 }
 
-bool elan_account_dead(const struct rme_fabric *f, const struct elan_peer *of)
-{
-    const struct elan_account *o = &f->account[of->vp];
-
-    return of->generation == o->generation && o->dead;
-}
-
 bool elan_account_over(const struct rme_fabric *f, const struct elan_peer *of)
 {
     const struct elan_account *o = &f->account[of->vp];

@@ -113,7 +113,7 @@ int bmi_elan4_bootstrap_open(const struct sockaddr *addr, socklen_t length,
     pthread_once(&once, register_handler);
     if (fork_error < 0)
         return fork_error;
-    int fd = bmi_elan4_socket(addr->sa_family);
+    int fd = bmi_elan4_socket(addr->sa_family, SOCK_STREAM);
     if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) < 0 ||
         bind(fd, addr, length) < 0 || listen(fd, 128) < 0) {
         int rc = -errno;
@@ -156,7 +156,7 @@ int bmi_elan4_bootstrap_serve(struct bmi_elan4_bootstrap *d)
 int bmi_elan4_query_begin(const struct sockaddr *addr, socklen_t length,
                           struct bmi_elan4_query *c)
 {
-    *c = (struct bmi_elan4_query){.fd = bmi_elan4_socket(addr->sa_family)};
+    *c = (struct bmi_elan4_query){.fd = bmi_elan4_socket(addr->sa_family, SOCK_STREAM)};
     if (c->fd >= 0 &&
         (connect(c->fd, addr, length) == 0 || errno == EINPROGRESS || errno == EINTR))
         return 0;

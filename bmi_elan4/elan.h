@@ -6,9 +6,8 @@
  *
  *   fabric.c    open, close, function table     poll.c      one poll, timeouts, leaving
  *   rx.c        received packets, in order      handshake.c connection setup, queries
- *   refuse.c    refused DMAs                    link.c      table and states of links
- *   out.c       send queues                     move.c      transfers
- *   tx.c        packets                         buffers.c   receive buffers
+ *   refuse.c    refused DMAs                    link.c      links and receive buffers
+ *   move.c      send queues and transfers       tx.c        packets
  *   account.c   buffers held by processes       event.c     events of a poll, sleeping
  *
  * The engine's lock protects everything except the descriptors of wait() and wake().  fabric.h
@@ -34,15 +33,15 @@
 #define ELAN_HELLO_MAX   512
 #define ELAN_LINKS       4096 /* maximum links of a process */
 #define ELAN_WINDOW      64   /* maximum packets of a link in flight, a power of two */
-#define ELAN_READS       78   /* maximum read requests in a queue between two marks */
+#define ELAN_READS       78   /* maximum read requests of a link that are not complete */
 #define ELAN_RESTLESS_MS 1
 #define ELAN_DRAIN_MS    300 /* time for a link to end in order, before its peer is silent */
 #define ELAN_LOOK_MS     25  /* interval of checks of a peer that accepts no messages */
 /* age at which a server's bootstrap server is queried, and interval of queries */
 #define ELAN_ASK_MS  500
 #define ELAN_CALL_MS 2000 /* timeout of a query */
-#define ELAN_ANSWERS                                                                           \
-    2 /* answers of a bootstrap server after which a stuck queue counts as unreachable */
+/* answers of a bootstrap server after which a stuck queue counts as unreachable */
+#define ELAN_ANSWERS 2
 /* buffers of unfinished DMAs to one node at which new links with the node are refused */
 #define ELAN_KEPT_MOST 1024
 
@@ -100,12 +99,11 @@ struct elan_move {
     uint8_t *self, *imm; /* packets to this process, and of an immediate */
     uint32_t index, use; /* use: number of its transfers */
     uint32_t unposted;   /* DMAs */
-    bool let;            /* the own set of its event is done, or posted */
+    bool let;            /* the own set of its event is done, or posted; DONE has not come */
     uint32_t refused;    /* number of its DMAs that were refused, which set no event */
     bool reported;       /* by the peer, which may be false */
     /* refused requests for its reads, counted by the local interface */
     volatile E4_uint64 *unasked;
-    bool busy; /* from its start until DONE, also after the end of its link */
 };
 TAILQ_HEAD(elan_moves, elan_move);
 
@@ -169,9 +167,7 @@ struct rme_link {
     struct elan_txs lent, queued, sent;
     uint32_t tx_used, next_seq;
     struct elan_moves moves;
-    E4_CmdQ *reads;
-    volatile E4_uint64 *read_mark; /* progress of the queue for reads */
-    uint64_t read_marks;
+    E4_CmdQ *reads; /* requests */
     /* in */
     uint32_t expected;
     struct elan_held *held[ELAN_WINDOW]; /* by sequence number; NULL: none */
@@ -300,9 +296,8 @@ bool elan_account_full(const struct rme_fabric *f, const struct elan_peer *of);
 bool elan_place_full(const struct rme_fabric *f, unsigned vp, uint32_t times);
 /* Records that a process is dead. */
 void elan_account_died(struct rme_fabric *f, const struct elan_peer *of);
-/* Return true if a process is known to be dead; or if another one has been seen at its place
+/* Return true if a process is known to be dead, or another one has been seen at its place
  * since; or, on this node, if the log shows another owner or none. */
-bool elan_account_dead(const struct rme_fabric *f, const struct elan_peer *of);
 bool elan_account_over(const struct rme_fabric *f, const struct elan_peer *of);
 bool elan_account_gone(const struct rme_fabric *f, const struct elan_peer *of);
 /* Records that a process is alive, and its predecessors are dead: this or the next poll ends
@@ -321,16 +316,6 @@ void elan_orphan_over(struct rme_fabric *f, struct elan_dma *d);
 /* Returns true if too many orphans of a node, or of that process, are held for a new link; logs
  * this, at a limited rate. */
 bool elan_kept_full(struct rme_fabric *f, int node, const struct elan_peer *from);
-
-/* buffers.c */
-int elan_op_rx_reserve(struct rme_link *l, uint32_t n);
-void elan_op_rx_release(struct rme_link *l, uint32_t n);
-bool elan_op_rx_return(struct rme_fabric *f, void *rx);
-/* Ends delivery, and frees packets and unused receive buffers; those held by the host remain
- * until returned.  Of the packets only BYE counts. */
-void elan_rx_close(struct rme_link *l);
-/* Detaches the buffers held by the host from the link. */
-void elan_rx_forget(struct rme_link *l);
 
 /* tx.c */
 void *elan_op_tx_get(struct rme_link *l);
@@ -351,8 +336,8 @@ static inline uint32_t elan_packets(size_t length)
 }
 /* Sends a packet outside the order, to a process that may have no link; its body is an optional
  * connection data, and data.  Returns -ENOMEM, or -ENOBUFS if that place holds too many, or,
- * for an answer (REJECT, NOBODY), if too many to the process or its node have not landed.  A
- * packet to a dead process counts as sent. */
+ * for an answer (REJECT), if too many to the process or its node have not landed;
+ * -ECONNREFUSED: the process is dead. */
 int elan_tx_alone(struct rme_fabric *f, const struct elan_peer *to, enum elan_kind kind,
                   uint32_t arg, const struct bmi_elan4_conn_info *conn_info, const void *data,
                   size_t length);
@@ -379,36 +364,21 @@ static inline void elan_tx_release(struct rme_link *l, struct elan_tx *tx)
 }
 
 /* move.c */
-/* Starts or continues a transfer.  Returns false if the transfer must wait. */
-bool elan_move_issue(struct rme_link *l, struct elan_tx *tx);
-/* Returns true if all its data is posted, and its notification waits for earlier transfers
- * without one, whose DONE continues the queue. */
-bool elan_move_waits(const struct rme_link *l, const struct elan_tx *tx);
-/* Ends a transfer that is posted in part with that part; BREAK replaces its notification. */
-void elan_move_cut(struct rme_fabric *f, struct elan_move *m);
 /* Handles DONE: the transfer `index`, in its use number `use`, is complete. */
 void elan_move_done(struct rme_fabric *f, uint32_t index, uint32_t use);
-/* Puts all transfers of a link that is down into quarantine. */
-void elan_move_forget(struct rme_link *l);
 /* Returns the number of refused DMAs if all others are over, else 0. */
 uint32_t elan_move_stuck(const struct elan_move *m);
-/* Frees a transfer, nothing of which is in flight. */
-void elan_move_free(struct rme_fabric *f, struct elan_move *m);
 /* Completes the transfers of an ending link of which only refused DMAs are left; BREAK replaces
  * the notification. */
 void elan_moves_complete(struct rme_link *l);
-
-/* out.c */
 void elan_op_flush(struct rme_fabric *f);
 /* Frees the buffers of packets that have landed. */
 void elan_tx_landed(struct rme_fabric *f);
-/* Frees orphans that are over; `now` is 0 if time is not to be considered. */
-void elan_sweep(struct rme_fabric *f, int64_t now);
 /* Drops what is queued and not started; with `all` what was started or sent is orphaned until
- * it lands. */
+ * it lands, and transfers are in quarantine. */
 void elan_tx_drop(struct rme_link *l, bool all);
-/* Returns true if an orphan has waited for ELAN_ASK_MS to be accepted by that queue. */
-bool elan_tx_waits(const struct rme_fabric *f, const struct elan_peer *to, int64_t now);
+/* Returns true if an orphan has waited since `then`, or longer, to be accepted by that queue. */
+bool elan_tx_waits(const struct rme_fabric *f, const struct elan_peer *to, int64_t then);
 /* Returns true if a message has landed; DONE removes that of a transfer. */
 bool elan_tx_over(const struct rme_fabric *f, const struct elan_tx *tx);
 /* Returns the oldest message that has not landed, except those of transfers. */
@@ -417,10 +387,11 @@ struct elan_tx *elan_tx_flying(const struct rme_link *l);
 void elan_tx_close(struct rme_fabric *f);
 
 /* link.c */
+int elan_op_rx_reserve(struct rme_link *l, uint32_t n);
+void elan_op_rx_release(struct rme_link *l, uint32_t n);
+bool elan_op_rx_return(struct rme_fabric *f, void *rx);
 /* Allocates a link with a number, in the state DOWN; NULL: no memory or table full. */
 struct rme_link *elan_link_new(struct rme_fabric *f);
-/* Returns the link with this number, NULL if gone. */
-struct rme_link *elan_link_of(struct rme_fabric *f, uint32_t number);
 /* Sets the state of a link; the only function that does, with a probe. */
 void elan_link_step(struct rme_link *l, enum elan_state state);
 /* Ends the link: only LINK_DOWN follows. */
@@ -431,13 +402,9 @@ void elan_link_end(struct rme_link *l, int error);
 void elan_link_broken(struct rme_link *l, const char *why);
 /* Handles a peer that is known to be dead. */
 void elan_link_dead(struct rme_link *l);
-/* Handles ELAN_NOBODY: the peer has no such link. */
-void elan_link_nobody(struct rme_link *l);
 /* Handles BYE of the peer. */
 void elan_link_bye(struct rme_link *l);
 void elan_op_free(struct rme_link *l);
-/* Ends the links of processes that were found dead. */
-void elan_accounts_check(struct rme_fabric *f);
 
 /* refuse.c */
 /* Handles the traps of the interface. */
@@ -448,15 +415,12 @@ bool elan_unasked(struct rme_link *l);
 void elan_refused_there(struct rme_link *l, const struct elan_packet *p, const uint8_t *body);
 
 /* handshake.c */
-/* Returns the number in a part of an address, or -1. */
-int elan_decimal(const char *text);
 int elan_op_connect(struct rme_fabric *f, const struct rme_addr *addr, int part,
                     const void *hello, size_t length, uint32_t rx, void *owner,
                     struct rme_link **out);
 int elan_op_accept(struct rme_link *l, const void *hello, size_t length, uint32_t rx,
                    void *owner);
 void elan_op_reject(struct rme_link *l, const void *hello, size_t length);
-void elan_op_disconnect(struct rme_link *l, int error);
 void elan_op_rdma(struct rme_link *l, struct rme_rdma_op *x);
 void elan_op_probe(struct rme_link *l);
 /* Queries the bootstrap server of a server of another node, or of one in a handshake, whether

@@ -46,8 +46,8 @@ static int read_address(struct rme_fabric *f, struct bmi_elan4_nic_config *confi
     if (!f->config.listen)
         return 0;
     at = rme_addr_part(f->config.listen, 0);
-    if (!at || (*node = elan_decimal(at->host)) < 0 ||
-        (config->context = elan_decimal(at->port)) < 0)
+    if (!at || (*node = bmi_elan4_decimal(at->host, NULL)) < 0 ||
+        (config->context = bmi_elan4_decimal(at->port, NULL)) < 0)
         return FAIL(f, -EINVAL, "address=%s: expected elan4://NODE:CONTEXT",
                     at ? at->host : "");
     if (config->context < config->range.low_context ||
@@ -340,7 +340,7 @@ static const struct rme_fabric_ops ops = {
     .link_connect = elan_op_connect,
     .link_accept = elan_op_accept,
     .link_reject = elan_op_reject,
-    .link_disconnect = elan_op_disconnect,
+    .link_disconnect = elan_link_end,
     .link_probe = elan_op_probe,
     .link_free = elan_op_free,
     .link_peer = elan_peer,

@@ -6,7 +6,7 @@
  * (servers.h) has the address, or names the server's bootstrap server, which is queried over
  * TCP.  HELLO, with the own connection data, is sent to that queue; the server's host gets a
  * request, and ACCEPT or REJECT is sent to the queue in the connection data.  An answer to an
- * abandoned request is answered by ELAN_NOBODY.
+ * abandoned request is answered by REJECT, too.
  *
  * A HELLO to a dead process never lands and is an orphan like any other packet (link.c).  HELLO
  * has the generation reported by the bootstrap server, or by this node's log, so that a
@@ -55,20 +55,6 @@ static int call(struct rme_link *l, const struct bmi_elan4_where *where)
     return elan_watch(l->f, l->call.fd, EPOLLIN | EPOLLET);
 }
 
-static void answered(struct rme_link *l, int rc, const struct bmi_elan4_conn_info *theirs,
-                     int64_t now)
-{
-    if (rc == -ECONNREFUSED && l->f->account[l->peer.vp].bootstrap) {
-        elan_link_dead(l);
-    } else if (rc == 0 && theirs->vp == l->peer.vp) {
-        struct elan_peer there = {.vp = theirs->vp, .generation = theirs->generation};
-        l->f->account[there.vp].bootstrap = true;
-        elan_see(l->f, &there);
-        l->answers++;
-        l->asked = now;
-    }
-}
-
 void elan_ask(struct rme_link *l, int64_t now)
 {
     struct rme_fabric *f = l->f;
@@ -84,8 +70,8 @@ void elan_ask(struct rme_link *l, int64_t now)
         return;
     l->asked = now;
     int rc = call(l, &where);
-    if (rc == -ECONNREFUSED)
-        answered(l, rc, NULL, now);
+    if (rc == -ECONNREFUSED && f->account[l->peer.vp].bootstrap)
+        elan_link_dead(l);
     else if ((rc == -EMFILE || rc == -ENFILE) && l->state == ELAN_HANDSHAKE_STATE)
         elan_link_down(l, rc); /* under emuelan4 the peer's memory needs a descriptor, too */
 }
@@ -100,14 +86,13 @@ static void send_hello(struct rme_link *l)
     conn_info.wanted = to->vp;
     /* a known generation shows the death of its process; otherwise the packet would never be
      * over */
-    if (to->generation == 0 && elan_tx_waits(l->f, to, elan_now())) {
+    if (to->generation == 0 && elan_tx_waits(l->f, to, elan_now() - ELAN_ASK_MS)) {
         l->why = "the server's input queue accepts no messages";
         elan_link_down(l, -ETIMEDOUT);
         return;
     }
-    int rc = elan_account_dead(l->f, to) ? -ECONNREFUSED
-                                         : elan_tx_alone(l->f, to, ELAN_HELLO, l->number,
-                                                         &conn_info, l->hello, l->hello_length);
+    int rc =
+        elan_tx_alone(l->f, to, ELAN_HELLO, l->number, &conn_info, l->hello, l->hello_length);
     if (rc < 0)
         elan_link_down(l, rc);
 }
@@ -139,7 +124,7 @@ static void refused(struct rme_link *l, uint32_t verdict)
  */
 static void handshake_step(struct rme_link *l, int64_t now)
 {
-    if (!elan_tx_waits(l->f, &l->peer, now)) {
+    if (!elan_tx_waits(l->f, &l->peer, now - ELAN_ASK_MS)) {
         l->answers = 0;
         if (!l->due) {
             l->due = now + l->pause;
@@ -160,42 +145,43 @@ static void handshake_step(struct rme_link *l, int64_t now)
     }
 }
 
-/* Handles the result of the query for the connection data. */
-static void found(struct rme_link *l, int rc, const struct bmi_elan4_conn_info *theirs)
-{
-    enum bmi_elan4_verdict verdict;
-
-    if (rc < 0) {
-        elan_link_down(l, rc);
-        return;
-    }
-    verdict = bmi_elan4_conn_info_judge(&l->f->conn_info, theirs);
-    if (verdict != BMI_ELAN4_WELCOME || theirs->vp != l->peer.vp) {
-        refused(l, verdict ? verdict : BMI_ELAN4_OTHER);
-        return;
-    }
-    l->peer.queue = theirs->queue;
-    l->peer.generation = theirs->generation;
-    l->f->account[l->peer.vp].bootstrap = true;
-    elan_see(l->f, &l->peer);
-    l->pause = ELAN_ASK_MS;
-    l->f->asking = true;
-    handshake_step(l, elan_now());
-}
-
-/* Continues a query. */
+/* Continues a query: the first one, for the connection data, or a later one, whether the process
+ * is the same. */
 static void query_step(struct rme_link *l, int64_t now)
 {
+    struct elan_account *o = &l->f->account[l->peer.vp];
     struct bmi_elan4_conn_info theirs;
+    bool first = !l->peer.queue;
     int rc = bmi_elan4_query_step(&l->call, &theirs);
 
-    if (rc == -EAGAIN && (!l->peer.queue || now - l->asked < ELAN_CALL_MS))
+    if (rc == -EAGAIN && (first || now - l->asked < ELAN_CALL_MS))
         return;
     bmi_elan4_query_end(&l->call);
-    if (!l->peer.queue)
-        found(l, rc, &theirs);
-    else
-        answered(l, rc, &theirs, now);
+    if (rc < 0) {
+        if (first)
+            elan_link_down(l, rc);
+        else if (rc == -ECONNREFUSED && o->bootstrap)
+            elan_link_dead(l);
+        return;
+    }
+    enum bmi_elan4_verdict verdict = bmi_elan4_conn_info_judge(&l->f->conn_info, &theirs);
+    if (verdict != BMI_ELAN4_WELCOME || theirs.vp != l->peer.vp) {
+        if (first)
+            refused(l, verdict ? verdict : BMI_ELAN4_OTHER);
+        return;
+    }
+    struct elan_peer there = {theirs.vp, theirs.queue, theirs.generation, 0};
+    o->bootstrap = true;
+    elan_see(l->f, &there);
+    if (!first) {
+        l->answers++;
+        l->asked = now;
+        return;
+    }
+    l->peer = there;
+    l->pause = ELAN_ASK_MS;
+    l->f->asking = true;
+    handshake_step(l, now);
 }
 
 void elan_handshake_calls(struct rme_fabric *f, int64_t now)
@@ -216,20 +202,12 @@ void elan_handshake_calls(struct rme_fabric *f, int64_t now)
     }
 }
 
-int elan_decimal(const char *text)
-{
-    char *end;
-    long v = strtol(text, &end, 10);
-
-    return *text < '0' || *text > '9' || *end || v > 65535 ? -1 : (int)v;
-}
-
 /* Finds the server's queue.  Returns 0 if the request is in progress. */
 static int find(struct rme_link *l, const struct rme_addr_part *at)
 {
     struct rme_fabric *f = l->f;
     struct bmi_elan4_where where;
-    int node = elan_decimal(at->host), context = elan_decimal(at->port);
+    int node = bmi_elan4_decimal(at->host, NULL), context = bmi_elan4_decimal(at->port, NULL);
     int rc = bmi_elan4_servers_find(f->servers, &f->nic->range, node, context, &where);
 
     snprintf(l->name, sizeof(l->name), "%d:%d", node, context);
@@ -265,7 +243,7 @@ int elan_op_connect(struct rme_fabric *f, const struct rme_addr *addr, int part,
 
     if (!at || length > ELAN_HELLO_MAX)
         return -EINVAL;
-    if (elan_kept_full(f, elan_decimal(at->host), NULL))
+    if (elan_kept_full(f, bmi_elan4_decimal(at->host, NULL), NULL))
         return -ENOBUFS;
     struct rme_link *l = elan_link_new(f);
     if (!l)
@@ -395,13 +373,6 @@ void elan_op_rdma(struct rme_link *l, struct rme_rdma_op *x)
     }
 }
 
-void elan_op_disconnect(struct rme_link *l, int error)
-{
-    if (l->state == ELAN_REQUESTED_STATE)
-        elan_tx_alone(l->f, &l->peer, ELAN_REJECT, 0, NULL, NULL, 0);
-    elan_link_end(l, error); /* a late answer finds no link */
-}
-
 /* ---- Answers ---- */
 
 static void accepted(struct rme_link *l, const struct elan_peer *from, const uint8_t *data,
@@ -419,16 +390,22 @@ static void accepted(struct rme_link *l, const struct elan_peer *from, const uin
 
 static void rejected(struct rme_link *l, const struct elan_packet *p, const uint8_t *data)
 {
-    if (l->state != ELAN_HANDSHAKE_STATE)
-        return;
     if (p->arg) {
         refused(l, p->arg);
         return;
     }
-    l->heard = true;
-    l->hello_length = p->bytes < ELAN_HELLO_MAX ? p->bytes : ELAN_HELLO_MAX;
-    memcpy(l->hello, data, l->hello_length);
+    hear(l, &l->peer, data, p->bytes < ELAN_HELLO_MAX ? p->bytes : ELAN_HELLO_MAX);
     elan_link_down(l, -EACCES);
+}
+
+/* Handles LEFT, or REJECT of a peer that does not know the link.  A peer that has given up the
+ * link may still write, and so may one that has used it. */
+static void left(struct rme_link *l, uint8_t kind)
+{
+    if (kind == ELAN_LEFT || l->expected || l->next_seq > 1 || !TAILQ_EMPTY(&l->moves))
+        elan_link_end(l, -ECONNRESET);
+    else if (l->state != ELAN_ENDING_STATE)
+        elan_link_down(l, -ECONNRESET);
 }
 
 void elan_handshake_packet(struct rme_fabric *f, struct rme_link *l,
@@ -451,19 +428,17 @@ void elan_handshake_packet(struct rme_fabric *f, struct rme_link *l,
     if (p->kind == ELAN_HELLO)
         hello(f, &from, verdict, body, length);
     else if (p->kind == ELAN_ACCEPT && !l && verdict == BMI_ELAN4_WELCOME)
-        elan_tx_alone(f, &from, ELAN_NOBODY, 0, NULL, NULL, 0); /* the link is gone */
+        elan_tx_alone(f, &from, ELAN_REJECT, 0, NULL, NULL, 0); /* the link is gone */
     else if (!l)
         return;
     else if (p->kind == ELAN_ACCEPT && verdict != BMI_ELAN4_WELCOME)
         elan_link_broken(l, "an answer of another version");
     else if (p->kind == ELAN_ACCEPT)
         accepted(l, &from, body, length);
-    else if (p->kind == ELAN_REJECT)
+    else if (p->kind == ELAN_REJECT && l->state == ELAN_HANDSHAKE_STATE)
         rejected(l, p, body);
     else if (p->kind == ELAN_REFUSED)
         elan_refused_there(l, p, body);
-    else if (p->kind == ELAN_LEFT)
-        elan_link_end(l, -ECONNRESET); /* the peer has given up the link, and may still write */
-    else if (p->kind == ELAN_NOBODY)
-        elan_link_nobody(l);
+    else if (p->kind == ELAN_REJECT || p->kind == ELAN_LEFT)
+        left(l, p->kind);
 }

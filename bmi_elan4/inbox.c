@@ -54,17 +54,6 @@ static void *sleeper(void *arg)
     }
 }
 
-static void free_memory(struct bmi_elan4_inbox *in)
-{
-    ELAN4_ALLOC *alloc = in->nic->alloc;
-
-    compat_free_sdram(alloc, in->queue);
-    compat_free_sdram(alloc, in->event);
-    compat_free_main(alloc, (void *)in->arrived);
-    compat_free_main(alloc, in->slots);
-    free(in);
-}
-
 int bmi_elan4_inbox_open(struct bmi_elan4_nic *nic, unsigned slots,
                          struct bmi_elan4_inbox **out)
 {
@@ -78,7 +67,7 @@ int bmi_elan4_inbox_open(struct bmi_elan4_nic *nic, unsigned slots,
     in->arrived = bmi_elan4_main(nic, 64, 64);
     in->slots = bmi_elan4_main(nic, 128, (size_t)(slots + 1) * BMI_ELAN4_SLOT);
     if (!in->queue || !in->event || !in->arrived || !in->slots) {
-        free_memory(in);
+        free(in); /* the memory is freed with the nic */
         return -ENOMEM;
     }
     in->first = in->front = bmi_elan4_at(nic, in->slots);
@@ -94,7 +83,7 @@ int bmi_elan4_inbox_open(struct bmi_elan4_nic *nic, unsigned slots,
     int rc = rme_thread_start(&in->thread, sleeper, in);
     if (rc < 0) {
         sem_destroy(&in->wanted);
-        free_memory(in);
+        free(in);
         return rc;
     }
     *out = in;
@@ -112,8 +101,7 @@ void bmi_elan4_inbox_close(struct bmi_elan4_inbox *in)
     }
     pthread_join(in->thread, NULL);
     sem_destroy(&in->wanted);
-    elan4_block_inputter(nic->ctx, 1); /* no process may write there any more */
-    free_memory(in);
+    free(in);
 }
 
 E4_Addr bmi_elan4_inbox_queue(const struct bmi_elan4_inbox *in)

@@ -32,7 +32,7 @@ static int flagged(int fd, bool nonblock)
     return -1;
 }
 
-static int make_socket(int family, int type)
+int bmi_elan4_socket(int family, int type)
 {
     bmi_elan4_lock();
     int fd = flagged(socket(family, type, 0), true);
@@ -40,21 +40,18 @@ static int make_socket(int family, int type)
     return fd;
 }
 
-void bmi_elan4_signal_open(struct bmi_elan4_signal *s)
+int bmi_elan4_signal_open(struct bmi_elan4_signal *s)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     socklen_t size = sizeof(a);
 
-    s->fd = make_socket(AF_UNIX, SOCK_DGRAM);
+    s->fd = bmi_elan4_socket(AF_UNIX, SOCK_DGRAM);
     /* the kernel chooses the name */
-    if (s->fd < 0 || (bind(s->fd, (struct sockaddr *)&a, sizeof(sa_family_t)) == 0 &&
-                      getsockname(s->fd, (struct sockaddr *)&a, &size) == 0 &&
-                      connect(s->fd, (struct sockaddr *)&a, size) == 0))
-        return;
-    int err = errno;
-    close(s->fd);
-    s->fd = -1;
-    errno = err;
+    return s->fd < 0 || bind(s->fd, (struct sockaddr *)&a, sizeof(sa_family_t)) < 0 ||
+                   getsockname(s->fd, (struct sockaddr *)&a, &size) < 0 ||
+                   connect(s->fd, (struct sockaddr *)&a, size) < 0
+               ? -errno
+               : 0;
 }
 
 void bmi_elan4_signal_raise(struct bmi_elan4_signal *s)
@@ -83,11 +80,6 @@ int bmi_elan4_epoll(void)
     int fd = flagged(epoll_create(8), false);
     bmi_elan4_unlock();
     return fd;
-}
-
-int bmi_elan4_socket(int family)
-{
-    return make_socket(family, SOCK_STREAM);
 }
 
 int bmi_elan4_accept(int listener)

@@ -15,16 +15,16 @@ struct bmi_elan4_signal {
     _Atomic int raised; /* not cleared since */
 };
 
-/* Opens a signal; fd is -1, with errno, on failure. */
-void bmi_elan4_signal_open(struct bmi_elan4_signal *s);
+/* Opens a signal.  Returns 0 or -errno; the caller closes fd unless it is -1. */
+int bmi_elan4_signal_open(struct bmi_elan4_signal *s);
 void bmi_elan4_signal_raise(struct bmi_elan4_signal *s);
 /* To be called before what was signalled is looked for. */
 void bmi_elan4_signal_clear(struct bmi_elan4_signal *s);
 
-/* Create an epoll set, a stream socket, and a connection of one: close-on-exec; sockets do not
- * block.  Return -1 with errno on failure. */
+/* Create an epoll set, a socket, and a connection of one: close-on-exec; sockets do not block.
+ * Return -1 with errno on failure. */
 int bmi_elan4_epoll(void);
-int bmi_elan4_socket(int family);
+int bmi_elan4_socket(int family, int type);
 int bmi_elan4_accept(int listener);
 
 /* Registers the handlers that hold the lock during a fork, once.  Returns 0 or -errno; without

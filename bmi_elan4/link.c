@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * link.c - table and states of links.
+ * link.c - table and states of links, and their receive buffers.
  *
  * Peers know a link by its number, which is another one for each use of a table entry.
  *
@@ -28,6 +28,77 @@
 #include "bmi_elan4/elan.h"
 #include "base/probe.h"
 
+/* ---- Receive buffers ---- */
+
+/* Frees up to n buffers.  Returns how many there were less. */
+static uint32_t free_some(struct rme_link *l, uint32_t n)
+{
+    struct elan_rx *rx;
+
+    for (; n && (rx = LIST_FIRST(&l->rx_free)) != NULL; n--) {
+        LIST_REMOVE(rx, next);
+        free(rx);
+    }
+    return n;
+}
+
+int elan_op_rx_reserve(struct rme_link *l, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        struct elan_rx *rx =
+            aligned_alloc(64, (sizeof(*rx) + l->f->config.rx_size + 63) & ~(size_t)63);
+        if (!rx) {
+            free_some(l, i);
+            return -ENOMEM;
+        }
+        rx->link = l;
+        LIST_INSERT_HEAD(&l->rx_free, rx, next);
+    }
+    return 0;
+}
+
+void elan_op_rx_release(struct rme_link *l, uint32_t n)
+{
+    l->rx_debt += free_some(l, n); /* deducted from the buffers that are returned */
+}
+
+bool elan_op_rx_return(struct rme_fabric *f, void *token)
+{
+    struct elan_rx *rx = token;
+    struct rme_link *l = rx->link;
+
+    (void)f;
+    if (l)
+        LIST_REMOVE(rx, next);
+    if (!l || l->state == ELAN_ENDING_STATE || l->state == ELAN_DOWN_STATE || l->rx_debt) {
+        if (l && l->rx_debt)
+            l->rx_debt--;
+        free(rx);
+        return true;
+    }
+    LIST_INSERT_HEAD(&l->rx_free, rx, next);
+    if (l->held[l->expected % ELAN_WINDOW])
+        ELAN_ADD(l, ready);
+    return true;
+}
+
+/* Ends delivery, and frees packets and unused receive buffers; those held by the host remain
+ * until returned.  Of the packets only BYE counts. */
+static void close_rx(struct rme_link *l)
+{
+    for (unsigned i = 0; i < ELAN_WINDOW; i++) {
+        l->bye_in |= l->held[i] && l->held[i]->p.kind == ELAN_BYE;
+        free(l->held[i]);
+        l->held[i] = NULL;
+    }
+    ELAN_REMOVE(l, ready);
+    free(l->filling);
+    l->filling = NULL;
+    free_some(l, UINT32_MAX);
+}
+
+/* ---- Links ---- */
+
 struct rme_link *elan_link_new(struct rme_fabric *f)
 {
     uint32_t index = 0, tries;
@@ -54,13 +125,6 @@ struct rme_link *elan_link_new(struct rme_fabric *f)
     LIST_INIT(&l->rx_lent);
     TAILQ_INSERT_TAIL(&f->links, l, all);
     return l;
-}
-
-struct rme_link *elan_link_of(struct rme_fabric *f, uint32_t number)
-{
-    struct rme_link *l = f->table[number % ELAN_LINKS];
-
-    return l && l->number == number ? l : NULL;
 }
 
 void elan_link_step(struct rme_link *l, enum elan_state state)
@@ -91,13 +155,10 @@ void elan_link_down(struct rme_link *l, int error)
     if (l->passive && was != ELAN_REQUESTED_STATE)
         elan_share_give(&f->places, l->peer.vp);
     elan_tx_drop(l, true);
-    elan_move_forget(l);
-    elan_rx_close(l);
+    close_rx(l);
     if (l->reads) /* requests that were not issued are dropped */
         compat_free_cmdq(f->nic->ctx, f->nic->alloc, l->reads);
-    compat_free_main(f->nic->alloc, (void *)l->read_mark);
     l->reads = NULL;
-    l->read_mark = NULL;
     if (l->tell & ELAN_TELL_REQUEST) { /* not reported to the host */
         elan_op_free(l);
         return;
@@ -110,8 +171,10 @@ void elan_link_end(struct rme_link *l, int error)
 {
     if (l->state == ELAN_ENDING_STATE || l->state == ELAN_DOWN_STATE)
         return;
+    if (l->state == ELAN_REQUESTED_STATE)
+        elan_tx_alone(l->f, &l->peer, ELAN_REJECT, 0, NULL, NULL, 0);
     if (l->state != ELAN_UP_STATE) {
-        elan_link_down(l, error);
+        elan_link_down(l, error); /* a late answer finds no link */
         return;
     }
     l->error = error;
@@ -119,7 +182,7 @@ void elan_link_end(struct rme_link *l, int error)
     l->until = elan_now() + ELAN_DRAIN_MS;
     TAILQ_INSERT_HEAD(&l->f->ending, l, ending_next);
     elan_tx_drop(l, false);
-    elan_rx_close(l);
+    close_rx(l);
 }
 
 void elan_link_bye(struct rme_link *l)
@@ -145,45 +208,22 @@ void elan_link_dead(struct rme_link *l)
                                                          : -ECONNRESET);
 }
 
-/* Returns true if the link has carried anything but ACCEPT. */
-static bool was_used(const struct rme_link *l)
-{
-    return l->expected || l->next_seq > 1 || !TAILQ_EMPTY(&l->moves) ||
-           l->state == ELAN_ENDING_STATE;
-}
-
-void elan_link_nobody(struct rme_link *l)
-{
-    if (was_used(l))
-        elan_link_end(l, -ECONNRESET);
-    else
-        elan_link_down(l, -ECONNRESET);
-}
-
 void elan_op_free(struct rme_link *l)
 {
     struct rme_fabric *f = l->f;
     struct elan_tx *tx;
+    struct elan_rx *rx;
 
     while ((tx = TAILQ_FIRST(&l->lent)) != NULL) {
         TAILQ_REMOVE(&l->lent, tx, next);
         elan_tx_give(f, tx);
     }
-    elan_rx_forget(l);
+    while ((rx = LIST_FIRST(&l->rx_lent)) != NULL) { /* held by the host */
+        LIST_REMOVE(rx, next);
+        rx->link = NULL;
+    }
     ELAN_REMOVE(l, eventful);
     ELAN_REMOVE(l, dirty);
     TAILQ_REMOVE(&f->links, l, all);
     free(l);
-}
-
-void elan_accounts_check(struct rme_fabric *f)
-{
-    struct rme_link *l, *after;
-
-    f->died = false;
-    for (l = TAILQ_FIRST(&f->links); l; l = after) {
-        after = TAILQ_NEXT(l, all);
-        if (l->state != ELAN_DOWN_STATE && elan_account_over(f, &l->peer))
-            elan_link_dead(l);
-    }
 }

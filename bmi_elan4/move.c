@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * move.c - transfers: many DMAs, one event, one notification.
+ * move.c - send queues of links, and transfers: many DMAs, one event, one notification.
+ *
+ * Each link has a queue of messages and transfers, in the order of the host's calls.  The first
+ * entry gets sequence numbers, one per packet, and is posted; it is then in `sent` until its
+ * event shows that it has landed in the peer's queue.  The receiver orders packets by number
+ * and holds those that overtook others: at most ELAN_WINDOW of them, because no packet is sent
+ * whose number is further ahead of the oldest one that has not landed.
  *
  * All DMAs of a transfer set one event, which is primed with their number plus one.  After the
  * last set the interface continues by itself: the event copies commands to a command port,
@@ -16,8 +22,7 @@
  *
  * Writes are DMAs of this process.  Reads are DMAs of the peer, requested by packets, and a
  * request that the peer refuses blocks its command queue.  Each link with reads therefore has
- * its own queue, with at most as many requests as fit before a word behind them shows that the
- * queue is empty.
+ * its own queue, with at most as many requests as fit.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -156,35 +161,46 @@ static bool begin(struct rme_link *l, struct elan_tx *tx)
     m->note = x->notify == RME_NOTIFY_NONE ? NULL : tx;
     m->let = false;
     compat_store(0, m->unasked);
-    m->busy = true;
     tx->move = m;
     self_chain(f, m);
-    if (!m->note) {
-        prime_copy(f, m->data, m->unposted + 1, m->self_chain, m->self_port, 8);
-        MEMBAR_STORESTORE();
-        return true;
-    }
     if (x->notify == RME_NOTIFY_IMM) {
         tx->at = m->imm;
         tx->kind = ELAN_IMM;
         tx->arg = x->imm;
     }
-    elan_tx_number(l, tx);
-    for (uint32_t i = 0; i < tx->packets; i++) {
-        elan_tx_dma(f, &l->peer, tx, i, m->told, &dma);
-        chain_dma(m->note_chain + (size_t)i * CHAIN, &dma);
+    if (m->note) {
+        elan_tx_number(l, tx);
+        for (uint32_t i = 0; i < tx->packets; i++) {
+            elan_tx_dma(f, &l->peer, tx, i, m->told, &dma);
+            chain_dma(m->note_chain + (size_t)i * CHAIN, &dma);
+        }
+        prime_copy(f, m->told, tx->packets, m->self_chain, m->self_port, 8);
+        prime_copy(f, m->data, m->unposted + 1, m->note_chain, m->note_port, 8 * tx->packets);
+    } else {
+        prime_copy(f, m->data, m->unposted + 1, m->self_chain, m->self_port, 8);
     }
-    prime_copy(f, m->told, tx->packets, m->self_chain, m->self_port, 8);
-    prime_copy(f, m->data, m->unposted + 1, m->note_chain, m->note_port, 8 * tx->packets);
     MEMBAR_STORESTORE();
     return true;
 }
 
 /* ---- Data ---- */
 
-static bool reads_empty(const struct rme_link *l)
+/* Returns the number of DMAs that are not complete, from the sets that the event awaits. */
+static uint32_t outstanding(const struct elan_move *m)
 {
-    return elan4_load64(l->read_mark) == l->read_marks;
+    return (uint32_t)(-EVENT_COUNT(m->data) / 32 - !m->let);
+}
+
+/* Returns the number of requested reads that are not complete. */
+static uint32_t reading(const struct rme_link *l)
+{
+    const struct elan_move *m;
+    uint32_t n = 0;
+
+    TAILQ_FOREACH(m, &l->moves, next)
+        if (m->x->read)
+            n += outstanding(m) - m->unposted;
+    return n;
 }
 
 /* Takes over the queue of a link without transfers. */
@@ -193,7 +209,7 @@ static E4_CmdQ *borrow(struct rme_fabric *f)
     struct rme_link *l;
 
     TAILQ_FOREACH(l, &f->links, all)
-        if (l->reads && TAILQ_EMPTY(&l->moves) && reads_empty(l)) {
+        if (l->reads && TAILQ_EMPTY(&l->moves)) {
             E4_CmdQ *q = l->reads;
             l->reads = NULL;
             return q;
@@ -201,27 +217,18 @@ static E4_CmdQ *borrow(struct rme_fabric *f)
     return NULL;
 }
 
-_Static_assert(ELAN_READS *COMPAT_ASK_DWORDS + 2 <= 1024, "a queue of 8 KiB holds fewer reads");
+_Static_assert(ELAN_READS *COMPAT_ASK_DWORDS <= 1024, "a queue of 8 KiB holds fewer reads");
 
-/* Returns true if the link has an empty queue for reads. */
+/* Returns true if the link has a queue for reads. */
 static bool can_read(struct rme_link *l)
 {
     struct rme_fabric *f = l->f;
 
-    if (!l->read_mark)
-        l->read_mark = bmi_elan4_main(f->nic, 64, 64);
     if (!l->reads)
         l->reads = compat_cmdq(f->nic->ctx, f->nic->alloc, CQ_Size8K, COMPAT_ASK_PERMISSIONS);
     if (!l->reads)
         l->reads = borrow(f);
-    return l->read_mark && l->reads && reads_empty(l);
-}
-
-static void mark_reads(struct rme_link *l)
-{
-    l->read_marks++;
-    elan4_write_dword_cmd(l->reads, bmi_elan4_at(l->f->nic, l->read_mark), l->read_marks);
-    compat_flush(l->reads);
+    return l->reads;
 }
 
 static void run(struct rme_link *l, const struct elan_move *m, E4_Addr remote, E4_Addr local,
@@ -280,15 +287,18 @@ static bool post(struct rme_link *l, struct elan_tx *tx)
     if (!tx->move && !begin(l, tx))
         return false;
     MEMBAR_VISIBLE();
-    for (uint32_t n = 1; (!read || n <= ELAN_READS) && next_dma(l, tx); n++)
-        if (!read && n % 512 == 0)
+    uint32_t n = read ? reading(l) : 0;
+    for (; (!read || n < ELAN_READS) && next_dma(l, tx); n++)
+        if (!read && n % 512 == 511)
             bmi_elan4_flush(l->f->nic);
     if (read)
-        mark_reads(l);
+        compat_flush(l->reads);
     return tx->move->unposted == 0;
 }
 
-bool elan_move_waits(const struct rme_link *l, const struct elan_tx *tx)
+/* Returns true if all data of a transfer is posted, and its notification waits for earlier
+ * transfers without one, whose DONE continues the queue. */
+static bool waits(const struct rme_link *l, const struct elan_tx *tx)
 {
     const struct elan_move *m;
 
@@ -300,11 +310,12 @@ bool elan_move_waits(const struct rme_link *l, const struct elan_tx *tx)
     return false;
 }
 
-bool elan_move_issue(struct rme_link *l, struct elan_tx *tx)
+/* Starts or continues a transfer.  Returns false if the transfer must wait. */
+static bool issue(struct rme_link *l, struct elan_tx *tx)
 {
     bool posted = tx->move && !tx->move->unposted;
 
-    if ((!posted && !post(l, tx)) || elan_move_waits(l, tx))
+    if ((!posted && !post(l, tx)) || waits(l, tx))
         return false;
     tx->move->let = true;
     elan4_set_event_cmd(l->f->nic->tx, bmi_elan4_at(l->f->nic, tx->move->data));
@@ -328,10 +339,9 @@ static void complete(struct rme_fabric *f, struct elan_move *m, uint32_t missing
 
 uint32_t elan_move_stuck(const struct elan_move *m)
 {
-    int32_t left = -EVENT_COUNT(m->data) / 32; /* outstanding sets */
     uint32_t refused = m->refused + (uint32_t)elan4_load64(m->unasked);
 
-    return left - !m->let == (int32_t)refused ? refused : 0;
+    return outstanding(m) == refused ? refused : 0;
 }
 
 void elan_moves_complete(struct rme_link *l)
@@ -340,22 +350,18 @@ void elan_moves_complete(struct rme_link *l)
 
     TAILQ_FOREACH(m, &l->moves, next) {
         uint32_t refused = elan_move_stuck(m);
-        if (!refused)
-            continue;
-        m->refused = 0;
-        compat_store(0, m->unasked);
-        complete(l->f, m, refused);
+        if (refused) {
+            m->refused = 0;
+            compat_store(0, m->unasked);
+            complete(l->f, m, refused);
+        }
     }
 }
 
-void elan_move_cut(struct rme_fabric *f, struct elan_move *m)
+/* Frees a transfer, nothing of which is in flight. */
+static void free_move(struct rme_fabric *f, struct elan_move *m)
 {
-    complete(f, m, m->unposted + 1);
-}
-
-void elan_move_free(struct rme_fabric *f, struct elan_move *m)
-{
-    m->busy = false;
+    m->let = false;
     if (m->note)
         elan_tx_give(f, m->note);
     m->note = NULL;
@@ -369,7 +375,7 @@ void elan_move_done(struct rme_fabric *f, uint32_t index, uint32_t use)
     struct elan_move *m = index < f->nmove ? f->move[index] : NULL;
     struct rme_link *l = m ? m->link : NULL;
 
-    if (!m || !m->busy || !m->let || m->use != use)
+    if (!m || !m->let || m->use != use)
         return;
     if (l) {
         TAILQ_REMOVE(&l->moves, m, next);
@@ -385,7 +391,7 @@ void elan_move_done(struct rme_fabric *f, uint32_t index, uint32_t use)
         else
             atomic_store(&f->hint, 1); /* the link may be down now */
     }
-    m->busy = false;
+    m->let = false;
     m->link = NULL;
     if (m->reported) { /* perhaps falsely: a late set must not count for another transfer */
         if (l)
@@ -394,10 +400,11 @@ void elan_move_done(struct rme_fabric *f, uint32_t index, uint32_t use)
     }
     if (!l)
         elan_orphan_over(f, &m->d);
-    elan_move_free(f, m);
+    free_move(f, m);
 }
 
-void elan_move_forget(struct rme_link *l)
+/* Puts all transfers of a link that is down into quarantine. */
+static void forget(struct rme_link *l)
 {
     struct elan_move *m;
 
@@ -411,4 +418,196 @@ void elan_move_forget(struct rme_link *l)
         elan_orphan(l->f, &m->d, true);
         elan_share_give(&l->f->active, l->peer.vp); /* in quarantine until DONE, if ever */
     }
+}
+
+/* ---- Queues ---- */
+
+/* Returns true if this number of packets may get sequence numbers. */
+static bool window_open(struct rme_link *l, uint32_t packets)
+{
+    const struct elan_tx *oldest = TAILQ_FIRST(&l->sent);
+
+    return !oldest || l->next_seq + packets - oldest->seq <= ELAN_WINDOW;
+}
+
+/* Returns true for a transfer without notification, on which no order depends. */
+static bool is_silent(const struct elan_tx *tx)
+{
+    return tx->x && tx->x->notify == RME_NOTIFY_NONE;
+}
+
+/* Removes an entry that is posted from the queue. */
+static void posted(struct rme_link *l, struct elan_tx *tx)
+{
+    TAILQ_REMOVE(&l->queued, tx, next);
+    if (is_silent(tx)) {
+        elan_tx_release(l, tx);
+        return;
+    }
+    TAILQ_INSERT_TAIL(&l->sent, tx, next);
+    ELAN_ADD(l, sending);
+}
+
+/* Posts as much as possible.  Returns false if something is left that no packet announces. */
+static bool advance(struct rme_link *l)
+{
+    struct elan_tx *tx;
+
+    while ((tx = TAILQ_FIRST(&l->queued)) != NULL) {
+        if (!tx->move && !window_open(l, is_silent(tx) ? 0 : elan_packets(tx->length)))
+            return false;
+        if (!tx->x)
+            elan_tx_message(l, tx);
+        else if (!issue(l, tx))
+            return waits(l, tx);
+        posted(l, tx);
+    }
+    return true;
+}
+
+void elan_op_flush(struct rme_fabric *f)
+{
+    struct rme_link *l, *after;
+
+    if (TAILQ_EMPTY(&f->dirty))
+        return;
+    for (l = TAILQ_FIRST(&f->dirty); l; l = after) {
+        after = TAILQ_NEXT(l, dirty_next);
+        if (l->state != ELAN_DOWN_STATE && !advance(l)) {
+            elan_look_soon(f);
+            continue;
+        }
+        ELAN_REMOVE(l, dirty);
+    }
+    bmi_elan4_flush(f->nic);
+    f->config.stats->value[RME_C_DOORBELLS]++;
+}
+
+/* ---- Landing ---- */
+
+/* Returns true if it has landed; DONE removes the message of a transfer.  The library decides
+ * whether a set word is valid. */
+bool elan_tx_over(const struct rme_fabric *f, const struct elan_tx *tx)
+{
+    return !tx->move && elan4_load64(tx->landed) != 0 &&
+           elan4_pollevent_word(f->nic->ctx, tx->landed, 0);
+}
+
+struct elan_tx *elan_tx_flying(const struct rme_link *l)
+{
+    struct elan_tx *tx;
+
+    TAILQ_FOREACH(tx, &l->sent, next)
+        if (!tx->move && !elan_tx_over(l->f, tx))
+            break;
+    return tx;
+}
+
+bool elan_tx_waits(const struct rme_fabric *f, const struct elan_peer *to, int64_t then)
+{
+    const struct elan_dma *d;
+
+    TAILQ_FOREACH(d, &f->orphans, next)
+        if (!d->is_move && d->to.vp == to->vp && d->to.queue == to->queue && d->since <= then &&
+            !elan_tx_over(f, (const struct elan_tx *)d))
+            return true;
+    return false;
+}
+
+static void landed_of(struct rme_link *l)
+{
+    struct elan_tx *tx;
+
+    while ((tx = TAILQ_FIRST(&l->sent)) != NULL && elan_tx_over(l->f, tx)) {
+        TAILQ_REMOVE(&l->sent, tx, next);
+        elan_tx_release(l, tx);
+    }
+    if (!tx && TAILQ_EMPTY(&l->moves))
+        ELAN_REMOVE(l, sending);
+}
+
+/* Returns true if no DMA of an orphan is in flight any more: it has landed, another process has
+ * been in that context for long enough, or a dead process's interface was to run its reads. */
+static bool is_over(const struct rme_fabric *f, const struct elan_dma *d, int64_t now)
+{
+    return (!d->is_move && elan_tx_over(f, (const struct elan_tx *)d)) ||
+           (now - d->since >= f->quarantine_ms &&
+            (d->ended || elan_succeeded(f, d->to.vp, d->to.generation)));
+}
+
+/* Frees orphans that are over. */
+static void sweep(struct rme_fabric *f, int64_t now)
+{
+    struct elan_dma *d, *then;
+
+    for (d = TAILQ_FIRST(&f->orphans); d; d = then) {
+        then = TAILQ_NEXT(d, next);
+        if (!is_over(f, d, now))
+            continue;
+        elan_orphan_over(f, d);
+        if (d->is_move)
+            free_move(f, (struct elan_move *)d);
+        else
+            elan_tx_give(f, (struct elan_tx *)d);
+    }
+}
+
+void elan_tx_landed(struct rme_fabric *f)
+{
+    struct rme_link *l, *after;
+
+    for (l = TAILQ_FIRST(&f->sending); l; l = after) {
+        after = TAILQ_NEXT(l, sending_next);
+        landed_of(l);
+    }
+    if (f->polls % 64 == 0 || !TAILQ_EMPTY(&f->wanting))
+        sweep(f, elan_now());
+    elan_tx_rooms(f);
+}
+
+void elan_tx_drop(struct rme_link *l, bool all)
+{
+    struct elan_tx *tx, *after;
+
+    for (tx = TAILQ_FIRST(&l->queued); tx; tx = after) {
+        after = TAILQ_NEXT(tx, next);
+        if (tx->move) {
+            complete(l->f, tx->move, tx->move->unposted + 1); /* with what is posted */
+            posted(l, tx);
+            continue;
+        }
+        TAILQ_REMOVE(&l->queued, tx, next);
+        elan_tx_release(l, tx);
+    }
+    ELAN_REMOVE(l, wanting);
+    if (!all)
+        return;
+    while ((tx = TAILQ_FIRST(&l->sent)) != NULL) {
+        TAILQ_REMOVE(&l->sent, tx, next);
+        if (tx->move) /* it keeps the message until DONE */
+            continue;
+        l->tx_used--;
+        elan_orphan(l->f, &tx->d, true);
+    }
+    ELAN_REMOVE(l, sending);
+    forget(l);
+}
+
+void elan_tx_close(struct rme_fabric *f)
+{
+    struct elan_dmas *lists[] = {&f->free[ELAN_TX], &f->orphans};
+    struct elan_dma *d;
+
+    /* the context frees their memory */
+    for (unsigned i = 0; i < 2; i++)
+        while ((d = TAILQ_FIRST(lists[i])) != NULL) {
+            TAILQ_REMOVE(lists[i], d, next);
+            if (!d->is_move)
+                free(d);
+        }
+    for (uint32_t i = 0; i < f->nmove; i++) {
+        free(f->move[i]->note);
+        free(f->move[i]);
+    }
+    free(f->move);
 }

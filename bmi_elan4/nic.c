@@ -53,7 +53,7 @@ unsigned bmi_elan4_traps_take(struct bmi_elan4_nic *nic,
 static void free_nic(struct bmi_elan4_nic *nic)
 {
     if (nic->log) {
-        if (nic->joined)
+        if (nic->context)
             bmi_elan4_log_give(nic->log, nic->context);
         bmi_elan4_log_close(nic->log);
     }
@@ -76,7 +76,6 @@ static int attach_at(struct bmi_elan4_nic *nic, const unsigned key[4], int conte
     bmi_elan4_capability(&nic->range, key, context, &cap);
     errno = 0;
     if (elan4_attach(nic->ctx, &cap) == 0) {
-        nic->joined = true;
         nic->context = context;
         nic->vp = (unsigned)bmi_elan4_vp(&nic->range, nic->node, context);
         return 0;
@@ -164,12 +163,10 @@ static int join(struct bmi_elan4_nic *nic, const struct bmi_elan4_nic_config *co
 
     if (rc < 0)
         return failed(rc, why, size, "handlers of forks", "");
-    bmi_elan4_signal_open(&nic->signal);
-    if (nic->signal.fd < 0) {
-        rc = -errno;
+    rc = bmi_elan4_signal_open(&nic->signal);
+    if (rc < 0)
         return failed(rc, why, size, "a descriptor",
                       rme_remedy(rc, "see the kernel log (dmesg)"));
-    }
     errno = 0;
     nic->ctx = elan4_init(RAIL);
     if (!nic->ctx) {

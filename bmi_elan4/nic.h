@@ -40,8 +40,7 @@ struct bmi_elan4_nic_config {
 
 struct bmi_elan4_nic {
     struct bmi_elan4_range range;
-    int node, context;
-    bool joined; /* has the context */
+    int node, context; /* context: 0 until it is taken */
     unsigned vp;
     uint64_t generation; /* of this owner of the context */
     ELAN4_CTX *ctx;

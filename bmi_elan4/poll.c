@@ -7,8 +7,9 @@
  * command queue is, the time of an ending link is over.  deadline() requests this only while
  * something waits for them.
  *
- * A side that gives up a link before its BYE has landed sends LEFT, because packets to a link
- * that is gone are not answered.  A peer that got no LEFT detects the end by its probes.
+ * A side that gives up a link before its BYE has landed sends LEFT, unless too much waits for
+ * the peer already, because packets to a link that is gone are not answered.  A peer that got
+ * no LEFT detects the end by its probes.
  *
  * Packets that have not landed are lost with the context.  On close the process waits until
  * each LEFT has landed, or its receiver is known to be dead or replaced, or none of the
@@ -23,21 +24,10 @@
 
 #define ELAN_LEAVE_MS 5000
 
-/* Sends LEFT, unless too much waits for the peer already. */
-static void send_left(struct rme_link *l)
-{
-    (void)elan_tx_alone(l->f, &l->peer, ELAN_LEFT, 0, NULL, NULL, 0);
-}
-
-/* Returns true if all messages have landed. */
+/* Returns true if all messages have landed, of a link without transfers. */
 static bool all_landed(const struct rme_link *l)
 {
-    const struct elan_tx *tx;
-
-    TAILQ_FOREACH(tx, &l->sent, next)
-        if (!elan_tx_over(l->f, tx))
-            return false;
-    return TAILQ_EMPTY(&l->queued);
+    return TAILQ_EMPTY(&l->queued) && !elan_tx_flying(l);
 }
 
 /* Handles an ending link whose time is over.  Returns true if the link is down, so that the
@@ -57,7 +47,7 @@ static bool given_up(struct rme_link *l, int64_t now)
     }
     elan_link_log(l, RME_LOG_INFO, "peer did not confirm the end of the connection; aborted");
     if (!l->bye_sent || !all_landed(l))
-        send_left(l);
+        (void)elan_tx_alone(l->f, &l->peer, ELAN_LEFT, 0, NULL, NULL, 0);
     elan_link_down(l, -ETIMEDOUT);
     return true;
 }
@@ -175,6 +165,19 @@ static void check_sending(struct rme_fabric *f, int64_t now)
 
 /* ---- Polling ---- */
 
+/* Ends the links of processes that were found dead. */
+static void accounts_check(struct rme_fabric *f)
+{
+    struct rme_link *l, *after;
+
+    f->died = false;
+    for (l = TAILQ_FIRST(&f->links); l; l = after) {
+        after = TAILQ_NEXT(l, all);
+        if (l->state != ELAN_DOWN_STATE && elan_account_over(f, &l->peer))
+            elan_link_dead(l);
+    }
+}
+
 static void look_around(struct rme_fabric *f)
 {
     bool hint = atomic_exchange(&f->hint, 0);
@@ -185,7 +188,7 @@ static void look_around(struct rme_fabric *f)
     check_ending(f, now);
     check_sending(f, now);
     if (f->died)
-        elan_accounts_check(f);
+        accounts_check(f);
 }
 
 /* Returns ms until the next check of an ending link, which grow with the time since its end
@@ -222,15 +225,12 @@ int elan_op_poll(struct rme_fabric *f, struct rme_event *events, int max)
         look_around(f);
     if (atomic_load_explicit(&f->nic->traps, memory_order_relaxed) != f->traps)
         elan_refusals(f);
-    if (!TAILQ_EMPTY(&f->eventful))
-        elan_tell_all(f);
+    elan_tell_all(f);
     elan_rx_ready(f);
     elan_rx_take(f);
     elan_tx_landed(f);
-    if (!TAILQ_EMPTY(&f->dirty))
-        elan_op_flush(f);
-    if (!TAILQ_EMPTY(&f->eventful))
-        elan_tell_all(f);
+    elan_op_flush(f);
+    elan_tell_all(f);
     f->out = NULL;
     f->max = 0;
     atomic_store_explicit(&f->restless, restless(f), memory_order_relaxed);
@@ -246,29 +246,16 @@ int elan_op_deadline(struct rme_fabric *f)
 
 /* ---- Leaving ---- */
 
-/* Returns true if the process may be alive.  A packet to it waits since `then`, or an older one
- * still does. */
-static bool may_live(struct rme_fabric *f, const struct elan_peer *p, int64_t then)
-{
-    int64_t most = f->dead_ms < ELAN_LEAVE_MS ? f->dead_ms : ELAN_LEAVE_MS;
-    const struct elan_dma *d;
-
-    TAILQ_FOREACH(d, &f->orphans, next)
-        if (!d->is_move && d->to.vp == p->vp && d->to.generation == p->generation &&
-            d->since < then && !elan_tx_over(f, (const struct elan_tx *)d))
-            then = d->since;
-    return elan_now() - then < most && !elan_account_gone(f, p);
-}
-
 /* Returns true if a LEFT has not landed whose receiver may be alive. */
 static bool unheard(struct rme_fabric *f)
 {
+    int64_t most = f->dead_ms < ELAN_LEAVE_MS ? f->dead_ms : ELAN_LEAVE_MS, now = elan_now();
     const struct elan_dma *d;
 
     TAILQ_FOREACH(d, &f->orphans, next) {
         const struct elan_tx *tx = (const struct elan_tx *)d;
         if (!d->is_move && tx->kind == ELAN_LEFT && !elan_tx_over(f, tx) &&
-            may_live(f, &d->to, d->since))
+            !elan_tx_waits(f, &d->to, now - most) && !elan_account_gone(f, &d->to))
             return true;
     }
     return false;
@@ -281,7 +268,7 @@ void elan_leave(struct rme_fabric *f)
     while ((l = TAILQ_FIRST(&f->links)) != NULL) {
         bool known = !(l->tell & ELAN_TELL_REQUEST); /* otherwise the link is freed when down */
         if (l->state == ELAN_UP_STATE || l->state == ELAN_ENDING_STATE)
-            send_left(l);
+            (void)elan_tx_alone(l->f, &l->peer, ELAN_LEFT, 0, NULL, NULL, 0);
         elan_link_down(l, -ESHUTDOWN);
         if (known)
             elan_op_free(l);

@@ -2,7 +2,10 @@
 #include "bmi_elan4/process.h"
 
 #include <errno.h>
+#include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "bmi_elan4/compat.h"
 
@@ -50,6 +53,16 @@ int bmi_elan4_place(const struct bmi_elan4_range *r, int vp, int *node, int *con
     *node = r->low_node + vp / contexts(r);
     *context = r->low_context + vp % contexts(r);
     return 0;
+}
+
+int bmi_elan4_decimal(const char *text, char **end)
+{
+    size_t digits = strspn(text, "0123456789");
+    int v = digits < 1 || digits > 5 || (!end && text[digits]) ? -1 : atoi(text);
+
+    if (end)
+        *end = (char *)(uintptr_t)text + digits;
+    return v;
 }
 
 void bmi_elan4_capability(const struct bmi_elan4_range *r, const unsigned key[4], int context,

@@ -172,7 +172,9 @@ static void dispatch(struct rme_fabric *f, const uint8_t *slot)
         elan_move_done(f, p.arg, p.seq);
         return;
     }
-    struct rme_link *l = elan_link_of(f, p.link);
+    struct rme_link *l = f->table[p.link % ELAN_LINKS];
+    if (l && l->number != p.link)
+        l = NULL;
     /* a peer without an answer has no local number; and the host may answer due to the event of
      * this poll */
     if (l && (p.from != l->peer.vp || l->state == ELAN_REQUESTED_STATE))

@@ -43,26 +43,16 @@ struct bmi_elan4_servers {
     struct entry entry[];
 };
 
-/* Parses a number of up to five digits, to its end; -1: invalid. */
-static int number(char **at)
-{
-    size_t digits = strspn(*at, "0123456789");
-
-    return digits < 1 || digits > 5 ? -1 : (int)strtol(*at, at, 10);
-}
-
 static bool read_who(char *at, struct entry *e)
 {
     e->node = e->context = -1;
     if (!at || strcmp(at, "*") == 0)
         return true;
-    e->node = number(&at);
+    e->node = bmi_elan4_decimal(at, &at);
     if (e->node < 0 || !*at)
         return e->node >= 0;
-    if (*at++ != ':')
-        return false;
-    e->context = number(&at);
-    return e->context >= 0 && !*at;
+    e->context = bmi_elan4_decimal(at + 1, NULL);
+    return *at == ':' && e->context >= 0;
 }
 
 static void leave(struct lookup *l)
@@ -149,7 +139,7 @@ static int look_up_first(struct bmi_elan4_servers *s, char *host, const char *po
 static int read_entry(struct bmi_elan4_servers *s, char *text, struct entry *e)
 {
     char *equals = strchr(text, '='), *where = equals ? equals + 1 : text, *end;
-    char *colon = strrchr(where, ':'), *port = colon ? colon + 1 : NULL;
+    char *colon = strrchr(where, ':');
 
     if (equals)
         *equals = 0;
@@ -160,7 +150,7 @@ static int read_entry(struct bmi_elan4_servers *s, char *text, struct entry *e)
         e->queue = strtoull(where + 2, &end, 16);
         return errno || *end || end == where + 2 || !e->queue ? -EINVAL : 0;
     }
-    if (!colon || (e->port = number(&port)) < 1 || e->port > 65535 || *port)
+    if (!colon || (e->port = bmi_elan4_decimal(colon + 1, NULL)) < 1 || e->port > 65535)
         return -EINVAL;
     *colon = 0;
     return look_up_first(s, where, colon + 1, e);

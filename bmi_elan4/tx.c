@@ -70,12 +70,6 @@ static unsigned node_of(const struct rme_fabric *f, unsigned vp)
     return (unsigned)(elan_node(f, vp) - f->nic->range.low_node);
 }
 
-/* Returns true for packets to processes without a link. */
-static bool is_answer(unsigned kind)
-{
-    return kind == ELAN_REJECT || kind == ELAN_NOBODY;
-}
-
 void elan_tx_give(struct rme_fabric *f, struct elan_tx *tx)
 {
     if (!tx->event) {
@@ -83,7 +77,7 @@ void elan_tx_give(struct rme_fabric *f, struct elan_tx *tx)
         return;
     }
     elan_account_give(f, &tx->d);
-    if (is_answer(tx->kind))
+    if (tx->kind == ELAN_REJECT) /* to a process without a link */
         elan_share_give(&f->answers, node_of(f, tx->d.to.vp));
     TAILQ_INSERT_HEAD(&f->free[ELAN_TX], &tx->d, next);
 }
@@ -271,10 +265,11 @@ int elan_tx_alone(struct rme_fabric *f, const struct elan_peer *to, enum elan_ki
                   uint32_t arg, const struct bmi_elan4_conn_info *conn_info, const void *data,
                   size_t length)
 {
-    bool answer = is_answer(kind);
+    const struct elan_account *o = &f->account[to->vp];
+    bool answer = kind == ELAN_REJECT;
 
-    if (elan_account_dead(f, to))
-        return 0;
+    if (o->dead && o->generation == to->generation)
+        return -ECONNREFUSED;
     if (elan_place_full(f, to->vp, answer ? 3 : 2) ||
         (answer &&
          (elan_account_full(f, to) || !elan_share_take(&f->answers, node_of(f, to->vp)))))

@@ -532,14 +532,14 @@ static void send_raw(struct side *client, enum elan_kind kind)
 }
 
 /* A peer that reports an unknown link may still write if the link was used. */
-static void nobody_on_a_used_link(void **state)
+static void reject_on_a_used_link(void **state)
 {
     struct side server, client;
     (void)state;
     begin(&server, FOR_EVER);
     come(&client, &server, 1);
     talk(&client, &server, server.link, 1);
-    send_raw(&client, ELAN_NOBODY);
+    send_raw(&client, ELAN_REJECT);
     while (server.link->state == ELAN_UP_STATE)
         poll_side(&server);
     pass(&server, ELAN_DRAIN_MS + 100);
@@ -595,7 +595,7 @@ static void two_requests(struct side *server, struct side *client, struct rme_li
 
 /* A client cannot end its request before it is answered: the host may answer in the same
  * poll. */
-static void nobody_before_the_answer(void **state)
+static void reject_before_the_answer(void **state)
 {
     struct side server, client;
     struct rme_link *l[2];
@@ -603,7 +603,7 @@ static void nobody_before_the_answer(void **state)
     (void)state;
     two_requests(&server, &client, l);
     struct elan_peer to = {sh->vp, sh->queue, server.f->nic->generation, l[1]->number};
-    assert_int_equal(elan_tx_alone(client.f, &to, ELAN_NOBODY, 0, NULL, NULL, 0), 0);
+    assert_int_equal(elan_tx_alone(client.f, &to, ELAN_REJECT, 0, NULL, NULL, 0), 0);
     until_landed(&client);
     assert_int_equal(ops->poll(server.f, e, 8), 1);
     assert_int_equal(e[0].type, RME_EV_LINK_REQUEST);
@@ -649,9 +649,9 @@ int main(void)
         cmocka_unit_test(answers_of_a_node_leave_some_for_others),
         cmocka_unit_test(many_links),
         cmocka_unit_test(transfers_of_others),
-        cmocka_unit_test(nobody_on_a_used_link),
+        cmocka_unit_test(reject_on_a_used_link),
         cmocka_unit_test(broken_while_ending),
-        cmocka_unit_test(nobody_before_the_answer),
+        cmocka_unit_test(reject_before_the_answer),
         cmocka_unit_test(rejected_when_it_is_down),
     };
 

@@ -166,6 +166,7 @@ static void dead_client_on_another_node_detected_behind_a_waiting_notification(v
     open_side(&server, "elan4://0:2", "elan_dead_ms=200,elan_quarantine_ms=0");
     setenv("BMI_ELAN4_SERVER_ADDR", said, 1);
     pid_t pid = begin_there(client_there, &server);
+    until(&server, NULL, RME_EV_LINK_UP, 1);
     while (elan_tx_flying(server.link))
         poll_side(&server);
     struct rme_rdma_seg piece = {(uintptr_t)there, sh->mr.rkey, &seg, 1};

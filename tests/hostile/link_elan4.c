@@ -409,7 +409,7 @@ static void look_all(void)
                 in_order(end, &p, slot + ELAN_HEADER);
             else if (p.kind == ELAN_REJECT)
                 end->rejected = end->ended = true;
-            else if (p.kind == ELAN_BREAK || p.kind == ELAN_LEFT || p.kind == ELAN_NOBODY)
+            else if (p.kind == ELAN_BREAK || p.kind == ELAN_LEFT)
                 end->ended = true;
         }
         bmi_elan4_inbox_next(inbox);

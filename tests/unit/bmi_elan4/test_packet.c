@@ -72,7 +72,7 @@ static void orders(void **state)
     assert_true(elan_kind_ordered(ELAN_MESSAGE) && elan_kind_ordered(ELAN_IMM));
     assert_true(elan_kind_ordered(ELAN_ACCEPT) && elan_kind_ordered(ELAN_BYE));
     assert_false(elan_kind_ordered(ELAN_HELLO) || elan_kind_ordered(ELAN_REJECT));
-    assert_false(elan_kind_ordered(ELAN_NOBODY) || elan_kind_ordered(ELAN_DONE));
+    assert_false(elan_kind_ordered(ELAN_LEFT) || elan_kind_ordered(ELAN_DONE));
     assert_false(elan_kind_ordered(ELAN_KIND_COUNT));
 }
 
