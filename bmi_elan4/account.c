@@ -12,15 +12,15 @@
  * successor has been there for long.  A place whose processes repeatedly die leaves
  * more each time: at twice the limit there are no new links with the place until buffers are
  * reclaimed.  Connection requests are refused, and show that the predecessors are long gone
- * (elan_succeeded()).  The refusals may be left behind, too, so at three times the limit there
- * are none.  Other places are not affected.
+ * (move.c).  The refusals may be left behind, too, so at three times the limit there are none.
+ * Other places are not affected.
  *
  * A process known to be dead is recorded here, so that the discovery by one link ends the
  * others at once, and nothing more is sent to it.
  *
  * A DMA cannot be withdrawn.  What has not landed at the end of its link is an orphan until it
- * lands, or another process has been seen at its place for quarantine_ms (elan_succeeded()):
- * that process's interface has refused it meanwhile, unless its queue was full all the time.
+ * lands, or another process has been seen at its place for quarantine_ms (move.c): that
+ * process's interface has refused it meanwhile, unless its queue was full all the time.
  */
 #include "bmi_elan4/elan.h"
 
@@ -75,16 +75,6 @@ bool elan_place_full(const struct rme_fabric *f, unsigned vp, uint32_t times)
     return f->account[vp].out + f->account[vp].former >= times * f->tx_per_link;
 }
 
-void elan_account_died(struct rme_fabric *f, const struct elan_peer *of)
-{
-    struct elan_account *o = &f->account[of->vp];
-
-    if (!of->generation || of->generation != o->generation || o->dead)
-        return;
-    o->dead = true;
-    f->died = true;
-}
-
 bool elan_account_over(const struct rme_fabric *f, const struct elan_peer *of)
 {
     const struct elan_account *o = &f->account[of->vp];
@@ -115,24 +105,6 @@ void elan_see(struct rme_fabric *f, const struct elan_peer *from)
     o->last = elan_now();
     if (!o->first)
         o->first = o->last;
-}
-
-bool elan_succeeded(const struct rme_fabric *f, unsigned vp, uint64_t generation)
-{
-    const struct elan_account *o = &f->account[vp];
-
-    return generation && o->generation != generation && o->last - o->first >= f->quarantine_ms;
-}
-
-/* ---- Free ones ---- */
-
-struct elan_dma *elan_free_take(struct rme_fabric *f, unsigned pool)
-{
-    struct elan_dma *d = TAILQ_FIRST(&f->free[pool]);
-
-    if (d)
-        TAILQ_REMOVE(&f->free[pool], d, next);
-    return d;
 }
 
 /* ---- Orphans ---- */
@@ -170,7 +142,7 @@ bool elan_kept_full(struct rme_fabric *f, int node, const struct elan_peer *from
     uint32_t kept = 0;
 
     TAILQ_FOREACH(d, &f->orphans, next)
-        kept += elan_node(f, d->to.vp) == node;
+        kept += (int)elan_node(f, d->to.vp) + f->nic->range.low_node == node;
     bool all = kept >= f->kept_most;
 
     if (!all && !(from && (elan_place_full(f, from->vp, 2) || elan_account_full(f, from))))

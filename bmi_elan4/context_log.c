@@ -187,22 +187,21 @@ void bmi_elan4_log_give(struct bmi_elan4_log *log, int context)
     bmi_elan4_unlock();
 }
 
-/* Gets the lock of another process on a record.  Returns 1, also if this process has it
- * (*here), 0 if there is none, or a negative errno. */
-static int locked(struct bmi_elan4_log *log, int context, bool *here, struct flock *l)
+/* Gets the lock of another process on a record.  Returns 1, also if this process has it (without
+ * a lock in *l), 0 if there is none, or a negative errno. */
+static int locked(struct bmi_elan4_log *log, int context, struct flock *l)
 {
     bmi_elan4_lock();
-    *here = log->taken[context];
+    bool here = log->taken[context];
     bmi_elan4_unlock();
-    int rc = *here ? 0 : lock(log, context, F_GETLK, F_WRLCK, l);
-    return rc < 0 ? rc : *here || l->l_type != F_UNLCK;
+    int rc = here ? 0 : lock(log, context, F_GETLK, F_WRLCK, l);
+    return rc < 0 ? rc : here || l->l_type != F_UNLCK;
 }
 
 int bmi_elan4_log_owner(struct bmi_elan4_log *log, int context, uint64_t *generation)
 {
     struct flock l;
-    bool here;
-    int rc = locked(log, context, &here, &l);
+    int rc = locked(log, context, &l);
 
     if (rc > 0)
         *generation = read_record(log, context);
@@ -213,10 +212,9 @@ int bmi_elan4_log_owner(struct bmi_elan4_log *log, int context, uint64_t *genera
  * node from starting; the error names that process. */
 pid_t bmi_elan4_log_stranger(struct bmi_elan4_log *log, int context)
 {
-    struct flock l;
-    bool here;
+    struct flock l = {.l_pid = 0};
 
-    return locked(log, context, &here, &l) > 0 && !here &&
+    return locked(log, context, &l) > 0 &&
                    (l.l_type != F_WRLCK || l.l_start != (off_t)context * RECORD_BYTES ||
                     l.l_len != RECORD_BYTES)
                ? l.l_pid

@@ -10,6 +10,8 @@
  *   move.c      send queues and transfers       tx.c        packets
  *   account.c   buffers held by processes       event.c     events of a poll, sleeping
  *
+ * All files have nic.h, and compat.h by that.
+ *
  * The engine's lock protects everything except the descriptors of wait() and wake().  fabric.h
  * describes the elan_op_*() functions.  An int result is 0 or a negative errno unless stated
  * otherwise.
@@ -22,6 +24,7 @@
 
 #include "base/addr.h"
 #include "bmi_elan4/conn_info.h"
+#include "bmi_elan4/nic.h"
 #include "bmi_elan4/packet.h"
 #include "bmi_elan4/servers.h"
 #include "bmi_elan4/share.h"
@@ -120,10 +123,11 @@ struct elan_held {
 };
 
 enum elan_tell {
-    ELAN_TELL_REQUEST = 1, /* set and not reported: the host does not know the link */
-    ELAN_TELL_UP = 2,
-    ELAN_TELL_ROOM = 4,
-    ELAN_TELL_DOWN = 8
+    /* set and not reported: the host does not know the link */
+    ELAN_TELL_REQUEST = 1 << RME_EV_LINK_REQUEST,
+    ELAN_TELL_UP = 1 << RME_EV_LINK_UP,
+    ELAN_TELL_DOWN = 1 << RME_EV_LINK_DOWN, /* alone */
+    ELAN_TELL_ROOM = 1 << RME_EV_TX_ROOM
 };
 
 enum elan_state {
@@ -249,11 +253,7 @@ struct rme_fabric {
 #define elan_link_log(l, level, format, ...)                                                   \
     ((l)->f->config.log((l)->f->config.log_arg, level, "%s: " format, (l)->name, ##__VA_ARGS__))
 
-/* Returns ms of the monotonic clock. */
-static inline int64_t elan_now(void)
-{
-    return (int64_t)rme_now();
-}
+#define elan_now() ((int64_t)rme_now()) /* ms of the monotonic clock */
 
 /* Adds an event to those to be reported. */
 static inline void elan_tell_later(struct rme_link *l, enum elan_tell what)
@@ -277,12 +277,10 @@ int elan_wait_open(struct rme_fabric *f);
 /* Adds a descriptor, whose events set f->hint, to the epoll set. */
 int elan_watch(struct rme_fabric *f, int fd, uint32_t events);
 
-/* Returns the node of a process. */
-static inline int elan_node(const struct rme_fabric *f, unsigned vp)
+/* Returns the index of a process's node in the range. */
+static inline unsigned elan_node(const struct rme_fabric *f, unsigned vp)
 {
-    const struct bmi_elan4_range *r = &f->nic->range;
-
-    return r->low_node + (int)vp / (r->high_context - r->low_context + 1);
+    return vp / (unsigned)(f->nic->range.high_context - f->nic->range.low_context + 1);
 }
 
 /* account.c */
@@ -294,8 +292,6 @@ bool elan_account_full(const struct rme_fabric *f, const struct elan_peer *of);
 /* Returns true if it and its predecessors hold `times` as many: at twice as many there are no
  * new links, at three times no answers to requests. */
 bool elan_place_full(const struct rme_fabric *f, unsigned vp, uint32_t times);
-/* Records that a process is dead. */
-void elan_account_died(struct rme_fabric *f, const struct elan_peer *of);
 /* Return true if a process is known to be dead, or another one has been seen at its place
  * since; or, on this node, if the log shows another owner or none. */
 bool elan_account_over(const struct rme_fabric *f, const struct elan_peer *of);
@@ -303,12 +299,6 @@ bool elan_account_gone(const struct rme_fabric *f, const struct elan_peer *of);
 /* Records that a process is alive, and its predecessors are dead: this or the next poll ends
  * their links. */
 void elan_see(struct rme_fabric *f, const struct elan_peer *from);
-/* Returns true if another process has been seen at that context for quarantine_ms: the
- * interface has retried everything for the predecessor meanwhile, so nothing of it is in
- * flight. */
-bool elan_succeeded(const struct rme_fabric *f, unsigned vp, uint64_t generation);
-/* Takes a free one; NULL: none. */
-struct elan_dma *elan_free_take(struct rme_fabric *f, unsigned pool);
 /* Adds one whose link is gone, or that never had one, to the orphans. */
 void elan_orphan(struct rme_fabric *f, struct elan_dma *d, bool kept);
 /* Removes one that is over. */
@@ -321,9 +311,9 @@ bool elan_kept_full(struct rme_fabric *f, int node, const struct elan_peer *from
 void *elan_op_tx_get(struct rme_link *l);
 void elan_op_tx_put(struct rme_link *l, void *data);
 void elan_op_tx_send(struct rme_link *l, void *data, size_t length);
-/* Takes the buffer with this payload from the host, as a message; NULL: the host has none. */
-struct elan_tx *elan_tx_of(struct rme_link *l, void *data, size_t length);
-/* Queues a message, or a transfer, in the order of its link. */
+/* Takes the buffer with this payload from the host, as a message. */
+struct elan_tx *elan_tx_of(struct rme_link *l, const void *data, size_t length);
+/* Queues a message, or a transfer, in the order of its link; drops it if the link is not up. */
 void elan_tx_queue(struct rme_link *l, struct elan_tx *tx);
 /* Assigns sequence numbers to a message, and writes the headers of its packets. */
 void elan_tx_number(struct rme_link *l, struct elan_tx *tx);
@@ -339,12 +329,10 @@ static inline uint32_t elan_packets(size_t length)
  * for an answer (REJECT), if too many to the process or its node have not landed;
  * -ECONNREFUSED: the process is dead. */
 int elan_tx_alone(struct rme_fabric *f, const struct elan_peer *to, enum elan_kind kind,
-                  uint32_t arg, const struct bmi_elan4_conn_info *conn_info, const void *data,
-                  size_t length);
+                  uint32_t arg, const void *data, size_t length);
 /* Sends a packet of a link, in its order, or at once for a kind without order, whose landing is
  * watched all the same.  Returns 0 or -ENOMEM. */
-int elan_tx_control(struct rme_link *l, enum elan_kind kind, uint32_t arg,
-                    const struct bmi_elan4_conn_info *conn_info, const void *data,
+int elan_tx_control(struct rme_link *l, enum elan_kind kind, uint32_t arg, const void *data,
                     size_t length);
 /* Replaces each packet of a message that is not sent yet by BREAK. */
 void elan_tx_break(struct rme_fabric *f, struct elan_tx *tx);

@@ -28,22 +28,18 @@ struct rme_event *elan_emit(struct rme_fabric *f, enum rme_event_type type, stru
     return e;
 }
 
-/* Delivers the events of a link; LINK_DOWN is the last one. */
 void elan_tell(struct rme_link *l)
 {
-    static const enum rme_event_type type[] = {RME_EV_LINK_REQUEST, RME_EV_LINK_UP,
-                                               RME_EV_TX_ROOM, RME_EV_LINK_DOWN};
-
-    for (unsigned i = 0; i < 4 && elan_room(l->f); i++) {
-        if (!(l->tell & 1u << i)) /* enum elan_tell */
+    for (int type = 0; type <= RME_EV_TX_ROOM && elan_room(l->f); type++) {
+        if (!(l->tell & 1u << type)) /* enum elan_tell */
             continue;
-        l->tell &= ~(1u << i);
-        struct rme_event *e = elan_emit(l->f, type[i], l);
+        l->tell &= ~(1u << type);
+        struct rme_event *e = elan_emit(l->f, (enum rme_event_type)type, l);
         if (l->heard) {
             e->hello = l->hello;
             e->hello_length = l->hello_length;
         }
-        if (type[i] == RME_EV_LINK_DOWN) {
+        if (type == RME_EV_LINK_DOWN) {
             e->error = l->error;
             e->why = l->why;
         }

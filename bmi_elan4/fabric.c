@@ -9,7 +9,6 @@
 
 #include "base/remedy.h"
 #include "bmi_elan4/bmi_elan4.h"
-#include "bmi_elan4/compat.h"
 #include "bmi_elan4/elan.h"
 
 /* Logs an error.  Returns rc. */

@@ -81,9 +81,7 @@ void elan_ask(struct rme_link *l, int64_t now)
 static void send_hello(struct rme_link *l)
 {
     const struct elan_peer *to = &l->peer;
-    struct bmi_elan4_conn_info conn_info = l->f->conn_info;
 
-    conn_info.wanted = to->vp;
     /* a known generation shows the death of its process; otherwise the packet would never be
      * over */
     if (to->generation == 0 && elan_tx_waits(l->f, to, elan_now() - ELAN_ASK_MS)) {
@@ -91,8 +89,7 @@ static void send_hello(struct rme_link *l)
         elan_link_down(l, -ETIMEDOUT);
         return;
     }
-    int rc =
-        elan_tx_alone(l->f, to, ELAN_HELLO, l->number, &conn_info, l->hello, l->hello_length);
+    int rc = elan_tx_alone(l->f, to, ELAN_HELLO, l->number, l->hello, l->hello_length);
     if (rc < 0)
         elan_link_down(l, rc);
 }
@@ -288,7 +285,7 @@ static void hello(struct rme_fabric *f, const struct elan_peer *from,
         verdict = BMI_ELAN4_FULL;
     }
     if (!l) {
-        elan_tx_alone(f, from, ELAN_REJECT, verdict, NULL, NULL, 0);
+        elan_tx_alone(f, from, ELAN_REJECT, verdict, NULL, 0);
         return;
     }
     l->passive = true;
@@ -308,11 +305,8 @@ int elan_op_accept(struct rme_link *l, const void *data, size_t length, uint32_t
     if (!elan_share_take(&l->f->places, l->peer.vp))
         return -ENOBUFS;
     int rc = elan_op_rx_reserve(l, rx);
-    if (rc == 0) {
-        rc = elan_tx_control(l, ELAN_ACCEPT, l->number, &l->f->conn_info, data, length);
-        if (rc < 0)
-            elan_op_rx_release(l, rx);
-    }
+    if (rc == 0)
+        rc = elan_tx_control(l, ELAN_ACCEPT, l->number, data, length);
     if (rc < 0) {
         elan_share_give(&l->f->places, l->peer.vp);
         return rc;
@@ -329,7 +323,7 @@ void elan_op_reject(struct rme_link *l, const void *data, size_t length)
         return;
     }
     if (l->state == ELAN_REQUESTED_STATE)
-        elan_tx_alone(l->f, &l->peer, ELAN_REJECT, 0, NULL, data,
+        elan_tx_alone(l->f, &l->peer, ELAN_REJECT, 0, data,
                       length < ELAN_HELLO_MAX ? length : ELAN_HELLO_MAX);
     l->tell |= ELAN_TELL_REQUEST; /* ends without LINK_DOWN */
     elan_link_down(l, -EACCES);
@@ -341,18 +335,16 @@ void elan_op_reject(struct rme_link *l, const void *data, size_t length)
  * credits for more. */
 void elan_op_probe(struct rme_link *l)
 {
-    int64_t now = elan_now();
-
     if (l->state != ELAN_UP_STATE)
         return;
     if (elan_account_gone(l->f, &l->peer))
         elan_link_dead(l);
     else
-        elan_ask(l, now);
+        elan_ask(l, elan_now());
     /* without a packet in flight one without effect, a report of no refusals: a dead peer never
      * accepts the packet, which poll.c detects.  The queue may wait for a transfer. */
     if (l->state == ELAN_UP_STATE && !elan_tx_flying(l) && !elan_account_full(l->f, &l->peer))
-        (void)elan_tx_control(l, ELAN_REFUSED, 0, NULL, NULL, 0);
+        (void)elan_tx_control(l, ELAN_REFUSED, 0, NULL, 0);
 }
 
 /* Queues a transfer. */
@@ -363,14 +355,12 @@ void elan_op_rdma(struct rme_link *l, struct rme_rdma_op *x)
 
     if (!tx) {
         elan_link_broken(l, "no memory for a transfer");
-    } else if (l->state != ELAN_UP_STATE) {
-        elan_tx_release(l, tx);
-    } else {
-        tx->x = x;
-        tx->piece = tx->seg = 0;
-        tx->ahead = 0;
-        elan_tx_queue(l, tx);
+        return;
     }
+    tx->x = x;
+    tx->piece = tx->seg = 0;
+    tx->ahead = 0;
+    elan_tx_queue(l, tx);
 }
 
 /* ---- Answers ---- */
@@ -428,7 +418,7 @@ void elan_handshake_packet(struct rme_fabric *f, struct rme_link *l,
     if (p->kind == ELAN_HELLO)
         hello(f, &from, verdict, body, length);
     else if (p->kind == ELAN_ACCEPT && !l && verdict == BMI_ELAN4_WELCOME)
-        elan_tx_alone(f, &from, ELAN_REJECT, 0, NULL, NULL, 0); /* the link is gone */
+        elan_tx_alone(f, &from, ELAN_REJECT, 0, NULL, 0); /* the link is gone */
     else if (!l)
         return;
     else if (p->kind == ELAN_ACCEPT && verdict != BMI_ELAN4_WELCOME)

@@ -24,7 +24,6 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "bmi_elan4/compat.h"
 #include "bmi_elan4/elan.h"
 #include "base/probe.h"
 
@@ -70,7 +69,7 @@ bool elan_op_rx_return(struct rme_fabric *f, void *token)
     (void)f;
     if (l)
         LIST_REMOVE(rx, next);
-    if (!l || l->state == ELAN_ENDING_STATE || l->state == ELAN_DOWN_STATE || l->rx_debt) {
+    if (!l || l->state > ELAN_UP_STATE || l->rx_debt) {
         if (l && l->rx_debt)
             l->rx_debt--;
         free(rx);
@@ -172,7 +171,7 @@ void elan_link_end(struct rme_link *l, int error)
     if (l->state == ELAN_ENDING_STATE || l->state == ELAN_DOWN_STATE)
         return;
     if (l->state == ELAN_REQUESTED_STATE)
-        elan_tx_alone(l->f, &l->peer, ELAN_REJECT, 0, NULL, NULL, 0);
+        elan_tx_alone(l->f, &l->peer, ELAN_REJECT, 0, NULL, 0);
     if (l->state != ELAN_UP_STATE) {
         elan_link_down(l, error); /* a late answer finds no link */
         return;
@@ -202,7 +201,10 @@ void elan_link_broken(struct rme_link *l, const char *why)
 
 void elan_link_dead(struct rme_link *l)
 {
-    elan_account_died(l->f, &l->peer);
+    struct elan_account *o = &l->f->account[l->peer.vp];
+
+    if (l->peer.generation && l->peer.generation == o->generation && !o->dead)
+        o->dead = l->f->died = true;
     elan_link_down(l, l->state == ELAN_ENDING_STATE      ? l->error
                       : l->state == ELAN_HANDSHAKE_STATE ? -ECONNREFUSED
                                                          : -ECONNRESET);

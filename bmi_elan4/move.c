@@ -27,7 +27,6 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "bmi_elan4/compat.h"
 #include "bmi_elan4/elan.h"
 
 #define CHAIN 64 /* bytes of a DMA command with padding */
@@ -63,10 +62,12 @@ static void unmake(struct rme_fabric *f, struct elan_move *m)
 /* Returns a free transfer; NULL: no memory. */
 static struct elan_move *take(struct rme_fabric *f)
 {
-    struct elan_move *m = (struct elan_move *)elan_free_take(f, ELAN_MOVE);
+    struct elan_move *m = (struct elan_move *)TAILQ_FIRST(&f->free[ELAN_MOVE]);
 
-    if (m)
+    if (m) {
+        TAILQ_REMOVE(&f->free[ELAN_MOVE], &m->d, next);
         return m;
+    }
     struct elan_move **more = realloc(f->move, (f->nmove + 1) * sizeof(*more));
     if (!more)
         return NULL;
@@ -526,13 +527,22 @@ static void landed_of(struct rme_link *l)
         ELAN_REMOVE(l, sending);
 }
 
+/* Returns true if another process has been seen at that place for quarantine_ms: the interface
+ * has retried everything for the predecessor meanwhile, so nothing of it is in flight. */
+static bool succeeded(const struct rme_fabric *f, const struct elan_peer *p)
+{
+    const struct elan_account *o = &f->account[p->vp];
+
+    return p->generation && o->generation != p->generation &&
+           o->last - o->first >= f->quarantine_ms;
+}
+
 /* Returns true if no DMA of an orphan is in flight any more: it has landed, another process has
  * been in that context for long enough, or a dead process's interface was to run its reads. */
 static bool is_over(const struct rme_fabric *f, const struct elan_dma *d, int64_t now)
 {
     return (!d->is_move && elan_tx_over(f, (const struct elan_tx *)d)) ||
-           (now - d->since >= f->quarantine_ms &&
-            (d->ended || elan_succeeded(f, d->to.vp, d->to.generation)));
+           (now - d->since >= f->quarantine_ms && (d->ended || succeeded(f, &d->to)));
 }
 
 /* Frees orphans that are over. */

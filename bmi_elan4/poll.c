@@ -17,7 +17,6 @@
  * the close counts, because nothing else shows the death of a process on another node.
  */
 #include <errno.h>
-#include <stdlib.h>
 #include <time.h>
 
 #include "bmi_elan4/elan.h"
@@ -30,56 +29,48 @@ static bool all_landed(const struct rme_link *l)
     return TAILQ_EMPTY(&l->queued) && !elan_tx_flying(l);
 }
 
-/* Handles an ending link whose time is over.  Returns true if the link is down, so that the
- * host may reuse its memory. */
-static bool given_up(struct rme_link *l, int64_t now)
+/* Handles an ending link whose time is over: the host may reuse its memory when it is down. */
+static void given_up(struct rme_link *l, int64_t now)
 {
-    if (now < l->until + l->f->quarantine_ms) {
-        if (!l->kept) {
-            l->kept = true;
-            l->f->config.stats->value[RME_C_QUARANTINED]++;
-            elan_link_log(
-                l, RME_LOG_INFO,
-                "peer not responding; memory that the peer can write to stays mapped");
-        }
-        elan_ask(l, now);
-        return l->state == ELAN_DOWN_STATE;
+    if (now >= l->until + l->f->quarantine_ms) {
+        elan_link_log(l, RME_LOG_INFO,
+                      "peer did not confirm the end of the connection; aborted");
+        if (!l->bye_sent || !all_landed(l))
+            (void)elan_tx_alone(l->f, &l->peer, ELAN_LEFT, 0, NULL, 0);
+        elan_link_down(l, -ETIMEDOUT);
+        return;
     }
-    elan_link_log(l, RME_LOG_INFO, "peer did not confirm the end of the connection; aborted");
-    if (!l->bye_sent || !all_landed(l))
-        (void)elan_tx_alone(l->f, &l->peer, ELAN_LEFT, 0, NULL, NULL, 0);
-    elan_link_down(l, -ETIMEDOUT);
-    return true;
+    if (!l->kept) {
+        l->kept = true;
+        l->f->config.stats->value[RME_C_QUARANTINED]++;
+        elan_link_log(l, RME_LOG_INFO,
+                      "peer not responding; memory that the peer can write to stays mapped");
+    }
+    elan_ask(l, now);
 }
 
-/* Sends BYE: no DMA to the peer's memory is in flight.  A process may have thousands of links
- * that end at once and accept nothing.  BYEs to one place wait for each other, because their
- * buffers would keep others from connecting (elan_kept_full()). */
-static bool send_bye(struct rme_link *l)
-{
-    return !elan_place_full(l->f, l->peer.vp, 2) &&
-           elan_tx_control(l, ELAN_BYE, 0, NULL, NULL, 0) == 0;
-}
-
-/* Advances an ending link. */
+/*
+ * Advances an ending link.  BYE says that no DMA to the peer's memory is in flight.  A process
+ * may have thousands of links that end at once and accept nothing: BYEs to one place wait for
+ * each other, because their buffers would keep others from connecting (elan_kept_full()).
+ */
 static void check(struct rme_link *l, int64_t now)
 {
     if (now - l->looked >= ELAN_LOOK_MS) {
         l->looked = now;
-        if (elan_account_gone(l->f, &l->peer)) {
+        if (elan_account_gone(l->f, &l->peer))
             elan_link_dead(l); /* a dead peer has no DMAs in flight */
-            return;
-        }
     }
-    if (now >= l->until && given_up(l, now))
+    if (l->state == ELAN_ENDING_STATE && now >= l->until)
+        given_up(l, now);
+    if (l->state != ELAN_ENDING_STATE)
         return;
     elan_moves_complete(l);
-    if (!l->bye_sent && TAILQ_EMPTY(&l->moves) && TAILQ_EMPTY(&l->queued)) {
-        l->bye_sent = send_bye(l); /* on failure again at the next check */
-        return;
-    }
     if (l->bye_sent && l->bye_in && all_landed(l))
         elan_link_down(l, l->error);
+    else if (!l->bye_sent && TAILQ_EMPTY(&l->moves) && TAILQ_EMPTY(&l->queued))
+        l->bye_sent = !elan_place_full(l->f, l->peer.vp, 2) &&
+                      elan_tx_control(l, ELAN_BYE, 0, NULL, 0) == 0;
 }
 
 static void check_ending(struct rme_fabric *f, int64_t now)
@@ -118,7 +109,7 @@ static int64_t age_of(const struct rme_fabric *f, struct elan_dma *d)
 }
 
 /*
- * Checks for a silent peer.  Returns true if other links have left the list of sending ones.
+ * Checks for a silent peer.
  *
  * A message lands once the peer's interface has it, independently of the peer's process.  If it
  * does not land, there is no process, or its queue stays full.  A transfer has no time limit:
@@ -128,25 +119,23 @@ static int64_t age_of(const struct rme_fabric *f, struct elan_dma *d)
  * Ages count observed time only: a process that was stopped, or not polled for long, has not
  * observed the peer meanwhile.
  */
-static bool overdue(struct rme_link *l, int64_t now)
+static void overdue(struct rme_link *l, int64_t now)
 {
     struct elan_move *m = TAILQ_FIRST(&l->moves);
     struct elan_tx *tx = elan_tx_flying(l);
     int64_t age = tx ? age_of(l->f, &tx->d) : 0, move_age = m ? age_of(l->f, &m->d) : 0;
     if ((age < ELAN_LOOK_MS && move_age < ELAN_LOOK_MS) || now - l->looked < ELAN_LOOK_MS)
-        return false;
+        return;
     l->looked = now;
     if (elan_account_gone(l->f, &l->peer)) {
         elan_link_dead(l);
     } else if (l->state == ELAN_UP_STATE && elan_unasked(l)) {
-        return true;
+        return; /* it ends */
     } else if (age >= l->f->dead_ms && l->state == ELAN_UP_STATE) {
         silent(l, now);
-        return true;
     } else if (age >= ELAN_ASK_MS || move_age >= ELAN_ASK_MS) {
         elan_ask(l, now);
     }
-    return false;
 }
 
 static void check_sending(struct rme_fabric *f, int64_t now)
@@ -158,8 +147,7 @@ static void check_sending(struct rme_fabric *f, int64_t now)
     f->watched += step < ELAN_ASK_MS ? step : ELAN_ASK_MS;
     for (l = TAILQ_FIRST(&f->sending); l; l = after) {
         after = TAILQ_NEXT(l, sending_next);
-        if (overdue(l, now))
-            after = TAILQ_FIRST(&f->sending); /* other links have left the list */
+        overdue(l, now); /* removes no other link */
     }
 }
 
@@ -231,7 +219,6 @@ int elan_op_poll(struct rme_fabric *f, struct rme_event *events, int max)
     elan_tx_landed(f);
     elan_op_flush(f);
     elan_tell_all(f);
-    f->out = NULL;
     f->max = 0;
     atomic_store_explicit(&f->restless, restless(f), memory_order_relaxed);
     return f->used;
@@ -268,7 +255,7 @@ void elan_leave(struct rme_fabric *f)
     while ((l = TAILQ_FIRST(&f->links)) != NULL) {
         bool known = !(l->tell & ELAN_TELL_REQUEST); /* otherwise the link is freed when down */
         if (l->state == ELAN_UP_STATE || l->state == ELAN_ENDING_STATE)
-            (void)elan_tx_alone(l->f, &l->peer, ELAN_LEFT, 0, NULL, NULL, 0);
+            (void)elan_tx_alone(l->f, &l->peer, ELAN_LEFT, 0, NULL, 0);
         elan_link_down(l, -ESHUTDOWN);
         if (known)
             elan_op_free(l);

@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bmi_elan4/compat.h"
-
 static int contexts(const struct bmi_elan4_range *r)
 {
     return r->high_context - r->low_context + 1;

@@ -17,7 +17,6 @@
 #include <errno.h>
 #include <string.h>
 
-#include "bmi_elan4/compat.h"
 #include "bmi_elan4/elan.h"
 
 /* Returns true if the address is in the transfer's memory here, or at the peer. */
@@ -82,7 +81,7 @@ static void report(struct rme_fabric *f, enum compat_trap kind, const E4_Addr *a
     TAILQ_FOREACH(l, &f->links, all)
         if ((l->state == ELAN_UP_STATE || l->state == ELAN_ENDING_STATE) && n &&
             f->norphans < f->tx_most / 2)
-            (void)elan_tx_alone(f, &l->peer, ELAN_REFUSED, kind, NULL, at, n * sizeof(*at));
+            (void)elan_tx_alone(f, &l->peer, ELAN_REFUSED, kind, at, n * sizeof(*at));
 }
 
 _Static_assert(BMI_ELAN4_TRAPS * sizeof(E4_Addr) <= ELAN_BODY, "all pending traps in a packet");

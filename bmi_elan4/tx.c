@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bmi_elan4/compat.h"
 #include "bmi_elan4/elan.h"
 
 /* Returns the offset of the second packet.  The word of the event is behind the last packet. */
@@ -45,9 +44,11 @@ static bool may_make(const struct rme_fabric *f, uint32_t most)
  * elan_tx_give(); NULL: none. */
 static struct elan_tx *take(struct rme_fabric *f, uint32_t most, const struct elan_peer *to)
 {
-    struct elan_tx *tx = (struct elan_tx *)elan_free_take(f, ELAN_TX);
+    struct elan_tx *tx = (struct elan_tx *)TAILQ_FIRST(&f->free[ELAN_TX]);
 
-    if (!tx) {
+    if (tx) {
+        TAILQ_REMOVE(&f->free[ELAN_TX], &tx->d, next);
+    } else {
         if (!may_make(f, most) || !(tx = calloc(1, sizeof(*tx))))
             return NULL;
         if (make(f, tx) < 0) {
@@ -64,12 +65,6 @@ static struct elan_tx *take(struct rme_fabric *f, uint32_t most, const struct el
     return tx;
 }
 
-/* Returns the index of a process's node in the range. */
-static unsigned node_of(const struct rme_fabric *f, unsigned vp)
-{
-    return (unsigned)(elan_node(f, vp) - f->nic->range.low_node);
-}
-
 void elan_tx_give(struct rme_fabric *f, struct elan_tx *tx)
 {
     if (!tx->event) {
@@ -78,7 +73,7 @@ void elan_tx_give(struct rme_fabric *f, struct elan_tx *tx)
     }
     elan_account_give(f, &tx->d);
     if (tx->kind == ELAN_REJECT) /* to a process without a link */
-        elan_share_give(&f->answers, node_of(f, tx->d.to.vp));
+        elan_share_give(&f->answers, elan_node(f, tx->d.to.vp));
     TAILQ_INSERT_HEAD(&f->free[ELAN_TX], &tx->d, next);
 }
 
@@ -122,15 +117,12 @@ void elan_tx_rooms(struct rme_fabric *f)
     }
 }
 
-struct elan_tx *elan_tx_of(struct rme_link *l, void *data, size_t length)
+struct elan_tx *elan_tx_of(struct rme_link *l, const void *data, size_t length)
 {
-    struct elan_tx *tx;
+    struct elan_tx *tx = TAILQ_FIRST(&l->lent);
 
-    TAILQ_FOREACH(tx, &l->lent, next)
-        if (tx->at + ELAN_HEADER == (uint8_t *)data)
-            break;
-    if (!tx)
-        return NULL;
+    while (tx->at + ELAN_HEADER != (const uint8_t *)data)
+        tx = TAILQ_NEXT(tx, next);
     TAILQ_REMOVE(&l->lent, tx, next);
     tx->length = tx->arg = (uint32_t)length;
     return tx;
@@ -138,28 +130,22 @@ struct elan_tx *elan_tx_of(struct rme_link *l, void *data, size_t length)
 
 void elan_op_tx_put(struct rme_link *l, void *data)
 {
-    struct elan_tx *tx = elan_tx_of(l, data, 0);
-
-    if (tx)
-        elan_tx_release(l, tx);
+    elan_tx_release(l, elan_tx_of(l, data, 0));
 }
 
 void elan_tx_queue(struct rme_link *l, struct elan_tx *tx)
 {
+    if (l->state != ELAN_UP_STATE) {
+        elan_tx_release(l, tx);
+        return;
+    }
     TAILQ_INSERT_TAIL(&l->queued, tx, next);
     ELAN_ADD(l, dirty);
 }
 
 void elan_op_tx_send(struct rme_link *l, void *data, size_t length)
 {
-    struct elan_tx *tx = elan_tx_of(l, data, length);
-
-    if (!tx)
-        return;
-    if (l->state == ELAN_UP_STATE)
-        elan_tx_queue(l, tx);
-    else
-        elan_tx_release(l, tx);
+    elan_tx_queue(l, elan_tx_of(l, data, length));
 }
 
 /* ---- Packets ---- */
@@ -218,11 +204,13 @@ void elan_tx_break(struct rme_fabric *f, struct elan_tx *tx)
         packet_at(f, tx, i)[offsetof(struct elan_packet, kind)] = ELAN_BREAK;
 }
 
-/* Posts a message's packets. */
-static void post(struct rme_fabric *f, const struct elan_peer *to, struct elan_tx *tx)
+/* Posts a message's packets, from this sequence number on. */
+static void post(struct rme_fabric *f, const struct elan_peer *to, struct elan_tx *tx,
+                 uint32_t seq)
 {
     E4_DMA dma;
 
+    compose(f, to, tx, seq);
     tx->d.since = 0;
     compat_store(0, tx->landed);
     elan4_primeevent_write(f->nic->ctx, tx->event, (int)tx->packets);
@@ -236,23 +224,23 @@ static void post(struct rme_fabric *f, const struct elan_peer *to, struct elan_t
 
 void elan_tx_message(struct rme_link *l, struct elan_tx *tx)
 {
-    elan_tx_number(l, tx);
-    post(l->f, &l->peer, tx);
+    post(l->f, &l->peer, tx, l->next_seq);
+    l->next_seq += tx->packets;
 }
 
-/* Takes a buffer for a packet with an optional connection data, and data. */
+/* Takes a buffer for a packet with data; HELLO and ACCEPT have the connection data before. */
 static struct elan_tx *filled(struct rme_fabric *f, const struct elan_peer *to,
-                              enum elan_kind kind, uint32_t arg,
-                              const struct bmi_elan4_conn_info *conn_info, const void *data,
+                              enum elan_kind kind, uint32_t arg, const void *data,
                               size_t length)
 {
     struct elan_tx *tx = take(f, UINT32_MAX, to);
-    size_t bytes = conn_info ? sizeof(*conn_info) : 0;
+    struct bmi_elan4_conn_info mine = f->conn_info;
+    size_t bytes = kind == ELAN_HELLO || kind == ELAN_ACCEPT ? sizeof(mine) : 0;
 
     if (!tx)
         return NULL;
-    if (conn_info)
-        memcpy(tx->at + ELAN_HEADER, conn_info, bytes);
+    mine.wanted = to->vp;
+    memcpy(tx->at + ELAN_HEADER, &mine, bytes);
     if (length)
         memcpy(tx->at + ELAN_HEADER + bytes, data, length);
     tx->kind = (uint8_t)kind;
@@ -262,8 +250,7 @@ static struct elan_tx *filled(struct rme_fabric *f, const struct elan_peer *to,
 }
 
 int elan_tx_alone(struct rme_fabric *f, const struct elan_peer *to, enum elan_kind kind,
-                  uint32_t arg, const struct bmi_elan4_conn_info *conn_info, const void *data,
-                  size_t length)
+                  uint32_t arg, const void *data, size_t length)
 {
     const struct elan_account *o = &f->account[to->vp];
     bool answer = kind == ELAN_REJECT;
@@ -272,38 +259,36 @@ int elan_tx_alone(struct rme_fabric *f, const struct elan_peer *to, enum elan_ki
         return -ECONNREFUSED;
     if (elan_place_full(f, to->vp, answer ? 3 : 2) ||
         (answer &&
-         (elan_account_full(f, to) || !elan_share_take(&f->answers, node_of(f, to->vp)))))
+         (elan_account_full(f, to) || !elan_share_take(&f->answers, elan_node(f, to->vp)))))
         return -ENOBUFS;
-    struct elan_tx *tx = filled(f, to, kind, arg, conn_info, data, length);
+    struct elan_tx *tx = filled(f, to, kind, arg, data, length);
     if (!tx) {
         if (answer)
-            elan_share_give(&f->answers, node_of(f, to->vp));
+            elan_share_give(&f->answers, elan_node(f, to->vp));
         return -ENOMEM;
     }
-    compose(f, to, tx, 0);
-    post(f, to, tx);
+    post(f, to, tx, 0);
     bmi_elan4_flush(f->nic);
     elan_orphan(f, &tx->d, false);
     return 0;
 }
 
-int elan_tx_control(struct rme_link *l, enum elan_kind kind, uint32_t arg,
-                    const struct bmi_elan4_conn_info *conn_info, const void *data,
+int elan_tx_control(struct rme_link *l, enum elan_kind kind, uint32_t arg, const void *data,
                     size_t length)
 {
-    struct elan_tx *tx = filled(l->f, &l->peer, kind, arg, conn_info, data, length);
+    struct elan_tx *tx = filled(l->f, &l->peer, kind, arg, data, length);
 
     if (!tx)
         return -ENOMEM;
     l->tx_used++;
     if (elan_kind_ordered(kind)) {
-        elan_tx_queue(l, tx);
-        return 0;
+        TAILQ_INSERT_TAIL(&l->queued, tx, next);
+        ELAN_ADD(l, dirty);
+    } else {
+        post(l->f, &l->peer, tx, l->next_seq);
+        bmi_elan4_flush(l->f->nic);
+        TAILQ_INSERT_TAIL(&l->sent, tx, next);
+        ELAN_ADD(l, sending);
     }
-    compose(l->f, &l->peer, tx, l->next_seq);
-    post(l->f, &l->peer, tx);
-    bmi_elan4_flush(l->f->nic);
-    TAILQ_INSERT_TAIL(&l->sent, tx, next);
-    ELAN_ADD(l, sending);
     return 0;
 }

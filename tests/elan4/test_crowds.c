@@ -385,8 +385,7 @@ static void stale(int node)
     elan4_block_inputter(me.f->nic->ctx, 1);
     for (int i = 0; i < STALE; i++) {
         struct elan_peer to = {sh->vp, sh->queue, sh->generation, 77};
-        assert_int_equal(
-            elan_tx_alone(me.f, &to, ELAN_ACCEPT, (uint32_t)i, &me.f->conn_info, "", 1), 0);
+        assert_int_equal(elan_tx_alone(me.f, &to, ELAN_ACCEPT, (uint32_t)i, "", 1), 0);
         while (me.f->norphans)
             poll_side(&me);
     }
@@ -528,7 +527,7 @@ static void transfers_of_others(void **state)
 /* Sends a packet that the client's link would not send now. */
 static void send_raw(struct side *client, enum elan_kind kind)
 {
-    assert_int_equal(elan_tx_alone(client->f, &client->link->peer, kind, 0, NULL, NULL, 0), 0);
+    assert_int_equal(elan_tx_alone(client->f, &client->link->peer, kind, 0, NULL, 0), 0);
 }
 
 /* A peer that reports an unknown link may still write if the link was used. */
@@ -603,7 +602,7 @@ static void reject_before_the_answer(void **state)
     (void)state;
     two_requests(&server, &client, l);
     struct elan_peer to = {sh->vp, sh->queue, server.f->nic->generation, l[1]->number};
-    assert_int_equal(elan_tx_alone(client.f, &to, ELAN_REJECT, 0, NULL, NULL, 0), 0);
+    assert_int_equal(elan_tx_alone(client.f, &to, ELAN_REJECT, 0, NULL, 0), 0);
     until_landed(&client);
     assert_int_equal(ops->poll(server.f, e, 8), 1);
     assert_int_equal(e[0].type, RME_EV_LINK_REQUEST);

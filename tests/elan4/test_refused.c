@@ -366,7 +366,7 @@ static void lie(struct side *liar, const struct field *f)
                      f->piece[1].raddr + f->piece[1].rkey};
 
     assert_int_equal(elan_tx_alone(liar->f, &liar->link->peer, ELAN_REFUSED, COMPAT_TRAP_SINK,
-                                   NULL, at, sizeof(at)),
+                                   at, sizeof(at)),
                      0);
 }
 
