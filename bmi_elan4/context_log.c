@@ -187,8 +187,8 @@ void bmi_elan4_log_give(struct bmi_elan4_log *log, int context)
     bmi_elan4_unlock();
 }
 
-/* Gets the lock of another process on a record.  Returns 1, also if this process has it (without
- * a lock in *l), 0 if there is none, or a negative errno. */
+/* Gets the lock of another process on a record.  Returns 1, also if this process has it, which
+ * leaves *l as it was, 0 if there is none, or a negative errno. */
 static int locked(struct bmi_elan4_log *log, int context, struct flock *l)
 {
     bmi_elan4_lock();

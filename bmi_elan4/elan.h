@@ -313,7 +313,8 @@ void elan_op_tx_put(struct rme_link *l, void *data);
 void elan_op_tx_send(struct rme_link *l, void *data, size_t length);
 /* Takes the buffer with this payload from the host, as a message. */
 struct elan_tx *elan_tx_of(struct rme_link *l, const void *data, size_t length);
-/* Queues a message, or a transfer, in the order of its link; drops it if the link is not up. */
+/* Queues a message, or a transfer, in the order of its link, or drops it if the link is not
+ * up. */
 void elan_tx_queue(struct rme_link *l, struct elan_tx *tx);
 /* Assigns sequence numbers to a message, and writes the headers of its packets. */
 void elan_tx_number(struct rme_link *l, struct elan_tx *tx);
@@ -324,10 +325,10 @@ static inline uint32_t elan_packets(size_t length)
 {
     return length <= ELAN_BODY ? 1 : (uint32_t)((length + ELAN_BODY - 1) / ELAN_BODY);
 }
-/* Sends a packet outside the order, to a process that may have no link; its body is an optional
- * connection data, and data.  Returns -ENOMEM, or -ENOBUFS if that place holds too many, or,
- * for an answer (REJECT), if too many to the process or its node have not landed;
- * -ECONNREFUSED: the process is dead. */
+/* Sends a packet outside the order, to a process that may have no link; HELLO and ACCEPT have
+ * the connection data of this process before the data.  Returns 0; -ENOMEM; -ENOBUFS if that
+ * place holds too many, or, for an answer (REJECT), if too many to the process or its node have
+ * not landed; -ECONNREFUSED: the process is dead. */
 int elan_tx_alone(struct rme_fabric *f, const struct elan_peer *to, enum elan_kind kind,
                   uint32_t arg, const void *data, size_t length);
 /* Sends a packet of a link, in its order, or at once for a kind without order, whose landing is
@@ -365,7 +366,7 @@ void elan_tx_landed(struct rme_fabric *f);
 /* Drops what is queued and not started; with `all` what was started or sent is orphaned until
  * it lands, and transfers are in quarantine. */
 void elan_tx_drop(struct rme_link *l, bool all);
-/* Returns true if an orphan has waited since `then`, or longer, to be accepted by that queue. */
+/* Returns true if an orphan has waited since `then`, or earlier, for that queue. */
 bool elan_tx_waits(const struct rme_fabric *f, const struct elan_peer *to, int64_t then);
 /* Returns true if a message has landed; DONE removes that of a transfer. */
 bool elan_tx_over(const struct rme_fabric *f, const struct elan_tx *tx);

@@ -142,8 +142,8 @@ static void handshake_step(struct rme_link *l, int64_t now)
     }
 }
 
-/* Continues a query: the first one, for the connection data, or a later one, whether the process
- * is the same. */
+/* Continues a query: the first one, for the connection data, or a later one, whether the
+ * process is the same. */
 static void query_step(struct rme_link *l, int64_t now)
 {
     struct elan_account *o = &l->f->account[l->peer.vp];

@@ -22,18 +22,21 @@
 #define ELAN_BODY           (BMI_ELAN4_SLOT - ELAN_HEADER)
 
 enum elan_kind {
-    ELAN_HELLO,  /* connection data and hello data: request for a link; arg: the sender's link
-                   * number */
-    ELAN_ACCEPT, /* connection data and hello data: the link is up; arg: the sender's link
-                   * number.  In order */
-    ELAN_REJECT, /* hello data: the link is refused; arg: enum bmi_elan4_verdict, 0: the
-                   * host's.  To a link that is up: no such link here */
+    /* connection data and hello data: request for a link; arg: the sender's link number */
+    ELAN_HELLO,
+    /* connection data and hello data: the link is up; arg: the sender's link number.  In
+     * order */
+    ELAN_ACCEPT,
+    /* hello data: the link is refused; arg: enum bmi_elan4_verdict, 0: the host's.  To a link
+     * that is up: no such link here */
+    ELAN_REJECT,
     ELAN_MESSAGE = 4, /* a part of a message; arg: bytes of the whole message.  In order */
     ELAN_IMM,         /* an immediate, in arg.  In order */
     ELAN_BYE,     /* last packet; no DMA to the receiver's memory is outstanding.  In order */
     ELAN_DONE,    /* to the same process: a transfer is complete; arg: its number */
     ELAN_BREAK,   /* instead of a packet that must not be sent: the link ends.  In order */
-    ELAN_REFUSED, /* addresses, where DMAs were refused here; arg: enum compat_trap */
+    ELAN_REFUSED, /* addresses, where DMAs were refused here; arg: enum compat_trap.  None: to
+                   * find out whether the receiver's interface accepts it */
     ELAN_LEFT,    /* the sender has aborted the link; DMAs in flight may still arrive */
     ELAN_KIND_COUNT
 };

@@ -36,8 +36,8 @@ int bmi_elan4_vp(const struct bmi_elan4_range *r, int node, int context);
 /* Gets the place of a process.  Returns 0, or -EINVAL for a number outside the range. */
 int bmi_elan4_place(const struct bmi_elan4_range *r, int vp, int *node, int *context);
 
-/* Returns the number of up to five digits at the beginning of a text, or -1.  `end` is the rest of
- * the text; NULL: the text must end there. */
+/* Returns the number of up to five digits at the beginning of a text, or -1.  *end is set to
+ * the rest of the text; without `end` the text must end there. */
 int bmi_elan4_decimal(const char *text, char **end);
 
 /* Fills in the capability of the process at `context`; `key` is the shared secret. */
