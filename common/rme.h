@@ -314,7 +314,8 @@ RME_API void rme_print_peers(struct rme *rme, void (*write)(void *arg, const cha
  * text.  Needs no engine. */
 RME_API void rme_print_options(FILE *out, const struct rme_fabric_ops *fabric);
 
-/* Returns true if an engine over this fabric has the named option.  Needs no engine. */
+/* Returns true if an engine over this fabric accepts the named option, by an old name, too, and
+ * if memory is too short to find out.  Needs no engine. */
 RME_API bool rme_option_known(const struct rme_fabric_ops *fabric, const char *name);
 
 /* Reads the value of an option as this engine uses it; -ENOENT: unknown option. */

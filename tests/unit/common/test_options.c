@@ -267,6 +267,7 @@ static void keys_of_engine_and_fabric_are_known(void **state)
     (void)state;
     assert_true(rme_option_known(&fabric, rme_engine_options[0].name));
     assert_true(rme_option_known(&fabric, "depth"));
+    assert_true(rme_option_known(&bare, "unit")); /* the old name of fragment_bytes */
     assert_false(rme_option_known(&fabric, "dept"));
     assert_false(rme_option_known(&bare, "depth"));
 }
