@@ -5,7 +5,6 @@
  * addr_int.h.
  */
 #include <arpa/inet.h>
-#include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,12 +31,11 @@ static bool is_ipv6(const char *host)
 
 static bool is_host_name(const char *host)
 {
+    static const char allowed[] =
+        "-._0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
     size_t length = strlen(host);
 
-    for (size_t i = 0; i < length; i++)
-        if (!isalnum((unsigned char)host[i]) && strchr("-._", host[i]) == NULL)
-            return false;
-    return length > 0 && length <= HOST_MAX;
+    return length > 0 && length <= HOST_MAX && strspn(host, allowed) == length;
 }
 
 static bool is_port(const char *port)

@@ -133,6 +133,8 @@ static void matching(void **state)
         {"10.1.2.3", "", -1, 0},
         {"10.1.2.3", "ib://", -1, 0},
         {"::ffff:10.1.2.3", "10.1.2.0", 24, 1},
+        {"10.1.2.3", "::ffff:10.1.2.3", -1, 1},
+        {"fe80::1", "::", 0, 1},
         {"10.1.2.3", "fe80::", 0, 0},
         {"fe80::1", "fe80::1", -1, 1},
         {"fe80::1", "[fe80::1]:5", -1, 1},
@@ -158,6 +160,7 @@ static void matching(void **state)
     assert_int_equal(rme_addr_match_sockaddr(NULL, "n:1", "n", -1), 1);
     assert_int_equal(rme_addr_match_sockaddr(NULL, NULL, "n", -1), 0);
     assert_int_equal(rme_addr_match_sockaddr(NULL, "n:1", NULL, -1), 0);
+    assert_int_equal(rme_addr_match_sockaddr(NULL, "n:1", "0.*", -1), 0);
 }
 
 /* A passive peer's address matches by the remote address, without an engine or a connection. */
