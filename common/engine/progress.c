@@ -208,23 +208,21 @@ static void progress_scheduled(struct rme *rme)
  */
 __attribute__((noinline)) static void dereg_flush(struct rme *rme)
 {
-    struct list_head batch;
-    struct list_head *node;
+    struct list_head *last = rme->operations->ended.prev, *node;
 
-    list_init(&batch);
-    list_splice_tail_init(&rme->operations->ended, &batch);
     rme->operations->deregistering = true;
     pthread_mutex_unlock(&rme->lock);
     rme_mreg_dereg_flush(rme->mreg);
     rme_lock(rme);
-    while ((node = list_pop(&batch)) != NULL) {
-        struct rme_op *op = container_of(node, struct rme_op, link);
+    do {
+        struct rme_op *op =
+            container_of(node = list_pop(&rme->operations->ended), struct rme_op, link);
 
         if (op->kind == RME_OP_PULL)
             rme_unexp_pulled(rme, op);
         else
             rme_ctx_publish(rme, op);
-    }
+    } while (node != last);
     rme->operations->deregistering = false;
     if (list_empty(&rme->operations->ended))
         rme_unexp_publish(rme);
