@@ -5,10 +5,10 @@
 #include "plan/plan.h"
 
 static const struct rme_option_row extra[] = {
-    {"depth", "count", 10, 1, 100, "A number.", NULL},
-    {"loud", "switch", 0, 0, 1, "A switch.", NULL},
-    {"low", "bytes", -1, -1, 1 << 20, "May be negative.", NULL},
-    {"device", "name", 0, 0, 0, "A string.", ""},
+    {"depth", "count", 10, 1, 100, NULL, "A number."},
+    {"loud", "switch", 0, 0, 1, NULL, "A switch."},
+    {"low", "bytes", -1, -1, 1 << 20, NULL, "May be negative."},
+    {"device", "name", 0, 0, 0, "", "A string."},
     {NULL, NULL, 0, 0, 0, NULL, NULL},
 };
 
