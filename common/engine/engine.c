@@ -142,21 +142,23 @@ static int open_options(struct rme *rme, const struct rme_config *config)
     const struct rme_option_row *tables[] = {rme_engine_options, config->fabric->options};
     char why[256];
     int64_t zones;
+    int error;
 
     rme->options = rme_options_new(tables, 2);
     if (rme->options == NULL)
         return -ENOMEM;
-    if (rme_options_parse(rme->options, config->options, why, sizeof(why)) != 0) {
-        rme_log_put(rme->log, RME_LOG_ERROR, "%s", why);
-        return -EINVAL;
-    }
+    error = rme_options_parse(rme->options, config->options, why, sizeof(why));
     zones = rme_option(rme->options, "zone_bytes");
-    if (zones >= 0 && zones < RME_RESERVES_LEAST) {
-        rme_log_put(rme->log, RME_LOG_ERROR,
-                    "option zone_bytes=%d: the engine itself needs %u bytes; set this value or "
-                    "more, or -1",
-                    (int)zones, RME_RESERVES_LEAST);
-        return -EINVAL;
+    if (error == 0 && zones >= 0 && zones < RME_RESERVES_LEAST) {
+        snprintf(why, sizeof(why),
+                 "option zone_bytes=%d: the engine itself needs %u bytes; set this value or "
+                 "more, or -1",
+                 (int)zones, RME_RESERVES_LEAST);
+        error = -EINVAL;
+    }
+    if (error != 0) {
+        rme_log_put(rme->log, RME_LOG_ERROR, "%s", why);
+        return error;
     }
     cap_by_budget(rme);
     read_tuning(&rme->tuning, rme->options);

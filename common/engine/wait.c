@@ -67,24 +67,22 @@
 #define TAKEN       2 /* factor of the idle cost above which another thread ran */
 #define TAKEN_AGAIN 2 /* such calls in a row that mean contention, not an interrupt */
 
-/* Yields the processor, without the lock, and adapts offer_skip.  Returns true if another
- * thread ran; *for_ns is the duration.  The idle cost is that of the first call, or of a later
- * one that takes less than half: the earlier one was made under contention. */
-static bool offer(struct rme_engine *e, uint64_t *for_ns)
+/* Yields the processor, without the lock, and adapts offer_skip: 0 means that another thread
+ * ran.  Returns the duration.  The idle cost is that of the first call, or of a later one that
+ * takes less than half: the earlier one was made under contention. */
+static uint64_t offer(struct rme_engine *e)
 {
-    uint64_t begin = rme_now_ns();
-    bool taken;
+    uint64_t begin = rme_now_ns(), for_ns;
 
     sched_yield();
-    *for_ns = rme_now_ns() - begin;
-    if (e->offer_ns == 0 || TAKEN * *for_ns < e->offer_ns)
-        e->offer_ns = *for_ns;
-    taken = *for_ns > TAKEN * e->offer_ns;
-    if (taken)
+    for_ns = rme_now_ns() - begin;
+    if (e->offer_ns == 0 || TAKEN * for_ns < e->offer_ns)
+        e->offer_ns = for_ns;
+    if (for_ns > TAKEN * e->offer_ns)
         e->offer_skip = 0;
     else if (e->offer_skip < OFFER_SKIP)
         e->offer_skip = 2 * e->offer_skip + 1;
-    return taken;
+    return for_ns;
 }
 
 /*
@@ -224,7 +222,8 @@ static bool spin_leading(struct rme *rme, struct rme_waiter *waiter)
         offered = now - begin >= spin / QUICK_PART && !busy && kept++ >= e->offer_skip;
         pthread_mutex_unlock(&rme->lock);
         if (offered) {
-            taken = offer(e, &for_ns) ? taken + 1 : 0;
+            for_ns = offer(e);
+            taken = e->offer_skip == 0 ? taken + 1 : 0;
             if (taken == TAKEN_AGAIN)
                 end = min_u64(end, begin + spin / CROWDED_PART);
             kept = 0;
