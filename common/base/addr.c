@@ -86,16 +86,18 @@ static bool parse_part(char *text, struct rme_addr_part *part)
            port != NULL && is_port(port);
 }
 
-/* Makes an address with room for `parts` parts and, in *store, for `characters` characters. */
-static struct rme_addr *allocate(size_t parts, size_t characters, char **store)
+/* Makes an address with room for `parts` parts.  Its name is `text`, and room for as many more
+ * characters follows. */
+static struct rme_addr *allocate(size_t parts, const char *text)
 {
     size_t head = sizeof(struct rme_addr) + parts * sizeof(struct rme_addr_part);
-    struct rme_addr *addr = calloc(1, head + characters);
+    size_t size = strlen(text) + 1;
+    struct rme_addr *addr = calloc(1, head + 2 * size);
 
     if (addr == NULL)
         return NULL;
     atomic_init(&addr->refs, 1);
-    *store = (char *)addr + head;
+    addr->name = memcpy((char *)addr + head, text, size);
     return addr;
 }
 
@@ -132,11 +134,11 @@ int rme_addr_parse(const char *scheme, const char *text, struct rme_addr **out)
 
     for (const char *at = text; (at = strstr(at, "://")) != NULL; at++)
         parts++;
-    addr = allocate(parts, 2 * (length + 1), &copy);
+    addr = allocate(parts, text);
     if (addr == NULL)
         return -ENOMEM;
-    memcpy(copy, text, length);
-    addr->name = copy + length + 1; /* never longer than the text */
+    copy = addr->name;
+    addr->name += length + 1; /* never longer than the text */
     error = parse(addr, scheme, copy);
     if (error == 0 && length >= RME_MAX_URI)
         error = -EDESTADDRREQ;
@@ -157,13 +159,10 @@ bool rme_addr_any_port(const struct rme_addr *addr)
 
 struct rme_addr *rme_addr_new_passive(const char *name, const struct sockaddr *from)
 {
-    size_t length = strlen(name);
-    char *store;
-    struct rme_addr *addr = allocate(0, length + 1, &store);
+    struct rme_addr *addr = allocate(0, name);
 
     if (addr == NULL)
         return NULL;
-    addr->name = memcpy(store, name, length);
     addr->from = mapped;
     addr->has_from = true;
     if (from != NULL && from->sa_family == AF_INET)

@@ -25,7 +25,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         memcpy(&((struct sockaddr_in6 *)&sa)->sin6_addr, data + 2, 16);
     }
     pattern = fuzz_copy(data + 18, size - 18, 1);
-    addr = rme_addr_new_passive("host:1", data[1] & 2 ? (struct sockaddr *)&sa : NULL);
+    addr = rme_addr_new_passive("host:1", data[1] & 4 ? NULL : (struct sockaddr *)&sa);
     FUZZ_CHECK(addr != NULL);
     match = rme_addr_match(addr, pattern, netmask);
     FUZZ_CHECK(match == 0 || match == 1);
