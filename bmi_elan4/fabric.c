@@ -292,36 +292,30 @@ static uint64_t elan_host(const struct rme_link *l)
 }
 
 static const struct rme_option_row options[] = {
-    {"elan_nodes", "name", 0, 0, 0,
-     "Nodes that take part, FIRST-LAST; the same for all processes.", "0-63"},
-    {"elan_contexts", "name", 0, 0, 0,
+    {"elan_nodes", "name", 0, 0, 0, "0-63",
+     "Nodes that take part, FIRST-LAST; the same for all processes."},
+    {"elan_contexts", "name", 0, 0, 0, "2-65",
      "Contexts on each node, FIRST-LAST: the first for the server, the others for clients; the "
-     "same for all processes.  Nodes times contexts is at most 8192.",
-     "2-65"},
-    {"elan_key", "name", 0, 0, 0,
+     "same for all processes.  Nodes times contexts is at most 8192."},
+    {"elan_key", "name", 0, 0, 0, "",
      "Shared secret of the processes of a file system.  Connections with another key are "
-     "refused.",
-     ""},
-    {"elan_servers", "name", 0, 0, 0,
+     "refused."},
+    {"elan_servers", "name", 0, 0, 0, "",
      "Contact addresses of servers: [SERVER=]WHERE.  SERVER is NODE, NODE:CONTEXT or *; WHERE "
      "is the address of the input queue (0x...) or HOST:PORT.  Empty: the environment's "
-     "BMI_ELAN4_SERVER_ADDR, which may hold several entries separated by commas.",
-     ""},
-    {"elan_tx_buffers", "count", 1024, 16, 65536,
+     "BMI_ELAN4_SERVER_ADDR, which may hold several entries separated by commas."},
+    {"elan_tx_buffers", "count", 1024, 16, 65536, NULL,
      "Send buffers of all connections together, and slots of the input queue, 1920 bytes "
      "each.  An eighth of the buffers may be held by one process, so that a dead one cannot "
      "take all; a quarter as many DMAs may be outstanding at the network interface, half of "
-     "them for one process; more wait.",
-     NULL},
-    {"elan_dead_ms", "ms", 10000, 200, 3600000,
+     "them for one process; more wait."},
+    {"elan_dead_ms", "ms", 10000, 200, 3600000, NULL,
      "A peer whose input queue has accepted no message for this long is considered "
      "unresponsive (elan_quarantine_ms).  A dead peer of the same node is found at once by the "
-     "context log; a server of another node that is met at HOST:PORT is asked there.",
-     NULL},
-    {"elan_quarantine_ms", "ms", 5000, 0, 3600000,
+     "context log; a server of another node that is met at HOST:PORT is asked there."},
+    {"elan_quarantine_ms", "ms", 5000, 0, 3600000, NULL,
      "Time for which the memory of an aborted connection stays mapped while its peer may still "
-     "write to it.",
-     NULL},
+     "write to it."},
     {NULL, NULL, 0, 0, 0, NULL, NULL},
 };
 

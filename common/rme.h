@@ -124,10 +124,12 @@ RME_API bool rme_addr_is_dead(const struct rme_addr *addr);
 RME_API bool rme_addr_is_over(const struct rme_addr *addr);
 
 /*
- * Compares a peer that connected to us with "host", "a.b.c.d" or a network of `netmask` leading
- * bits; `pattern` may begin with a scheme.  Returns 1 if they match, else 0, also for a pattern
- * that cannot be parsed and a parsed address.  The source address is kept after a disconnect:
- * access rules still apply.
+ * Compares a peer that connected to us with `pattern`: "a.b.c.d", "[v6]", "v6", "a.b.*" or a
+ * host name, optionally with a scheme:// in front and :port or /anything behind.  `netmask`
+ * leading bits are compared, all if negative or larger than the address.  A host name is
+ * compared with the peer's name, ignoring case; no name is resolved.  Returns 1 if they match,
+ * else 0, also for a pattern that cannot be parsed and a parsed address.  The source address is
+ * kept after a disconnect: access rules still apply.
  */
 RME_API int rme_addr_match(const struct rme_addr *addr, const char *pattern, int netmask);
 
@@ -314,7 +316,8 @@ RME_API void rme_print_peers(struct rme *rme, void (*write)(void *arg, const cha
  * text.  Needs no engine. */
 RME_API void rme_print_options(FILE *out, const struct rme_fabric_ops *fabric);
 
-/* Returns true if an engine over this fabric has the named option.  Needs no engine. */
+/* Returns true if an engine over this fabric accepts the named option, by an old name, too, and
+ * if memory is too short to find out.  Needs no engine. */
 RME_API bool rme_option_known(const struct rme_fabric_ops *fabric, const char *name);
 
 /* Reads the value of an option as this engine uses it; -ENOENT: unknown option. */

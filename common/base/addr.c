@@ -1,20 +1,25 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Parser of addresses.  A string is a list of parts "scheme://host:port/anything" separated by
- * commas or white space; parts with our scheme are kept.  No engine is involved here: see
+ * Parser of addresses, and comparison of a peer's address with a pattern of an export rule.  A
+ * string is a list of parts "scheme://host:port/anything" separated by commas or white space;
+ * parts with our scheme are kept.  No name is resolved, and no engine is involved: see
  * addr_int.h.
  */
 #include <arpa/inet.h>
 #include <ctype.h>
 #include <errno.h>
+#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/addr_int.h"
 
 #define HOST_MAX  255 /* longest host name in characters */
 #define PORT_MAX  65535
 #define SEPARATOR ", \t\n"
+
+static const struct in6_addr mapped = {.s6_addr = {[10] = 0xff, [11] = 0xff}};
 
 /* "fe80::1" or "fe80::1%eth0". */
 static bool is_ipv6(const char *host)
@@ -32,12 +37,11 @@ static bool is_ipv6(const char *host)
 
 static bool is_host_name(const char *host)
 {
+    static const char allowed[] =
+        "-._0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
     size_t length = strlen(host);
 
-    for (size_t i = 0; i < length; i++)
-        if (!isalnum((unsigned char)host[i]) && strchr("-._", host[i]) == NULL)
-            return false;
-    return length > 0 && length <= HOST_MAX;
+    return length > 0 && length <= HOST_MAX && strspn(host, allowed) == length;
 }
 
 static bool is_port(const char *port)
@@ -48,7 +52,9 @@ static bool is_port(const char *port)
            atoi(port) <= PORT_MAX;
 }
 
-char *rme_addr_split(char *text, char **port)
+/* Splits "host:port/anything" or "[v6]:port/anything" in place.  Returns the host; NULL: a
+ * bracket is missing.  *port: NULL if there is none, as in "v6" without brackets. */
+static char *split(char *text, char **port)
 {
     char *end;
 
@@ -73,23 +79,25 @@ char *rme_addr_split(char *text, char **port)
 /* Parses "host:port/anything" or "[v6]:port/anything" in place.  False: malformed. */
 static bool parse_part(char *text, struct rme_addr_part *part)
 {
-    char *port, *host = rme_addr_split(text, &port);
+    char *port, *host = split(text, &port);
 
     *part = (struct rme_addr_part){.host = host, .port = port};
     return host != NULL && (host != text ? is_ipv6(host) : is_host_name(host)) &&
            port != NULL && is_port(port);
 }
 
-/* Makes an address with room for `parts` parts and, in *store, for `characters` characters. */
-static struct rme_addr *allocate(size_t parts, size_t characters, char **store)
+/* Makes an address with room for `parts` parts.  Its name is `text`, and room for as many more
+ * characters follows. */
+static struct rme_addr *allocate(size_t parts, const char *text)
 {
     size_t head = sizeof(struct rme_addr) + parts * sizeof(struct rme_addr_part);
-    struct rme_addr *addr = calloc(1, head + characters);
+    size_t size = strlen(text) + 1;
+    struct rme_addr *addr = calloc(1, head + 2 * size);
 
     if (addr == NULL)
         return NULL;
     atomic_init(&addr->refs, 1);
-    *store = (char *)addr + head;
+    addr->name = memcpy((char *)addr + head, text, size);
     return addr;
 }
 
@@ -126,11 +134,11 @@ int rme_addr_parse(const char *scheme, const char *text, struct rme_addr **out)
 
     for (const char *at = text; (at = strstr(at, "://")) != NULL; at++)
         parts++;
-    addr = allocate(parts, 2 * (length + 1), &copy);
+    addr = allocate(parts, text);
     if (addr == NULL)
         return -ENOMEM;
-    memcpy(copy, text, length);
-    addr->name = copy + length + 1; /* never longer than the text */
+    copy = addr->name;
+    addr->name += length + 1; /* never longer than the text */
     error = parse(addr, scheme, copy);
     if (error == 0 && length >= RME_MAX_URI)
         error = -EDESTADDRREQ;
@@ -151,17 +159,19 @@ bool rme_addr_any_port(const struct rme_addr *addr)
 
 struct rme_addr *rme_addr_new_passive(const char *name, const struct sockaddr *from)
 {
-    size_t length = strlen(name);
-    char *store;
-    struct rme_addr *addr = allocate(0, length + 1, &store);
+    struct rme_addr *addr = allocate(0, name);
 
     if (addr == NULL)
         return NULL;
-    addr->name = memcpy(store, name, length);
+    addr->from = mapped;
+    addr->has_from = true;
     if (from != NULL && from->sa_family == AF_INET)
-        memcpy(&addr->from, from, sizeof(addr->from.v4));
+        memcpy(&addr->from.s6_addr[12],
+               &((const struct sockaddr_in *)(const void *)from)->sin_addr, 4);
     else if (from != NULL && from->sa_family == AF_INET6)
-        memcpy(&addr->from, from, sizeof(addr->from.v6));
+        addr->from = ((const struct sockaddr_in6 *)(const void *)from)->sin6_addr;
+    else
+        addr->has_from = false;
     return addr;
 }
 
@@ -204,4 +214,74 @@ void rme_addr_set_host(struct rme_addr *addr, void *host)
 void *rme_addr_host(const struct rme_addr *addr)
 {
     return atomic_load(&addr->host);
+}
+
+/* ---- Patterns ---- */
+
+static bool from_text(const char *text, struct in6_addr *out)
+{
+    *out = mapped;
+    return inet_pton(AF_INET, text, &out->s6_addr[12]) == 1 ||
+           inet_pton(AF_INET6, text, out) == 1;
+}
+
+static bool same_network(const struct in6_addr *a, const struct in6_addr *b, int bits)
+{
+    const unsigned char *x = a->s6_addr, *y = b->s6_addr;
+    int before = IN6_IS_ADDR_V4MAPPED(a) ? 96 : 0;
+
+    if (IN6_IS_ADDR_V4MAPPED(a) != IN6_IS_ADDR_V4MAPPED(b))
+        return false;
+    bits = bits < 0 || bits > 128 - before ? 128 : before + bits;
+    return memcmp(x, y, (size_t)bits / 8) == 0 &&
+           (bits % 8 == 0 || (x[bits / 8] ^ y[bits / 8]) >> (8 - bits % 8) == 0);
+}
+
+/* Matches "10.1.*": numbers and stars between dots; a last star stands for the rest. */
+static bool match_stars(const struct in6_addr *peer, const char *text)
+{
+    for (int i = 12; IN6_IS_ADDR_V4MAPPED(peer) && i < 16; i++) {
+        char *end = (char *)text + 1;
+
+        if (strcmp(text, "*") == 0)
+            return true;
+        if (*text != '*' &&
+            (!isdigit((unsigned char)*text) || strtol(text, &end, 10) != peer->s6_addr[i]))
+            return false;
+        if (*end != '.')
+            return *end == '\0' && i == 15;
+        text = end + 1;
+    }
+    return false;
+}
+
+/* Copies the host of "scheme://host:port/anything", where all but the host is optional.  NULL:
+ * none, too long or malformed. */
+static const char *host_of(const char *pattern, char *store, size_t size)
+{
+    const char *scheme = pattern != NULL ? strstr(pattern, "://") : NULL;
+    char *port;
+
+    if (scheme != NULL)
+        pattern = scheme + 3;
+    if (pattern == NULL || strcspn(pattern, "/") >= size)
+        return NULL;
+    snprintf(store, size, "%s", pattern);
+    return split(store, &port);
+}
+
+int rme_addr_match(const struct rme_addr *addr, const char *pattern, int netmask)
+{
+    char room[2][256];
+    const char *wanted = host_of(pattern, room[0], sizeof(room[0]));
+    const char *have = host_of(addr->name, room[1], sizeof(room[1]));
+    struct in6_addr network;
+
+    if (addr->nparts != 0 || wanted == NULL || *wanted == '\0')
+        return 0;
+    if (addr->has_from && from_text(wanted, &network))
+        return same_network(&addr->from, &network, netmask);
+    if (strchr(wanted, '*') != NULL)
+        return addr->has_from && match_stars(&addr->from, wanted);
+    return have != NULL && strcasecmp(wanted, have) == 0;
 }

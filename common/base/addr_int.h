@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * struct rme_addr, for addr.c (text, host pointer, rme_addr_is_dead), addr_match.c and the
+ * struct rme_addr, for addr.c (text, host pointer, rme_addr_is_dead, rme_addr_match) and the
  * engine (peer, rme_addr_free, rme_addr_is_over).  Fabrics include addr.h only.
  *
  * Lifetime: `refs` counts the host's reference (from rme_addr_parse or rme_addr_new_passive
@@ -20,13 +20,10 @@
 struct rme_peer;
 
 struct rme_addr {
-    char *name; /* for log lines: the parsed text, or host:port of a passive peer */
-    int nparts; /* 0: a peer that connected to us, and cannot be connected */
-    union {     /* source address of such a peer; family 0 if the fabric reports none */
-        struct sockaddr sa;
-        struct sockaddr_in v4;
-        struct sockaddr_in6 v6;
-    } from;
+    char *name;           /* for log lines: the parsed text, or host:port of a passive peer */
+    int nparts;           /* 0: a peer that connected to us, and cannot be connected */
+    bool has_from;        /* the fabric reports the source address of such a peer: */
+    struct in6_addr from; /* IPv4 is mapped into IPv6 */
     _Atomic(void *) host; /* pointer of rme_addr_set_host */
     atomic_uint refs;
     atomic_bool dead; /* see rme_addr_is_dead */
@@ -44,20 +41,5 @@ struct rme_addr *rme_addr_new_passive(const char *name, const struct sockaddr *f
 /* Take and drop a reference; the last one frees the text.  Any thread. */
 void rme_addr_get(struct rme_addr *addr);
 void rme_addr_put(struct rme_addr *addr);
-
-/* Splits "host:port/anything" or "[v6]:port/anything" in place.  Returns the host; NULL: a
- * bracket is missing.  *port: NULL if there is none, as in "v6" without brackets. */
-char *rme_addr_split(char *text, char **port);
-
-/*
- * Compares the address in `sa` (IPv4, IPv6, IPv4 mapped into IPv6) with `pattern`: "a.b.c.d",
- * "[v6]", "v6", "a.b.*" or a host name, optionally with a scheme:// in front and :port or
- * /anything behind.  `netmask` leading bits are compared; all if negative or larger than the
- * address.  A host name is compared with `name`, the peer's own text (may be NULL), ignoring
- * case; no name is resolved.  Returns 1 for a match, else 0, also if the pattern cannot be
- * parsed.
- */
-int rme_addr_match_sockaddr(const struct sockaddr *sa, const char *name, const char *pattern,
-                            int netmask);
 
 #endif

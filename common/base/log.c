@@ -114,20 +114,16 @@ static size_t host_length(const char *line)
     return at > 1 ? at - 1 : length;
 }
 
-/* FNV-1a */
-static uint32_t hash(uint32_t h, const char *text, size_t length)
-{
-    for (size_t i = 0; i < length; i++)
-        h = (h ^ (uint8_t)text[i]) * 16777619u;
-    return h;
-}
-
+/* Finds a row by a hash (FNV-1a) of format and host. */
 static struct sort *sort_of(struct rme_log *log, const char *format, const char *line)
 {
-    uint32_t h = hash(2166136261u, format, strlen(format));
+    uint32_t hash = 2166136261u;
 
-    h = hash(h, line, host_length(line));
-    return &log->sort[(h ^ h >> 16) % ROWS];
+    for (; *format != '\0'; format++)
+        hash = (hash ^ (uint8_t)*format) * 16777619u;
+    for (size_t length = host_length(line); length > 0; length--)
+        hash = (hash ^ (uint8_t)*line++) * 16777619u;
+    return &log->sort[(hash ^ hash >> 16) % ROWS];
 }
 
 /* Returns true unless the limit leaves the line out. */

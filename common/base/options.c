@@ -297,12 +297,11 @@ static void print_row(FILE *out, const struct rme_option_row *row)
 bool rme_option_known(const struct rme_fabric_ops *fabric, const char *name)
 {
     const struct rme_option_row *const tables[] = {rme_engine_options, fabric->options};
+    struct rme_options *options = rme_options_new(tables, 2);
+    bool known = options == NULL || find(options, name) != NULL;
 
-    for (int t = 0; t < 2; t++)
-        for (size_t i = 0; i < rows_of(tables[t]); i++)
-            if (strcmp(tables[t][i].name, name) == 0)
-                return true;
-    return false;
+    rme_options_free(options);
+    return known;
 }
 
 void rme_print_options(FILE *out, const struct rme_fabric_ops *fabric)

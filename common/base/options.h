@@ -22,8 +22,8 @@ struct rme_option_row {
     const char *unit;
     int64_t preset;            /* default */
     int64_t min, max;          /* allowed range; both 0 for a string option */
-    const char *text;          /* description: effect, and when to change it */
     const char *preset_string; /* default of a string option; NULL for integers */
+    const char *text;          /* description: effect, and when to change it */
 };
 
 /* Creates the values of `count` tables, all set to their defaults.  NULL: no memory.  Names

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include <errno.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <sys/random.h>
 #include <unistd.h>
@@ -34,44 +35,29 @@ void rme_table_clear(struct rme_table *table)
     table->chain = NULL;
 }
 
-/* Reverses a chain. */
-static struct rme_keyed *reversed(struct rme_keyed *node)
-{
-    struct rme_keyed *before = NULL;
-
-    while (node != NULL) {
-        struct rme_keyed *next = node->next;
-
-        node->next = before;
-        before = node;
-        node = next;
-    }
-    return before;
-}
-
-/* Keeps the order of equal keys: they come from one chain, whose last node is inserted first.
- * Touches each node twice, even if all keys are equal, as a peer may choose them. */
+/* Appends each node to one of two chains, so equal keys keep their order.  Touches each node
+ * once, even if all keys are equal, as a peer may choose them. */
 void rme_table_grow(struct rme_table *table)
 {
-    uint32_t mask = table->mask * 2 + 1;
+    uint32_t chains = table->mask + 1;
     struct rme_keyed **chain =
-        mask < CHAINS_MAX ? calloc((size_t)mask + 1, sizeof(struct rme_keyed *)) : NULL;
+        chains < CHAINS_MAX ? calloc(2 * (size_t)chains, sizeof(struct rme_keyed *)) : NULL;
 
     if (chain == NULL)
         return;
-    for (uint32_t i = 0; i <= table->mask; i++) {
-        struct rme_keyed *node = reversed(table->chain[i]);
+    for (uint32_t i = 0; i < chains; i++) {
+        struct rme_keyed **end[] = {&chain[i], &chain[chains + i]};
 
-        while (node != NULL) {
-            struct rme_keyed **head =
-                &chain[rme_table_hash(table, node->key, node->kind) & mask];
-            struct rme_keyed *next = node->next;
+        for (struct rme_keyed *node = table->chain[i]; node != NULL; node = node->next) {
+            bool second = (rme_table_hash(table, node->key, node->kind) & chains) != 0;
 
-            rme_table_chain(head, node);
-            node = next;
+            node->at = end[second];
+            *end[second] = node;
+            end[second] = &node->next;
         }
+        *end[0] = *end[1] = NULL;
     }
     free(table->chain);
     table->chain = chain;
-    table->mask = mask;
+    table->mask = 2 * chains - 1;
 }

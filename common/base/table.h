@@ -41,7 +41,7 @@ void rme_table_grow(struct rme_table *table);
 static inline uint32_t rme_table_hash(const struct rme_table *table, uint64_t key,
                                       uint32_t kind)
 {
-    key += (uint64_t)kind << 62;
+    key += (uint64_t)kind << 61;
     key ^= key >> 32;
     key *= table->factor;
     key ^= key >> 32;
@@ -59,25 +59,16 @@ static inline struct rme_keyed *rme_table_find(const struct rme_table *table, ui
     return node;
 }
 
-/* Makes a node the first of a chain. */
-static inline void rme_table_chain(struct rme_keyed **head, struct rme_keyed *node)
-{
-    node->next = *head;
-    node->at = head;
-    if (node->next != NULL)
-        node->next->at = &node->next;
-    *head = node;
-}
-
 /* Inserts a node with this key and kind.  Of equal keys the last one is found. */
 static inline void rme_table_put(struct rme_table *table, struct rme_keyed *node, uint64_t key,
                                  uint32_t kind)
 {
     struct rme_keyed **head = &table->chain[rme_table_hash(table, key, kind) & table->mask];
 
-    node->key = key;
-    node->kind = kind;
-    rme_table_chain(head, node);
+    *node = (struct rme_keyed){.next = *head, .at = head, .key = key, .kind = kind};
+    if (node->next != NULL)
+        node->next->at = &node->next;
+    *head = node;
     if (table->used++ > table->mask)
         rme_table_grow(table);
 }

@@ -35,7 +35,7 @@
 /* limit on locked memory below which message buffers are smaller */
 #define TIGHT_BYTES      (1u << 20)
 #define TIGHT_RX_SIZE    1024u
-#define CHAINS_FIRST     64u /* first size of the tables of handles and of delegated buffers */
+#define CHAINS_FIRST     64u /* first size of the table */
 #define EAGER_RING_SHARE 16u /* fraction of lockable memory delegated to peers at most */
 /* maximum fraction of a shared queue for the pool of credits */
 #define POOL_PART     4u
@@ -142,24 +142,29 @@ static int open_options(struct rme *rme, const struct rme_config *config)
     const struct rme_option_row *tables[] = {rme_engine_options, config->fabric->options};
     char why[256];
     int64_t zones;
+    int error;
 
     rme->options = rme_options_new(tables, 2);
     if (rme->options == NULL)
         return -ENOMEM;
-    if (rme_options_parse(rme->options, config->options, why, sizeof(why)) != 0) {
-        rme_log_put(rme->log, RME_LOG_ERROR, "%s", why);
-        return -EINVAL;
-    }
+    error = rme_options_parse(rme->options, config->options, why, sizeof(why));
     zones = rme_option(rme->options, "zone_bytes");
-    if (zones >= 0 && zones < RME_RESERVES_LEAST) {
-        rme_log_put(rme->log, RME_LOG_ERROR,
-                    "option zone_bytes=%d: the engine itself needs %u bytes; set this value or "
-                    "more, or -1",
-                    (int)zones, RME_RESERVES_LEAST);
-        return -EINVAL;
+    if (error == 0 && zones >= 0 && zones < RME_RESERVES_LEAST) {
+        snprintf(why, sizeof(why),
+                 "option zone_bytes=%d: the engine itself needs %u bytes; set this value or "
+                 "more, or -1",
+                 (int)zones, RME_RESERVES_LEAST);
+        error = -EINVAL;
+    }
+    if (error != 0) {
+        rme_log_put(rme->log, RME_LOG_ERROR, "%s", why);
+        return error;
     }
     cap_by_budget(rme);
     read_tuning(&rme->tuning, rme->options);
+    rme->quota[RME_QUOTA_RX].limit = (uint64_t)rme_option(rme->options, "rx_buffered_bytes");
+    rme->quota[RME_QUOTA_RINGS].limit = (uint64_t)rme_option(rme->options, "eager_ring_pool");
+    rme->quota[RME_QUOTA_STAGING].limit = rme->quota[RME_QUOTA_RINGS].limit;
     return 0;
 }
 
@@ -176,7 +181,7 @@ static int open_fabric(struct rme *rme, const struct rme_config *config)
         .log_arg = rme->log,
     };
     int error = rme->ops->open(&fabric, &rme->fabric);
-    uint32_t shared, limit;
+    uint32_t shared;
 
     if (error != 0)
         return error;
@@ -184,9 +189,10 @@ static int open_fabric(struct rme *rme, const struct rme_config *config)
     rme->limits = rme->caps->limits != NULL ? rme->caps->limits : &rme_limits_adapter;
     shared = rme->caps->shared_rx;
     rme->quota[RME_QUOTA_MWS].limit = rme->caps->mws;
-    limit = shared != 0 || rme->caps->keeps_rx ? rme->tuning.credits_pool : UINT32_MAX;
     rme->quota[RME_QUOTA_CREDITS].limit =
-        shared != 0 ? min_u64(limit, shared / POOL_PART) : limit;
+        shared != 0           ? min_u64(rme->tuning.credits_pool, shared / POOL_PART)
+        : rme->caps->keeps_rx ? rme->tuning.credits_pool
+                              : UINT32_MAX;
     return 0;
 }
 
@@ -248,11 +254,7 @@ static void close_fabric(struct rme *rme)
 static void free_engine(struct rme *rme)
 {
     rme_op_table_clear(&rme->operations->table);
-    rme_table_clear(&rme->hosts);
-    rme_table_clear(&rme->move_state->handles);
-    rme_table_clear(&rme->protocols->lent);
-    rme_table_clear(&rme->protocols->tags_blocked);
-    rme_table_clear(&rme->operations->match);
+    rme_table_clear(&rme->table);
     rme_options_free(rme->options);
     rme_log_free(rme->log);
     pthread_mutex_destroy(&rme->lock);
@@ -265,23 +267,15 @@ static int open_parts(struct rme *rme, const struct rme_config *config)
     int error;
 
     rme->log = rme_log_new(config->log, config->log_arg);
-    if (rme->log == NULL || rme_table_init(&rme->protocols->lent, CHAINS_FIRST) != 0 ||
-        rme_table_init(&rme->operations->match, RME_MATCH_CHAINS) != 0 ||
-        rme_table_init(&rme->protocols->tags_blocked, RME_MATCH_CHAINS) != 0 ||
-        rme_table_init(&rme->move_state->handles, CHAINS_FIRST) != 0 ||
-        rme_table_init(&rme->hosts, CHAINS_FIRST) != 0)
+    if (rme->log == NULL || rme_table_init(&rme->table, CHAINS_FIRST) != 0)
         return -ENOMEM;
     error = rme_forked_mark(rme);
     if (error == 0)
         error = check_release(rme);
     if (error == 0)
         error = open_options(rme, config);
-    if (error != 0)
-        return error;
-    rme->quota[RME_QUOTA_RX].limit = (uint64_t)rme_option(rme->options, "rx_buffered_bytes");
-    rme->quota[RME_QUOTA_RINGS].limit = (uint64_t)rme_option(rme->options, "eager_ring_pool");
-    rme->quota[RME_QUOTA_STAGING].limit = rme->quota[RME_QUOTA_RINGS].limit;
-    error = open_fabric(rme, config);
+    if (error == 0)
+        error = open_fabric(rme, config);
     if (error != 0)
         return error;
     error = open_memory(rme);
@@ -376,18 +370,6 @@ static void wait_for_zero(struct rme *rme, const uint32_t *count, int ms)
     rme_lock(rme);
 }
 
-/*
- * Sends BYE to all peers and waits for its arrival, so that all earlier messages arrive before
- * the links end.  The acknowledgement by the peer's hardware suffices.  BYE may have to wait
- * for a credit, which the peer returns after taking earlier messages.
- */
-static void send_byes(struct rme *rme)
-{
-    for (struct list_head *node = rme->peers.next; node != &rme->peers; node = node->next)
-        rme_peer_bye(container_of(node, struct rme_peer, of_engine));
-    wait_for_zero(rme, &rme->byes, BYE_WAIT_MS);
-}
-
 void rme_close(struct rme *rme)
 {
     /* a child owns no resource of the engine; its end frees its copy of the memory */
@@ -395,7 +377,14 @@ void rme_close(struct rme *rme)
         return;
     rme->closing = true;
     rme_grant_count_call(rme, true);
-    send_byes(rme);
+    /*
+     * Sends BYE to all peers and waits for its arrival, so that all earlier messages arrive
+     * before the links end.  The acknowledgement by the peer's hardware suffices.  BYE may have
+     * to wait for a credit, which the peer returns after taking earlier messages.
+     */
+    for (struct list_head *node = rme->peers.next; node != &rme->peers; node = node->next)
+        rme_peer_bye(container_of(node, struct rme_peer, of_engine));
+    wait_for_zero(rme, &rme->byes, BYE_WAIT_MS);
     for (struct list_head *node = rme->peers.next; node != &rme->peers; node = node->next)
         rme_peer_fail(container_of(node, struct rme_peer, of_engine), -ESHUTDOWN, NULL);
     wait_for_zero(rme, &rme->nlink, CLOSE_WAIT_MS);

@@ -19,12 +19,12 @@ struct rme_engine {
     bool logged;    /* the error of a forked child is in the log */
 
     /* wait.c */
-    /* recent failed spins less successes; at SPIN_FAIL_STREAK waits do not spin */
-    unsigned spin_fail_streak;
-    unsigned spins_left_out; /* waits without spinning until the next trial */
-    unsigned spins_longer;   /* number of times that this pause has doubled */
-    uint64_t offer_ns;       /* idle cost of sched_yield() in ns; 0: not called yet */
-    unsigned offer_skip;     /* rounds of the leader between two calls of sched_yield() */
+    /* recent failed spins less successes; above SPIN_FAILS the waits of a pause that are left,
+     * which do not spin */
+    unsigned spin_fails;
+    unsigned spins_longer; /* number of times that the pause has doubled */
+    uint64_t offer_ns;     /* idle cost of sched_yield() in ns; 0: not called yet */
+    unsigned offer_skip;   /* rounds of the leader between two calls of sched_yield() */
     uint32_t timer_skip;
 };
 

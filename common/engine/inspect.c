@@ -40,53 +40,50 @@ bool rme_addr_is_over(const struct rme_addr *addr)
 }
 
 struct reach_wait {
-    struct rme_waiter waiter;
+    struct rme_waiter waiter; /* found: the outcome */
     struct rme_peer *peer;
-    int outcome;
 };
 
 /* Returns true as soon as the outcome is known.  A peer is IDLE here only after a failed
  * attempt to connect. */
 static bool reach_ready(struct rme *rme, struct rme_waiter *waiter)
 {
-    struct reach_wait *wait = container_of(waiter, struct reach_wait, waiter);
-    const struct rme_peer *peer = wait->peer;
+    const struct rme_peer *peer = container_of(waiter, struct reach_wait, waiter)->peer;
 
     (void)rme;
     if (peer->state == RME_PEER_DEAD || peer->forgotten)
-        wait->outcome = -ECONNRESET;
+        waiter->found = -ECONNRESET;
     else if (peer->state == RME_PEER_UP)
-        wait->outcome = 0;
+        waiter->found = 0;
     else if (peer->state == RME_PEER_IDLE)
-        wait->outcome = rme_peer_connect_error(peer->last_part_error);
-    return wait->outcome != -EINPROGRESS;
+        waiter->found = rme_peer_connect_error(peer->last_part_error);
+    return waiter->found != -EINPROGRESS;
 }
 
 int rme_addr_reach(struct rme *rme, struct rme_addr *addr, int wait_ms)
 {
-    struct reach_wait wait = {.outcome = -EINPROGRESS};
-    struct rme_peer *peer;
+    struct reach_wait wait;
     int error = 0;
 
     if (!rme_enter(rme))
         return -ENODEV;
-    peer = rme_peer_of(rme, addr, &error);
-    if (peer != NULL) {
-        peer->refcount++;
-        peer->reaching++;
-        rme_peer_work(peer);
+    wait.peer = rme_peer_of(rme, addr, &error);
+    if (wait.peer != NULL) {
+        wait.peer->refcount++;
+        wait.peer->reaching++;
+        rme_peer_work(wait.peer);
     }
     rme_unlock(rme);
-    if (peer == NULL)
+    if (wait.peer == NULL)
         return error;
-    wait.peer = peer;
     rme_waiter_init(&wait.waiter, RME_WAIT_ANY, reach_ready);
+    wait.waiter.found = -EINPROGRESS;
     rme_wait(rme, &wait.waiter, wait_ms);
     rme_lock(rme);
-    peer->reaching--;
-    rme_peer_put(peer);
+    wait.peer->reaching--;
+    rme_peer_put(wait.peer);
     rme_unlock(rme);
-    return wait.outcome;
+    return wait.waiter.found;
 }
 
 /* ---- Memory ---- */
@@ -125,22 +122,6 @@ void rme_memory_hint(struct rme *rme, const void *memory, size_t size,
 
 /* ---- Counters and options ---- */
 
-static uint64_t counter(struct rme *rme, int index)
-{
-    uint64_t value;
-
-    if (!rme_enter(rme))
-        return 0;
-    rme->stats.value[RME_C_OPS_LIVE] = rme->operations->table.live;
-    rme_pin_fold(&rme->pin, &rme->stats);
-    value = rme->stats.value[index];
-    if (index < RME_C_PEER)
-        for (struct list_head *node = rme->peers.next; node != &rme->peers; node = node->next)
-            value += container_of(node, struct rme_peer, of_engine)->count[index];
-    rme_unlock(rme);
-    return value;
-}
-
 /* Describes a counter of the table. */
 static void fill(struct rme_counter *out, int index, uint64_t value)
 {
@@ -153,15 +134,26 @@ int rme_counter_get(struct rme *rme, int index, struct rme_counter *out)
 {
     if (index < 0 || index >= RME_C_COUNT)
         return -ENOENT;
-    fill(out, index, counter(rme, index));
+    fill(out, index, 0);
+    if (!rme_enter(rme))
+        return 0;
+    rme->stats.value[RME_C_OPS_LIVE] = rme->operations->table.live;
+    rme_pin_fold(&rme->pin, &rme->stats);
+    out->value = rme->stats.value[index];
+    if (index < RME_C_PEER)
+        for (struct list_head *node = rme->peers.next; node != &rme->peers; node = node->next)
+            out->value += container_of(node, struct rme_peer, of_engine)->count[index];
+    rme_unlock(rme);
     return 0;
 }
 
 uint64_t rme_counter_value(struct rme *rme, const char *name)
 {
+    struct rme_counter counter;
+
     for (int i = 0; i < RME_C_COUNT; i++)
         if (strcmp(rme_counter_rows[i].name, name) == 0)
-            return counter(rme, i);
+            return rme_counter_get(rme, i, &counter) == 0 ? counter.value : 0;
     return 0;
 }
 
@@ -169,6 +161,7 @@ uint64_t rme_counter_value(struct rme *rme, const char *name)
 static int read_attribute(const struct rme_peer *peer, int index, struct rme_counter *out)
 {
     struct rme *rme = peer->rme;
+    const uint64_t caches = rme_mreg_caches(rme->mreg);
     const struct rme_counter own[] = {
         {"eager_bytes", "bytes", "largest expected message sent whole in one buffer",
          peer->eager_max[RME_EXPECTED], true},
@@ -191,7 +184,7 @@ static int read_attribute(const struct rme_peer *peer, int index, struct rme_cou
         {"transfer_bytes", "bytes", "limit of rendezvous bytes given to the device at a time",
          rme->tuning.rdma_bytes, true},
         {"cache_bytes", "bytes", "limit of user memory that stays registered; 0: none",
-         rme_mreg_caches(rme->mreg) ? rme->tuning.regcache_bytes : 0, true},
+         caches * rme->tuning.regcache_bytes, true},
         {"zone_bytes", "bytes",
          "limit of registered engine memory (BMI_memalloc, bounce buffers)",
          rme->tuning.zone_bytes, true},
@@ -201,13 +194,11 @@ static int read_attribute(const struct rme_peer *peer, int index, struct rme_cou
          rme_wait_polls_us(rme), true},
         {"cache_entries", "pieces",
          "limit of cached registrations, each of at most unit_bytes; 0: none",
-         rme_mreg_caches(rme->mreg) ? (uint64_t)rme_option(rme->options, "regcache_entries")
-                                    : 0,
-         true},
+         caches * (uint64_t)rme_option(rme->options, "regcache_entries"), true},
         {"piece_bytes", "bytes",
          "contiguous payloads from this size on are used in place and stay registered; 0: by "
          "the limit of --explain",
-         rme_mreg_caches(rme->mreg) ? rme->tuning.pack_threshold : 0, true},
+         caches * rme->tuning.pack_threshold, true},
     };
     const int count = sizeof(own) / sizeof(own[0]);
 

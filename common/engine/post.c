@@ -190,11 +190,11 @@ int rme_post_recv(struct rme *rme, struct rme_addr *addr, const struct rme_list 
         return -ENOMEM;
     }
     *id = op->id;
-    first = rme_match_first(&rme->operations->match, key);
+    first = rme_match_first(&rme->table, key, RME_BY_TAG);
     if (first != NULL && first->is_message) {
         rme_recv_match(rme, op, first);
     } else {
-        rme_match_add(&rme->operations->match, first, key, &op->match);
+        rme_match_add(&rme->table, first, key, RME_BY_TAG, &op->match);
         if (total >= RME_INVITE_LEAST)
             rme_invite_try(rme, first != NULL ? container_of(first, struct rme_op, match) : op);
     }

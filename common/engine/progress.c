@@ -101,9 +101,8 @@ __attribute__((noinline)) static void handle(struct rme *rme, const struct rme_e
         rme_peer_up(peer, event);
         break;
     case RME_EV_LINK_DOWN:
-        if (peer == NULL) /* a request that was not accepted */
-            break;
-        rme_peer_down(peer, event);
+        if (peer != NULL) /* else a request that was not accepted */
+            rme_peer_down(peer, event);
         break;
     case RME_EV_RECV: /* handled by rme_progress */
         break;
@@ -191,14 +190,6 @@ int rme_progress(struct rme *rme, bool timers)
 
 /* ---- Pending work, done before the lock is released ---- */
 
-static void progress_scheduled(struct rme *rme)
-{
-    struct list_head *node;
-
-    while ((node = list_pop(&rme->scheduled)) != NULL)
-        rme_progress_tx(container_of(node, struct rme_peer, scheduled));
-}
-
 /*
  * Deregisters for ended operations, and makes them visible.  One thread at a time runs this
  * function, so that its batch becomes visible before operations that end meanwhile.  Unexpected
@@ -208,23 +199,21 @@ static void progress_scheduled(struct rme *rme)
  */
 __attribute__((noinline)) static void dereg_flush(struct rme *rme)
 {
-    struct list_head batch;
-    struct list_head *node;
+    struct list_head *last = rme->operations->ended.prev, *node;
 
-    list_init(&batch);
-    list_splice_tail_init(&rme->operations->ended, &batch);
     rme->operations->deregistering = true;
     pthread_mutex_unlock(&rme->lock);
     rme_mreg_dereg_flush(rme->mreg);
     rme_lock(rme);
-    while ((node = list_pop(&batch)) != NULL) {
-        struct rme_op *op = container_of(node, struct rme_op, link);
+    do {
+        struct rme_op *op =
+            container_of(node = list_pop(&rme->operations->ended), struct rme_op, link);
 
         if (op->kind == RME_OP_PULL)
             rme_unexp_pulled(rme, op);
         else
             rme_ctx_publish(rme, op);
-    }
+    } while (node != last);
     rme->operations->deregistering = false;
     if (list_empty(&rme->operations->ended))
         rme_unexp_publish(rme);
@@ -232,8 +221,11 @@ __attribute__((noinline)) static void dereg_flush(struct rme *rme)
 
 void rme_run_pending_slow(struct rme *rme)
 {
+    struct list_head *node;
+
     for (;;) {
-        progress_scheduled(rme);
+        while ((node = list_pop(&rme->scheduled)) != NULL)
+            rme_progress_tx(container_of(node, struct rme_peer, scheduled));
         if (rme->pending & RME_PENDING_FLUSH) {
             rme->pending &= ~(uint32_t)RME_PENDING_FLUSH;
             rme->lingers = false;

@@ -110,8 +110,7 @@ static bool some_ready(struct rme *rme, struct rme_waiter *waiter)
     int n = 0;
 
     for (int i = 0; i < wait->max; i++) {
-        struct rme_op *op =
-            wait->ids[i] != 0 ? rme_op_find(&rme->operations->table, wait->ids[i]) : NULL;
+        struct rme_op *op = rme_op_find(&rme->operations->table, wait->ids[i]);
 
         if (op != NULL && op->state == RME_OP_DONE) {
             if (wait->index != NULL)

@@ -22,7 +22,7 @@
  * same processor.
  *
  * A process that waits for large messages, or for a peer without a processor, should not poll.
- * So polling stops after SPIN_FAIL_STREAK failed spins, less two for each success.  After a
+ * So polling stops after SPIN_FAILS failed spins, less two for each success.  After a
  * pause the next SPINS_TRIED waits try again, and if these trials fail, too, the pause is
  * doubled.  More than one trial is necessary: where a wake-up takes as long as spin_us, two
  * sleeping processes see each other's fast replies only if both poll at the same time.  The
@@ -53,10 +53,10 @@
 
 #include "engine/engine.h"
 
-#define SPIN_FAIL_STREAK 8  /* failed spins, less two per success, that stop spinning */
-#define SPINS_TRIED      4  /* trials after a pause */
-#define SPINS_PAUSE      16 /* waits without spinning, at first */
-#define SPINS_LONGER     4  /* maximum number of doublings of the pause */
+#define SPIN_FAILS   8  /* failed spins, less two per success, that stop spinning */
+#define SPINS_TRIED  4  /* trials after a pause */
+#define SPINS_PAUSE  16 /* waits without spinning, at first */
+#define SPINS_LONGER 4  /* maximum number of doublings of the pause */
 /* fraction of spin_us polled before the first sched_yield() */
 #define QUICK_PART 64
 /* fraction of spin_us polled under CPU contention */
@@ -67,24 +67,22 @@
 #define TAKEN       2 /* factor of the idle cost above which another thread ran */
 #define TAKEN_AGAIN 2 /* such calls in a row that mean contention, not an interrupt */
 
-/* Yields the processor, without the lock, and adapts offer_skip.  Returns true if another
- * thread ran; *for_ns is the duration.  The idle cost is that of the first call, or of a later
- * one that takes less than half: the earlier one was made under contention. */
-static bool offer(struct rme_engine *e, uint64_t *for_ns)
+/* Yields the processor, without the lock, and adapts offer_skip: 0 means that another thread
+ * ran.  Returns the duration.  The idle cost is that of the first call, or of a later one that
+ * takes less than half: the earlier one was made under contention. */
+static uint64_t offer(struct rme_engine *e)
 {
-    uint64_t begin = rme_now_ns();
-    bool taken;
+    uint64_t begin = rme_now_ns(), for_ns;
 
     sched_yield();
-    *for_ns = rme_now_ns() - begin;
-    if (e->offer_ns == 0 || TAKEN * *for_ns < e->offer_ns)
-        e->offer_ns = *for_ns;
-    taken = *for_ns > TAKEN * e->offer_ns;
-    if (taken)
+    for_ns = rme_now_ns() - begin;
+    if (e->offer_ns == 0 || TAKEN * for_ns < e->offer_ns)
+        e->offer_ns = for_ns;
+    if (for_ns > TAKEN * e->offer_ns)
         e->offer_skip = 0;
     else if (e->offer_skip < OFFER_SKIP)
         e->offer_skip = 2 * e->offer_skip + 1;
-    return taken;
+    return for_ns;
 }
 
 /*
@@ -105,23 +103,16 @@ static bool look(struct rme *rme, struct rme_waiter *waiter)
     return waiter->ready(rme, waiter) || is_called_away(rme, waiter);
 }
 
-/* Stops the timers of links without work.  Runs before a sleep rather than at the end of the
- * work, which would cost time for every message. */
-static void stop_idle_timers(struct rme *rme)
+/* Stops the timers of links without work; at the end of the work that would cost time for every
+ * message.  Returns the time at which the leader must be awake again. */
+static uint64_t sleep_until(struct rme *rme, uint64_t now, uint64_t until)
 {
+    int fabric = rme->ops->deadline(rme->fabric);
     struct rme_timer *timer;
 
     while ((timer = rme_timers_first(&rme->timers)) != NULL &&
            rme_peer_timer_rest(container_of(timer, struct rme_peer, timer)))
         continue;
-}
-
-/* Time at which the leader must be awake again. */
-static uint64_t sleep_until(struct rme *rme, uint64_t now, uint64_t until)
-{
-    int fabric = rme->ops->deadline(rme->fabric);
-
-    stop_idle_timers(rme);
     until = min_u64(until, rme_timers_next(&rme->timers));
     until = min_u64(until, min_u64(rme_zone_look(rme->zone, now), rme_eager_rdma_look_at(rme)));
     return fabric >= 0 ? min_u64(until, now + (uint64_t)fabric) : until;
@@ -163,22 +154,18 @@ static bool sleep_leading(struct rme *rme, struct rme_waiter *waiter)
 
 uint32_t rme_wait_polls_us(struct rme *rme)
 {
-    return rme_engine(rme)->spin_fail_streak < SPIN_FAIL_STREAK ? rme->tuning.spin_us : 0;
+    return rme_engine(rme)->spin_fails < SPIN_FAILS ? rme->tuning.spin_us : 0;
 }
 
-/* Microseconds that this wait polls. */
+/* Returns the microseconds that this wait polls.  Counts a wait of the pause; trials follow the
+ * last one. */
 static uint32_t spin_for(struct rme *rme)
 {
     struct rme_engine *e = rme_engine(rme);
 
-    if (e->spin_fail_streak >= SPIN_FAIL_STREAK) {
-        if (e->spins_left_out > 0) {
-            e->spins_left_out--;
-            return 0;
-        }
-        e->spin_fail_streak = SPIN_FAIL_STREAK - SPINS_TRIED;
-    }
-    return rme->tuning.spin_us;
+    if (e->spin_fails > SPIN_FAILS && --e->spin_fails == SPIN_FAILS)
+        e->spin_fails = SPIN_FAILS - SPINS_TRIED;
+    return rme_wait_polls_us(rme);
 }
 
 /* Records the result of a spin.  `ended`: polling ended the wait.  `lost`: a sched_yield() took
@@ -186,22 +173,19 @@ static uint32_t spin_for(struct rme *rme)
 static void learn(struct rme *rme, bool ended, bool lost)
 {
     struct rme_engine *e = rme_engine(rme);
+    unsigned pause = SPINS_PAUSE << e->spins_longer;
 
-    if (lost)
-        e->spin_fail_streak = SPIN_FAIL_STREAK - 1;
     if (ended && !lost) {
-        e->spin_fail_streak -= e->spin_fail_streak < 2 ? e->spin_fail_streak : 2;
+        e->spin_fails -= e->spin_fails < 2 ? e->spin_fails : 2;
         e->spins_longer = 0;
-    } else if (++e->spin_fail_streak == SPIN_FAIL_STREAK) {
-        unsigned pause = SPINS_PAUSE << e->spins_longer;
-
-        e->spins_left_out = pause + rme_random(rme, pause);
+    } else if (lost || ++e->spin_fails == SPIN_FAILS) {
+        e->spin_fails = SPIN_FAILS + pause + rme_random(rme, pause) + 1;
         e->spins_longer += e->spins_longer < SPINS_LONGER;
     }
 }
 
 /*
- * Polls for `spin` microseconds, releasing the lock between rounds.  For the first part
+ * Polls for spin_us, releasing the lock between rounds.  For the first part
  * (QUICK_PART) the leader only polls, because an early reply comes from a peer that was already
  * at work.  Afterwards the leader yields the processor between rounds.  With fewer processors
  * than threads, the thread that gets the processor is often the one, here or at the peer, that
@@ -224,24 +208,24 @@ static void learn(struct rme *rme, bool ended, bool lost)
  * Reading the clock costs a good part of a round and is not needed after the last one.  Empty
  * rounds are short, so one reading serves several.
  */
-static bool spin_leading(struct rme *rme, struct rme_waiter *waiter, uint32_t spin, bool *lost)
+static bool spin_leading(struct rme *rme, struct rme_waiter *waiter)
 {
-    uint64_t begin = rme_now_ns(), now = begin, end = begin + spin * 1000ull;
-    uint64_t quick = begin + rme->tuning.spin_us * 1000ull / QUICK_PART;
+    uint64_t spin = rme->tuning.spin_us * 1000ull, begin = rme_now_ns(), now = begin;
+    uint64_t end =
+        min_u64(begin + spin, min_u64(waiter->until, UINT64_MAX / 1000000) * 1000000);
     struct rme_engine *e = rme_engine(rme);
     unsigned rounds = 0, kept = 0, taken = 0; /* kept: rounds since the last sched_yield() */
-    uint64_t crowded = begin + spin * 1000ull / CROWDED_PART, for_ns = 0;
+    uint64_t for_ns = 0;
     bool busy = true, offered, over;
 
-    end = min_u64(end, min_u64(waiter->until, UINT64_MAX / 1000000) * 1000000);
     do {
-        offered = now >= quick && !busy && kept++ >= e->offer_skip;
+        offered = now - begin >= spin / QUICK_PART && !busy && kept++ >= e->offer_skip;
         pthread_mutex_unlock(&rme->lock);
         if (offered) {
-            taken = offer(e, &for_ns) ? taken + 1 : 0;
-            *lost = for_ns > spin * 1000ull;
-            if (taken == TAKEN_AGAIN && end > crowded)
-                end = crowded;
+            for_ns = offer(e);
+            taken = e->offer_skip == 0 ? taken + 1 : 0;
+            if (taken == TAKEN_AGAIN)
+                end = min_u64(end, begin + spin / CROWDED_PART);
             kept = 0;
         }
         rme_lock(rme);
@@ -250,22 +234,17 @@ static bool spin_leading(struct rme *rme, struct rme_waiter *waiter, uint32_t sp
         over = look(rme, waiter);
         if (!over && (busy || offered || ++rounds % CLOCK_SKIP == 0))
             now = rme_now_ns();
-    } while (!over && !*lost && now < end);
+    } while (!over && for_ns <= spin && now < end);
+    learn(rme, over, for_ns > spin);
     return over;
 }
 
 static bool lead(struct rme *rme, struct rme_waiter *waiter)
 {
-    uint32_t spin = rme->tuning.spin_us != 0 ? spin_for(rme) : 0;
-    bool lost = false, over = false;
+    bool over;
 
     rme->leader = waiter;
-    if (spin != 0) {
-        over = spin_leading(rme, waiter, spin, &lost);
-        learn(rme, over, lost);
-    }
-    if (!over)
-        over = sleep_leading(rme, waiter);
+    over = (spin_for(rme) != 0 && spin_leading(rme, waiter)) || sleep_leading(rme, waiter);
     rme->leader = NULL;
     return over;
 }
@@ -287,14 +266,6 @@ static bool follow(struct rme *rme, struct rme_waiter *waiter)
     return look(rme, waiter);
 }
 
-/* Wakes the leader now, because this thread will not return soon. */
-static bool pass_wake(struct rme *rme, struct rme_waiter *waiter)
-{
-    rme_unlock(rme);
-    rme_lock(rme);
-    return look(rme, waiter);
-}
-
 /* Waits after a first attempt found nothing.  Not inlined, so that a successful call saves no
  * registers for it. */
 __attribute__((noinline)) static bool wait_on(struct rme *rme, struct rme_waiter *waiter,
@@ -306,12 +277,16 @@ __attribute__((noinline)) static bool wait_on(struct rme *rme, struct rme_waiter
         return true;
     waiter->until = rme_now() + (uint64_t)wait_ms;
     do {
-        if (rme->leader == NULL)
+        if (rme->leader == NULL) {
             over = lead(rme, waiter);
-        else if (rme->pending & RME_PENDING_WAKE)
-            over = pass_wake(rme, waiter);
-        else
+        } else if (rme->pending & RME_PENDING_WAKE) {
+            rme_unlock(
+                rme); /* wakes the leader now, because this thread will not return soon */
+            rme_lock(rme);
+            over = look(rme, waiter);
+        } else {
             over = follow(rme, waiter);
+        }
     } while (!over && rme_now() < waiter->until);
     if (rme->leader == NULL && !list_empty(&rme->followers))
         pthread_cond_signal(&container_of(rme->followers.next, struct rme_waiter, link)->cond);

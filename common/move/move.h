@@ -89,16 +89,8 @@ struct rme_remote_window {
     struct rme_wire_segment segment[];
 };
 
-/* Kinds of handles in messages. */
-enum rme_handle_kind {
-    RME_HANDLE_OWN,     /* of an operation of this side (struct rme_rndv, own) */
-    RME_HANDLE_THEIRS,  /* of the peer's operation that is matched with one here (theirs) */
-    RME_HANDLE_MESSAGE, /* of an unmatched send of the peer (struct rme_message) */
-};
-
 struct rme_move_state {
-    struct rme_table handles; /* operations and messages by rme_handle_key() and kind */
-    struct list_head work;    /* fragments to be registered or packed without the lock */
+    struct list_head work; /* fragments to be registered or packed without the lock */
     struct rme_reserve reserve[RME_RESERVES];
     size_t reserve_size;
 };

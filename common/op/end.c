@@ -73,7 +73,7 @@ void rme_op_end(struct rme *rme, struct rme_op *op, int error)
     rme_op_step(op, RME_OP_ENDING);
     op->refcount++;
     if (rme_match_is_in(&op->match))
-        rme_match_remove(&rme->operations->match, &op->match);
+        rme_match_remove(&rme->table, &op->match);
     if (op->has_rndv)
         rme_rndv_ended(rme, op);
     rme_op_put(rme, op);

@@ -8,8 +8,6 @@
 #include "base/list.h"
 #include "base/table.h"
 
-#define RME_MATCH_CHAINS 256u /* first size of a table */
-
 /* A receive, message or send.  The oldest one of a key is a node of the table; the others form
  * a ring with it, in order. */
 struct rme_match {
@@ -33,20 +31,21 @@ static inline bool rme_match_is_in(const struct rme_match *match)
     return rme_match_is_first(match) || !list_empty(&match->same);
 }
 
-/* Returns the oldest member of a key; NULL: none. */
-static inline struct rme_match *rme_match_first(const struct rme_table *table, uint64_t key)
+/* Returns the oldest member of a key of RME_BY_TAG or RME_BY_BLOCKED_TAG; NULL: none. */
+static inline struct rme_match *rme_match_first(const struct rme_table *table, uint64_t key,
+                                                uint32_t kind)
 {
-    struct rme_keyed *keyed = rme_table_find(table, key, 0);
+    struct rme_keyed *keyed = rme_table_find(table, key, kind);
 
     return keyed != NULL ? container_of(keyed, struct rme_match, keyed) : NULL;
 }
 
-/* Adds a member of the key of `first`, which rme_match_first() has returned for `key`. */
+/* Adds a member of the key of `first`, which rme_match_first() has returned for it. */
 static inline void rme_match_add(struct rme_table *table, struct rme_match *first, uint64_t key,
-                                 struct rme_match *match)
+                                 uint32_t kind, struct rme_match *match)
 {
     if (first == NULL)
-        rme_table_put(table, &match->keyed, key, 0);
+        rme_table_put(table, &match->keyed, key, kind);
     else
         list_add_tail(&match->same, &first->same);
 }

@@ -79,7 +79,7 @@ struct rme_op {
     void *user;
     struct list_head of_peer; /* in peer->ops or peer->draining */
     struct list_head link;    /* in the queue of its state */
-    /* POSTED, INVITING: in the table of receives; QUEUED: in rme->protocols->tags_blocked
+    /* POSTED, INVITING: in the table of receives; QUEUED: by RME_BY_BLOCKED_TAG
      * (send.c) */
     struct rme_match match;
     struct rme_seg *seg; /* the host's memory; `own_seg`, or on the heap */

@@ -23,7 +23,6 @@ struct rme_ctx {
 struct rme_operations {
     struct rme_ctx ctx[RME_MAX_CONTEXTS]; /* `open` is read without the lock */
     struct rme_op_table table;
-    struct rme_table match; /* receives, and unmatched messages */
     struct list_head ended; /* ops reported after the next rme_mreg_dereg_flush */
     bool deregistering;     /* a thread deregisters for ops that ended earlier */
 };
@@ -72,7 +71,7 @@ void rme_op_put(struct rme *rme, struct rme_op *op);
 /* Returns true if ops that have ended wait for rme_mreg_dereg_flush. */
 static inline bool rme_is_ending(const struct rme *rme)
 {
-    return rme->operations->deregistering || !list_empty(&rme->operations->ended);
+    return !list_empty(&rme->operations->ended);
 }
 
 /* Queues the completion for the host. */

@@ -83,7 +83,7 @@ static inline void settle_credits(struct rme_peer *peer, uint8_t flags)
 static inline struct rme_op *receive_for(const struct rme_peer *peer, int32_t tag, size_t size)
 {
     struct rme_match *first =
-        rme_match_first(&peer->rme->operations->match, rme_match_key(peer->serial, tag));
+        rme_match_first(&peer->rme->table, rme_match_key(peer->serial, tag), RME_BY_TAG);
     struct rme_op *op;
 
     if (first == NULL || first->is_message)
@@ -129,7 +129,7 @@ bool rme_take_eager(struct rme_peer *peer, const void *data, size_t length)
     holding->got += (uint32_t)size + RME_HELD_COST;
     rme_holding_consumed(holding, size);
     peer->proto->invites.seen++;
-    rme_match_remove(&rme->operations->match, &op->match);
+    rme_match_remove(&rme->table, &op->match);
     memcpy(op->seg->base, (const char *)data + RME_WIRE_HEADER_SIZE, size);
     op->size = size;
     rme_count_add(rme, RME_C_BYTES_COPIED, size);

@@ -38,7 +38,7 @@ void rme_cancel_op(struct rme *rme, struct rme_op *op)
         rme_op_end(rme, op, -ECANCELED);
         break;
     case RME_OP_INVITING:
-        rme_match_remove(&rme->operations->match, &op->match);
+        rme_match_remove(&rme->table, &op->match);
         /* fall through */
     case RME_OP_RTS:
     case RME_OP_TARGET:

@@ -93,14 +93,14 @@ static void deliver(struct rme *rme, struct rme_op *op, const void *payload, uin
 static struct rme_op *take_recv(struct rme *rme, struct rme_peer *peer, int32_t tag)
 {
     struct rme_match *first =
-        rme_match_first(&rme->operations->match, rme_match_key(peer->serial, tag));
+        rme_match_first(&rme->table, rme_match_key(peer->serial, tag), RME_BY_TAG);
     struct rme_op *op;
 
     peer->proto->invites.seen++;
     if (first == NULL || first->is_message)
         return NULL;
     op = container_of(first, struct rme_op, match);
-    rme_match_remove(&rme->operations->match, first);
+    rme_match_remove(&rme->table, first);
     if (op->state == RME_OP_INVITING)
         rme_invite_void(rme, op);
     return op;
@@ -110,11 +110,12 @@ static struct rme_op *take_recv(struct rme *rme, struct rme_peer *peer, int32_t 
 static void buffer_message(struct rme *rme, struct rme_message *message)
 {
     struct rme_peer *peer = message->peer;
-    struct rme_table *table = &rme->operations->match;
+    struct rme_table *table = &rme->table;
     uint64_t key = rme_match_key(peer->serial, message->tag);
 
     message->match.is_message = true;
-    rme_match_add(table, rme_match_first(table, key), key, &message->match);
+    rme_match_add(table, rme_match_first(table, key, RME_BY_TAG), key, RME_BY_TAG,
+                  &message->match);
     list_add_tail(&message->link, &peer->proto->messages);
 }
 
@@ -152,8 +153,8 @@ struct rme_message *rme_message_copy(struct rme_peer *peer,
 
 struct rme_message *rme_message_find(struct rme_peer *peer, uint32_t from)
 {
-    struct rme_keyed *keyed = rme_table_find(&peer->rme->move_state->handles,
-                                             rme_handle_key(peer, from), RME_HANDLE_MESSAGE);
+    struct rme_keyed *keyed =
+        rme_table_find(&peer->rme->table, rme_handle_key(peer, from), RME_HANDLE_MESSAGE);
 
     return keyed != NULL ? container_of(keyed, struct rme_message, by_handle) : NULL;
 }
@@ -162,8 +163,8 @@ void rme_message_free(struct rme_message *message)
 {
     struct rme *rme = message->peer->rme;
 
-    rme_table_drop(&rme->move_state->handles, &message->by_handle);
-    rme_match_remove(&rme->operations->match, &message->match);
+    rme_table_drop(&rme->table, &message->by_handle);
+    rme_match_remove(&rme->table, &message->match);
     list_del_init(&message->link);
     list_del_init(&message->waiting);
     rme_rx_uncharge(message->peer, message->rx_buffered);
@@ -201,8 +202,8 @@ void rme_message_wait(struct rme_message *message)
     const struct rme_remote_window *offer = message->remote_window;
     size_t bytes = 0;
 
-    rme_table_put(&peer->rme->move_state->handles, &message->by_handle,
-                  rme_handle_key(peer, message->from), RME_HANDLE_MESSAGE);
+    rme_table_put(&peer->rme->table, &message->by_handle, rme_handle_key(peer, message->from),
+                  RME_HANDLE_MESSAGE);
     if (offer != NULL)
         bytes = sizeof(*offer) + offer->nsegment * sizeof(offer->segment[0]);
     message->rx_buffered += bytes;
@@ -262,8 +263,8 @@ void rme_recv_match(struct rme *rme, struct rme_op *op, struct rme_match *first)
 {
     struct rme_message *message = container_of(first, struct rme_message, match);
 
-    rme_match_remove(&rme->operations->match, first);
-    rme_table_drop(&rme->move_state->handles, &message->by_handle);
+    rme_match_remove(&rme->table, first);
+    rme_table_drop(&rme->table, &message->by_handle);
     if (message->is_rts) {
         op->peer->proto->rts_in[RME_EXPECTED]--;
         rme_rndv_receive(rme, op, message);

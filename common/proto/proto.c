@@ -67,7 +67,7 @@ static void detach(struct rme *rme, struct rme_op *op)
     if (op->state == RME_OP_QUEUED)
         rme_send_leave(op);
     else if (rme_match_is_in(&op->match))
-        rme_match_remove(&rme->operations->match, &op->match);
+        rme_match_remove(&rme->table, &op->match);
     if (op->has_rndv && !list_empty(&op->rndv.control.link)) {
         list_del_init(&op->rndv.control.link);
         op->refcount--;

@@ -33,15 +33,12 @@ struct rme_peer_proto {
 
 /* Protocol state of the engine. */
 struct rme_protocols {
-    bool forceful;                 /* cancels of the host do not wait for the peer */
-    struct rme_table tags_blocked; /* tags that a waiting send blocks (send.c) */
+    bool forceful; /* cancels of the host do not wait for the peer */
     struct rme_eager_rdma_pool eager_rdma;
     /* first complete message of each peer, for the host (struct rme_message) */
     struct list_head unexpected;
     uint64_t unexpected_changes;  /* number of messages completed and fetched so far */
     struct list_head unpublished; /* likewise, to be delivered after the ops in `ended` */
-    /* unexpected messages that the host has fetched, by the address of the buffer */
-    struct rme_table lent;
 };
 
 #endif

@@ -98,23 +98,22 @@ void rme_rndv_new(struct rme *rme, struct rme_op *op)
     list_init(&r->frags);
     list_init(&r->remote_windows);
     op->has_rndv = true;
-    rme_table_put(&rme->move_state->handles, &r->own,
-                  rme_handle_key(op->peer, new_handle(op->peer)), RME_HANDLE_OWN);
+    rme_table_put(&rme->table, &r->own, rme_handle_key(op->peer, new_handle(op->peer)),
+                  RME_HANDLE_OWN);
 }
 
 void rme_rndv_set_peer_handle(struct rme_op *op, uint32_t handle)
 {
-    struct rme_table *handles = &op->peer->rme->move_state->handles;
+    struct rme_table *table = &op->peer->rme->table;
 
-    rme_table_drop(handles, &op->rndv.theirs);
-    rme_table_put(handles, &op->rndv.theirs, rme_handle_key(op->peer, handle),
-                  RME_HANDLE_THEIRS);
+    rme_table_drop(table, &op->rndv.theirs);
+    rme_table_put(table, &op->rndv.theirs, rme_handle_key(op->peer, handle), RME_HANDLE_THEIRS);
 }
 
 struct rme_op *rme_rndv_find(struct rme_peer *peer, uint32_t handle)
 {
-    struct rme_keyed *keyed = rme_table_find(&peer->rme->move_state->handles,
-                                             rme_handle_key(peer, handle), RME_HANDLE_OWN);
+    struct rme_keyed *keyed =
+        rme_table_find(&peer->rme->table, rme_handle_key(peer, handle), RME_HANDLE_OWN);
 
     return keyed != NULL ? container_of(keyed, struct rme_op, rndv.own) : NULL;
 }
@@ -158,8 +157,8 @@ void rme_rndv_free(struct rme *rme, struct rme_op *op)
     while ((node = list_pop(&r->remote_windows)) != NULL)
         free(container_of(node, struct rme_remote_window, link));
     unload(op);
-    rme_table_drop(&rme->move_state->handles, &r->own);
-    rme_table_drop(&rme->move_state->handles, &r->theirs);
+    rme_table_drop(&rme->table, &r->own);
+    rme_table_drop(&rme->table, &r->theirs);
     op->has_rndv = false;
 }
 
@@ -371,8 +370,8 @@ static bool is_meant(const struct rme_op *op, const struct rme_wire_message *can
 /* Finds an op of this peer by the peer's handle of the other end; NULL: none. */
 static struct rme_op *find_theirs(struct rme_peer *peer, uint32_t handle)
 {
-    struct rme_keyed *keyed = rme_table_find(&peer->rme->move_state->handles,
-                                             rme_handle_key(peer, handle), RME_HANDLE_THEIRS);
+    struct rme_keyed *keyed =
+        rme_table_find(&peer->rme->table, rme_handle_key(peer, handle), RME_HANDLE_THEIRS);
 
     return keyed != NULL ? container_of(keyed, struct rme_op, rndv.theirs) : NULL;
 }

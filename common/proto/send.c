@@ -13,7 +13,7 @@
  * message of another tag: its memory is being prepared, or it is large and all RTS slots of
  * the peer are used, because the peer's host has consumed too few messages.  The waiting send
  * leaves the queue and holds its tag: later sends of the tag that reach the head of the queue
- * are moved into the ring of the tag in rme->protocols->tags_blocked.  When the waiting send
+ * are moved into the ring of the tag (RME_BY_BLOCKED_TAG).  When the waiting send
  * has been sent, the oldest send of the ring holds the tag and is tried next.  A send is
  * requeued at most twice, independent of the number of sends.
  *

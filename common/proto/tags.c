@@ -7,8 +7,8 @@ struct rme_op *rme_tag_holder(const struct rme_peer *peer, int32_t tag)
     struct rme_match *first = NULL;
 
     if (peer->proto->tags_blocked != 0)
-        first = rme_match_first(&peer->rme->protocols->tags_blocked,
-                                rme_match_key(peer->serial, tag));
+        first = rme_match_first(&peer->rme->table, rme_match_key(peer->serial, tag),
+                                RME_BY_BLOCKED_TAG);
     return first != NULL ? container_of(first, struct rme_op, match) : NULL;
 }
 
@@ -23,8 +23,8 @@ void rme_send_wait(struct rme_op *op, struct list_head *waitq)
     struct rme_peer *peer = op->peer;
 
     if (!rme_match_is_first(&op->match)) {
-        rme_match_add(&peer->rme->protocols->tags_blocked, NULL,
-                      rme_match_key(peer->serial, op->tag), &op->match);
+        rme_match_add(&peer->rme->table, NULL, rme_match_key(peer->serial, op->tag),
+                      RME_BY_BLOCKED_TAG, &op->match);
         peer->proto->tags_blocked++;
     }
     list_del_init(&op->link);
@@ -43,7 +43,7 @@ void rme_send_leave(struct rme_op *op)
         return;
     }
     peer->proto->tags_blocked -= rme_match_is_first(&op->match);
-    rme_match_remove(&peer->rme->protocols->tags_blocked, &op->match);
+    rme_match_remove(&peer->rme->table, &op->match);
 }
 
 void rme_send_ready(struct rme_op *op)

@@ -109,7 +109,7 @@ static bool pull(struct rme_peer *peer, struct rme_message *rts)
     list_add_tail(&full->link, &rts->link);
     list_del_init(&rts->link);
     list_del_init(&rts->waiting);
-    rme_table_drop(&rme->move_state->handles, &rts->by_handle);
+    rme_table_drop(&rme->table, &rts->by_handle);
     /* held until the peer returns credits, which may take any time */
     rme_rx_charge(peer, PULL_KEPT);
     op->kind = RME_OP_PULL;
@@ -233,7 +233,7 @@ struct rme_message *rme_unexp_take(struct rme *rme)
     u->sender = peer->addr;
     u->sender->held++;
     rme_addr_get(u->sender);
-    rme_table_put(&rme->protocols->lent, &u->match.keyed, (uintptr_t)u->data, 0);
+    rme_table_put(&rme->table, &u->match.keyed, (uintptr_t)u->data, RME_BY_BUFFER);
     return u;
 }
 
@@ -242,7 +242,7 @@ static void lent_free(struct rme *rme, struct rme_keyed *lent)
 {
     struct rme_message *u = container_of(lent, struct rme_message, match.keyed);
 
-    rme_table_take(&rme->protocols->lent, lent);
+    rme_table_take(&rme->table, lent);
     u->sender->held--;
     rme_addr_put(u->sender);
     free(u);
@@ -250,7 +250,7 @@ static void lent_free(struct rme *rme, struct rme_keyed *lent)
 
 bool rme_unexp_free(struct rme *rme, const void *buffer)
 {
-    struct rme_keyed *lent = rme_table_find(&rme->protocols->lent, (uintptr_t)buffer, 0);
+    struct rme_keyed *lent = rme_table_find(&rme->table, (uintptr_t)buffer, RME_BY_BUFFER);
 
     if (lent != NULL)
         lent_free(rme, lent);
@@ -295,12 +295,15 @@ void rme_unexp_discard(struct rme_peer *peer)
 
 void rme_unexp_clear(struct rme *rme)
 {
-    struct rme_table *lent = &rme->protocols->lent;
+    for (uint32_t i = 0; i <= rme->table.mask; i++) {
+        struct rme_keyed *next, *node = rme->table.chain[i];
 
-    for (uint32_t i = 0; i <= lent->mask; i++)
-        while (lent->chain[i] != NULL)
-            lent_free(rme, lent->chain[i]);
-    rme_table_clear(lent);
+        for (; node != NULL; node = next) {
+            next = node->next;
+            if (node->kind == RME_BY_BUFFER)
+                lent_free(rme, node);
+        }
+    }
 }
 
 /* Has the peer messages that are not delivered yet? */

@@ -60,6 +60,19 @@ enum {
     RME_PENDING_WAKE = 4, /* wake the leader when the lock is released */
 };
 
+/* Kinds of keys in rme->table. */
+enum rme_key_kind {
+    /* operations and messages, by rme_handle_key() of a handle: */
+    RME_HANDLE_OWN,     /* of an operation of this side (struct rme_rndv, own) */
+    RME_HANDLE_THEIRS,  /* of the peer's operation that is matched with one here (theirs) */
+    RME_HANDLE_MESSAGE, /* of an unmatched send of the peer (struct rme_message) */
+    /* the oldest one, by rme_match_key(): */
+    RME_BY_TAG,         /* of receives, or of unmatched messages */
+    RME_BY_BLOCKED_TAG, /* of sends, which blocks the tag while it waits (send.c) */
+    RME_BY_BUFFER,      /* unexpected messages that the host has fetched, by their buffer */
+    RME_BY_HOST,        /* hosts of the peers that connected to this side (quota.c) */
+};
+
 struct rme {
     pthread_mutex_t lock; /* protects all fields below that have no lock of their own */
 
@@ -81,7 +94,7 @@ struct rme {
 
     struct rme_stats stats;
     struct rme_quota quota[RME_QUOTAS];
-    struct rme_table hosts;     /* hosts of the peers that connected to this side (quota.c) */
+    struct rme_table table;     /* objects of enum rme_key_kind */
     struct list_head throttled; /* peers whose credits are withheld (rx_account.c) */
     /* peers whose CREDIT message waits for a reply of the host: grant.c */
     struct rme_peer *credit_waiting;

@@ -37,14 +37,14 @@ static uint64_t key_of(const struct rme *rme, const struct rme_link *link)
                sizeof(part));
     else if (from == NULL && link != NULL && rme->ops->link_host != NULL)
         part[1] = 1 + rme->ops->link_host(link);
-    part[0] *= rme->hosts.factor;
+    part[0] *= rme->table.factor;
     return (part[0] ^ part[0] >> 32) + part[1];
 }
 
 struct rme_host *rme_host_get(struct rme *rme, const struct rme_link *link)
 {
     uint64_t key = key_of(rme, link);
-    struct rme_keyed *keyed = key != 0 ? rme_table_find(&rme->hosts, key, 0) : NULL;
+    struct rme_keyed *keyed = key != 0 ? rme_table_find(&rme->table, key, RME_BY_HOST) : NULL;
     struct rme_host *host;
 
     if (keyed != NULL) {
@@ -54,7 +54,7 @@ struct rme_host *rme_host_get(struct rme *rme, const struct rme_link *link)
         if (host == NULL)
             return NULL;
         if (key != 0)
-            rme_table_put(&rme->hosts, &host->keyed, key, 0);
+            rme_table_put(&rme->table, &host->keyed, key, RME_BY_HOST);
     }
     host->npeer++;
     return host;
@@ -64,7 +64,7 @@ void rme_host_put(struct rme *rme, struct rme_host *host)
 {
     if (--host->npeer != 0)
         return;
-    rme_table_drop(&rme->hosts, &host->keyed);
+    rme_table_drop(&rme->table, &host->keyed);
     free(host);
 }
 

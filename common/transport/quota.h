@@ -30,7 +30,7 @@ struct rme_quota {
 
 /* Host of peers.  Each peer that this side connected to counts as a host of its own. */
 struct rme_host {
-    struct rme_keyed keyed; /* in rme->hosts, by address */
+    struct rme_keyed keyed; /* RME_BY_HOST */
     uint32_t npeer;         /* the host is freed with its last peer */
     struct rme_quota quota[RME_QUOTAS];
 };

@@ -10,6 +10,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct sockaddr_storage sa = {0};
+    struct rme_addr *addr;
     char *pattern;
     int netmask, match;
 
@@ -24,9 +25,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         memcpy(&((struct sockaddr_in6 *)&sa)->sin6_addr, data + 2, 16);
     }
     pattern = fuzz_copy(data + 18, size - 18, 1);
-    match = rme_addr_match_sockaddr((struct sockaddr *)&sa, data[1] & 2 ? "host:1" : NULL,
-                                    pattern, netmask);
+    addr = rme_addr_new_passive("host:1", data[1] & 4 ? NULL : (struct sockaddr *)&sa);
+    FUZZ_CHECK(addr != NULL);
+    match = rme_addr_match(addr, pattern, netmask);
     FUZZ_CHECK(match == 0 || match == 1);
+    rme_addr_put(addr);
     free(pattern);
     return 0;
 }

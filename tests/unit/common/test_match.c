@@ -14,7 +14,7 @@ static bool add(struct rme_table *table, struct rme_match *match, uint64_t key)
 {
     match->keyed.at = NULL;
     list_init(&match->same);
-    rme_match_add(table, rme_match_first(table, key), key, match);
+    rme_match_add(table, rme_match_first(table, key, RME_BY_TAG), key, RME_BY_TAG, match);
     return rme_match_is_first(match);
 }
 
@@ -26,7 +26,7 @@ static void chains_stay_short_for(uint64_t factor)
     struct rme_table table;
     unsigned longest = 0;
 
-    assert_int_equal(rme_table_init(&table, RME_MATCH_CHAINS), 0);
+    assert_int_equal(rme_table_init(&table, 256), 0);
     table.factor = factor;
     for (int i = 0; i < N; i++)
         assert_true(add(&table, &match[i], rme_match_key((uint32_t)i / 100, i % 100 - 50)));
@@ -40,7 +40,7 @@ static void chains_stay_short_for(uint64_t factor)
     assert_in_range(longest, 1, 12);
     for (int i = 0; i < N; i++) {
         struct rme_match *first =
-            rme_match_first(&table, rme_match_key((uint32_t)i / 100, i % 100 - 50));
+            rme_match_first(&table, rme_match_key((uint32_t)i / 100, i % 100 - 50), RME_BY_TAG);
 
         assert_ptr_equal(first, &match[i]);
         rme_match_remove(&table, first);

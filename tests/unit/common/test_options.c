@@ -5,10 +5,10 @@
 #include "plan/plan.h"
 
 static const struct rme_option_row extra[] = {
-    {"depth", "count", 10, 1, 100, "A number.", NULL},
-    {"loud", "switch", 0, 0, 1, "A switch.", NULL},
-    {"low", "bytes", -1, -1, 1 << 20, "May be negative.", NULL},
-    {"device", "name", 0, 0, 0, "A string.", ""},
+    {"depth", "count", 10, 1, 100, NULL, "A number."},
+    {"loud", "switch", 0, 0, 1, NULL, "A switch."},
+    {"low", "bytes", -1, -1, 1 << 20, NULL, "May be negative."},
+    {"device", "name", 0, 0, 0, "", "A string."},
     {NULL, NULL, 0, 0, 0, NULL, NULL},
 };
 
@@ -267,6 +267,7 @@ static void keys_of_engine_and_fabric_are_known(void **state)
     (void)state;
     assert_true(rme_option_known(&fabric, rme_engine_options[0].name));
     assert_true(rme_option_known(&fabric, "depth"));
+    assert_true(rme_option_known(&bare, "unit")); /* the old name of fragment_bytes */
     assert_false(rme_option_known(&fabric, "dept"));
     assert_false(rme_option_known(&bare, "depth"));
 }

@@ -188,7 +188,7 @@ static void peers_of_an_address_have_one_host(void **state)
     (void)state;
     memset(&rme, 0, sizeof(rme));
     rme.ops = &ops;
-    assert_int_equal(rme_table_init(&rme.hosts, 4), 0);
+    assert_int_equal(rme_table_init(&rme.table, 4), 0);
     for (unsigned i = 0; i < N; i++) {
         first[i] = host_at(text[i]);
         for (unsigned k = 0; k < i; k++)
@@ -206,8 +206,8 @@ static void peers_of_an_address_have_one_host(void **state)
     rme_host_put(&rme, rme_host_get(&rme, NULL));
     for (unsigned i = 0; i < 2 * N; i++)
         rme_host_put(&rme, first[i / 2]);
-    assert_int_equal(rme.hosts.used, 0);
-    rme_table_clear(&rme.hosts);
+    assert_int_equal(rme.table.used, 0);
+    rme_table_clear(&rme.table);
 }
 
 int main(void)

@@ -550,7 +550,7 @@ static void unexpected_at_the_end(void **state)
         SAYS(EAGER, 0, .flags = RME_WIRE_F_UNEXPECTED, .tag = i);
     no_calloc =
         /* the old table suffices */
-        2 * (rme->protocols->lent.mask + 1) * sizeof(struct rme_keyed *);
+        2 * (rme->table.mask + 1) * sizeof(struct rme_keyed *);
     for (int n = 0; n < TAKEN; n++) {
         if (n == TAKEN - 1)
             no_malloc = no_calloc = 0;
