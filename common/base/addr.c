@@ -149,7 +149,7 @@ bool rme_addr_any_port(const struct rme_addr *addr)
     return false;
 }
 
-struct rme_addr *rme_addr_new_passive(const char *name, const struct sockaddr *from)
+struct rme_addr *rme_addr_new_passive(const char *name)
 {
     size_t length = strlen(name);
     char *store;
@@ -158,10 +158,6 @@ struct rme_addr *rme_addr_new_passive(const char *name, const struct sockaddr *f
     if (addr == NULL)
         return NULL;
     addr->name = memcpy(store, name, length);
-    if (from != NULL && from->sa_family == AF_INET)
-        memcpy(&addr->from, from, sizeof(addr->from.v4));
-    else if (from != NULL && from->sa_family == AF_INET6)
-        memcpy(&addr->from, from, sizeof(addr->from.v6));
     return addr;
 }
 

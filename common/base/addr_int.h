@@ -12,7 +12,6 @@
 #ifndef RME_ADDR_INT_H
 #define RME_ADDR_INT_H
 
-#include <netinet/in.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include "base/addr.h"
@@ -20,13 +19,8 @@
 struct rme_peer;
 
 struct rme_addr {
-    char *name; /* for log lines: the parsed text, or host:port of a passive peer */
-    int nparts; /* 0: a peer that connected to us, and cannot be connected */
-    union {     /* source address of such a peer; family 0 if the fabric reports none */
-        struct sockaddr sa;
-        struct sockaddr_in v4;
-        struct sockaddr_in6 v6;
-    } from;
+    char *name;           /* for log lines: the parsed text, or host:port of a passive peer */
+    int nparts;           /* 0: a peer that connected to us, and cannot be connected */
     _Atomic(void *) host; /* pointer of rme_addr_set_host */
     atomic_uint refs;
     atomic_bool dead; /* see rme_addr_is_dead */
@@ -37,9 +31,9 @@ struct rme_addr {
     struct rme_addr_part part[]; /* parts with our scheme, in the order of the text */
 };
 
-/* Creates the address of a peer that connected to us from `from` (may be NULL), with one
+/* Creates the address of a peer that connected to us from `name`, "host:port", with one
  * reference.  NULL: no memory. */
-struct rme_addr *rme_addr_new_passive(const char *name, const struct sockaddr *from);
+struct rme_addr *rme_addr_new_passive(const char *name);
 
 /* Take and drop a reference; the last one frees the text.  Any thread. */
 void rme_addr_get(struct rme_addr *addr);
@@ -50,14 +44,12 @@ void rme_addr_put(struct rme_addr *addr);
 char *rme_addr_split(char *text, char **port);
 
 /*
- * Compares the address in `sa` (IPv4, IPv6, IPv4 mapped into IPv6) with `pattern`: "a.b.c.d",
- * "[v6]", "v6", "a.b.*" or a host name, optionally with a scheme:// in front and :port or
- * /anything behind.  `netmask` leading bits are compared; all if negative or larger than the
- * address.  A host name is compared with `name`, the peer's own text (may be NULL), ignoring
- * case; no name is resolved.  Returns 1 for a match, else 0, also if the pattern cannot be
- * parsed.
+ * Compares the host of `name`, "host:port", with `pattern`: "a.b.c.d", "[v6]", "v6", "a.b.*" or
+ * a host name, optionally with a scheme:// in front and :port or /anything behind.  Of a host
+ * that is an address (IPv4, IPv6, IPv4 mapped into IPv6), `netmask` leading bits are compared;
+ * all if negative or larger than the address.  A host name is compared ignoring case; no name
+ * is resolved.  Returns 1 for a match, else 0, also if the pattern cannot be parsed.
  */
-int rme_addr_match_sockaddr(const struct sockaddr *sa, const char *name, const char *pattern,
-                            int netmask);
+int rme_addr_match_name(const char *name, const char *pattern, int netmask);
 
 #endif

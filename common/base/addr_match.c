@@ -3,7 +3,6 @@
  * state. */
 #include <arpa/inet.h>
 #include <ctype.h>
-#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -15,22 +14,6 @@ struct bytes {
     unsigned char at[16];
     int length; /* 4 or 16; 0: none */
 };
-
-static void from_sockaddr(const struct sockaddr *sa, struct bytes *out)
-{
-    static const unsigned char mapped[12] = {[10] = 0xff, [11] = 0xff};
-    const unsigned char *v6;
-
-    out->length = 0;
-    if (sa != NULL && sa->sa_family == AF_INET) {
-        memcpy(out->at, &((const struct sockaddr_in *)(const void *)sa)->sin_addr, 4);
-        out->length = 4;
-    } else if (sa != NULL && sa->sa_family == AF_INET6) {
-        v6 = ((const struct sockaddr_in6 *)(const void *)sa)->sin6_addr.s6_addr;
-        out->length = memcmp(v6, mapped, sizeof(mapped)) == 0 ? 4 : 16;
-        memcpy(out->at, v6 + 16 - out->length, (size_t)out->length);
-    }
-}
 
 static void from_text(const char *text, struct bytes *out)
 {
@@ -79,7 +62,7 @@ static int match_stars(const struct bytes *peer, const char *text)
 
 /* Copies the host of "scheme://host:port/anything", where all but the host is optional.  NULL:
  * too long or malformed. */
-static const char *host_of(const char *pattern, char *store, size_t size)
+static char *host_of(const char *pattern, char *store, size_t size)
 {
     const char *scheme = strstr(pattern, "://");
     char *port;
@@ -92,18 +75,30 @@ static const char *host_of(const char *pattern, char *store, size_t size)
     return rme_addr_split(store, &port);
 }
 
-int rme_addr_match_sockaddr(const struct sockaddr *sa, const char *name, const char *pattern,
-                            int netmask)
+/* Reads the peer's address, without its scope; IPv4 that is mapped into IPv6 as IPv4. */
+static void peer_from_text(char *host, struct bytes *out)
+{
+    static const unsigned char mapped[12] = {[10] = 0xff, [11] = 0xff};
+
+    host[strcspn(host, "%")] = '\0';
+    from_text(host, out);
+    if (out->length == 16 && memcmp(out->at, mapped, sizeof(mapped)) == 0) {
+        memmove(out->at, out->at + sizeof(mapped), 4);
+        out->length = 4;
+    }
+}
+
+int rme_addr_match_name(const char *name, const char *pattern, int netmask)
 {
     char room[2][256];
     const char *wanted = pattern != NULL ? host_of(pattern, room[0], sizeof(room[0])) : NULL;
-    const char *have = name != NULL ? host_of(name, room[1], sizeof(room[1])) : NULL;
+    char *have = host_of(name, room[1], sizeof(room[1]));
     struct bytes peer, network;
     int stars;
 
-    if (wanted == NULL || *wanted == '\0')
+    if (wanted == NULL || *wanted == '\0' || have == NULL)
         return 0;
-    from_sockaddr(sa, &peer);
+    peer_from_text(have, &peer);
     if (peer.length != 0) {
         from_text(wanted, &network);
         if (network.length != 0)
@@ -112,11 +107,10 @@ int rme_addr_match_sockaddr(const struct sockaddr *sa, const char *name, const c
         if (stars >= 0)
             return stars;
     }
-    return have != NULL && strcasecmp(wanted, have) == 0;
+    return strcasecmp(wanted, have) == 0;
 }
 
 int rme_addr_match(const struct rme_addr *addr, const char *pattern, int netmask)
 {
-    return addr->nparts == 0 &&
-           rme_addr_match_sockaddr(&addr->from.sa, addr->name, pattern, netmask);
+    return addr->nparts == 0 && rme_addr_match_name(addr->name, pattern, netmask);
 }

@@ -68,7 +68,6 @@ void rme_peer_request(struct rme *rme, const struct rme_event *event)
 {
     struct rme_reject why = {.reason = RME_REJECT_MEMORY};
     struct rme_hello hello;
-    const struct sockaddr *from;
     struct rme_addr *addr;
     struct rme_peer *peer;
     uint8_t own[RME_HELLO_SIZE];
@@ -91,16 +90,14 @@ void rme_peer_request(struct rme *rme, const struct rme_event *event)
         return;
     }
     advertised = rme_grant_first(rme);
-    from = rme->ops->link_sockaddr(event->link);
-    addr = rme_addr_new_passive(rme->ops->link_peer(event->link), from);
-    peer = addr != NULL ? rme_peer_new(rme, addr, event->link) : NULL;
+    addr = rme_addr_new_passive(rme->ops->link_peer(event->link));
+    peer = addr != NULL ? rme_peer_new(rme, addr) : NULL;
     if (peer == NULL) {
         if (addr != NULL)
             rme_addr_put(addr);
         reject(rme, event, &why);
         return;
     }
-    peer->passive = true;
     rme_peer_agree(peer, &hello, advertised);
     rme_peer_hello(rme, advertised, own);
     if (rme_quota_host_room(peer, RME_QUOTA_RX) == 0 ||

@@ -26,14 +26,14 @@ const char *rme_peer_name(const struct rme_peer *peer)
 
 /* ---- Making and freeing ---- */
 
-struct rme_peer *rme_peer_new(struct rme *rme, struct rme_addr *addr,
-                              const struct rme_link *link)
+struct rme_peer *rme_peer_new(struct rme *rme, struct rme_addr *addr)
 {
     struct rme_peer *peer = calloc(1, sizeof(*peer) + rme_peer_proto_size);
 
     if (peer == NULL)
         return NULL;
-    peer->host = rme_host_get(rme, link);
+    peer->passive = addr->nparts == 0;
+    peer->host = rme_host_get(rme, peer->passive ? addr->name : NULL);
     if (peer->host == NULL) {
         free(peer);
         return NULL;
@@ -45,7 +45,7 @@ struct rme_peer *rme_peer_new(struct rme *rme, struct rme_addr *addr,
     addr->peer = peer;
     atomic_store(&addr->engine, rme);
     peer->serial = ++rme->last_serial;
-    peer->reported = addr->nparts != 0;
+    peer->reported = !peer->passive;
     peer->state = RME_PEER_IDLE;
     peer->backoff_ms = rme->tuning.backoff_min_ms;
     peer->cancel_by = UINT64_MAX;
@@ -82,7 +82,7 @@ struct rme_peer *rme_peer_find(struct rme *rme, struct rme_addr *addr, int *erro
     if (addr->peer != NULL)
         return addr->peer;
     *error = -ENOMEM;
-    return rme_peer_new(rme, addr, NULL);
+    return rme_peer_new(rme, addr);
 }
 
 void rme_peer_destroy(struct rme_peer *peer)

@@ -14,7 +14,6 @@
  *
  * doc/design/quotas.md has the proof, and says what a peer without room does.
  */
-#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,37 +22,24 @@
 
 /* ---- Hosts ---- */
 
-/* Returns the key of the host at the other end of a link; 0: unknown.  Peers cannot choose
- * addresses with equal keys, because the factor is random. */
-static uint64_t key_of(const struct rme *rme, const struct rme_link *link)
+/* Peers cannot choose addresses with equal keys, because the factor is random. */
+struct rme_host *rme_host_get(struct rme *rme, const char *name)
 {
-    const struct sockaddr *from = link != NULL ? rme->ops->link_sockaddr(link) : NULL;
-    uint64_t part[2] = {0, 0};
-
-    if (from != NULL && from->sa_family == AF_INET)
-        part[1] = 1 + ((const struct sockaddr_in *)(const void *)from)->sin_addr.s_addr;
-    else if (from != NULL && from->sa_family == AF_INET6)
-        memcpy(part, &((const struct sockaddr_in6 *)(const void *)from)->sin6_addr,
-               sizeof(part));
-    else if (from == NULL && link != NULL && rme->ops->link_host != NULL)
-        part[1] = 1 + rme->ops->link_host(link);
-    part[0] *= rme->hosts.factor;
-    return (part[0] ^ part[0] >> 32) + part[1];
-}
-
-struct rme_host *rme_host_get(struct rme *rme, const struct rme_link *link)
-{
-    uint64_t key = key_of(rme, link);
-    struct rme_keyed *keyed = key != 0 ? rme_table_find(&rme->hosts, key, 0) : NULL;
+    const char *end = name != NULL ? strrchr(name, ':') : NULL;
+    struct rme_keyed *keyed;
     struct rme_host *host;
+    uint64_t key = 0;
 
+    for (const char *at = name; at < end; at++)
+        key = (key + (unsigned char)*at) * rme->hosts.factor;
+    keyed = end != NULL ? rme_table_find(&rme->hosts, key, 0) : NULL;
     if (keyed != NULL) {
         host = container_of(keyed, struct rme_host, keyed);
     } else {
         host = calloc(1, sizeof(*host));
         if (host == NULL)
             return NULL;
-        if (key != 0)
+        if (end != NULL)
             rme_table_put(&rme->hosts, &host->keyed, key, 0);
     }
     host->npeer++;
