@@ -102,14 +102,9 @@ static uint64_t host_share(const struct rme_peer *peer, enum rme_quota_id id)
     return share_of(all->limit / 2, all->limit / 2, all, peer->host->quota[id].used);
 }
 
-static uint64_t rest_of(uint64_t share, uint64_t has)
-{
-    return share > has ? share - has : 0;
-}
-
 uint64_t rme_quota_host_room(const struct rme_peer *peer, enum rme_quota_id id)
 {
-    return rest_of(host_share(peer, id), peer->host->quota[id].used);
+    return rme_quota_rest(host_share(peer, id), peer->host->quota[id].used);
 }
 
 /* Returns how much the peer may hold. */
@@ -124,7 +119,7 @@ static uint64_t peer_share(const struct rme_peer *peer, enum rme_quota_id id)
 
 uint64_t rme_quota_room(const struct rme_peer *peer, enum rme_quota_id id)
 {
-    uint64_t room = rest_of(peer_share(peer, id), peer->quota[id]);
+    uint64_t room = rme_quota_rest(peer_share(peer, id), peer->quota[id]);
 
     return peer->rme->npeer == peer->host->npeer ? room
                                                  : min_u64(room, rme_quota_host_room(peer, id));

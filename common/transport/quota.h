@@ -50,10 +50,14 @@ uint64_t rme_quota_host_room(const struct rme_peer *peer, enum rme_quota_id id);
 /* Returns true if the peer and its host hold their shares. */
 bool rme_quota_is_over(const struct rme_peer *peer, enum rme_quota_id id);
 
+static inline uint64_t rme_quota_rest(uint64_t limit, uint64_t used)
+{
+    return limit > used ? limit - used : 0;
+}
 /* Returns what is left for all peers. */
 static inline uint64_t rme_quota_left(const struct rme_quota *quota)
 {
-    return quota->limit > quota->used ? quota->limit - quota->used : 0;
+    return rme_quota_rest(quota->limit, quota->used);
 }
 
 #endif
