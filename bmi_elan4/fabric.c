@@ -279,18 +279,6 @@ static const char *elan_peer(const struct rme_link *l)
     return l->name;
 }
 
-static const void *elan_sockaddr(const struct rme_link *l)
-{
-    (void)l;
-    return NULL;
-}
-
-/* Returns the peer's node. */
-static uint64_t elan_host(const struct rme_link *l)
-{
-    return (uint64_t)elan_node(l->f, l->peer.vp);
-}
-
 static const struct rme_option_row options[] = {
     {"elan_nodes", "name", 0, 0, 0, "0-63",
      "Nodes that take part, FIRST-LAST; the same for all processes."},
@@ -337,8 +325,6 @@ static const struct rme_fabric_ops ops = {
     .link_probe = elan_op_probe,
     .link_free = elan_op_free,
     .link_peer = elan_peer,
-    .link_sockaddr = elan_sockaddr,
-    .link_host = elan_host,
     .rx_reserve = elan_op_rx_reserve,
     .rx_release = elan_op_rx_release,
     .rx_return = elan_op_rx_return,

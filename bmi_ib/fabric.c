@@ -349,11 +349,6 @@ static const char *ib_link_peer(const struct rme_link *l)
     return l->peer;
 }
 
-static const void *ib_link_sockaddr(const struct rme_link *l)
-{
-    return &l->sockaddr;
-}
-
 static const struct rme_fabric_ops ops = {
     .release = RME_RELEASE,
     .size = sizeof(struct rme_fabric_ops),
@@ -371,7 +366,6 @@ static const struct rme_fabric_ops ops = {
     .link_disconnect = ib_link_disconnect,
     .link_free = ib_link_free,
     .link_peer = ib_link_peer,
-    .link_sockaddr = ib_link_sockaddr,
     .link_path = ib_path_text,
     .link_key = link_key,
     .rx_reserve = ib_rx_reserve,

@@ -114,7 +114,6 @@ struct rme_link {
     uint8_t answer[IB_HELLO_MAX]; /* private data from the peer */
     size_t answer_length;
     char peer[IB_PEER_MAX];
-    struct sockaddr_storage sockaddr;
     TAILQ_ENTRY(rme_link)
     all_entry, dirty_entry, event_entry, room_entry, drain_entry;
     struct rme_keyed by_handle, by_qp; /* in f->table */

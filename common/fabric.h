@@ -277,14 +277,9 @@ struct rme_fabric_ops {
     void (*link_probe)(struct rme_link *link);
     /* Frees a link, after its LINK_DOWN. */
     void (*link_free)(struct rme_link *link);
-    /* Return the peer's address as text (host:port) and as sockaddr; valid from LINK_REQUEST or
-     * LINK_UP on. */
+    /* Returns the peer's address as text, valid from LINK_REQUEST or LINK_UP on: "host:port".
+     * All connections from a machine's address have the same host. */
     const char *(*link_peer)(const struct rme_link *link);
-    /* struct sockaddr *, or NULL where there is none */
-    const void *(*link_sockaddr)(const struct rme_link *link);
-    /* Without a sockaddr: returns a number that identifies the peer's machine.  NULL: there is
-     * a sockaddr, or each peer counts as a machine of its own. */
-    uint64_t (*link_host)(const struct rme_link *link);
     /* Describes the path of an established link (device, port, GID) as text for users.  NULL:
      * not supported. */
     void (*link_path)(const struct rme_link *link, char *text, size_t size);

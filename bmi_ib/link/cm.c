@@ -188,8 +188,6 @@ static void requested(struct rme_fabric *f, const struct rdma_cm_event *e)
     l->peer_initiator = e->param.conn.initiator_depth;
     l->peer_responder = e->param.conn.responder_resources;
     memcpy(l->peer, peer, sizeof(peer));
-    memcpy(&l->sockaddr, rdma_get_peer_addr(e->id),
-           ib_sockaddr_size(rdma_get_peer_addr(e->id)));
     keep_answer(l, e);
     ib_link_state_set(l, IB_REQUESTED);
     ib_link_events(l, IB_EVENT_REQUEST);

@@ -199,7 +199,6 @@ static int start(struct rme_link *l)
         return ib_errno();
     }
     l->deliver = true; /* an earlier attempt may have failed */
-    memcpy(&l->sockaddr, l->address->ai_addr, l->address->ai_addrlen);
     if (rdma_resolve_addr(l->id, source, l->address->ai_addr, IB_RESOLVE_MS)) {
         int error = ib_no_route(ib_errno());
         rdma_destroy_id(l->id);

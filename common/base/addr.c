@@ -157,21 +157,39 @@ bool rme_addr_any_port(const struct rme_addr *addr)
     return false;
 }
 
-struct rme_addr *rme_addr_new_passive(const char *name, const struct sockaddr *from)
+/* Copies the host of "scheme://host:port/anything", where all but the host is optional.  NULL:
+ * none, too long or malformed. */
+static char *host_of(const char *pattern, char *store, size_t size)
+{
+    const char *scheme = pattern != NULL ? strstr(pattern, "://") : NULL;
+    char *port;
+
+    if (scheme != NULL)
+        pattern = scheme + 3;
+    if (pattern == NULL || strcspn(pattern, "/") >= size)
+        return NULL;
+    snprintf(store, size, "%s", pattern);
+    return split(store, &port);
+}
+
+static bool from_text(const char *text, struct in6_addr *out)
+{
+    *out = mapped;
+    return inet_pton(AF_INET, text, &out->s6_addr[12]) == 1 ||
+           inet_pton(AF_INET6, text, out) == 1;
+}
+
+struct rme_addr *rme_addr_new_passive(const char *name)
 {
     struct rme_addr *addr = allocate(0, name);
+    char room[256], *host;
 
     if (addr == NULL)
         return NULL;
-    addr->from = mapped;
-    addr->has_from = true;
-    if (from != NULL && from->sa_family == AF_INET)
-        memcpy(&addr->from.s6_addr[12],
-               &((const struct sockaddr_in *)(const void *)from)->sin_addr, 4);
-    else if (from != NULL && from->sa_family == AF_INET6)
-        addr->from = ((const struct sockaddr_in6 *)(const void *)from)->sin6_addr;
-    else
-        addr->has_from = false;
+    host = host_of(name, room, sizeof(room));
+    if (host != NULL)
+        host[strcspn(host, "%")] = '\0'; /* the scope */
+    addr->has_from = host != NULL && from_text(host, &addr->from);
     return addr;
 }
 
@@ -218,13 +236,6 @@ void *rme_addr_host(const struct rme_addr *addr)
 
 /* ---- Patterns ---- */
 
-static bool from_text(const char *text, struct in6_addr *out)
-{
-    *out = mapped;
-    return inet_pton(AF_INET, text, &out->s6_addr[12]) == 1 ||
-           inet_pton(AF_INET6, text, out) == 1;
-}
-
 static bool same_network(const struct in6_addr *a, const struct in6_addr *b, int bits)
 {
     const unsigned char *x = a->s6_addr, *y = b->s6_addr;
@@ -253,21 +264,6 @@ static bool match_stars(const struct in6_addr *peer, const char *text)
         text = end + 1;
     }
     return false;
-}
-
-/* Copies the host of "scheme://host:port/anything", where all but the host is optional.  NULL:
- * none, too long or malformed. */
-static const char *host_of(const char *pattern, char *store, size_t size)
-{
-    const char *scheme = pattern != NULL ? strstr(pattern, "://") : NULL;
-    char *port;
-
-    if (scheme != NULL)
-        pattern = scheme + 3;
-    if (pattern == NULL || strcspn(pattern, "/") >= size)
-        return NULL;
-    snprintf(store, size, "%s", pattern);
-    return split(store, &port);
 }
 
 int rme_addr_match(const struct rme_addr *addr, const char *pattern, int netmask)

@@ -22,7 +22,7 @@ struct rme_peer;
 struct rme_addr {
     char *name;           /* for log lines: the parsed text, or host:port of a passive peer */
     int nparts;           /* 0: a peer that connected to us, and cannot be connected */
-    bool has_from;        /* the fabric reports the source address of such a peer: */
+    bool has_from;        /* the host of such a peer is a number: */
     struct in6_addr from; /* IPv4 is mapped into IPv6 */
     _Atomic(void *) host; /* pointer of rme_addr_set_host */
     atomic_uint refs;
@@ -34,9 +34,9 @@ struct rme_addr {
     struct rme_addr_part part[]; /* parts with our scheme, in the order of the text */
 };
 
-/* Creates the address of a peer that connected to us from `from` (may be NULL), with one
+/* Creates the address of a peer that connected to us from `name`, "host:port", with one
  * reference.  NULL: no memory. */
-struct rme_addr *rme_addr_new_passive(const char *name, const struct sockaddr *from);
+struct rme_addr *rme_addr_new_passive(const char *name);
 
 /* Take and drop a reference; the last one frees the text.  Any thread. */
 void rme_addr_get(struct rme_addr *addr);

@@ -362,9 +362,8 @@ static bool is_zero(struct rme *rme, struct rme_waiter *waiter)
  * with it. */
 static void wait_for_zero(struct rme *rme, const uint32_t *count, int ms)
 {
-    struct zero_wait wait = {.count = count};
+    struct zero_wait wait = {.waiter = {.ctx = RME_WAIT_ANY, .ready = is_zero}, .count = count};
 
-    rme_waiter_init(&wait.waiter, RME_WAIT_ANY, is_zero);
     rme_unlock(rme);
     rme_wait(rme, &wait.waiter, ms);
     rme_lock(rme);

@@ -62,7 +62,8 @@ static bool reach_ready(struct rme *rme, struct rme_waiter *waiter)
 
 int rme_addr_reach(struct rme *rme, struct rme_addr *addr, int wait_ms)
 {
-    struct reach_wait wait;
+    struct reach_wait wait = {
+        .waiter = {.ctx = RME_WAIT_ANY, .found = -EINPROGRESS, .ready = reach_ready}};
     int error = 0;
 
     if (!rme_enter(rme))
@@ -76,8 +77,6 @@ int rme_addr_reach(struct rme *rme, struct rme_addr *addr, int wait_ms)
     rme_unlock(rme);
     if (wait.peer == NULL)
         return error;
-    rme_waiter_init(&wait.waiter, RME_WAIT_ANY, reach_ready);
-    wait.waiter.found = -EINPROGRESS;
     rme_wait(rme, &wait.waiter, wait_ms);
     rme_lock(rme);
     wait.peer->reaching--;
@@ -247,7 +246,7 @@ static void print_peer(const struct rme_peer *peer, FILE *out)
     fprintf(out,
             "%s: %s, credits %u to send, %u granted (%u unreturned), %u operations, %llu bytes "
             "buffered, %u transfers, %llu bytes sent, %llu received%s%s\n",
-            rme_peer_name(peer), rme_peer_state_name(peer->state), peer->credit.have,
+            rme_peer_name(peer), rme_peer_state_names[peer->state], peer->credit.have,
             peer->credit.advertised, peer->credit.unreturned, peer->refcount,
             (unsigned long long)peer->quota[RME_QUOTA_RX], peer->rdma_ops,
             (unsigned long long)peer->count[RME_C_BYTES_SENT],

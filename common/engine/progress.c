@@ -29,10 +29,9 @@ static bool take_header(struct rme_peer *peer, const struct rme_wire_message *me
     /* there may be a credit, or room in a window */
     if (rme_peer_waits(peer) || peer->proto->tags_blocked != 0)
         rme_peer_schedule(peer);
-    return rme_eager_window_report(&peer->eager_window[RME_EXPECTED],
-                                   message->eager_consumed) == 0 &&
-           rme_eager_window_report(&peer->eager_window[RME_UNEXPECTED_STREAM],
-                                   message->unexpected_consumed) == 0;
+    return rme_window_report(&peer->eager_window[RME_EXPECTED], message->eager_consumed) == 0 &&
+           rme_window_report(&peer->eager_window[RME_UNEXPECTED_STREAM],
+                             message->unexpected_consumed) == 0;
 }
 
 /* Takes a message of `length` bytes, in a receive buffer or in the eager ring; `error` is the

@@ -63,7 +63,9 @@ static inline __attribute__((always_inline)) int wait_for(
 {
     if (max < 0)
         return -EINVAL;
-    rme_waiter_init(&wait->waiter, ctx, ready);
+    wait->waiter.ctx = ctx;
+    wait->waiter.found = 0;
+    wait->waiter.ready = ready;
     wait->max = max;
     return rme_wait(rme, &wait->waiter, max == 0 ? 0 : wait_ms);
 }

@@ -94,9 +94,9 @@ static inline struct rme_op *receive_for(const struct rme_peer *peer, int32_t ta
 
 bool rme_take_eager(struct rme_peer *peer, const void *data, size_t length)
 {
-    struct rme_eager_window *expected = &peer->eager_window[RME_EXPECTED],
-                            *unexpected = &peer->eager_window[RME_UNEXPECTED_STREAM];
-    struct rme_holding *holding = &peer->holding[RME_EXPECTED];
+    struct rme_window *expected = &peer->eager_window[RME_EXPECTED],
+                      *unexpected = &peer->eager_window[RME_UNEXPECTED_STREAM];
+    struct rme_window *holding = &peer->holding[RME_EXPECTED];
     const struct rme_peer_proto *proto = peer->proto;
     struct rme_wire_message head;
     size_t size = length - RME_WIRE_HEADER_SIZE;
@@ -111,7 +111,7 @@ bool rme_take_eager(struct rme_peer *peer, const void *data, size_t length)
     rme_wire_decode_head(data, &head);
     if (!rme_window_may(expected, head.eager_consumed) ||
         !rme_window_may(unexpected, head.unexpected_consumed) ||
-        !rme_holding_may(holding, size) || peer->credit.unreturned >= peer->credit.advertised)
+        !rme_window_fits(holding, size) || peer->credit.unreturned >= peer->credit.advertised)
         return false;
     op = receive_for(peer, head.tag, size);
     if (op == NULL)
@@ -126,8 +126,8 @@ bool rme_take_eager(struct rme_peer *peer, const void *data, size_t length)
     peer->heard = true;
     expected->consumed = head.eager_consumed;
     unexpected->consumed = head.unexpected_consumed;
-    holding->got += (uint32_t)size + RME_HELD_COST;
-    rme_holding_consumed(holding, size);
+    rme_window_add(holding, size);
+    rme_window_consumed(holding, size);
     peer->proto->invites.seen++;
     rme_match_remove(&rme->table, &op->match);
     memcpy(op->seg->base, (const char *)data + RME_WIRE_HEADER_SIZE, size);

@@ -99,7 +99,7 @@ static bool send_answer(struct rme_peer *peer, struct rme_control *control)
     if (tx == NULL)
         return false;
     if (refuses)
-        rme_holding_consumed(&peer->holding[RME_EXPECTED], answer->size);
+        rme_window_consumed(&peer->holding[RME_EXPECTED], answer->size);
     else
         --*answer->waiting;
     rme_peer_header(peer, RME_WIRE_FIN, &message);
@@ -147,7 +147,7 @@ void rme_refuse(struct rme_op *op, uint32_t place)
     struct answer *answer = answer_new(op->peer, &op->peer->control, place);
 
     if (answer == NULL) {
-        rme_holding_consumed(&op->peer->holding[RME_EXPECTED], op->size);
+        rme_window_consumed(&op->peer->holding[RME_EXPECTED], op->size);
         return;
     }
     answer->tag = op->tag;
@@ -160,7 +160,7 @@ void rme_refusal_arrived(struct rme_peer *peer, const struct rme_wire_message *m
     struct rme *rme = peer->rme;
     int error = rme_wire_status_error(message->status);
 
-    if (error == 0 || (int32_t)(peer->eager_window[RME_EXPECTED].sent - message->to) < 0) {
+    if (error == 0 || (int32_t)(peer->eager_window[RME_EXPECTED].total - message->to) < 0) {
         rme_peer_protocol_error(peer, "a refusal of no send");
         return;
     }

@@ -82,7 +82,7 @@ static void deliver(struct rme *rme, struct rme_op *op, const void *payload, uin
         rme_op_end(rme, op, -EMSGSIZE);
         return;
     }
-    rme_holding_consumed(&op->peer->holding[RME_EXPECTED], size);
+    rme_window_consumed(&op->peer->holding[RME_EXPECTED], size);
     rme_seg_scatter(op->seg, op->nseg, 0, payload, size);
     rme_count_add(rme, RME_C_BYTES_COPIED, size);
     rme_peer_count(op->peer, RME_C_RECVS_EAGER, 1);
@@ -178,20 +178,20 @@ void rme_eager_arrived(struct rme_peer *peer, const struct rme_wire_message *arr
     struct rme_message *message;
     struct rme_op *op;
 
-    if (rme_holding_got(&peer->holding[RME_EXPECTED], arrived->payload_length) != 0) {
+    if (rme_window_got(&peer->holding[RME_EXPECTED], arrived->payload_length) != 0) {
         rme_peer_protocol_error(peer, "more eager messages than the window allows");
         return;
     }
     op = take_recv(rme, peer, arrived->tag);
     if (op != NULL) {
         deliver(rme, op, arrived->payload, arrived->payload_length,
-                peer->holding[RME_EXPECTED].got);
+                peer->holding[RME_EXPECTED].total);
         return;
     }
     message = rme_message_copy(peer, arrived);
     if (message == NULL)
         return;
-    message->from = peer->holding[RME_EXPECTED].got;
+    message->from = peer->holding[RME_EXPECTED].total;
     rme_count(rme, RME_C_UNMATCHED_EAGER);
     buffer_message(rme, message);
 }

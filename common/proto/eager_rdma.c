@@ -197,7 +197,7 @@ static enum fit look(struct rme_peer *peer, enum rme_stream stream, const struct
         !suits(peer->rme, stream, seg, nseg, size) ||
         (stream == RME_EXPECTED && rme_invite_is_for(&peer->proto->invites, tag, size)))
         return FIT_NOT;
-    if (!rme_eager_window_fits(&peer->eager_window[stream], size) || !is_first(peer, stream))
+    if (!rme_window_fits(&peer->eager_window[stream], size) || !is_first(peer, stream))
         return FIT_FULL;
     if (find_room(tx, size, &at, &end))
         return FIT_NOW;

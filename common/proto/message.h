@@ -24,7 +24,7 @@ static inline void rme_eager_sent(struct rme_peer *peer, enum rme_stream stream,
         rme_invite_sent(&peer->proto->invites, tag);
     else
         rme_peer_count(peer, RME_C_UNEXPECTED_SENT, 1);
-    rme_eager_window_sent(&peer->eager_window[stream], size);
+    rme_window_add(&peer->eager_window[stream], size);
     rme_peer_count(peer, RME_C_SENDS_EAGER, 1);
     rme_peer_count(peer, RME_C_BYTES_SENT, size);
     rme_count_add(peer->rme, RME_C_BYTES_COPIED, size);
@@ -34,7 +34,7 @@ static inline bool rme_eager_fits(const struct rme_peer *peer, enum rme_stream s
                                   uint64_t size)
 {
     return size <= peer->eager_max[stream] &&
-           rme_eager_window_fits(&peer->eager_window[stream], size);
+           rme_window_fits(&peer->eager_window[stream], size);
 }
 /* Sends a message in one piece at once; false: not possible now. */
 bool rme_eager_send_now(struct rme_peer *peer, enum rme_stream stream, const void *base,

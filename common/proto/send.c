@@ -174,7 +174,7 @@ void rme_progress_tx(struct rme_peer *peer)
     if (peer->pong_due && rme_peer_send_header(peer, RME_WIRE_PONG, RME_CREDIT_CONTROL))
         peer->pong_due = false;
     start(peer);
-    if (peer->bye_due)
+    if (peer->bye_state == RME_BYE_DUE)
         rme_peer_send_bye(peer);
     rme_rx_account_look(peer);
     if (peer->credit.throttled)

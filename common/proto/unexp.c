@@ -65,7 +65,7 @@ void rme_unexp_arrived(struct rme_peer *peer, const struct rme_wire_message *mes
     struct rme_message *u;
 
     if (message->payload_length > RME_UNEXPECTED_MAX ||
-        rme_holding_got(&peer->holding[RME_UNEXPECTED_STREAM], message->payload_length) != 0) {
+        rme_window_got(&peer->holding[RME_UNEXPECTED_STREAM], message->payload_length) != 0) {
         rme_peer_protocol_error(peer, "more unexpected messages than the window allows");
         return;
     }
@@ -228,7 +228,7 @@ struct rme_message *rme_unexp_take(struct rme *rme)
         peer->proto->pulled -= pull_cost(u);
         pull_more(peer);
     } else if (u->from == peer->proto->links) {
-        rme_holding_consumed(&peer->holding[RME_UNEXPECTED_STREAM], u->total);
+        rme_window_consumed(&peer->holding[RME_UNEXPECTED_STREAM], u->total);
     }
     u->sender = peer->addr;
     u->sender->held++;

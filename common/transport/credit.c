@@ -129,20 +129,9 @@ void rme_credit_start(struct rme_credit *credit, uint32_t advertised, uint32_t h
 
 bool rme_credit_may_last(const struct rme_credit *credit, uint32_t returns)
 {
-    if (credit->first_granted >= RME_CREDITS_RESERVE ||
-        credit->granted >= RME_CREDITS_RESERVE || credit->have == 0)
+    if (credit->granted >= RME_CREDITS_RESERVE || credit->have == 0)
         return false;
     return credit->have > 1 || returns != 0 || credit->unreturned < credit->advertised;
-}
-
-void rme_credit_gave_some(struct rme_credit *credit, uint16_t give)
-{
-    bool rest = give < rme_credit_ready(credit);
-
-    credit->unreturned -= give;
-    if (!credit->throttled)
-        credit->bulk_given = credit->bulk;
-    credit->unacked = credit->unacked && (rest || credit->throttled);
 }
 
 uint32_t rme_credit_give_more(struct rme_credit *credit)
@@ -156,23 +145,13 @@ uint32_t rme_credit_give_more(struct rme_credit *credit)
 
 int rme_credit_gain(struct rme_credit *credit, uint32_t count, uint32_t more)
 {
-    if ((uint64_t)credit->have + count + more > CREDITS_MAX)
-        return -EPROTO;
-    if (count > credit->spent - credit->acked)
+    if ((uint64_t)credit->have + count + more > CREDITS_MAX ||
+        count > credit->spent - credit->acked)
         return -EPROTO;
     credit->have += count + more;
     credit->granted += more;
     credit->acked += count;
     return 0;
-}
-
-bool rme_credit_is_due(const struct rme_credit *credit)
-{
-    bool much =
-        credit->unreturned >= credit->advertised / 2 ||
-        (credit->bulk_due != 0 && credit->bulk - credit->bulk_given >= credit->bulk_due);
-
-    return (much && rme_credit_ready(credit) != 0) || rme_credit_more(credit) != 0;
 }
 
 void rme_credit_throttle(struct rme_credit *credit, bool throttled)

@@ -122,21 +122,19 @@ static inline uint32_t rme_credit_ready(const struct rme_credit *credit)
 /* Number of credits that a message sent now returns to the peer. */
 static inline uint16_t rme_credit_gives(const struct rme_credit *credit)
 {
-    uint32_t give = credit->throttled ? rme_credit_ready(credit) : credit->unreturned;
+    uint32_t give = rme_credit_ready(credit);
 
     return give > UINT16_MAX ? UINT16_MAX : (uint16_t)give;
 }
 /* Accounts for a message that is sent and returns this number. */
-void rme_credit_gave_some(struct rme_credit *credit, uint16_t give);
 static inline void rme_credit_gave(struct rme_credit *credit, uint16_t give)
 {
-    if (credit->throttled || give != credit->unreturned) {
-        rme_credit_gave_some(credit, give);
+    credit->unreturned -= give;
+    if (credit->throttled)
         return;
-    }
-    credit->unreturned = 0;
     credit->bulk_given = credit->bulk;
-    credit->unacked = false;
+    if (credit->unreturned == 0)
+        credit->unacked = false;
 }
 
 /* Number of buffers that a CREDIT message sent now would advertise. */
@@ -146,14 +144,14 @@ static inline uint32_t rme_credit_more(const struct rme_credit *credit)
 }
 
 /* True if a CREDIT message must be sent when no other message is. */
-bool rme_credit_is_due(const struct rme_credit *credit);
 static inline bool rme_credit_due(const struct rme_credit *credit)
 {
-    bool half = credit->unreturned >= credit->advertised / 2;
+    bool much =
+        credit->unreturned >= credit->advertised / 2 ||
+        (credit->bulk_due != 0 && credit->bulk - credit->bulk_given >= credit->bulk_due);
 
-    if (credit->throttled || credit->bulk_due != 0 || credit->grown != 0)
-        return rme_credit_is_due(credit);
-    return half && credit->unreturned != 0;
+    return (much && rme_credit_ready(credit) != 0) ||
+           (credit->grown != 0 && rme_credit_more(credit) != 0);
 }
 
 /*
@@ -163,61 +161,49 @@ static inline bool rme_credit_due(const struct rme_credit *credit)
  */
 #define RME_HELD_COST 64u
 
-struct rme_eager_window {
-    uint32_t limit;    /* set by the hello of the peer */
-    uint32_t sent;     /* cost of all messages sent */
-    uint32_t consumed; /* cost that the peer reports as no longer held */
+/* A window, of the sender or of the receiver. */
+struct rme_window {
+    uint32_t limit;    /* set by the hello of the receiver */
+    uint32_t total;    /* cost of all messages */
+    uint32_t consumed; /* cost no longer held: in every header of the receiver */
 };
 
-static inline bool rme_eager_window_fits(const struct rme_eager_window *window,
-                                         uint64_t payload)
+/* True if a message does not exceed the window. */
+static inline bool rme_window_fits(const struct rme_window *window, uint64_t payload)
 {
-    return (uint64_t)(uint32_t)(window->sent - window->consumed) + payload + RME_HELD_COST <=
+    return (uint64_t)(uint32_t)(window->total - window->consumed) + payload + RME_HELD_COST <=
            window->limit;
 }
-static inline void rme_eager_window_sent(struct rme_eager_window *window, uint64_t payload)
+/* Accounts for a message that fits. */
+static inline void rme_window_add(struct rme_window *window, uint64_t payload)
 {
-    window->sent += (uint32_t)payload + RME_HELD_COST;
+    window->total += (uint32_t)payload + RME_HELD_COST;
+}
+/* Accounts for a message of the peer, or returns -EPROTO. */
+static inline int rme_window_got(struct rme_window *window, uint64_t payload)
+{
+    if (!rme_window_fits(window, payload))
+        return -EPROTO;
+    rme_window_add(window, payload);
+    return 0;
+}
+static inline void rme_window_consumed(struct rme_window *window, uint64_t payload)
+{
+    window->consumed += (uint32_t)payload + RME_HELD_COST;
 }
 /* True if the peer may report this: not more than was sent. */
-static inline bool rme_window_may(const struct rme_eager_window *window, uint32_t consumed)
+static inline bool rme_window_may(const struct rme_window *window, uint32_t consumed)
 {
     return (uint32_t)(consumed - window->consumed) <=
-           (uint32_t)(window->sent - window->consumed);
+           (uint32_t)(window->total - window->consumed);
 }
 /* Accounts for a report of the peer, or returns -EPROTO. */
-static inline int rme_eager_window_report(struct rme_eager_window *window, uint32_t consumed)
+static inline int rme_window_report(struct rme_window *window, uint32_t consumed)
 {
     if (!rme_window_may(window, consumed))
         return -EPROTO;
     window->consumed = consumed;
     return 0;
-}
-
-/* The receiving end of a window. */
-struct rme_holding {
-    uint32_t limit;    /* sent in the hello of this side */
-    uint32_t got;      /* cost of all messages received */
-    uint32_t consumed; /* cost no longer held: sent in every header */
-};
-
-/* True if the message does not exceed the peer's window. */
-static inline bool rme_holding_may(const struct rme_holding *holding, uint64_t payload)
-{
-    return (uint64_t)(uint32_t)(holding->got - holding->consumed) + payload + RME_HELD_COST <=
-           holding->limit;
-}
-/* Accounts for a message of the peer, or returns -EPROTO. */
-static inline int rme_holding_got(struct rme_holding *holding, uint64_t payload)
-{
-    if (!rme_holding_may(holding, payload))
-        return -EPROTO;
-    holding->got += (uint32_t)payload + RME_HELD_COST;
-    return 0;
-}
-static inline void rme_holding_consumed(struct rme_holding *holding, uint64_t payload)
-{
-    holding->consumed += (uint32_t)payload + RME_HELD_COST;
 }
 
 #endif

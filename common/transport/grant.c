@@ -71,12 +71,11 @@ static uint64_t room(const struct rme_peer *peer)
 {
     uint64_t has = peer->quota[RME_QUOTA_CREDITS];
     uint64_t left = rme_quota_left(&peer->rme->quota[RME_QUOTA_CREDITS]);
-    uint64_t most = (left + has + POOL_PARTS - 1) / POOL_PARTS;
 
-    return most > has ? most - has : 0;
+    return rme_quota_rest((left + has + POOL_PARTS - 1) / POOL_PARTS, has);
 }
 
-void rme_grant_grow(struct rme_peer *peer)
+void rme_grant_more(struct rme_peer *peer)
 {
     struct rme *rme = peer->rme;
     uint32_t advertised = peer->credit.advertised + peer->credit.grown;
@@ -97,12 +96,6 @@ void rme_grant_used(struct rme_peer *peer)
     if (!peer->passive &&
         peer->credit.advertised + peer->credit.grown < peer->rme->tuning.credits)
         rme_grant_more(peer);
-}
-
-uint32_t rme_grant_excess(const struct rme_peer *peer)
-{
-    return peer->rme->caps->keeps_rx ? 0
-                                     : peer->credit.advertised - peer->credit.first_advertised;
 }
 
 void rme_peer_pinged(struct rme_peer *peer, uint32_t asked)

@@ -3,6 +3,7 @@
  * passive side validates the hello and accepts with its own, or rejects with a reason code. */
 #include <stdlib.h>
 
+#include "plan/split.h"
 #include "transport/peer_int.h"
 
 void rme_peer_hello(const struct rme *rme, uint32_t credits, uint8_t out[RME_HELLO_SIZE])
@@ -38,14 +39,13 @@ void rme_peer_agree(struct rme_peer *peer, const struct rme_hello *hello, uint32
     rme_credit_start(&peer->credit, advertised, hello->credits);
     for (int s = 0; s < RME_STREAMS; s++) {
         peer->eager_window[s] =
-            (struct rme_eager_window){.limit = windows[s] > INT32_MAX ? INT32_MAX : windows[s]};
-        peer->holding[s] = (struct rme_holding){.limit = rme->tuning.eager_window[s]};
+            (struct rme_window){.limit = (uint32_t)min_u64(windows[s], INT32_MAX)};
+        peer->holding[s] = (struct rme_window){.limit = rme->tuning.eager_window[s]};
     }
-    peer->tx_size = hello->rx_size < rme->tuning.rx_size ? hello->rx_size : rme->tuning.rx_size;
+    peer->tx_size = (uint32_t)min_u64(hello->rx_size, rme->tuning.rx_size);
     peer->eager_max[RME_UNEXPECTED_STREAM] = peer->tx_size - RME_WIRE_HEADER_SIZE;
-    peer->eager_max[RME_EXPECTED] = peer->eager_max[RME_UNEXPECTED_STREAM];
-    if (peer->eager_max[RME_EXPECTED] > rme->tuning.eager_max)
-        peer->eager_max[RME_EXPECTED] = rme->tuning.eager_max;
+    peer->eager_max[RME_EXPECTED] =
+        min_u64(peer->eager_max[RME_UNEXPECTED_STREAM], rme->tuning.eager_max);
     rme_proto_on_connect(peer);
     peer->tx_wait = false;
     peer->pong_due = false;
@@ -53,66 +53,52 @@ void rme_peer_agree(struct rme_peer *peer, const struct rme_hello *hello, uint32
     peer->cancel_by = UINT64_MAX;
 }
 
-static void reject(struct rme *rme, const struct rme_event *event, const struct rme_reject *why)
+/* Accepts a request.  False: no memory, or the host of the peer holds its share. */
+static bool accept_request(struct rme *rme, struct rme_link *link,
+                           const struct rme_hello *hello)
 {
-    uint8_t data[RME_REJECT_SIZE];
+    struct rme_addr *addr = rme_addr_new_passive(rme->ops->link_peer(link));
+    struct rme_peer *peer = addr != NULL ? rme_peer_new(rme, addr) : NULL;
+    uint32_t advertised = rme_grant_first(rme);
+    uint8_t own[RME_HELLO_SIZE];
 
-    rme_log_put(rme->log, RME_LOG_WARN, "%s: connection refused: %s",
-                rme->ops->link_peer(event->link), rme_reject_text(why->reason));
-    rme_count(rme, RME_C_REJECTS);
-    rme_reject_encode(why, data);
-    rme->ops->link_reject(event->link, data, sizeof(data));
+    if (peer == NULL) {
+        if (addr != NULL)
+            rme_addr_put(addr);
+        return false;
+    }
+    rme_peer_agree(peer, hello, advertised);
+    rme_peer_hello(rme, advertised, own);
+    if (rme_quota_host_room(peer, RME_QUOTA_RX) == 0 ||
+        rme->ops->link_accept(link, own, sizeof(own), advertised, peer) != 0) {
+        rme_peer_destroy(peer);
+        return false;
+    }
+    rme_quota_add(peer, RME_QUOTA_CREDITS, advertised - 1);
+    peer->link = link;
+    rme->nlink++;
+    rme_peer_step(peer, RME_PEER_ACCEPTING);
+    rme_peer_set_timer(peer, rme_now() + rme->tuning.connect_ms);
+    return true;
 }
 
 void rme_peer_request(struct rme *rme, const struct rme_event *event)
 {
     struct rme_reject why = {.reason = RME_REJECT_MEMORY};
+    uint8_t data[RME_REJECT_SIZE];
     struct rme_hello hello;
-    const struct sockaddr *from;
-    struct rme_addr *addr;
-    struct rme_peer *peer;
-    uint8_t own[RME_HELLO_SIZE];
-    uint32_t advertised;
+    int error = rme_hello_decode(event->hello, event->hello_length, &hello, &why);
 
-    if (rme_hello_decode(event->hello, event->hello_length, &hello, &why) != 0) {
-        reject(rme, event, &why);
-        return;
-    }
     /* one of the two sides must keep a reserve: credit.c */
-    if (hello.credits < RME_HELLO_CREDITS_MIN) {
-        why.reason = RME_REJECT_CREDITS;
-        why.acceptable = RME_HELLO_CREDITS_MIN;
-        reject(rme, event, &why);
-        return;
-    }
-    if (rme->closing) {
+    if (error == 0 && hello.credits < RME_HELLO_CREDITS_MIN)
+        why = (struct rme_reject){RME_REJECT_CREDITS, RME_HELLO_CREDITS_MIN};
+    else if (error == 0 && rme->closing)
         why.reason = RME_REJECT_CLOSING;
-        reject(rme, event, &why);
+    else if (error == 0 && accept_request(rme, event->link, &hello))
         return;
-    }
-    advertised = rme_grant_first(rme);
-    from = rme->ops->link_sockaddr(event->link);
-    addr = rme_addr_new_passive(rme->ops->link_peer(event->link), from);
-    peer = addr != NULL ? rme_peer_new(rme, addr, event->link) : NULL;
-    if (peer == NULL) {
-        if (addr != NULL)
-            rme_addr_put(addr);
-        reject(rme, event, &why);
-        return;
-    }
-    peer->passive = true;
-    rme_peer_agree(peer, &hello, advertised);
-    rme_peer_hello(rme, advertised, own);
-    if (rme_quota_host_room(peer, RME_QUOTA_RX) == 0 ||
-        rme->ops->link_accept(event->link, own, sizeof(own), advertised, peer) != 0) {
-        reject(rme, event, &why);
-        rme_peer_step(peer, RME_PEER_DEAD);
-        rme_peer_destroy(peer);
-        return;
-    }
-    rme_quota_add(peer, RME_QUOTA_CREDITS, advertised - 1);
-    peer->link = event->link;
-    rme->nlink++;
-    rme_peer_step(peer, RME_PEER_ACCEPTING);
-    rme_peer_set_timer(peer, rme_now() + rme->tuning.connect_ms);
+    rme_log_put(rme->log, RME_LOG_WARN, "%s: connection refused: %s",
+                rme->ops->link_peer(event->link), rme_reject_text(why.reason));
+    rme_count(rme, RME_C_REJECTS);
+    rme_reject_encode(&why, data);
+    rme->ops->link_reject(event->link, data, sizeof(data));
 }

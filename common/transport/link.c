@@ -47,30 +47,11 @@
 #include <string.h>
 
 #include "base/remedy.h"
+#include "plan/split.h"
 #include "transport/peer_int.h"
 #include "transport/waiter.h"
 
-static void connect_part(struct rme_peer *peer);
-
 /* ---- Errors ---- */
-
-int rme_peer_connect_error(int error)
-{
-    switch (error) {
-    case -ECONNREFUSED:
-    case -EHOSTUNREACH:
-    case -ETIMEDOUT:
-    case -ECONNRESET:
-    case -EPROTO:
-    case -ENOMEM:
-        return error;
-    case -EACCES: /* rejected by the engine of the peer */
-    case -EBUSY:  /* the request did not reach the engine of the peer */
-        return -ECONNREFUSED;
-    default:
-        return -EHOSTUNREACH;
-    }
-}
 
 /* Error reported to the host for a lost link. */
 static int link_error(int error)
@@ -78,23 +59,25 @@ static int link_error(int error)
     return error == -ETIMEDOUT || error == -EPROTO || error == -ENOMEM ? error : -ECONNRESET;
 }
 
-/* ---- Connecting ---- */
-
-/* Pause of ms, reduced by a random part of up to one half. */
-static uint64_t jittered(struct rme *rme, uint32_t ms)
+/* Besides those of lost links, hosts know two errors.  -EACCES: rejected by the engine of the
+ * peer; -EBUSY: the request did not reach that engine. */
+int rme_peer_connect_error(int error)
 {
-    return ms - rme_random(rme, ms / 2 + 1);
+    if (error == -ECONNREFUSED || error == -EACCES || error == -EBUSY)
+        return -ECONNREFUSED;
+    return error == link_error(error) ? error : -EHOSTUNREACH;
 }
 
-/* Forbids attempts during a pause; doubles the next pause up to backoff_max_ms. */
+/* ---- Connecting ---- */
+
+/* Forbids attempts during a pause, which a random part of up to one half shortens; doubles the
+ * next pause up to backoff_max_ms. */
 static void back_off(struct rme_peer *peer)
 {
-    struct rme *rme = peer->rme;
+    uint32_t ms = peer->backoff_ms;
 
-    peer->not_before = rme_now() + jittered(rme, peer->backoff_ms);
-    peer->backoff_ms = peer->backoff_ms < rme->tuning.backoff_max_ms / 2
-                           ? peer->backoff_ms * 2
-                           : rme->tuning.backoff_max_ms;
+    peer->not_before = rme_now() + ms - rme_random(peer->rme, ms / 2 + 1);
+    peer->backoff_ms = (uint32_t)min_u64(2ull * ms, peer->rme->tuning.backoff_max_ms);
 }
 
 /* Schedules another attempt at a peer whose connection backlog is full, without a report to the
@@ -127,7 +110,7 @@ static void connect_failed(struct rme_peer *peer)
     peer->busy_by = 0;
     rme_timer_stop(&rme->timers, &peer->timer);
     back_off(peer);
-    if (!peer->last_part_logged)
+    if (why == NULL || why[0] != '\0')
         rme_log_put(rme->log, RME_LOG_NOTICE, "%s: cannot connect: %s%s%s", rme_peer_name(peer),
                     strerror(-peer->last_part_error), why != NULL ? "; " : "",
                     why != NULL ? why : "");
@@ -164,7 +147,6 @@ static void connect_part(struct rme_peer *peer)
         }
         peer->link = NULL;
         peer->last_part_error = error;
-        peer->last_part_logged = false;
         peer->last_part_why = NULL;
     }
     connect_failed(peer);
@@ -175,9 +157,6 @@ static void connect_start(struct rme_peer *peer, uint64_t now)
     rme_peer_step(peer, RME_PEER_CONNECTING);
     peer->part = 0;
     peer->was_busy = false;
-    peer->last_part_error = -EHOSTUNREACH;
-    peer->last_part_logged = false;
-    peer->last_part_why = NULL;
     peer->connect_by = now + peer->rme->tuning.connect_ms;
     connect_part(peer);
 }
@@ -187,43 +166,37 @@ static void silence_begins(struct rme_peer *peer, uint64_t now)
 {
     peer->heard_at = now;
     peer->ping_sent = false;
-    peer->look_ms = peer->rme->caps->look_ms;
 }
 
-/* Time of the next check of a silent link, for which a probe is due after `period`. */
+/* Time of the next check of a silent link, for which a probe is due after `period`.  A fabric
+ * that finds out more looks after look_ms, and whenever the silence has doubled. */
 static uint64_t next_look(const struct rme_peer *peer, uint64_t now, uint32_t period)
 {
-    bool looks = peer->look_ms != 0 && !list_empty(&peer->ops);
-    uint64_t due = peer->heard_at + (peer->look_ms < period ? peer->look_ms : period);
+    uint64_t silence = now - peer->heard_at, look_ms = peer->rme->caps->look_ms;
 
-    return looks && due > now ? due : now + period;
+    if (look_ms == 0 || list_empty(&peer->ops) || silence >= period)
+        return now + period;
+    return peer->heard_at + min_u64(period, 2 * silence > look_ms ? 2 * silence : look_ms);
 }
 
 void rme_peer_begin(struct rme_peer *peer)
 {
+    uint32_t keepalive_ms = peer->rme->tuning.keepalive_ms;
+    bool watch = peer->state == RME_PEER_UP && keepalive_ms != 0 && !list_empty(&peer->ops);
     uint64_t now;
 
-    switch ((enum rme_peer_state)peer->state) {
-    case RME_PEER_IDLE:
-        now = rme_now();
-        if (now >= peer->not_before) {
-            connect_start(peer, now);
-        } else {
-            rme_peer_step(peer, RME_PEER_BACKOFF);
-            rme_peer_set_timer(peer, peer->not_before);
-        }
-        break;
-    case RME_PEER_UP:
-        if ((!rme_timer_is_set(&peer->timer) || peer->timer_rests) &&
-            peer->rme->tuning.keepalive_ms != 0 && !list_empty(&peer->ops)) {
-            peer->timer_rests = false;
-            now = rme_now();
-            silence_begins(peer, now);
-            rme_peer_set_timer(peer, next_look(peer, now, peer->rme->tuning.keepalive_ms));
-        }
-        break;
-    default:
-        break;
+    if (!watch && peer->state != RME_PEER_IDLE)
+        return;
+    now = rme_now();
+    if (watch) {
+        peer->timer_rests = false;
+        silence_begins(peer, now);
+        rme_peer_set_timer(peer, next_look(peer, now, keepalive_ms));
+    } else if (now >= peer->not_before) {
+        connect_start(peer, now);
+    } else {
+        rme_peer_step(peer, RME_PEER_BACKOFF);
+        rme_peer_set_timer(peer, peer->not_before);
     }
 }
 
@@ -255,10 +228,7 @@ static void now_up(struct rme_peer *peer)
     rme_peer_schedule(peer);
     peer->timer_rests = false;
     rme_peer_work(peer);
-    if (!rme_timer_is_set(&peer->timer) && probe_ms(peer) != 0) {
-        peer->timer_rests = true;
-        rme_peer_set_timer(peer, rme_now() + probe_ms(peer));
-    }
+    (void)rme_peer_timer_rest(peer);
 }
 
 void rme_peer_up(struct rme_peer *peer, const struct rme_event *event)
@@ -313,28 +283,23 @@ void rme_peer_shutdown(struct rme_peer *peer)
     rme_unexp_discard(peer);
 }
 
-static void log_refused(struct rme_peer *peer, const struct rme_reject *why)
-{
-    char accepts[32] = "";
-
-    if (why->acceptable != 0)
-        snprintf(accepts, sizeof(accepts), "; it accepts %" PRIu32, why->acceptable);
-    rme_log_put(peer->rme->log, RME_LOG_WARN, "%s: refused by the peer: %s%s",
-                rme_peer_name(peer), rme_reject_text(why->reason), accepts);
-}
-
 /* Continues with the next part of the address after a failure. */
 static void part_failed(struct rme_peer *peer, const struct rme_event *event)
 {
     struct rme *rme = peer->rme;
+    char accepts[32] = "";
     struct rme_reject why;
 
     peer->last_part_error = peer->error != 0 ? peer->error : event->error;
     peer->last_part_why = peer->error != 0 ? NULL : event->why;
-    peer->last_part_logged =
-        event->hello != NULL && rme_reject_decode(event->hello, event->hello_length, &why) == 0;
-    if (peer->last_part_logged)
-        log_refused(peer, &why);
+    if (event->hello != NULL &&
+        rme_reject_decode(event->hello, event->hello_length, &why) == 0) {
+        peer->last_part_why = "";
+        if (why.acceptable != 0)
+            snprintf(accepts, sizeof(accepts), "; it accepts %" PRIu32, why.acceptable);
+        rme_log_put(rme->log, RME_LOG_WARN, "%s: refused by the peer: %s%s",
+                    rme_peer_name(peer), rme_reject_text(why.reason), accepts);
+    }
     rme->ops->link_free(peer->link);
     peer->link = NULL;
     rme->nlink--;
@@ -417,13 +382,10 @@ static void keep_alive(struct rme_peer *peer, uint64_t now)
             peer->ping_sent = true;
             if (rme->ops->link_probe)
                 rme->ops->link_probe(peer->link);
-        } else if (peer->look_ms != 0 && now - peer->heard_at >= peer->look_ms) {
-            peer->look_ms *= 2;
-            if (!peer->timer_rests)
-                rme->ops->link_probe(peer->link);
+        } else if (rme->caps->look_ms != 0 && !peer->timer_rests) {
+            rme->ops->link_probe(peer->link);
         }
-        if (next > next_look(peer, now, period))
-            next = next_look(peer, now, period);
+        next = min_u64(next, next_look(peer, now, period));
     }
     if (next != UINT64_MAX)
         rme_peer_set_timer(peer, next);
@@ -440,28 +402,20 @@ bool rme_peer_timer_rest(struct rme_peer *peer)
         return true;
     peer->timer_rests = true;
     peer->ping_sent = false;
-    rme_timer_set(&peer->rme->timers, &peer->timer, rme_now() + period);
+    rme_peer_set_timer(peer, rme_now() + period);
     return true;
 }
 
 void rme_peer_timer(struct rme_peer *peer, uint64_t now)
 {
-    switch ((enum rme_peer_state)peer->state) {
-    case RME_PEER_BACKOFF:
-        if (!peer->rme->closing)
-            connect_start(peer, now);
-        break;
-    case RME_PEER_CONNECTING:
+    if (peer->state == RME_PEER_UP) {
+        keep_alive(peer, now);
+    } else if (peer->state == RME_PEER_CONNECTING) {
         peer->error = -ETIMEDOUT;
         rme_peer_disconnect(peer, -ETIMEDOUT);
-        break;
-    case RME_PEER_ACCEPTING:
+    } else if (peer->state == RME_PEER_ACCEPTING) {
         rme_peer_fail(peer, -ETIMEDOUT, "connection request not completed");
-        break;
-    case RME_PEER_UP:
-        keep_alive(peer, now);
-        break;
-    default:
-        break;
+    } else if (peer->state == RME_PEER_BACKOFF && !peer->rme->closing) {
+        connect_start(peer, now);
     }
 }

@@ -71,19 +71,14 @@ void rme_peer_send_control(struct rme_peer *peer, const struct rme_wire_message 
 /* Number of receive buffers in the tag of a message without payload. */
 static uint32_t buffers_advertised(struct rme_peer *peer, uint8_t type, uint32_t returned)
 {
-    uint32_t asked = peer->asked;
+    struct rme_credit *credit = &peer->credit;
 
-    switch (type) {
-    case RME_WIRE_CREDIT:
-        return rme_credit_give_more(&peer->credit);
-    case RME_WIRE_PING:
-        return rme_grant_excess(peer);
-    case RME_WIRE_PONG:
-        peer->asked = 0;
-        return rme_credit_reduce(&peer->credit, asked, returned);
-    default:
-        return 0;
-    }
+    if (type == RME_WIRE_CREDIT)
+        return rme_credit_give_more(credit);
+    if (type == RME_WIRE_PONG)
+        return rme_credit_reduce(credit, peer->asked, returned);
+    /* PING asks for what this side can use again */
+    return peer->rme->caps->keeps_rx ? 0 : credit->advertised - credit->first_advertised;
 }
 
 /* Sends CREDIT at once, if nothing is queued at the fabric. */
@@ -148,7 +143,7 @@ void rme_peer_bye(struct rme_peer *peer)
 {
     if (peer->state != RME_PEER_UP)
         return;
-    peer->bye_due = true;
+    peer->bye_state = RME_BYE_DUE;
     peer->rme->byes++;
     rme_peer_schedule(peer);
 }
@@ -166,14 +161,13 @@ void rme_peer_send_bye(struct rme_peer *peer)
     rme_wire_encode(&message, tx);
     peer->bye = (struct rme_rdma_op){
         .notify = RME_NOTIFY_MSG, .tx = tx, .tx_length = RME_WIRE_HEADER_SIZE, .owner = peer};
-    peer->bye_due = false;
-    peer->bye_out = true;
+    peer->bye_state = RME_BYE_OUT;
     peer->rme->ops->rdma_op(peer->link, &peer->bye);
 }
 
 void rme_peer_bye_done(struct rme_peer *peer)
 {
-    if (peer->bye_due || peer->bye_out)
+    if (peer->bye_state != RME_BYE_NONE)
         peer->rme->byes--;
-    peer->bye_due = peer->bye_out = false;
+    peer->bye_state = RME_BYE_NONE;
 }

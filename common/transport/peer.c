@@ -7,37 +7,26 @@
 #include "transport/peer_int.h"
 #include "transport/waiter.h"
 
-const char *rme_peer_state_name(enum rme_peer_state state)
-{
-    switch (state) {
-#define RME_PEER_NAME(id, name, text)                                                          \
-    case RME_PEER_##id:                                                                        \
-        return name;
-        RME_PEER_STATES(RME_PEER_NAME)
+const char *const rme_peer_state_names[] = {
+#define RME_PEER_NAME(id, name, text) name,
+    RME_PEER_STATES(RME_PEER_NAME)
 #undef RME_PEER_NAME
-    }
-    return "?";
-}
-
-const char *rme_peer_name(const struct rme_peer *peer)
-{
-    return peer->addr->name;
-}
+};
 
 /* ---- Making and freeing ---- */
 
-struct rme_peer *rme_peer_new(struct rme *rme, struct rme_addr *addr,
-                              const struct rme_link *link)
+struct rme_peer *rme_peer_new(struct rme *rme, struct rme_addr *addr)
 {
     struct rme_peer *peer = calloc(1, sizeof(*peer) + rme_peer_proto_size);
+    bool passive = addr->nparts == 0;
 
-    if (peer == NULL)
-        return NULL;
-    peer->host = rme_host_get(rme, link);
-    if (peer->host == NULL) {
+    if (peer != NULL)
+        peer->host = rme_host_get(rme, passive ? addr->name : NULL);
+    if (peer == NULL || peer->host == NULL) {
         free(peer);
         return NULL;
     }
+    peer->passive = passive;
     peer->rme = rme;
     peer->proto = (void *)(peer + 1);
     peer->addr = addr;
@@ -45,8 +34,7 @@ struct rme_peer *rme_peer_new(struct rme *rme, struct rme_addr *addr,
     addr->peer = peer;
     atomic_store(&addr->engine, rme);
     peer->serial = ++rme->last_serial;
-    peer->reported = addr->nparts != 0;
-    peer->state = RME_PEER_IDLE;
+    peer->reported = !passive;
     peer->backoff_ms = rme->tuning.backoff_min_ms;
     peer->cancel_by = UINT64_MAX;
     list_init(&peer->scheduled);
@@ -79,10 +67,8 @@ struct rme_peer *rme_peer_find(struct rme *rme, struct rme_addr *addr, int *erro
         *error = -ECONNRESET;
         return NULL;
     }
-    if (addr->peer != NULL)
-        return addr->peer;
     *error = -ENOMEM;
-    return rme_peer_new(rme, addr, NULL);
+    return rme_peer_new(rme, addr);
 }
 
 void rme_peer_destroy(struct rme_peer *peer)

@@ -31,6 +31,9 @@ enum rme_peer_state {
 #undef RME_PEER_ENUM
 };
 
+/* DUE: BYE is sent as soon as a credit permits; OUT: `bye` is in flight. */
+enum rme_bye { RME_BYE_NONE, RME_BYE_DUE, RME_BYE_OUT };
+
 struct rme_peer {
     struct rme *rme;
     struct rme_peer_proto *proto; /* state of the protocols for this peer */
@@ -48,11 +51,10 @@ struct rme_peer {
     bool pong_due;
     bool credit_waits; /* the CREDIT message waits for a reply of the host (grant.c) */
     bool ping_sent;
-    bool timer_rests; /* the timer, if set, is set for the next probe of an idle link */
-    bool bye_due;     /* BYE is sent as soon as a credit permits */
-    bool bye_out;     /* `bye` is in flight */
-    bool bye_in;      /* BYE was received: the peer closes the link */
-    int error;        /* reason why the link is being closed */
+    bool timer_rests;  /* the timer, if set, is set for the next probe of an idle link */
+    uint8_t bye_state; /* enum rme_bye */
+    bool bye_in;       /* BYE was received: the peer closes the link */
+    int error;         /* reason why the link is being closed */
 
     struct list_head of_engine; /* in rme->peers */
     struct list_head scheduled; /* in rme->scheduled */
@@ -79,8 +81,8 @@ struct rme_peer {
 
     struct rme_credit credit;
     uint32_t asked; /* credits that the peer asked this side to give up */
-    struct rme_eager_window eager_window[RME_STREAMS];
-    struct rme_holding holding[RME_STREAMS];
+    struct rme_window eager_window[RME_STREAMS];
+    struct rme_window holding[RME_STREAMS];
     uint32_t rdma_ops;               /* outstanding transfers of this side */
     uint64_t rdma_bytes;             /* and their bytes */
     struct rme_load load;            /* known load of the peer for this side */
@@ -91,15 +93,13 @@ struct rme_peer {
     struct rme_timer timer; /* uses: see rme_peer_timer */
     int part;               /* part of the address being tried */
     int last_part_error;
-    bool last_part_logged;     /* last_part_error is in the log */
-    bool was_busy;             /* a part of the address was busy in this attempt */
-    const char *last_part_why; /* explanation by the fabric, or NULL; constant */
-    uint64_t connect_by;       /* deadline for all parts of the address */
-    uint64_t not_before;       /* earliest time of the next attempt */
-    uint64_t busy_by;          /* deadline for repeated requests to a busy peer; 0: not busy */
+    bool was_busy; /* a part of the address was busy in this attempt */
+    /* explanation by the fabric, or NULL; "": the error is in the log; constant */
+    const char *last_part_why;
+    uint64_t connect_by; /* deadline for all parts of the address */
+    uint64_t not_before; /* earliest time of the next attempt */
+    uint64_t busy_by;    /* deadline for repeated requests to a busy peer; 0: not busy */
     uint32_t backoff_ms;
-    /* silence after which the fabric checks the peer next (caps.look_ms) */
-    uint32_t look_ms;
     /* begin of the silence: last check with `heard` set, or begin of work */
     uint64_t heard_at;
     uint64_t cancel_by;         /* earliest deadline of a cancel, or UINT64_MAX */
@@ -134,8 +134,11 @@ static inline void rme_rx_account_look(struct rme_peer *peer)
         rme_rx_account_judge(peer);
 }
 
-const char *rme_peer_state_name(enum rme_peer_state state);
-const char *rme_peer_name(const struct rme_peer *peer);
+extern const char *const rme_peer_state_names[];
+static inline const char *rme_peer_name(const struct rme_peer *peer)
+{
+    return peer->addr->name;
+}
 
 /* Finds or makes the peer of an address.  NULL with *error set: -ECONNRESET dead, -EINVAL
  * address of another engine, -ENOMEM. */
@@ -244,19 +247,15 @@ bool rme_unexp_is_needed(const struct rme_peer *peer);
  * operations of the peer are late (op/end.c). */
 void rme_unexp_pass_on(struct rme_peer *peer);
 
-/* True if a message of this type shows that the link is in use. */
-static inline bool rme_wire_is_use(uint8_t type)
-{
-    return type != RME_WIRE_CREDIT && type != RME_WIRE_PING && type != RME_WIRE_PONG &&
-           type != RME_WIRE_BYE;
-}
 /* Fills the header of a message that has only a header and a payload: other fields are not
  * written.  A message that waited for a credit, or leaves none for the next one, reports
  * that. */
 static inline void rme_head_fill(struct rme_peer *peer, uint8_t type, int32_t tag,
                                  struct rme_wire_message *out)
 {
-    bool last = peer->credit.have == 1 && rme_wire_is_use(type);
+    /* the last credit is used by a message that shows that the link is in use */
+    bool last = peer->credit.have == 1 && type != RME_WIRE_CREDIT && type != RME_WIRE_PING &&
+                type != RME_WIRE_PONG && type != RME_WIRE_BYE;
 
     rme_rx_account_look(peer);
     out->type = type;
@@ -312,15 +311,9 @@ bool rme_peer_may_report(struct rme_peer *peer);
 uint32_t rme_grant_first(const struct rme *rme);
 /* Credits advertised in a connection request of this side. */
 uint32_t rme_grant_ask(const struct rme *rme);
-/* Advertises more credits within the limits: see rme_grant_more. */
-void rme_grant_grow(struct rme_peer *peer);
-/* Handles a peer that can use more credits.  Each message of many peers calls this function,
- * mostly without effect. */
-static inline void rme_grant_more(struct rme_peer *peer)
-{
-    if (rme_quota_left(&peer->rme->quota[RME_QUOTA_CREDITS]) != 0)
-        rme_grant_grow(peer);
-}
+/* Advertises more credits, within the limits, to a peer that can use them.  Each message of
+ * many peers calls this function, mostly without effect. */
+void rme_grant_more(struct rme_peer *peer);
 /* Advertises a peer whose credits are withheld (rx_account.c) enough credits for a reserve,
  * even if the pool is empty. */
 void rme_grant_reserve(struct rme_peer *peer);
@@ -328,8 +321,6 @@ void rme_grant_reserve(struct rme_peer *peer);
 #define RME_GRANT_USED 16u
 /* Advertises a link that has come into use the option `credits`. */
 void rme_grant_used(struct rme_peer *peer);
-/* Number of credits that the peer may be asked to give up. */
-uint32_t rme_grant_excess(const struct rme_peer *peer);
 /* Schedules a CREDIT message after a message of the peer was consumed: at the end of this
  * batch, or, for a peer with few credits, when no reply has returned the credits. */
 void rme_grant_due(struct rme_peer *peer);

@@ -6,10 +6,8 @@
 #include "base/probe.h"
 #include "transport/peer.h"
 
-/* Makes a peer.  `link`: the link by which a passive peer connected, else NULL.  Returns NULL
- * without memory. */
-struct rme_peer *rme_peer_new(struct rme *rme, struct rme_addr *addr,
-                              const struct rme_link *link);
+/* Makes the peer of an address.  Returns NULL without memory. */
+struct rme_peer *rme_peer_new(struct rme *rme, struct rme_addr *addr);
 /* Sets the state of the link. */
 static inline void rme_peer_step(struct rme_peer *peer, enum rme_peer_state state)
 {

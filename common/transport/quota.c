@@ -14,7 +14,6 @@
  *
  * doc/design/quotas.md has the proof, and says what a peer without room does.
  */
-#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,37 +22,24 @@
 
 /* ---- Hosts ---- */
 
-/* Returns the key of the host at the other end of a link; 0: unknown.  Peers cannot choose
- * addresses with equal keys, because the factor is random. */
-static uint64_t key_of(const struct rme *rme, const struct rme_link *link)
+/* Peers cannot choose addresses with equal keys, because the factor is random. */
+struct rme_host *rme_host_get(struct rme *rme, const char *name)
 {
-    const struct sockaddr *from = link != NULL ? rme->ops->link_sockaddr(link) : NULL;
-    uint64_t part[2] = {0, 0};
-
-    if (from != NULL && from->sa_family == AF_INET)
-        part[1] = 1 + ((const struct sockaddr_in *)(const void *)from)->sin_addr.s_addr;
-    else if (from != NULL && from->sa_family == AF_INET6)
-        memcpy(part, &((const struct sockaddr_in6 *)(const void *)from)->sin6_addr,
-               sizeof(part));
-    else if (from == NULL && link != NULL && rme->ops->link_host != NULL)
-        part[1] = 1 + rme->ops->link_host(link);
-    part[0] *= rme->table.factor;
-    return (part[0] ^ part[0] >> 32) + part[1];
-}
-
-struct rme_host *rme_host_get(struct rme *rme, const struct rme_link *link)
-{
-    uint64_t key = key_of(rme, link);
-    struct rme_keyed *keyed = key != 0 ? rme_table_find(&rme->table, key, RME_BY_HOST) : NULL;
+    const char *end = name != NULL ? strrchr(name, ':') : NULL;
+    struct rme_keyed *keyed;
     struct rme_host *host;
+    uint64_t key = 0;
 
+    for (const char *at = name; at < end; at++)
+        key = (key + (unsigned char)*at) * rme->table.factor;
+    keyed = end != NULL ? rme_table_find(&rme->table, key, RME_BY_HOST) : NULL;
     if (keyed != NULL) {
         host = container_of(keyed, struct rme_host, keyed);
     } else {
         host = calloc(1, sizeof(*host));
         if (host == NULL)
             return NULL;
-        if (key != 0)
+        if (end != NULL)
             rme_table_put(&rme->table, &host->keyed, key, RME_BY_HOST);
     }
     host->npeer++;
@@ -116,14 +102,9 @@ static uint64_t host_share(const struct rme_peer *peer, enum rme_quota_id id)
     return share_of(all->limit / 2, all->limit / 2, all, peer->host->quota[id].used);
 }
 
-static uint64_t rest_of(uint64_t share, uint64_t has)
-{
-    return share > has ? share - has : 0;
-}
-
 uint64_t rme_quota_host_room(const struct rme_peer *peer, enum rme_quota_id id)
 {
-    return rest_of(host_share(peer, id), peer->host->quota[id].used);
+    return rme_quota_rest(host_share(peer, id), peer->host->quota[id].used);
 }
 
 /* Returns how much the peer may hold. */
@@ -138,7 +119,7 @@ static uint64_t peer_share(const struct rme_peer *peer, enum rme_quota_id id)
 
 uint64_t rme_quota_room(const struct rme_peer *peer, enum rme_quota_id id)
 {
-    uint64_t room = rest_of(peer_share(peer, id), peer->quota[id]);
+    uint64_t room = rme_quota_rest(peer_share(peer, id), peer->quota[id]);
 
     return peer->rme->npeer == peer->host->npeer ? room
                                                  : min_u64(room, rme_quota_host_room(peer, id));

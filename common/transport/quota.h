@@ -9,7 +9,6 @@
 #include "base/table.h"
 
 struct rme;
-struct rme_link;
 struct rme_peer;
 
 enum rme_quota_id {
@@ -35,9 +34,9 @@ struct rme_host {
     struct rme_quota quota[RME_QUOTAS];
 };
 
-/* Returns the host of a peer that connected by `link`, or a new host if `link` is NULL, and
- * counts one peer more.  NULL: no memory. */
-struct rme_host *rme_host_get(struct rme *rme, const struct rme_link *link);
+/* Returns the host of a peer that connected from `name`, "host:port", and counts one peer more.
+ * Without a name, or without a port in it: a new host.  NULL: no memory. */
+struct rme_host *rme_host_get(struct rme *rme, const char *name);
 /* Counts one peer less. */
 void rme_host_put(struct rme *rme, struct rme_host *host);
 
@@ -51,10 +50,14 @@ uint64_t rme_quota_host_room(const struct rme_peer *peer, enum rme_quota_id id);
 /* Returns true if the peer and its host hold their shares. */
 bool rme_quota_is_over(const struct rme_peer *peer, enum rme_quota_id id);
 
+static inline uint64_t rme_quota_rest(uint64_t limit, uint64_t used)
+{
+    return limit > used ? limit - used : 0;
+}
 /* Returns what is left for all peers. */
 static inline uint64_t rme_quota_left(const struct rme_quota *quota)
 {
-    return quota->limit > quota->used ? quota->limit - quota->used : 0;
+    return rme_quota_rest(quota->limit, quota->used);
 }
 
 #endif

@@ -13,7 +13,7 @@ static bool wants(const struct rme_waiter *waiter, int what)
 void rme_wait_tell(struct rme *rme, int what)
 {
     if (rme->sleeping && wants(rme->leader, what))
-        rme_wait_wake(rme);
+        rme->pending |= RME_PENDING_WAKE;
     for (struct list_head *node = rme->followers.next; node != &rme->followers;
          node = node->next) {
         struct rme_waiter *waiter = container_of(node, struct rme_waiter, link);
@@ -26,5 +26,5 @@ void rme_wait_tell(struct rme *rme, int what)
 void rme_wait_deadline(struct rme *rme)
 {
     if (rme->sleeping && rme_timers_next(&rme->timers) < rme->sleeps_until)
-        rme_wait_wake(rme);
+        rme->pending |= RME_PENDING_WAKE;
 }

@@ -21,20 +21,6 @@ struct rme_waiter {
 #define RME_WAIT_ANY        (-1) /* a completion of any context */
 #define RME_WAIT_UNEXPECTED (-2) /* an unexpected message */
 
-static inline void rme_waiter_init(struct rme_waiter *waiter, int ctx,
-                                   bool (*ready)(struct rme *, struct rme_waiter *))
-{
-    waiter->ctx = ctx;
-    waiter->found = 0;
-    waiter->ready = ready;
-}
-
-/* Wakes the leader when the lock is released. */
-static inline void rme_wait_wake(struct rme *rme)
-{
-    rme->pending |= RME_PENDING_WAKE;
-}
-
 /* Wakes the sleeping threads that wait for `what`. */
 void rme_wait_tell(struct rme *rme, int what);
 /* Reports that `what`, a context or RME_WAIT_*, is ready. */
@@ -50,7 +36,7 @@ void rme_wait_deadline(struct rme *rme);
 static inline void rme_wait_link(struct rme *rme)
 {
     if (rme->sleeping)
-        rme_wait_wake(rme);
+        rme->pending |= RME_PENDING_WAKE;
 }
 
 #endif

@@ -34,7 +34,7 @@
  * - nothing fails. Where another link would fail, this one is lost: queued work never
  *   completes, nothing arrives, no event comes. A side with queued work detects the loss after
  *   some polls, the other side by link_probe();
- * - addresses are not sockaddrs.
+ * - names of peers are not IP addresses.
  *
  * With the option loop_late_done=N a local completion is delayed by N polls, behind all other
  * events: the peer's answer comes first.

@@ -10,7 +10,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <arpa/inet.h>
 #include "loop_int.h"
 
 #define AT_WORK 8 /* transfers whose data may move at the same time */
@@ -495,10 +494,8 @@ static void carry_request(struct rme_link *link)
     passive->state = LOOP_STATE_REQUESTED;
     passive->peer = link;
     link->peer = passive;
-    snprintf(passive->peer_name, sizeof passive->peer_name, "%s:%u", link->fabric->name,
-             link->fabric->port);
-    passive->peer_sockaddr.sin_port = htons(link->fabric->port);
-    passive->peer_sockaddr.sin_addr.s_addr = htonl(INADDR_LOOPBACK - 1 + link->fabric->host);
+    snprintf(passive->peer_name, sizeof passive->peer_name, "%s%u:%u",
+             f->elan4 ? "" : "127.0.0.", link->fabric->host, link->fabric->port);
     struct loop_event *e = loop_event_new(RME_EV_LINK_REQUEST, passive);
     loop_event_hello(f, e, link->hello, LOOP_HELLO_MAX);
     loop_event_push(f, e);

@@ -7,7 +7,6 @@
 #ifndef TESTS_FABRIC_LOOP_INT_H
 #define TESTS_FABRIC_LOOP_INT_H
 
-#include <netinet/in.h>
 #include <pthread.h>
 #include "loop.h"
 #include "base/options.h"
@@ -98,7 +97,6 @@ struct rme_link {
     void *owner;
     char target[LOOP_NAME_MAX * 2]; /* active: host:port */
     char peer_name[LOOP_NAME_MAX * 2];
-    struct sockaddr_in peer_sockaddr;
     uint8_t hello[LOOP_HELLO_MAX];           /* active: own hello data, until delivered */
     uint32_t mws;                            /* open windows */
     struct loop_work *queued, **queued_tail; /* before flush() */
@@ -215,8 +213,6 @@ void loop_op_probe(struct rme_link *link);
 void loop_link_found_lost(struct rme_link *link);
 void loop_op_link_free(struct rme_link *link);
 const char *loop_op_peer(const struct rme_link *link);
-const void *loop_op_sockaddr(const struct rme_link *link);
-uint64_t loop_op_host(const struct rme_link *link);
 int loop_op_rx_reserve(struct rme_link *link, uint32_t n);
 void loop_op_rx_release(struct rme_link *link, uint32_t n);
 bool loop_op_rx_return(struct rme_fabric *rf, void *rx);

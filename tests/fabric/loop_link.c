@@ -9,7 +9,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <arpa/inet.h>
 #include "base/addr.h"
 #include "loop_int.h"
 
@@ -53,8 +52,6 @@ struct rme_link *loop_link_new(struct loop_fabric *f)
     link->drain = f->elan4 ? 1 + (uint32_t)loop_random(f, DRAIN) : 0;
     link->queued_tail = &link->queued;
     link->work_tail = &link->work;
-    link->peer_sockaddr.sin_family = AF_INET;
-    link->peer_sockaddr.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     link->next = f->links;
     link->at = &f->links;
     if (link->next)
@@ -321,16 +318,6 @@ void loop_op_link_free(struct rme_link *link)
 const char *loop_op_peer(const struct rme_link *link)
 {
     return link->peer_name;
-}
-
-const void *loop_op_sockaddr(const struct rme_link *link)
-{
-    return link->fabric->elan4 ? NULL : &link->peer_sockaddr;
-}
-
-uint64_t loop_op_host(const struct rme_link *link)
-{
-    return ntohl(link->peer_sockaddr.sin_addr.s_addr);
 }
 
 /* ---- Receive buffers: only counted until a message needs one ---- */

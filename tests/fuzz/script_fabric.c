@@ -468,12 +468,6 @@ static const char *link_peer(const struct rme_link *link)
     return link != NULL ? "peer:1" : "";
 }
 
-static const void *link_sockaddr(const struct rme_link *link)
-{
-    (void)link;
-    return NULL;
-}
-
 static void rx_release(struct rme_link *link, uint32_t n)
 {
     FUZZ_CHECK(n <= link->advertised && !script_caps.keeps_rx);
@@ -698,7 +692,6 @@ const struct rme_fabric_ops script_ops = {
     .link_disconnect = link_disconnect,
     .link_free = link_free,
     .link_peer = link_peer,
-    .link_sockaddr = link_sockaddr,
     .rx_reserve = rx_reserve,
     .rx_release = rx_release,
     .rx_return = rx_return,

@@ -124,11 +124,54 @@ static void a_failed_shared_receive_queue(void **state)
     close_both();
 }
 
+/* A peer gives up a receive, and the engine returns a buffer, when the link has lost its QP, or is
+ * freed: nothing is posted or counted for it. */
+static void a_release_after_the_end(void **state)
+{
+    const char *uri = open_both();
+    (void)state;
+    for (int freed = 0; freed < 2; freed++) {
+        struct rme_event event = {.type = RME_EV_LINK_UP};
+        connect_both(uri);
+        send_some(1);
+        for (time_t end = wire_now() + PATIENCE_S; event.type != RME_EV_RECV;) {
+            assert_true(wire_now() <= end);
+            assert_in_range(server.ops->poll(server.f, &event, 1), 0, 1);
+        }
+        client.ops->link_disconnect(client.link, 0);
+        both_until(&server, RME_EV_LINK_DOWN, 1);
+        both_until(&client, RME_EV_LINK_DOWN, 1);
+        struct rme_link *l = wire_event(&server, RME_EV_LINK_DOWN, 0)->link;
+        struct ib_rx_queue *q = server.f->srq ? &server.f->rxq : &l->rxq;
+        uint32_t posted = q->posted, unused = server.f->rx.nfree;
+        assert_null(l->qp);
+        server.ops->rx_release(l, 1);
+        assert_int_equal(q->advertised, 0);
+        assert_int_equal(l->rx_advertised, 0);
+        if (freed)
+            server.ops->link_free(l);
+        assert_false(server.ops->rx_return(server.f, event.rx));
+        if (!freed || server.f->srq) {
+            assert_int_equal(q->posted, posted);
+            assert_int_equal(q->held, 0);
+            assert_int_equal(server.f->rx.nfree, unused + 1);
+        }
+        if (!freed)
+            server.ops->link_free(l);
+        client.ops->link_free(client.link);
+    }
+    connect_both(uri);
+    fill();
+    wire_disconnect(&client);
+    close_both();
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_failed_completion_queue),
         cmocka_unit_test(a_failed_shared_receive_queue),
+        cmocka_unit_test(a_release_after_the_end),
     };
     wire_main(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);

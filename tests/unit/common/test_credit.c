@@ -449,25 +449,25 @@ static void nor_with_a_single_credit(void **state)
 static void windows_agree(void **state)
 {
     /* about to wrap */
-    struct rme_eager_window w = {
-        .limit = 1000, .sent = UINT32_MAX - 100, .consumed = UINT32_MAX - 100};
-    struct rme_holding h = {
-        .limit = 1000, .got = UINT32_MAX - 100, .consumed = UINT32_MAX - 100};
+    struct rme_window w = {
+        .limit = 1000, .total = UINT32_MAX - 100, .consumed = UINT32_MAX - 100};
+    struct rme_window h = {
+        .limit = 1000, .total = UINT32_MAX - 100, .consumed = UINT32_MAX - 100};
 
     (void)state;
-    assert_true(rme_eager_window_fits(&w, 1000 - RME_HELD_COST));
-    assert_false(rme_eager_window_fits(&w, 1001 - RME_HELD_COST));
-    assert_false(rme_eager_window_fits(&w, UINT64_MAX - 10 * RME_HELD_COST));
-    rme_eager_window_sent(&w, 500);
-    assert_int_equal(rme_holding_got(&h, 500), 0);
-    assert_true(rme_eager_window_fits(&w, 300));
-    assert_false(rme_eager_window_fits(&w, 400));
-    assert_int_equal(rme_holding_got(&h, 400), -EPROTO);
-    rme_holding_consumed(&h, 500);
-    assert_int_equal(rme_eager_window_report(&w, h.consumed), 0);
-    assert_true(rme_eager_window_fits(&w, 900));
-    assert_int_equal(rme_eager_window_report(&w, h.consumed + 1), -EPROTO);
-    assert_int_equal(rme_eager_window_report(&w, h.consumed - 1), -EPROTO);
+    assert_true(rme_window_fits(&w, 1000 - RME_HELD_COST));
+    assert_false(rme_window_fits(&w, 1001 - RME_HELD_COST));
+    assert_false(rme_window_fits(&w, UINT64_MAX - 10 * RME_HELD_COST));
+    rme_window_add(&w, 500);
+    assert_int_equal(rme_window_got(&h, 500), 0);
+    assert_true(rme_window_fits(&w, 300));
+    assert_false(rme_window_fits(&w, 400));
+    assert_int_equal(rme_window_got(&h, 400), -EPROTO);
+    rme_window_consumed(&h, 500);
+    assert_int_equal(rme_window_report(&w, h.consumed), 0);
+    assert_true(rme_window_fits(&w, 900));
+    assert_int_equal(rme_window_report(&w, h.consumed + 1), -EPROTO);
+    assert_int_equal(rme_window_report(&w, h.consumed - 1), -EPROTO);
 }
 
 int main(void)
