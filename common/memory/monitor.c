@@ -161,8 +161,8 @@ static bool is_watched(const struct rme_monitor *monitor, uintptr_t start, uintp
     return ask(monitor->asked.fd, start, end) == EINVAL;
 }
 
-/* Returns the number of huge mappings in one page; negative: the kernel does not tell. */
-static int scan_huge(const struct rme_monitor *monitor, uintptr_t address)
+/* Returns true if a huge page lies across this address; false if the kernel does not tell. */
+static bool splits_huge(const struct rme_monitor *monitor, uintptr_t address)
 {
     struct page_region found;
     struct pm_scan_arg scan = {.size = sizeof(scan),
@@ -173,14 +173,8 @@ static int scan_huge(const struct rme_monitor *monitor, uintptr_t address)
                                .category_mask = PAGE_IS_HUGE,
                                .return_mask = PAGE_IS_HUGE};
 
-    return ioctl(monitor->pagemap.fd, PAGEMAP_SCAN, &scan);
-}
-
-/* Returns true if a huge page lies across this address. */
-static bool splits_huge(const struct rme_monitor *monitor, uintptr_t address)
-{
     return monitor->pagemap.file != 0 && address % HUGE_PAGE != 0 &&
-           scan_huge(monitor, address) > 0;
+           ioctl(monitor->pagemap.fd, PAGEMAP_SCAN, &scan) > 0;
 }
 
 /* ---- opening ---- */
@@ -248,29 +242,23 @@ static void report(struct rme_monitor *monitor, uintptr_t start, uintptr_t end)
 static void read_event(struct rme_monitor *monitor)
 {
     struct uffd_msg message;
-    long got = syscall(SYS_read, monitor->watching.fd, &message, sizeof(message));
-    uintptr_t from, to, length;
+    bool ours = is_ours(&monitor->watching);
+    long got = ours ? syscall(SYS_read, monitor->watching.fd, &message, sizeof(message)) : 0;
 
     if (got != (long)sizeof(message)) {
         if (got >= 0 || (errno != EAGAIN && errno != EINTR))
             atomic_store(&monitor->stopped, true);
-        return;
-    }
-    switch (message.event) {
-    case UFFD_EVENT_UNMAP:
-    case UFFD_EVENT_REMOVE:
+    } else if (message.event == UFFD_EVENT_UNMAP || message.event == UFFD_EVENT_REMOVE) {
         report(monitor, (uintptr_t)message.arg.remove.start, (uintptr_t)message.arg.remove.end);
-        break;
-    case UFFD_EVENT_REMAP: /* the watch has moved with the memory, but no claim has */
-        from = (uintptr_t)message.arg.remap.from;
-        to = (uintptr_t)message.arg.remap.to;
-        length = (uintptr_t)message.arg.remap.len;
+    } else if (message.event == UFFD_EVENT_REMAP) {
+        uintptr_t from = (uintptr_t)message.arg.remap.from;
+        uintptr_t to = (uintptr_t)message.arg.remap.to;
+        uintptr_t length = (uintptr_t)message.arg.remap.len;
+
         report(monitor, from, from + length);
         report(monitor, to, to + length);
+        /* the watch has moved with the memory, but no claim has */
         (void)end_watch(monitor, to, to + length);
-        break;
-    default:
-        break;
     }
 }
 
@@ -281,13 +269,12 @@ static void *watch_events(void *arg)
     struct rme_monitor *monitor = arg;
     struct pollfd events = {.fd = monitor->watching.fd, .events = POLLIN};
 
-    while (!atomic_load(&monitor->stopped) && is_ours(&monitor->watching))
-        if (poll(&events, 1, -1) > 0 && is_ours(&monitor->watching)) {
+    while (!atomic_load(&monitor->stopped))
+        if (poll(&events, 1, -1) > 0) {
             pthread_mutex_lock(&monitor->lock);
             read_event(monitor);
             pthread_mutex_unlock(&monitor->lock);
         }
-    atomic_store(&monitor->stopped, true);
     pthread_mutex_lock(&monitor->watch_lock);
     close_ours(&monitor->watching);
     pthread_mutex_unlock(&monitor->watch_lock);
@@ -361,16 +348,6 @@ static void monitor_free(struct rme_monitor *monitor)
         close_ours(&monitor->pagemap);
         pthread_detach(monitor->thread);
     }
-}
-
-bool rme_monitor_is_lost(struct rme_monitor *monitor)
-{
-    bool lost;
-
-    pthread_mutex_lock(&monitor->watch_lock);
-    lost = !is_ours(&monitor->watching) || !is_ours(&monitor->asked);
-    pthread_mutex_unlock(&monitor->watch_lock);
-    return lost;
 }
 
 static void hold_root(void)
@@ -482,9 +459,10 @@ bool rme_monitor_still(struct rme_monitor *monitor, const struct rme_watch *watc
            is_covered(monitor, watch->claim.start, watch->claim.end, &asks);
 }
 
-bool rme_monitor_watch(struct rme_monitor *monitor, struct rme_watch *watch)
+int rme_monitor_watch(struct rme_monitor *monitor, struct rme_watch *watch)
 {
     uintptr_t at = watch->claim.start, end = watch->claim.end, stop;
+    bool lost;
 
     pthread_mutex_lock(&monitor->watch_lock);
     if (splits_huge(monitor, at))
@@ -503,11 +481,14 @@ bool rme_monitor_watch(struct rme_monitor *monitor, struct rme_watch *watch)
     pthread_mutex_unlock(&monitor->lock);
     pthread_mutex_unlock(&monitor->watch_lock);
     if (rme_monitor_still(monitor, watch))
-        return true;
+        return 0;
     pthread_mutex_lock(&monitor->lock);
     report(monitor, watch->claim.start, watch->claim.end);
     pthread_mutex_unlock(&monitor->lock);
-    return false;
+    pthread_mutex_lock(&monitor->watch_lock); /* the thread closes `watching` under it */
+    lost = !is_ours(&monitor->watching) || !is_ours(&monitor->asked);
+    pthread_mutex_unlock(&monitor->watch_lock);
+    return lost ? -EBADF : -EAGAIN;
 }
 
 void rme_monitor_drop(struct rme_monitor *monitor, struct rme_watch *watch)

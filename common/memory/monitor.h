@@ -47,10 +47,6 @@ void rme_monitor_leave(struct rme_monitor *monitor, struct rme_watcher *watcher)
  * its holder knows of all changes whose system call has returned. */
 pthread_mutex_t *rme_monitor_lock(struct rme_monitor *monitor);
 
-/* Returns true if nothing is watched any more, because the program has closed the monitor's
- * descriptors or events could not be read.  No lock held. */
-bool rme_monitor_is_lost(struct rme_monitor *monitor);
-
 /* A range to be watched.  Owned by the caller, who sets start and end of `claim` (whole pages)
  * and zeroes the rest; neither moved nor freed between rme_monitor_watch and
  * rme_monitor_unwatch. */
@@ -61,11 +57,13 @@ struct rme_watch {
 
 /*
  * Watches the parts of the range that no other watch claims, and the rest of a huge page that
- * the range ends in: `gone` may be called for that rest, too.  No lock held.  False: a part
- * cannot be watched, or may have been replaced unnoticed while another watch claimed it.  Then
- * `gone` was called for the range, and the caller ends the watch.
+ * the range ends in: `gone` may be called for that rest, too.  No lock held.  -EAGAIN: a part
+ * cannot be watched, or may have been replaced unnoticed while another watch claimed it.
+ * -EBADF: nothing is watched any more, because the program has closed the monitor's descriptors
+ * or events could not be read.  After an error `gone` was called for the range, and the caller
+ * ends the watch.
  */
-bool rme_monitor_watch(struct rme_monitor *monitor, struct rme_watch *watch);
+int rme_monitor_watch(struct rme_monitor *monitor, struct rme_watch *watch);
 
 /* Drops the claim of a watch, from `gone` or after the memory was found to have changed.
  * rme_monitor_unwatch ends the watch later.  The lock is held. */

@@ -317,24 +317,14 @@ static void drop_unused(struct rme_mreg *mreg)
 
 /* ---- registration ---- */
 
-/* Stops caching once the monitor has lost its descriptors. */
-static void notice_loss(struct rme_mreg *mreg)
-{
-    if (!rme_monitor_is_lost(mreg->monitor) || !atomic_exchange(&mreg->caches, false))
-        return;
-    rme_log_put(mreg->config.pin->log, RME_LOG_WARN,
-                "registration cache: off from now on, memory is registered for each operation: "
-                "unmapping cannot be watched any more: the program has closed descriptors of "
-                "this library; close only descriptors that the program has opened");
-    drop_unused(mreg);
-}
-
 /* Enters a region into the index, and watches its pages.  False: there is no room, or changes
- * of the memory are not reported. */
+ * of the memory are not reported.  No cache is used any more if the monitor has lost its
+ * descriptors. */
 static bool enter(struct rme_mreg *mreg, struct region *region)
 {
     bool exact = mreg->config.pin->keys_open && (region->access & RME_ACCESS_REMOTE) != 0;
     struct rme_inode *node = &region->node, *claim = &region->watch.claim;
+    int ret;
 
     claim->start = node->start & ~(mreg->page - 1);
     claim->end = (node->end + mreg->page - 1) & ~(mreg->page - 1);
@@ -352,37 +342,27 @@ static bool enter(struct rme_mreg *mreg, struct region *region)
     pthread_mutex_unlock(mreg->lock);
     if (mreg->demand >= 0 || !region->indexed)
         return region->indexed;
-    if (rme_monitor_watch(mreg->monitor, &region->watch))
-        return true;
-    notice_loss(mreg);
-    return false;
-}
-
-/* Registers the range of a region by rme_pin_try, or with `loud` by rme_pin_reg; on demand, if
- * mapped. */
-static int pin(struct rme_mreg *mreg, struct region *region, bool loud)
-{
-    uintptr_t start = region->node.start, end = region->node.end;
-    unsigned access = region->access;
-    int ret = 0;
-
-    if (mreg->demand >= 0) {
-        ret = rme_demand_check(mreg->demand, mreg->config.pin, start, end, access);
-        access |= RME_ACCESS_DEMAND;
+    ret = rme_monitor_watch(mreg->monitor, &region->watch);
+    if (ret == -EBADF && atomic_exchange(&mreg->caches, false)) {
+        rme_log_put(
+            mreg->config.pin->log, RME_LOG_WARN,
+            "registration cache: off from now on, memory is registered for each operation: "
+            "unmapping cannot be watched any more: the program has closed descriptors of "
+            "this library; close only descriptors that the program has opened");
+        drop_unused(mreg);
     }
-    if (ret != 0)
-        return ret;
-    return (loud ? rme_pin_reg : rme_pin_try)(mreg->config.pin, (void *)start, end - start,
-                                              access, &region->mr);
+    return ret == 0;
 }
 
 /* Registers a range as a new region with one hold: into the cache, or exactly the range for one
- * operation.  -EAGAIN: not cacheable; other errors: of the registration. */
+ * operation; a refusal is logged if `loud`.  -EAGAIN: not cacheable; other errors: of the
+ * registration. */
 static int region_new(struct rme_mreg *mreg, uintptr_t start, uintptr_t end, unsigned access,
                       bool cached, bool loud, struct region **out)
 {
+    unsigned demand = mreg->demand >= 0 ? RME_ACCESS_DEMAND : 0;
     struct region *region = calloc(1, sizeof(*region));
-    int ret;
+    int ret = 0;
 
     if (region == NULL)
         return -ENOMEM;
@@ -390,7 +370,15 @@ static int region_new(struct rme_mreg *mreg, uintptr_t start, uintptr_t end, uns
     region->node.end = end;
     region->access = access;
     region->refs = 1;
-    ret = cached && !enter(mreg, region) ? -EAGAIN : pin(mreg, region, loud);
+    if (cached && !enter(mreg, region))
+        ret = -EAGAIN;
+    start = region->node.start;
+    end = region->node.end;
+    if (ret == 0 && demand != 0)
+        ret = rme_demand_check(mreg->demand, mreg->config.pin, start, end, access);
+    if (ret == 0)
+        ret = (loud ? rme_pin_reg : rme_pin_try)(mreg->config.pin, (void *)start, end - start,
+                                                 access | demand, &region->mr);
     pthread_mutex_lock(mreg->lock);
     region->live = ret == 0;
     if (ret != 0)
@@ -517,26 +505,23 @@ static uint32_t group_length(const struct rme_mreg *mreg, const struct part *par
 static int register_first(struct rme_mreg *mreg, struct part *part, uint32_t count,
                           unsigned access, struct rme_mreg_hold *hold)
 {
-    uint32_t group = group_length(mreg, part, count, access), before;
+    uint32_t group = group_length(mreg, part, count, access), before = group + 1;
     int ret = 0;
 
-    do {
-        before = group;
-        if (group > 1)
-            ret = register_group(mreg, part, group, access, false, hold);
-        if (group > 1 && ret == 0)
+    while (group > 1 && group < before) {
+        ret = register_group(mreg, part, group, access, false, hold);
+        if (ret == 0)
             return (int)group;
+        before = group;
         if (ret == -EFAULT && group * mreg->config.call_ns > ASK_NS) {
             ask_for_holes(part, group, (access & RME_ACCESS_LOCAL_WRITE) != 0);
             group = group_length(mreg, part, group, access);
         }
-    } while (group < before);
-    for (uint32_t i = 0; i < group; i++) {
-        ret = register_one(mreg, &part[i], access, hold);
-        if (ret != 0)
-            return ret;
     }
-    return (int)group;
+    ret = 0;
+    for (uint32_t i = 0; i < group && ret == 0; i++)
+        ret = register_one(mreg, &part[i], access, hold);
+    return ret == 0 ? (int)group : ret;
 }
 
 /* ---- interface ---- */
@@ -548,75 +533,55 @@ static void set_keys(struct rme_mreg *mreg, struct rme_mseg *seg, const struct r
     atomic_fetch_add(&mreg->config.pin->hits, 1);
 }
 
-/* Finds the keys of empty segments and of those in zones; clears the keys of the others.
- * Returns how many are left. */
-static uint32_t resolve_zones(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t count,
-                              unsigned access)
-{
-    struct rme_zone *zone = mreg->config.zone;
-    uint32_t left = 0;
-
-    for (uint32_t i = 0; i < count; i++) {
-        const struct rme_mr *mr;
-
-        seg[i].lkey = seg[i].rkey = 0;
-        if (seg[i].length == 0)
-            continue;
-        if (zone != NULL && rme_zone_find(zone, seg[i].base, seg[i].length, access, &mr) == 0)
-            set_keys(mreg, &seg[i], mr);
-        else
-            left++;
-    }
-    return left;
-}
-
 /* Returns true for a segment without keys.  (Keys of a fabric are never both 0.) */
 static bool is_open(const struct rme_mseg *seg)
 {
     return seg->length != 0 && seg->lkey == 0 && seg->rkey == 0;
 }
 
-/* Finds segments in the cache, and holds their regions.  Returns how many are left. */
-static uint32_t resolve_cached(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t count,
-                               unsigned access, struct rme_mreg_hold *hold)
+/* Finds the keys that need no registration: those of zones, and of cached regions, which the
+ * hold keeps.  Returns how many segments are left, or -ENOMEM. */
+static int64_t find_keys(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t count,
+                         unsigned access, struct rme_mreg_hold **out)
 {
+    struct rme_zone *zone = mreg->config.zone;
     const struct region *known = NULL;
+    struct rme_mreg_hold *hold;
     uint32_t left = 0;
 
+    *out = NULL;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct rme_mr *mr = NULL;
+
+        seg[i].lkey = seg[i].rkey = 0;
+        if (seg[i].length != 0 && zone != NULL)
+            mr = rme_zone_find(zone, seg[i].base, seg[i].length, access);
+        if (mr != NULL)
+            set_keys(mreg, &seg[i], mr);
+        left += is_open(&seg[i]);
+    }
+    if (left == 0)
+        return 0;
+    *out = hold = calloc(1, sizeof(*hold) + left * sizeof(hold->region[0]));
+    if (hold == NULL)
+        return -ENOMEM;
+    if (!caches_for(mreg, access))
+        return left;
     pthread_mutex_lock(mreg->lock);
     for (uint32_t i = 0; i < count; i++) {
         uintptr_t start = (uintptr_t)seg[i].base;
-        struct region *region;
+        struct region *region =
+            is_open(&seg[i]) ? find(mreg, start, start + seg[i].length, access, known) : NULL;
 
-        if (!is_open(&seg[i]))
+        if (region == NULL)
             continue;
-        region = find(mreg, start, start + seg[i].length, access, known);
-        if (region == NULL) {
-            left++;
-            continue;
-        }
         hold->region[hold->count++] = region;
         if (mreg->monitor != NULL)
             known = region;
         set_keys(mreg, &seg[i], &region->mr);
     }
     pthread_mutex_unlock(mreg->lock);
-    return left;
-}
-
-/* Finds the keys that need no registration.  Returns how many segments are left, or -ENOMEM. */
-static int64_t find_keys(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t count,
-                         unsigned access, struct rme_mreg_hold **hold)
-{
-    uint32_t left = resolve_zones(mreg, seg, count, access);
-
-    *hold = NULL;
-    if (left == 0)
-        return 0;
-    *hold = calloc(1, sizeof(**hold) + left * sizeof((*hold)->region[0]));
-    if (*hold == NULL)
-        return -ENOMEM;
-    return caches_for(mreg, access) ? resolve_cached(mreg, seg, count, access, *hold) : left;
+    return left - hold->count;
 }
 
 /* Registers the segments without keys, of which there are `left`. */
@@ -654,7 +619,7 @@ int rme_mreg_acquire(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t count
         ret = register_open(mreg, seg, (uint32_t)ret, access, hold);
     if (ret == 0)
         *out = hold;
-    else if (rme_mreg_release(mreg, hold))
+    else if (rme_mreg_release_block(mreg, hold, NULL))
         rme_mreg_dereg_flush(mreg);
     return (int)ret;
 }
@@ -668,7 +633,8 @@ int rme_mreg_try(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t count, un
         *out = hold;
         return 0;
     }
-    (void)rme_mreg_release(mreg, hold); /* all of it is cached: no deregistration is needed */
+    (void)rme_mreg_release_block(mreg, hold,
+                                 NULL); /* all of it is cached: no deregistration is needed */
     return -EAGAIN;
 }
 
@@ -676,6 +642,11 @@ bool rme_mreg_release_block(struct rme_mreg *mreg, struct rme_mreg_hold *hold, v
 {
     bool died = false;
 
+    if (hold == NULL) {
+        if (block != NULL)
+            (void)rme_zone_release(mreg->config.zone, block);
+        return false;
+    }
     pthread_mutex_lock(mreg->lock);
     if (block != NULL)
         hold->region[0]->block = block;
@@ -686,11 +657,6 @@ bool rme_mreg_release_block(struct rme_mreg *mreg, struct rme_mreg_hold *hold, v
     return died;
 }
 
-bool rme_mreg_release(struct rme_mreg *mreg, struct rme_mreg_hold *hold)
-{
-    return hold != NULL && rme_mreg_release_block(mreg, hold, NULL);
-}
-
 void rme_mreg_hint(struct rme_mreg *mreg, void *start, uint64_t length, unsigned access)
 {
     uintptr_t from = (uintptr_t)start;
@@ -699,7 +665,8 @@ void rme_mreg_hint(struct rme_mreg *mreg, void *start, uint64_t length, unsigned
 
     if (!rme_mreg_caches(mreg) || length == 0 || length > UINTPTR_MAX - from)
         return;
-    if (mreg->config.zone != NULL && rme_zone_owns(mreg->config.zone, start, length))
+    if (mreg->config.zone != NULL &&
+        rme_zone_find(mreg->config.zone, start, length, RME_ACCESS_LOCAL) != NULL)
         return;
     access = implied(access);
     if (mreg->config.pin->each)

@@ -117,11 +117,6 @@ bool rme_move_queue(struct rme *rme, struct rme_frag *frag)
     return true;
 }
 
-bool rme_move_whole(const struct rme *rme, uint64_t bytes)
-{
-    return bytes <= rme_move_most(rme);
-}
-
 /* Writes the FIN that follows the reads of a message. */
 static void put_fin(struct rme_peer *peer, struct rme_frag *frag, void *tx)
 {

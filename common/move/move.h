@@ -29,27 +29,20 @@ enum rme_reserve_class { RME_RESERVE_INITIATOR, RME_RESERVE_TARGET, RME_RESERVES
 
 struct rme_reserve {
     void *block;
-    const struct rme_mr *mr; /* of the zone */
-    /* registrations of this block alone: for reads, for writes by a peer */
-    struct rme_mr shown[2];
-    uint32_t nshown;          /* 0: none, and in the end 0 or 2 */
+    const struct rme_mr *mr;  /* of the zone, or `own` */
+    struct rme_mr own;        /* of this block, where a peer must not get the key of a slab */
+    bool alone;               /* `own` exists */
     struct rme_frag *user;    /* current owner; NULL: none */
     struct list_head waiting; /* fragments that wait for the block */
 };
 
-/* id, name, meaning */
-#define RME_FRAG_STATES(X)                                                                     \
-    X(WAIT, "wait",                                                                            \
-      "waits for a thread that registers or packs, or for the reserve block of targets")       \
-    X(BUSY, "busy", "being registered or packed by a thread, without the lock")                \
-    X(READY, "ready", "the device may use it")                                                 \
-    X(QUEUED, "queued", "its CTS or its transfer is queued")                                   \
-    X(POSTED, "posted", "the peer may access it, or its transfer was passed to the fabric")
-
 enum rme_frag_state {
-#define RME_FRAG_ENUM(id, name, text) RME_FRAG_##id,
-    RME_FRAG_STATES(RME_FRAG_ENUM)
-#undef RME_FRAG_ENUM
+    /* waits for a thread that registers or packs, or for the reserve block of targets */
+    RME_FRAG_WAIT,
+    RME_FRAG_BUSY,   /* being registered or packed by a thread, without the lock */
+    RME_FRAG_READY,  /* the device may use it */
+    RME_FRAG_QUEUED, /* its CTS or its transfer is queued */
+    RME_FRAG_POSTED, /* the peer may access it, or its transfer was passed to the fabric */
 };
 
 /*
@@ -227,8 +220,6 @@ void rme_frag_describe(const struct rme_peer *peer, const struct rme_frag *frag,
 
 /* ---- move.c: transfers ---- */
 
-/* Returns true if a message of this size is one transfer. */
-bool rme_move_whole(const struct rme *rme, uint64_t bytes);
 /* Returns true if the limits of the peer and of the process permit one more transfer of the
  * peer, of this size. */
 bool rme_move_may(const struct rme_peer *peer, uint64_t bytes);

@@ -53,7 +53,7 @@ static void watch_all(struct watches *w)
 
         watch->claim.start = (uintptr_t)w->base + (size_t)(i + (i == WATCHES - 1)) * 2 * PAGE;
         watch->claim.end = watch->claim.start + 2 * PAGE;
-        assert_true(rme_monitor_watch(w->monitor, watch));
+        assert_int_equal(rme_monitor_watch(w->monitor, watch), 0);
     }
     assert_int_equal(watched_mappings(), 2);
     atomic_store(&unwatched, 0);
