@@ -15,6 +15,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 #include "base/itree.h"
 
@@ -32,7 +33,7 @@ struct rme_monitor;
 struct rme_watcher {
     void (*gone)(void *arg, uintptr_t start, uintptr_t end);
     void *arg;
-    struct rme_watcher *next; /* private to the monitor */
+    LIST_ENTRY(rme_watcher) link; /* private to the monitor */
 };
 
 /* Adds a watcher.  -ENOSYS, -EPERM …: not available on this system.  Any thread, no lock
@@ -69,10 +70,9 @@ int rme_monitor_watch(struct rme_monitor *monitor, struct rme_watch *watch);
  * rme_monitor_unwatch ends the watch later.  The lock is held. */
 void rme_monitor_drop(struct rme_monitor *monitor, struct rme_watch *watch);
 
-/* Ends watches, given in the order of their addresses, where no other watch claims the memory.
- * Adjacent ones are ended by one call.  No lock held. */
-void rme_monitor_unwatch(struct rme_monitor *monitor, struct rme_watch *const *watch,
-                         unsigned count);
+/* Ends dropped watches, whose claims are the nodes of `dropped`, where no other watch claims the
+ * memory, and empties `dropped`.  Adjacent ones are ended by one call.  No lock held. */
+void rme_monitor_unwatch(struct rme_monitor *monitor, struct rme_itree *dropped);
 
 /* Returns true if all of a claimed range is still the claimed memory: private, anonymous,
  * watched.  The lock is held.  Costs one system call, as a rule: no page table is read. */

@@ -50,9 +50,8 @@
 #include "memory/monitor.h"
 #include "memory/mreg.h"
 
-#define ASK_NS      1e5 /* cost of asking the kernel for the mappings */
-#define HINT_SHARE  4   /* a hint registers at most this fraction of the cache's bytes */
-#define DEREG_BATCH 64  /* limit of watches that end together */
+#define ASK_NS     1e5 /* cost of asking the kernel for the mappings */
+#define HINT_SHARE 4   /* a hint registers at most this fraction of the cache's bytes */
 
 /* One registration of user memory: of one segment, or of a group with the holes between its
  * segments.  Allocated with one hold, and freed by the flush. */
@@ -196,46 +195,38 @@ static bool make_room(struct rme_mreg *mreg, uint64_t more)
     return true;
 }
 
-/* Returns true if a registration with rights `has` serves a use that needs `wanted`.  A remote
- * right beyond the wanted ones is refused. */
-static bool serves(unsigned has, unsigned wanted)
-{
-    return (has & wanted) == wanted &&
-           ((wanted & RME_ACCESS_REMOTE) == 0 ||
-            (has & RME_ACCESS_REMOTE) == (wanted & RME_ACCESS_REMOTE));
-}
-
-static bool has_rights(const struct rme_inode *node, const void *arg)
+/* Returns true if a live region has the rights that a use needs, and no remote right beyond
+ * them if a peer uses the region. */
+static bool serves(const struct rme_inode *node, const void *arg)
 {
     const struct region *region = region_of(node);
+    unsigned wanted = *(const unsigned *)arg;
+    unsigned compared = wanted | ((wanted & RME_ACCESS_REMOTE) != 0 ? RME_ACCESS_REMOTE : 0);
 
-    return region->live && serves(region->access, *(const unsigned *)arg);
-}
-
-/* Returns true if a cached region is unchanged; of memory that comes on demand, if the range
- * that is looked up is there. */
-static bool is_unchanged(struct rme_mreg *mreg, struct region *region, uintptr_t start,
-                         uintptr_t end)
-{
-    if (mreg->demand < 0)
-        return rme_monitor_still(mreg->monitor, &region->watch);
-    return rme_demand_check(mreg->demand, mreg->config.pin, start, end, region->access) == 0;
+    return region->live && (region->access & compared) == wanted;
 }
 
 /*
  * Returns a cached region that covers the range with these rights and is still the same memory,
- * with one more hold; NULL: none.  `known` is a region of watched memory that was found since
- * the lock was taken, or NULL; it is not checked again.
+ * of memory on demand one whose range is mapped, with one more hold; NULL: none.  `known` is a
+ * region of watched memory that was found since the lock was taken, or NULL; it is not checked
+ * again.
  */
 static struct region *find(struct rme_mreg *mreg, uintptr_t start, uintptr_t end,
                            unsigned access, const struct region *known)
 {
     struct rme_inode *node;
 
-    while ((node = rme_itree_cover(&mreg->index, start, end, has_rights, &access)) != NULL) {
+    while ((node = rme_itree_cover(&mreg->index, start, end, serves, &access)) != NULL) {
         struct region *region = region_of(node);
+        bool same = region == known;
 
-        if (region == known || is_unchanged(mreg, region, start, end)) {
+        if (mreg->demand >= 0)
+            same = rme_demand_check(mreg->demand, mreg->config.pin, start, end,
+                                    region->access) == 0;
+        else if (!same)
+            same = rme_monitor_still(mreg->monitor, &region->watch);
+        if (same) {
             if (region->refs++ == 0)
                 TAILQ_REMOVE(&mreg->unused, region, link);
             return region;
@@ -252,37 +243,10 @@ bool rme_mreg_wants_dereg(const struct rme_mreg *mreg)
     return atomic_load(&mreg->pending) != 0;
 }
 
-/* Inserts a watch in the order of addresses; regions that are evicted in turn are often in that
- * order. */
-static void sort_in(struct rme_watch **watch, unsigned count, struct rme_watch *new)
-{
-    for (; count > 0 && watch[count - 1]->claim.start > new->claim.start; count--)
-        watch[count] = watch[count - 1];
-    watch[count] = new;
-}
-
-/* Deregisters the regions of a list, and ends the watches that only they needed. */
-static void dereg_all(struct rme_mreg *mreg, const struct region_list *list)
-{
-    struct rme_watch *watch[DEREG_BATCH];
-    struct region *region;
-    unsigned watches = 0;
-
-    TAILQ_FOREACH(region, list, link) {
-        if (region->live)
-            rme_pin_dereg(mreg->config.pin, &region->mr);
-        if (region->watch.state != RME_WATCH_NEW)
-            sort_in(watch, watches++, &region->watch);
-        if (watches == DEREG_BATCH || (watches > 0 && TAILQ_NEXT(region, link) == NULL)) {
-            rme_monitor_unwatch(mreg->monitor, watch, watches);
-            watches = 0;
-        }
-    }
-}
-
 void rme_mreg_dereg_flush(struct rme_mreg *mreg)
 {
     struct region_list batch = TAILQ_HEAD_INITIALIZER(batch);
+    struct rme_itree watched = {NULL};
     struct region *region;
     int cancels;
 
@@ -293,7 +257,14 @@ void rme_mreg_dereg_flush(struct rme_mreg *mreg)
     pthread_mutex_lock(mreg->lock);
     TAILQ_CONCAT(&batch, &mreg->dead, link);
     pthread_mutex_unlock(mreg->lock);
-    dereg_all(mreg, &batch);
+    TAILQ_FOREACH(region, &batch, link) {
+        if (region->live)
+            rme_pin_dereg(mreg->config.pin, &region->mr);
+        if (region->watch.state != RME_WATCH_NEW)
+            rme_itree_insert(&watched, &region->watch.claim);
+    }
+    if (watched.root != NULL)
+        rme_monitor_unwatch(mreg->monitor, &watched);
     while ((region = TAILQ_FIRST(&batch)) != NULL) {
         TAILQ_REMOVE(&batch, region, link);
         if (region->block != NULL)
@@ -576,8 +547,7 @@ static int64_t find_keys(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t c
         if (region == NULL)
             continue;
         hold->region[hold->count++] = region;
-        if (mreg->monitor != NULL)
-            known = region;
+        known = region;
         set_keys(mreg, &seg[i], &region->mr);
     }
     pthread_mutex_unlock(mreg->lock);
@@ -689,31 +659,10 @@ void rme_mreg_hint(struct rme_mreg *mreg, void *start, uint64_t length, unsigned
 
 /* ---- start and end ---- */
 
-/* Starts the monitor, unless memory comes on demand. */
-static void open_cache(struct rme_mreg *mreg)
-{
-    int ret = 0;
-
-    mreg->watcher = (struct rme_watcher){.gone = gone, .arg = mreg};
-    if (mreg->demand < 0)
-        ret = rme_monitor_join(&mreg->watcher, &mreg->monitor);
-    if (mreg->monitor != NULL)
-        mreg->lock = rme_monitor_lock(mreg->monitor);
-    atomic_store(&mreg->caches, ret == 0);
-    if (ret != 0)
-        rme_log_put(
-            mreg->config.pin->log, RME_LOG_WARN,
-            "registration cache: off, memory is registered for each operation: unmapping "
-            "cannot be watched (userfaultfd: %s); %s",
-            strerror(-ret),
-            rme_remedy(
-                ret, "use Linux 5.14 or later, and in a container allow userfaultfd (seccomp, "
-                     "/proc)"));
-}
-
 int rme_mreg_new(const struct rme_mreg_config *config, struct rme_mreg **out)
 {
     struct rme_mreg *mreg = calloc(1, sizeof(*mreg));
+    int ret = 0;
 
     if (mreg == NULL)
         return -ENOMEM;
@@ -729,8 +678,23 @@ int rme_mreg_new(const struct rme_mreg_config *config, struct rme_mreg **out)
     mreg->demand = rme_demand_open(config->pin);
     if (mreg->demand >= 0)
         mreg->config.max_bytes = INT64_MAX; /* such memory is not pinned */
-    if (mreg->config.max_entries > 0 && mreg->config.max_bytes > 0)
-        open_cache(mreg);
+    mreg->watcher = (struct rme_watcher){.gone = gone, .arg = mreg};
+    atomic_store(&mreg->caches, mreg->config.max_entries > 0 && mreg->config.max_bytes > 0);
+    if (mreg->caches && mreg->demand < 0)
+        ret = rme_monitor_join(&mreg->watcher, &mreg->monitor);
+    if (mreg->monitor != NULL)
+        mreg->lock = rme_monitor_lock(mreg->monitor);
+    if (ret != 0) {
+        atomic_store(&mreg->caches, false);
+        rme_log_put(
+            mreg->config.pin->log, RME_LOG_WARN,
+            "registration cache: off, memory is registered for each operation: unmapping "
+            "cannot be watched (userfaultfd: %s); %s",
+            strerror(-ret),
+            rme_remedy(
+                ret, "use Linux 5.14 or later, and in a container allow userfaultfd (seccomp, "
+                     "/proc)"));
+    }
     *out = mreg;
     return 0;
 }

@@ -248,13 +248,14 @@ static void *take_block(struct rme_zone *zone, struct slab *slab)
 /* Takes a block of a partly used slab of a class; NULL: none. */
 static void *take_partial(struct rme_zone *zone, int class)
 {
-    struct slab *slab = TAILQ_FIRST(&zone->partial[class]);
+    struct slab *slab = class != LARGE ? TAILQ_FIRST(&zone->partial[class]) : NULL;
 
     return slab != NULL ? take_block(zone, slab) : NULL;
 }
 
-/* Finds the smallest idle slab for a request.  A large request gets at most twice its size. */
-static struct slab *find_idle(struct rme_zone *zone, const struct shape *shape)
+/* Takes a block of the smallest sufficient idle slab; NULL: none.  A large request gets a slab
+ * of at most twice its size. */
+static void *take_idle(struct rme_zone *zone, const struct shape *shape)
 {
     size_t most = shape->class == LARGE ? 2 * shape->block : MAX_SLAB;
     struct slab *slab, *best = NULL;
@@ -263,23 +264,11 @@ static struct slab *find_idle(struct rme_zone *zone, const struct shape *shape)
         if (slab->size >= shape->block && slab->size <= most &&
             (best == NULL || slab->size < best->size))
             best = slab;
-    return best;
-}
-
-/* Takes a block of the request's class, or of an idle slab. */
-static void *take_existing(struct rme_zone *zone, const struct shape *shape)
-{
-    void *block = shape->class != LARGE ? take_partial(zone, shape->class) : NULL;
-    struct slab *slab;
-
-    if (block != NULL)
-        return block;
-    slab = find_idle(zone, shape);
-    if (slab == NULL)
+    if (best == NULL)
         return NULL;
-    uncut(zone, slab);
-    cut(zone, slab, shape);
-    return take_block(zone, slab);
+    uncut(zone, best);
+    cut(zone, best, shape);
+    return take_block(zone, best);
 }
 
 /* Releases an idle slab.  The lock is dropped meanwhile. */
@@ -359,7 +348,9 @@ static void *alloc(struct rme_zone *zone, size_t size, bool grow)
     plain.block = plain.size = round_up(size > 0 ? size : 1, RME_ZONE_MIN_BLOCK);
     pthread_mutex_lock(&zone->lock);
     shape = shape_for(zone, size);
-    block = take_existing(zone, &shape);
+    block = take_partial(zone, shape.class);
+    if (block == NULL)
+        block = take_idle(zone, &shape);
     if (block == NULL && grow)
         block = extend(zone, size);
     while (block == NULL && ++shape.class < CLASSES)

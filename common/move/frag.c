@@ -204,14 +204,14 @@ static void use_block(struct rme_frag *frag, void *block, const struct rme_mr *m
                                       .rkey = mr != NULL ? mr->rkey : 0};
 }
 
-/* Makes the fragment its block of the zone.  -ENOMEM: the block is not registered for this
- * use. */
-static int use_zone(struct rme *rme, struct rme_frag *frag)
+/* Makes the fragment its block of the zone.  Returns false if the block is not registered for
+ * this use. */
+static bool use_zone(struct rme *rme, struct rme_frag *frag)
 {
     const struct rme_mr *mr = rme_zone_find(rme->zone, frag->block, frag->length, frag->access);
 
     use_block(frag, frag->block, mr);
-    return mr != NULL ? 0 : -ENOMEM;
+    return mr != NULL;
 }
 
 /*
@@ -245,7 +245,8 @@ static void want_work(struct rme *rme, struct rme_frag *frag)
 
 static void take_reserve(struct rme *rme, struct rme_reserve *reserve, struct rme_frag *frag)
 {
-    reserve->user = frag;
+    reserve->used = true;
+    frag->reserve = reserve;
     use_block(frag, reserve->block, reserve->mr);
     fill(frag, frag->op);
     rme_count(rme, RME_C_PACK_RESERVE);
@@ -261,8 +262,8 @@ static void pass_reserve(struct rme *rme, struct rme_reserve *reserve)
 {
     struct list_head *node;
 
-    reserve->user = NULL;
-    while (reserve->user == NULL && (node = list_pop(&reserve->waiting)) != NULL) {
+    reserve->used = false;
+    while (!reserve->used && (node = list_pop(&reserve->waiting)) != NULL) {
         struct rme_frag *frag = container_of(node, struct rme_frag, queue);
 
         if (reserve == &rme->move_state->reserve[RME_RESERVE_TARGET]) {
@@ -278,7 +279,7 @@ bool rme_frag_waits(struct rme *rme, struct rme_frag *frag)
 {
     struct rme_reserve *reserve = &rme->move_state->reserve[RME_RESERVE_INITIATOR];
 
-    if (frag->memory != RME_MEMORY_RESERVE || reserve->user == NULL)
+    if (frag->memory != RME_MEMORY_RESERVE || !reserve->used)
         return false;
     if (list_empty(&frag->queue))
         list_add_tail(&frag->queue, &reserve->waiting);
@@ -309,7 +310,7 @@ static void prepare(struct rme *rme, struct rme_op *op, struct rme_frag *frag)
         rme_quota_add(op->peer, RME_QUOTA_BOUNCE, frag->charged);
         if (frag->length < LONG_COPY)
             frag->block = rme_zone_try(rme->zone, frag->length);
-        if (frag->block != NULL && use_zone(rme, frag) == 0) {
+        if (frag->block != NULL && use_zone(rme, frag)) {
             fill(frag, op);
             frag_ready(rme, frag);
         } else {
@@ -322,7 +323,7 @@ static void prepare(struct rme *rme, struct rme_op *op, struct rme_frag *frag)
         if (op->state != RME_OP_TARGET) { /* rme_frag_posts takes the block */
             use_block(frag, reserve->block, reserve->mr);
             frag->state = RME_FRAG_READY;
-        } else if (reserve->user == NULL) {
+        } else if (!reserve->used) {
             take_reserve(rme, reserve, frag);
         } else {
             list_add_tail(&frag->queue, &reserve->waiting);
@@ -411,11 +412,8 @@ static void give_back(struct rme *rme, struct rme_frag *frag)
     struct rme_op *op = frag->op;
     struct rme_peer *peer = op->peer;
     void *block = frag->memory == RME_MEMORY_RESERVE ? NULL : frag->block;
-    struct rme_reserve *passed = NULL;
+    struct rme_reserve *passed = frag->reserve;
 
-    for (int class = 0; class < RME_RESERVES; class ++)
-        if (rme->move_state->reserve[class].user == frag)
-            passed = &rme->move_state->reserve[class];
     rme_quota_add(peer, RME_QUOTA_BOUNCE, -frag->charged);
     op->dereg_flush = rme_mreg_release_block(rme->mreg, frag->hold, block) || op->dereg_flush;
     frag_destroy(frag);
@@ -505,30 +503,25 @@ static void fall_back(struct rme *rme, struct rme_op *op, struct rme_frag *frag)
 
 /* ---- Work without the lock ---- */
 
-/* Registers the segments of a fragment, and counts the time. */
-static int register_segments(struct rme *rme, struct rme_frag *frag)
-{
-    uint64_t begin = rme_now_ns();
-    int result =
-        rme_mreg_acquire(rme->mreg, frag->mseg, frag->nmseg, frag->access, &frag->hold);
-
-    atomic_fetch_add(&rme->pin.register_ns, rme_now_ns() - begin);
-    return result;
-}
-
-/* Registers the fragment's segments, or allocates and registers its block.  Called without the
- * lock: no other thread accesses the memory of a BUSY fragment. */
+/* Registers the fragment's segments, and counts the time, or allocates and registers its block.
+ * Called without the lock: no other thread accesses the memory of a BUSY fragment. */
 static int make_usable(struct rme *rme, struct rme_frag *frag)
 {
-    if (frag->memory == RME_MEMORY_PACK && frag->block == NULL)
-        frag->block = rme_zone_alloc(rme->zone, frag->length);
-    if (frag->memory == RME_MEMORY_PACK && frag->block == NULL)
-        return -ENOMEM;
-    if (frag->memory == RME_MEMORY_PACK && use_zone(rme, frag) == 0)
-        return 0;
-    return frag->memory == RME_MEMORY_DIRECT || rme_pin_alone(&rme->pin, frag->access)
-               ? register_segments(rme, frag)
-               : -ENOMEM;
+    uint64_t begin;
+    int result;
+
+    if (frag->memory == RME_MEMORY_PACK) {
+        if (frag->block == NULL)
+            frag->block = rme_zone_alloc(rme->zone, frag->length);
+        if (frag->block != NULL && use_zone(rme, frag))
+            return 0;
+        if (frag->block == NULL || !rme_pin_alone(&rme->pin, frag->access))
+            return -ENOMEM;
+    }
+    begin = rme_now_ns();
+    result = rme_mreg_acquire(rme->mreg, frag->mseg, frag->nmseg, frag->access, &frag->hold);
+    atomic_fetch_add(&rme->pin.register_ns, rme_now_ns() - begin);
+    return result;
 }
 
 void rme_frag_work(struct rme *rme)

@@ -32,7 +32,7 @@ struct rme_reserve {
     const struct rme_mr *mr;  /* of the zone, or `own` */
     struct rme_mr own;        /* of this block, where a peer must not get the key of a slab */
     bool alone;               /* `own` exists */
-    struct rme_frag *user;    /* current owner; NULL: none */
+    bool used;                /* by a fragment, in rme_frag.reserve */
     struct list_head waiting; /* fragments that wait for the block */
 };
 
@@ -62,12 +62,13 @@ struct rme_frag {
     uint32_t report;
     unsigned access;
     uint64_t offset, length;
-    struct rme_control control; /* queued CTS, or in peer->rdma_queue or peer->moving */
-    void *block;                /* PACK, RESERVE */
-    uint64_t charged;           /* PACK: size of the block in the peer's quota */
-    struct rme_mreg_hold *hold; /* DIRECT; PACK where registered for this fragment alone */
-    struct rme_range *range;    /* open ranges, one for each mseg; see mw_bind.c */
-    uint32_t nrange;            /* 0: not open */
+    struct rme_control control;  /* queued CTS, or in peer->rdma_queue or peer->moving */
+    void *block;                 /* PACK, RESERVE */
+    struct rme_reserve *reserve; /* whose block this fragment holds; NULL: none */
+    uint64_t charged;            /* PACK: size of the block in the peer's quota */
+    struct rme_mreg_hold *hold;  /* DIRECT; PACK where registered for this fragment alone */
+    struct rme_range *range;     /* open ranges, one for each mseg; see mw_bind.c */
+    uint32_t nrange;             /* 0: not open */
     uint32_t nmseg;
     struct list_head invalidating; /* in peer->invalidating */
     struct rme_rdma_op rdma_op;    /* the transfer; its pieces are allocated */

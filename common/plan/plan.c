@@ -29,17 +29,12 @@ const struct rme_limits rme_limits_adapter = {
     .read = 1,
 };
 
-const char *rme_proto_name(enum rme_proto proto)
-{
-    static const char *const names[RME_PROTO_COUNT] = {
-        [RME_PROTO_EAGER] = "eager",
-        [RME_PROTO_EAGER_RDMA] = "fast write",
-        [RME_PROTO_RNDV_WRITE] = "rendezvous write",
-        [RME_PROTO_RNDV_READ] = "rendezvous read",
-    };
-
-    return (unsigned)proto < RME_PROTO_COUNT ? names[proto] : "unknown";
-}
+const char *const rme_proto_name[RME_PROTO_COUNT] = {
+    [RME_PROTO_EAGER] = "eager",
+    [RME_PROTO_EAGER_RDMA] = "fast write",
+    [RME_PROTO_RNDV_WRITE] = "rendezvous write",
+    [RME_PROTO_RNDV_READ] = "rendezvous read",
+};
 
 /* ---- Decisions ---- */
 
@@ -75,37 +70,44 @@ static uint64_t requests_of(const struct rme_plan_in *in, enum rme_proto proto, 
                                          : count_requests(recv, send, in->max_read_sge);
 }
 
+/* A list of rules decides by the first one that holds. */
+struct rule {
+    bool holds, yes, offer;
+    const char *why;
+};
+
+static const struct rule *first_of(const struct rule *rule)
+{
+    while (!rule->holds)
+        rule++;
+    return rule;
+}
+
 /* Does this side copy?  `requests`: further work requests, in those of writes, of the use in
  * place. */
 static bool packs(const struct rme_plan_in *in, const struct rme_plan_side *side,
                   uint64_t requests, const char **why)
 {
-    bool list = side->segments > 1, kept = stays_registered(in, side), copies;
+    bool list = side->segments > 1, kept = stays_registered(in, side);
     const struct rme_pack_limit *limit = kept ? &in->limits->list : &in->limits->once;
+    uint64_t most =
+        limit->base + limit->segment * (segments(side, false) - 1) + limit->request * requests;
+    const struct rule rules[] = {
+        {side->ready, false, .why = "the memory is registered already"},
+        {list && in->lists != RME_LISTS_AUTO, in->lists == RME_LISTS_PACK,
+         .why = "option lists"},
+        {kept && !list, false, .why = "the registration stays cached for later messages"},
+        {in->bytes <= most, true, .why = "within the limit of copies"},
+        {true, false, .why = "above the limit of copies"},
+    };
+    const struct rule *rule = first_of(rules);
 
-    if (list && !side->ready && in->lists != RME_LISTS_AUTO) {
-        *why = "option lists";
-        return in->lists == RME_LISTS_PACK;
-    }
-    if (side->ready || (kept && !list)) {
-        *why = side->ready ? "the memory is registered already"
-                           : "the registration stays cached for later messages";
-        return false;
-    }
-    copies = in->bytes <= limit->base + limit->segment * (segments(side, false) - 1) +
-                              limit->request * requests;
-    *why = copies ? "within the limit of copies" : "above the limit of copies";
-    return copies;
+    *why = rule->why;
+    return rule->yes;
 }
 
-/* Further requests for the sender's segments when the data is used in place. */
-static uint64_t sender_requests(const struct rme_plan_in *in)
-{
-    return count_requests(segments(&in->send, false), 1, in->max_sge) - 1;
-}
-
-/* Likewise for the receiver's segments, by the plan's protocol; those of writes are bound and
- * invalidated, too. */
+/* Further requests for the receiver's segments when the data is used in place, by the plan's
+ * protocol; those of writes are bound and invalidated, too. */
 static uint64_t receiver_requests(const struct rme_plan_in *in, const struct rme_plan *plan)
 {
     uint64_t more = requests_of(in, plan->proto, plan->send_pack, false) -
@@ -141,33 +143,27 @@ static void read_or_write(const struct rme_plan_in *in, struct rme_plan *plan)
     uint64_t reads = in->limits->read *
                      requests_of(in, RME_PROTO_RNDV_READ, plan->send_pack, plan->recv_pack);
     bool prefers_read = in->prefer == RME_PREFER_READ;
-    const struct rule {
-        bool holds, reads, offer;
-        const char *why;
-    } rules[] =
-        {
-            {!in->has_read, false, false, "the receiver cannot read"},
-            {in->nothing_to_read, false, false, "the sender advertised nothing to read"},
-            {in->prefer != RME_PREFER_AUTO, prefers_read, prefers_read, "option rndv"},
-            {in->slow_read, false, false, "the device reads much slower than it writes"},
-            {is_heavy(&in->recv) && !in->send.server, false, true,
-             "the receiver is a loaded server: the client writes"},
-            {is_heavy(&in->send) && !in->recv.server, true, true,
-             "the sender is a loaded server: the client reads"},
-            {far_less(writes, reads), false, segments(&in->send, plan->send_pack) == 1,
-             "the work requests of writing cost far less"},
-            {far_less(reads, writes), true, true, "the work requests of reading cost far less"},
-            {plan->recv_pack && !less_loaded(&in->send, &in->recv), true, true,
-             "the receiver copies and is not more loaded than the sender: the receiver reads"},
-            {less_loaded(&in->recv, &in->send), true, true,
-             "the receiver is less loaded: the receiver reads"},
-            {true, false, true, "the receiver is not less loaded: the sender writes"},
-        },
-      *rule = rules;
+    const struct rule rules[] = {
+        {!in->has_read, false, false, "the receiver cannot read"},
+        {in->nothing_to_read, false, false, "the sender advertised nothing to read"},
+        {in->prefer != RME_PREFER_AUTO, prefers_read, prefers_read, "option rndv"},
+        {in->slow_read, false, false, "the device reads much slower than it writes"},
+        {is_heavy(&in->recv) && !in->send.server, false, true,
+         "the receiver is a loaded server: the client writes"},
+        {is_heavy(&in->send) && !in->recv.server, true, true,
+         "the sender is a loaded server: the client reads"},
+        {far_less(writes, reads), false, segments(&in->send, plan->send_pack) == 1,
+         "the work requests of writing cost far less"},
+        {far_less(reads, writes), true, true, "the work requests of reading cost far less"},
+        {plan->recv_pack && !less_loaded(&in->send, &in->recv), true, true,
+         "the receiver copies and is not more loaded than the sender: the receiver reads"},
+        {less_loaded(&in->recv, &in->send), true, true,
+         "the receiver is less loaded: the receiver reads"},
+        {true, false, true, "the receiver is not less loaded: the sender writes"},
+    };
+    const struct rule *rule = first_of(rules);
 
-    while (!rule->holds)
-        rule++;
-    plan->proto = rule->reads ? RME_PROTO_RNDV_READ : RME_PROTO_RNDV_WRITE;
+    plan->proto = rule->yes ? RME_PROTO_RNDV_READ : RME_PROTO_RNDV_WRITE;
     plan->offer = rule->offer && in->bytes > 0;
     plan->why = rule->why;
 }
@@ -193,7 +189,8 @@ void rme_plan(const struct rme_plan_in *in, struct rme_plan *plan)
     memset(plan, 0, sizeof(*plan));
     if (is_copied(in, plan))
         return;
-    plan->send_pack = packs(in, &in->send, sender_requests(in), &plan->why_send);
+    plan->send_pack = packs(
+        in, &in->send, requests_of(in, RME_PROTO_RNDV_WRITE, false, true) - 1, &plan->why_send);
     read_or_write(in, plan);
     plan->recv_pack = packs(in, &in->recv, receiver_requests(in, plan), &plan->why_recv);
     read_or_write(in, plan);
@@ -266,7 +263,7 @@ void rme_plan_explain(FILE *out, const struct rme_plan_in *send, const struct rm
     fprintf(out, "limit     read     a read request counts as %" PRIu32 " to write\n",
             send->limits->read);
     fprintf(out, "%-18s %-7s %-9s %9s\n%-18s %-7s %-9s %9" PRIu64 "  <- chosen\n", "protocol",
-            "sender", "receiver", "requests", rme_proto_name(plan.proto),
+            "sender", "receiver", "requests", rme_proto_name[plan.proto],
             first.send_pack ? "copy" : "direct", plan.recv_pack ? "copy" : "direct",
             plan.requests);
     explain_side(out, "sender", send, &send->send, first.send_pack, first.why_send);
