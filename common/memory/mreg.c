@@ -363,23 +363,14 @@ static int region_new(struct rme_mreg *mreg, uintptr_t start, uintptr_t end, uns
 
 /* A segment without keys. */
 struct part {
+    uintptr_t start, end;
     struct rme_mseg *seg;
     bool hole; /* the memory before it cannot be registered */
 };
 
-static uintptr_t start_of(const struct part *part)
-{
-    return (uintptr_t)part->seg->base;
-}
-
-static uintptr_t end_of(const struct part *part)
-{
-    return (uintptr_t)part->seg->base + part->seg->length;
-}
-
 static int by_address(const void *a, const void *b)
 {
-    uintptr_t left = start_of(a), right = start_of(b);
+    uintptr_t left = ((const struct part *)a)->start, right = ((const struct part *)b)->start;
 
     return (left > right) - (left < right);
 }
@@ -389,13 +380,13 @@ static int by_address(const void *a, const void *b)
 static int register_group(struct rme_mreg *mreg, const struct part *part, uint32_t count,
                           unsigned access, bool loud, struct rme_mreg_hold *hold)
 {
-    uintptr_t start = start_of(part), end = 0;
+    uintptr_t start = part->start, end = 0;
     struct region *region;
     int ret = -EAGAIN;
 
     for (uint32_t i = 0; i < count; i++)
-        if (end_of(&part[i]) > end)
-            end = end_of(&part[i]);
+        if (part[i].end > end)
+            end = part[i].end;
     if (caches_for(mreg, access))
         ret = region_new(mreg, start, end, access, true, false, &region);
     if (ret == -EAGAIN || (ret != 0 && loud))
@@ -428,7 +419,7 @@ static int register_one(struct rme_mreg *mreg, const struct part *part, unsigned
 static void ask_for_holes(struct part *part, uint32_t count, bool writes)
 {
     FILE *maps = fopen("/proc/self/maps", "re");
-    uintptr_t from, to, at = end_of(part);
+    uintptr_t from, to, at = part->end;
     char *line = NULL, rights[3];
     size_t size = 0;
 
@@ -437,7 +428,7 @@ static void ask_for_holes(struct part *part, uint32_t count, bool writes)
             to <= at || (writes ? rights[1] != 'w' : rights[0] != 'r'))
             continue;
         if (from > at) {
-            while (i < count && start_of(&part[i]) < from)
+            while (i < count && part[i].start < from)
                 i++;
             if (i < count)
                 part[i].hole = true;
@@ -459,8 +450,8 @@ static uint32_t group_length(const struct rme_mreg *mreg, const struct part *par
     uint32_t i;
 
     for (i = 0; i < count; i++) {
-        uintptr_t next = start_of(&part[i]) / unit * unit,
-                  last = (end_of(&part[i]) + unit - 1) / unit * unit;
+        uintptr_t next = part[i].start / unit * unit,
+                  last = (part[i].end + unit - 1) / unit * unit;
         double pages = next > end ? (double)((next - end) / mreg->page) : 0;
 
         if (i > 0 && next > end &&
@@ -517,10 +508,9 @@ static int64_t find_keys(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t c
 {
     struct rme_zone *zone = mreg->config.zone;
     const struct region *known = NULL;
-    struct rme_mreg_hold *hold;
+    struct rme_mreg_hold *hold = NULL;
     uint32_t left = 0;
 
-    *out = NULL;
     for (uint32_t i = 0; i < count; i++) {
         const struct rme_mr *mr = NULL;
 
@@ -531,11 +521,11 @@ static int64_t find_keys(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t c
             set_keys(mreg, &seg[i], mr);
         left += is_open(&seg[i]);
     }
-    if (left == 0)
-        return 0;
-    *out = hold = calloc(1, sizeof(*hold) + left * sizeof(hold->region[0]));
+    if (left > 0)
+        hold = calloc(1, sizeof(*hold) + left * sizeof(hold->region[0]));
+    *out = hold;
     if (hold == NULL)
-        return -ENOMEM;
+        return left > 0 ? -ENOMEM : 0;
     if (!caches_for(mreg, access))
         return left;
     pthread_mutex_lock(mreg->lock);
@@ -565,7 +555,8 @@ static int register_open(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t l
         return -ENOMEM;
     for (uint32_t n = 0; n < left; seg++)
         if (is_open(seg))
-            part[n++].seg = seg;
+            part[n++] = (struct part){(uintptr_t)seg->base, (uintptr_t)seg->base + seg->length,
+                                      seg, false};
     qsort(part, left, sizeof(part[0]), by_address);
     /* cancellation in a system call would leave a registration half done */
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancels);
@@ -580,31 +571,27 @@ static int register_open(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t l
 int rme_mreg_acquire(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t count,
                      unsigned access, struct rme_mreg_hold **out)
 {
-    struct rme_mreg_hold *hold;
     int64_t ret;
 
     access = implied(access);
-    ret = find_keys(mreg, seg, count, access, &hold);
+    ret = find_keys(mreg, seg, count, access, out);
     if (ret > 0)
-        ret = register_open(mreg, seg, (uint32_t)ret, access, hold);
+        ret = register_open(mreg, seg, (uint32_t)ret, access, *out);
     if (ret == 0)
-        *out = hold;
-    else if (rme_mreg_release_block(mreg, hold, NULL))
+        return 0;
+    if (rme_mreg_release(mreg, *out))
         rme_mreg_dereg_flush(mreg);
+    *out = NULL;
     return (int)ret;
 }
 
 int rme_mreg_try(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t count, unsigned access,
                  struct rme_mreg_hold **out)
 {
-    struct rme_mreg_hold *hold;
-
-    if (find_keys(mreg, seg, count, implied(access), &hold) == 0) {
-        *out = hold;
+    if (find_keys(mreg, seg, count, implied(access), out) == 0)
         return 0;
-    }
-    (void)rme_mreg_release_block(mreg, hold,
-                                 NULL); /* all of it is cached: no deregistration is needed */
+    (void)rme_mreg_release(mreg, *out); /* all of it is cached: no deregistration is needed */
+    *out = NULL;
     return -EAGAIN;
 }
 

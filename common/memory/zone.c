@@ -81,7 +81,6 @@ struct rme_zone {
     struct slab_list idle;             /* all blocks free; most recent first */
     struct slab_list full;             /* all blocks used */
     struct rme_itree places;           /* slabs by address */
-    uint64_t cut[CLASSES + 1];         /* bytes of the slabs of each class, idle or not */
     uint64_t idle_bytes;               /* of idle slabs */
     uint64_t looks;                    /* checks so far */
     uint64_t looked_at;                /* ms of rme_now(), of the last check */
@@ -162,7 +161,7 @@ struct shape {
     size_t block, size;
 };
 
-/* A new slab is as large as its class has already: a process that needs few blocks pins little,
+/* A new slab is up to half as large as all others: a process that needs few blocks pins little,
  * and one that needs many registers few slabs. */
 static struct shape shape_for(const struct rme_zone *zone, size_t size)
 {
@@ -173,7 +172,8 @@ static struct shape shape_for(const struct rme_zone *zone, size_t size)
         return (struct shape){.class = LARGE, .block = large, .size = large};
     for (; shape.block < size; shape.block *= 2)
         shape.class ++;
-    while (shape.size < MAX_SLAB && 2 * shape.size <= zone->cut[shape.class])
+    while (shape.size < MAX_SLAB &&
+           4 * shape.size <= atomic_load(&zone->config.pin->zone_bytes))
         shape.size *= 2;
     while (shape.size > zone->max_slab || shape.size > BLOCKS * shape.block)
         shape.size /= 2;
@@ -222,14 +222,7 @@ static void cut(struct rme_zone *zone, struct slab *slab, const struct shape *sh
     slab->block = shape->class == LARGE ? slab->size : shape->block;
     blocks = slab->size / slab->block;
     slab->free = slab->all = UINT64_MAX >> (BLOCKS - (blocks < BLOCKS ? blocks : BLOCKS));
-    zone->cut[slab->class] += slab->size;
     enlist(zone, slab);
-}
-
-static void uncut(struct rme_zone *zone, struct slab *slab)
-{
-    delist(zone, slab);
-    zone->cut[slab->class] -= slab->size;
 }
 
 /* ---- allocation: the lock is held ---- */
@@ -266,7 +259,7 @@ static void *take_idle(struct rme_zone *zone, const struct shape *shape)
             best = slab;
     if (best == NULL)
         return NULL;
-    uncut(zone, best);
+    delist(zone, best);
     cut(zone, best, shape);
     return take_block(zone, best);
 }
@@ -276,7 +269,7 @@ static void give_back(struct rme_zone *zone, struct slab *slab)
 {
     uint64_t bytes = slab->registered ? slab->size : 0;
 
-    uncut(zone, slab);
+    delist(zone, slab);
     rme_itree_remove(&zone->places, &slab->place);
     pthread_mutex_unlock(&zone->lock);
     slab_free(zone->config.pin, slab);
@@ -381,10 +374,9 @@ int rme_zone_new(const struct rme_zone_config *config, struct rme_zone **out)
         return -ENOMEM;
     zone->config = *config;
     zone->max_slab = MAX_SLAB;
-    while (zone->max_slab > RME_ZONE_SLAB &&
-           zone->max_slab > zone->config.max_bytes / SLAB_SHARE)
-        zone->max_slab /= 2;
-    while (zone->max_slab > MIN_SLAB && zone->max_slab > zone->config.max_bytes / 2)
+    while (zone->max_slab > MIN_SLAB &&
+           zone->max_slab >
+               config->max_bytes / (zone->max_slab > RME_ZONE_SLAB ? SLAB_SHARE : 2))
         zone->max_slab /= 2;
     pthread_mutex_init(&zone->lock, NULL);
     for (int class = 0; class < CLASSES; class ++)

@@ -560,15 +560,12 @@ void rme_frag_work(struct rme *rme)
  * false if there is none, or it is not registered. */
 static bool allocate(struct rme *rme, struct rme_reserve *reserve, size_t size, unsigned access)
 {
-    /* only the last refusal is logged */
-    int (*reg)(struct rme_pin *, void *, size_t, unsigned, struct rme_mr *) =
-        size > RESERVE_BYTES_MIN ? rme_pin_try : rme_pin_reg;
-
     reserve->block = rme_zone_alloc(rme->zone, size);
     if (reserve->block == NULL)
         return false;
-    if (rme_pin_alone(&rme->pin, access))
-        reserve->alone = reg(&rme->pin, reserve->block, size, access, &reserve->own) == 0;
+    if (rme_pin_alone(&rme->pin, access)) /* only the last refusal is logged */
+        reserve->alone = (size > RESERVE_BYTES_MIN ? rme_pin_try : rme_pin_reg)(
+                             &rme->pin, reserve->block, size, access, &reserve->own) == 0;
     reserve->mr =
         reserve->alone ? &reserve->own : rme_zone_find(rme->zone, reserve->block, size, access);
     return reserve->mr != NULL;

@@ -252,10 +252,9 @@ void rme_moves_told(struct rme_peer *peer)
     for (struct list_head *node = peer->moving.next; node != &peer->moving; node = node->next) {
         struct rme_frag *frag = container_of(node, struct rme_frag, control.link);
 
-        if (frag->offset + frag->length != frag->op->size ||
-            (int32_t)(credit->acked - frag->report) < 0)
-            continue;
-        rme_op_end(peer->rme, frag->op, 0);
+        if (frag->offset + frag->length == frag->op->size &&
+            (int32_t)(credit->acked - frag->report) >= 0)
+            rme_op_end(peer->rme, frag->op, 0);
     }
 }
 

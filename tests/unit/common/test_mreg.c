@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "config.h"
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "unit.h"
 #include "caching.h"
@@ -410,6 +411,18 @@ static void hints_leave_blocks_alone(void **state)
     rme_mreg_hint(f->mreg, block, 8192, SOURCE);
     assert_int_equal(f->fake.regs, 1);
     assert_int_equal(rme_zone_release(f->zone, block), 0);
+
+    /* one that is not registered is like other memory, until it is freed */
+    f->fake.refuse = ENOMEM;
+    block = rme_zone_alloc(f->zone, 1 << 20);
+    f->fake.refuse = 0;
+    rme_mreg_hint(f->mreg, block, 8192, SOURCE);
+    assert_int_equal(f->fake.regs, 2);
+    assert_int_equal(rme_zone_release(f->zone, block), 0);
+    while (!rme_mreg_wants_dereg(f->mreg)) /* the unmap returns before it is handled */
+        usleep(1000);
+    rme_mreg_dereg_flush(f->mreg);
+    assert_int_equal(fake_live(&f->fake), 1);
     engine_free(f);
 }
 
