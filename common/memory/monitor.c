@@ -70,12 +70,11 @@ struct rme_monitor {
     struct opened asked;    /* a second one that watches nothing, for queries */
     struct opened pagemap;  /* page map of this process; may be missing */
     uintptr_t page;
-    unsigned users;
     pthread_t thread;
     atomic_bool stopped;        /* nothing is watched any more; the thread ends */
     pthread_mutex_t watch_lock; /* serialises watch and unwatch */
     pthread_mutex_t lock;       /* guards the fields below; events are read under this lock */
-    struct rme_watcher *watchers;
+    LIST_HEAD(, rme_watcher) watchers;
     struct rme_itree claims; /* of all watchers */
 };
 
@@ -106,26 +105,21 @@ static void close_ours(struct opened *opened)
     opened->file = 0;
 }
 
-/* Notes a descriptor, or the error of its opening.  0 or a negative errno. */
-static int note_opened(struct opened *opened, int fd)
+static struct opened opened(int fd)
 {
-    *opened = (struct opened){.fd = fd, .file = file_of(fd)};
-    if (fd >= 0 && opened->file == 0) {
-        (void)syscall(SYS_close, fd);
-        return -ENOSYS;
-    }
-    return fd < 0 ? fd : 0;
+    return (struct opened){.fd = fd, .file = file_of(fd)};
 }
 
 /* ---- userfaultfd ---- */
 
-/* Returns false if a part is not watched memory any more; the rest may be still watched. */
-static bool end_watch(const struct rme_monitor *monitor, uintptr_t start, uintptr_t end)
+/* A negative errno: a part is not watched memory any more; the rest may be still watched. */
+static int end_watch(const struct rme_monitor *monitor, uintptr_t start, uintptr_t end)
 {
     struct uffdio_range range = {.start = start, .len = end - start};
 
-    return is_ours(&monitor->watching) &&
-           ioctl(monitor->watching.fd, UFFDIO_UNREGISTER, &range) == 0;
+    if (!is_ours(&monitor->watching))
+        return -EBADF;
+    return ioctl(monitor->watching.fd, UFFDIO_UNREGISTER, &range) == 0 ? 0 : -errno;
 }
 
 /* A negative errno: such memory cannot be watched (files, huge pages of hugetlbfs, nothing
@@ -161,8 +155,8 @@ static bool is_watched(const struct rme_monitor *monitor, uintptr_t start, uintp
     return ask(monitor->asked.fd, start, end) == EINVAL;
 }
 
-/* Returns the number of huge mappings in one page; negative: the kernel does not tell. */
-static int scan_huge(const struct rme_monitor *monitor, uintptr_t address)
+/* Returns true if a huge page lies across this address; false if the kernel does not tell. */
+static bool splits_huge(const struct rme_monitor *monitor, uintptr_t address)
 {
     struct page_region found;
     struct pm_scan_arg scan = {.size = sizeof(scan),
@@ -173,14 +167,8 @@ static int scan_huge(const struct rme_monitor *monitor, uintptr_t address)
                                .category_mask = PAGE_IS_HUGE,
                                .return_mask = PAGE_IS_HUGE};
 
-    return ioctl(monitor->pagemap.fd, PAGEMAP_SCAN, &scan);
-}
-
-/* Returns true if a huge page lies across this address. */
-static bool splits_huge(const struct rme_monitor *monitor, uintptr_t address)
-{
     return monitor->pagemap.file != 0 && address % HUGE_PAGE != 0 &&
-           scan_huge(monitor, address) > 0;
+           ioctl(monitor->pagemap.fd, PAGEMAP_SCAN, &scan) > 0;
 }
 
 /* ---- opening ---- */
@@ -225,13 +213,11 @@ static int try_out(struct rme_monitor *monitor)
 /* Opens the descriptors.  A negative errno: not available on this system; some may be open. */
 static int open_all(struct rme_monitor *monitor)
 {
-    int ret = note_opened(&monitor->watching, open_uffd(FEATURES));
-
-    if (ret == 0)
-        ret = note_opened(&monitor->asked, open_uffd(0));
-    if (ret != 0)
-        return ret;
-    (void)note_opened(&monitor->pagemap, open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
+    monitor->watching = opened(open_uffd(FEATURES));
+    monitor->asked = opened(open_uffd(0));
+    monitor->pagemap = opened(open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
+    if (monitor->watching.fd < 0 || monitor->asked.fd < 0)
+        return monitor->watching.fd < 0 ? monitor->watching.fd : monitor->asked.fd;
     return try_out(monitor);
 }
 
@@ -240,37 +226,33 @@ static int open_all(struct rme_monitor *monitor)
 /* Reports a changed range to all watchers.  The lock is held. */
 static void report(struct rme_monitor *monitor, uintptr_t start, uintptr_t end)
 {
-    for (struct rme_watcher *w = monitor->watchers; w != NULL; w = w->next)
-        w->gone(w->arg, start, end);
+    struct rme_watcher *watcher;
+
+    LIST_FOREACH(watcher, &monitor->watchers, link)
+        watcher->gone(watcher->arg, start, end);
 }
 
 /* Reads and reports one event.  Not by read(): see thread.h.  The lock is held. */
 static void read_event(struct rme_monitor *monitor)
 {
     struct uffd_msg message;
-    long got = syscall(SYS_read, monitor->watching.fd, &message, sizeof(message));
-    uintptr_t from, to, length;
+    bool ours = is_ours(&monitor->watching);
+    long got = ours ? syscall(SYS_read, monitor->watching.fd, &message, sizeof(message)) : 0;
 
     if (got != (long)sizeof(message)) {
         if (got >= 0 || (errno != EAGAIN && errno != EINTR))
             atomic_store(&monitor->stopped, true);
-        return;
-    }
-    switch (message.event) {
-    case UFFD_EVENT_UNMAP:
-    case UFFD_EVENT_REMOVE:
+    } else if (message.event == UFFD_EVENT_UNMAP || message.event == UFFD_EVENT_REMOVE) {
         report(monitor, (uintptr_t)message.arg.remove.start, (uintptr_t)message.arg.remove.end);
-        break;
-    case UFFD_EVENT_REMAP: /* the watch has moved with the memory, but no claim has */
-        from = (uintptr_t)message.arg.remap.from;
-        to = (uintptr_t)message.arg.remap.to;
-        length = (uintptr_t)message.arg.remap.len;
+    } else if (message.event == UFFD_EVENT_REMAP) {
+        uintptr_t from = (uintptr_t)message.arg.remap.from;
+        uintptr_t to = (uintptr_t)message.arg.remap.to;
+        uintptr_t length = (uintptr_t)message.arg.remap.len;
+
         report(monitor, from, from + length);
         report(monitor, to, to + length);
+        /* the watch has moved with the memory, but no claim has */
         (void)end_watch(monitor, to, to + length);
-        break;
-    default:
-        break;
     }
 }
 
@@ -281,13 +263,12 @@ static void *watch_events(void *arg)
     struct rme_monitor *monitor = arg;
     struct pollfd events = {.fd = monitor->watching.fd, .events = POLLIN};
 
-    while (!atomic_load(&monitor->stopped) && is_ours(&monitor->watching))
-        if (poll(&events, 1, -1) > 0 && is_ours(&monitor->watching)) {
+    while (!atomic_load(&monitor->stopped))
+        if (poll(&events, 1, -1) > 0) {
             pthread_mutex_lock(&monitor->lock);
             read_event(monitor);
             pthread_mutex_unlock(&monitor->lock);
         }
-    atomic_store(&monitor->stopped, true);
     pthread_mutex_lock(&monitor->watch_lock);
     close_ours(&monitor->watching);
     pthread_mutex_unlock(&monitor->watch_lock);
@@ -363,16 +344,6 @@ static void monitor_free(struct rme_monitor *monitor)
     }
 }
 
-bool rme_monitor_is_lost(struct rme_monitor *monitor)
-{
-    bool lost;
-
-    pthread_mutex_lock(&monitor->watch_lock);
-    lost = !is_ours(&monitor->watching) || !is_ours(&monitor->asked);
-    pthread_mutex_unlock(&monitor->watch_lock);
-    return lost;
-}
-
 static void hold_root(void)
 {
     pthread_mutex_lock(&root_lock);
@@ -409,10 +380,8 @@ int rme_monitor_join(struct rme_watcher *watcher, struct rme_monitor **out)
     if (root == NULL)
         ret = monitor_new(&root);
     if (ret == 0) {
-        root->users++;
         pthread_mutex_lock(&root->lock);
-        watcher->next = root->watchers;
-        root->watchers = watcher;
+        LIST_INSERT_HEAD(&root->watchers, watcher, link);
         pthread_mutex_unlock(&root->lock);
         *out = root;
     }
@@ -422,17 +391,13 @@ int rme_monitor_join(struct rme_watcher *watcher, struct rme_monitor **out)
 
 void rme_monitor_leave(struct rme_monitor *monitor, struct rme_watcher *watcher)
 {
-    struct rme_watcher **at;
-
     if (monitor == NULL)
         return;
     pthread_mutex_lock(&root_lock);
     pthread_mutex_lock(&monitor->lock);
-    for (at = &monitor->watchers; *at != watcher; at = &(*at)->next)
-        ;
-    *at = watcher->next;
+    LIST_REMOVE(watcher, link);
     pthread_mutex_unlock(&monitor->lock);
-    if (--monitor->users == 0) {
+    if (LIST_EMPTY(&monitor->watchers)) {
         root = NULL;
         monitor_free(monitor);
     }
@@ -446,18 +411,28 @@ pthread_mutex_t *rme_monitor_lock(struct rme_monitor *monitor)
     return &monitor->lock;
 }
 
-/* Finds the first part of [*at, end) that no watcher claims; false: none. */
-static bool next_unclaimed(struct rme_monitor *monitor, uintptr_t *at, uintptr_t end,
-                           uintptr_t *stop)
+/* Begins or ends the watch on the parts of [at, end) that no watcher claims.  watch_lock is
+ * held.  False: not on all. */
+static bool for_unclaimed(struct rme_monitor *monitor, uintptr_t at, uintptr_t end,
+                          int (*change)(const struct rme_monitor *, uintptr_t, uintptr_t))
 {
-    struct rme_inode *node;
+    bool all = true;
 
-    pthread_mutex_lock(&monitor->lock);
-    while ((node = rme_itree_overlap(&monitor->claims, *at, end)) != NULL && node->start <= *at)
-        *at = node->end;
-    *stop = node != NULL ? node->start : end;
-    pthread_mutex_unlock(&monitor->lock);
-    return *at < end;
+    while (at < end) {
+        struct rme_inode *node;
+        uintptr_t start = at;
+
+        pthread_mutex_lock(&monitor->lock);
+        node = rme_itree_overlap(&monitor->claims, at, end);
+        if (node != NULL && node->start <= at)
+            start = at = node->end;
+        else
+            at = node != NULL ? node->start : end;
+        pthread_mutex_unlock(&monitor->lock);
+        if (start < at)
+            all = change(monitor, start, at) == 0 && all;
+    }
+    return all;
 }
 
 /* Returns true if a range is watched.  Several mappings are asked about in halves. */
@@ -482,19 +457,17 @@ bool rme_monitor_still(struct rme_monitor *monitor, const struct rme_watch *watc
            is_covered(monitor, watch->claim.start, watch->claim.end, &asks);
 }
 
-bool rme_monitor_watch(struct rme_monitor *monitor, struct rme_watch *watch)
+int rme_monitor_watch(struct rme_monitor *monitor, struct rme_watch *watch)
 {
-    uintptr_t at = watch->claim.start, end = watch->claim.end, stop;
+    uintptr_t at = watch->claim.start, end = watch->claim.end;
+    bool lost;
 
     pthread_mutex_lock(&monitor->watch_lock);
     if (splits_huge(monitor, at))
         at -= at % HUGE_PAGE;
     if (splits_huge(monitor, end))
         end += HUGE_PAGE - end % HUGE_PAGE;
-    while (next_unclaimed(monitor, &at, end, &stop)) {
-        (void)begin_watch(monitor, at, stop);
-        at = stop;
-    }
+    (void)for_unclaimed(monitor, at, end, begin_watch);
     pthread_mutex_lock(&monitor->lock);
     if (watch->state == RME_WATCH_NEW) { /* not changed yet */
         rme_itree_insert(&monitor->claims, &watch->claim);
@@ -503,11 +476,14 @@ bool rme_monitor_watch(struct rme_monitor *monitor, struct rme_watch *watch)
     pthread_mutex_unlock(&monitor->lock);
     pthread_mutex_unlock(&monitor->watch_lock);
     if (rme_monitor_still(monitor, watch))
-        return true;
+        return 0;
     pthread_mutex_lock(&monitor->lock);
     report(monitor, watch->claim.start, watch->claim.end);
     pthread_mutex_unlock(&monitor->lock);
-    return false;
+    pthread_mutex_lock(&monitor->watch_lock); /* the thread closes `watching` under it */
+    lost = !is_ours(&monitor->watching) || !is_ours(&monitor->asked);
+    pthread_mutex_unlock(&monitor->watch_lock);
+    return lost ? -EBADF : -EAGAIN;
 }
 
 void rme_monitor_drop(struct rme_monitor *monitor, struct rme_watch *watch)
@@ -520,38 +496,31 @@ void rme_monitor_drop(struct rme_monitor *monitor, struct rme_watch *watch)
 /* Ends the watch on the unclaimed parts of a range.  watch_lock is held.  False: not on all. */
 static bool unwatch_range(struct rme_monitor *monitor, uintptr_t at, uintptr_t end)
 {
-    bool all = true;
-    uintptr_t stop;
-
     if (splits_huge(monitor, at))
         at += HUGE_PAGE - at % HUGE_PAGE;
     if (splits_huge(monitor, end))
         end -= end % HUGE_PAGE;
-    while (next_unclaimed(monitor, &at, end, &stop)) {
-        all = end_watch(monitor, at, stop) && all;
-        at = stop;
-    }
-    return all;
+    return for_unclaimed(monitor, at, end, end_watch);
 }
 
-void rme_monitor_unwatch(struct rme_monitor *monitor, struct rme_watch *const *watch,
-                         unsigned count)
+void rme_monitor_unwatch(struct rme_monitor *monitor, struct rme_itree *dropped)
 {
-    pthread_mutex_lock(&monitor->watch_lock);
-    pthread_mutex_lock(&monitor->lock);
-    for (unsigned i = 0; i < count; i++)
-        rme_monitor_drop(monitor, watch[i]);
-    pthread_mutex_unlock(&monitor->lock);
-    for (unsigned first = 0, next; first < count; first = next) {
-        uintptr_t end = watch[first]->claim.end;
+    struct rme_inode *node;
 
-        for (next = first + 1; next < count && watch[next]->claim.start <= end; next++)
-            if (watch[next]->claim.end > end)
-                end = watch[next]->claim.end;
-        /* a range that cannot be unwatched any more prevents the others from ending with it */
-        if (!unwatch_range(monitor, watch[first]->claim.start, end) && next > first + 1)
-            for (unsigned i = first; i < next; i++)
-                (void)unwatch_range(monitor, watch[i]->claim.start, watch[i]->claim.end);
+    pthread_mutex_lock(&monitor->watch_lock);
+    while ((node = rme_itree_overlap(dropped, 0, UINTPTR_MAX)) != NULL) {
+        uintptr_t start = node->start, end = start;
+        bool all;
+
+        for (; node != NULL; node = rme_itree_overlap(dropped, end, end + 1))
+            end = node->end;
+        all = unwatch_range(monitor, start, end);
+        while ((node = rme_itree_overlap(dropped, start, end)) != NULL) {
+            rme_itree_remove(dropped, node);
+            /* a range that cannot be unwatched any more prevents the others from ending */
+            if (!all && (node->start != start || node->end != end))
+                (void)unwatch_range(monitor, node->start, node->end);
+        }
     }
     pthread_mutex_unlock(&monitor->watch_lock);
 }

@@ -15,6 +15,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 #include "base/itree.h"
 
@@ -32,7 +33,7 @@ struct rme_monitor;
 struct rme_watcher {
     void (*gone)(void *arg, uintptr_t start, uintptr_t end);
     void *arg;
-    struct rme_watcher *next; /* private to the monitor */
+    LIST_ENTRY(rme_watcher) link; /* private to the monitor */
 };
 
 /* Adds a watcher.  -ENOSYS, -EPERM …: not available on this system.  Any thread, no lock
@@ -47,10 +48,6 @@ void rme_monitor_leave(struct rme_monitor *monitor, struct rme_watcher *watcher)
  * its holder knows of all changes whose system call has returned. */
 pthread_mutex_t *rme_monitor_lock(struct rme_monitor *monitor);
 
-/* Returns true if nothing is watched any more, because the program has closed the monitor's
- * descriptors or events could not be read.  No lock held. */
-bool rme_monitor_is_lost(struct rme_monitor *monitor);
-
 /* A range to be watched.  Owned by the caller, who sets start and end of `claim` (whole pages)
  * and zeroes the rest; neither moved nor freed between rme_monitor_watch and
  * rme_monitor_unwatch. */
@@ -61,20 +58,21 @@ struct rme_watch {
 
 /*
  * Watches the parts of the range that no other watch claims, and the rest of a huge page that
- * the range ends in: `gone` may be called for that rest, too.  No lock held.  False: a part
- * cannot be watched, or may have been replaced unnoticed while another watch claimed it.  Then
- * `gone` was called for the range, and the caller ends the watch.
+ * the range ends in: `gone` may be called for that rest, too.  No lock held.  -EAGAIN: a part
+ * cannot be watched, or may have been replaced unnoticed while another watch claimed it.
+ * -EBADF: nothing is watched any more, because the program has closed the monitor's descriptors
+ * or events could not be read.  After an error `gone` was called for the range, and the caller
+ * ends the watch.
  */
-bool rme_monitor_watch(struct rme_monitor *monitor, struct rme_watch *watch);
+int rme_monitor_watch(struct rme_monitor *monitor, struct rme_watch *watch);
 
 /* Drops the claim of a watch, from `gone` or after the memory was found to have changed.
  * rme_monitor_unwatch ends the watch later.  The lock is held. */
 void rme_monitor_drop(struct rme_monitor *monitor, struct rme_watch *watch);
 
-/* Ends watches, given in the order of their addresses, where no other watch claims the memory.
- * Adjacent ones are ended by one call.  No lock held. */
-void rme_monitor_unwatch(struct rme_monitor *monitor, struct rme_watch *const *watch,
-                         unsigned count);
+/* Ends dropped watches, whose claims are the nodes of `dropped`, where no other watch claims the
+ * memory, and empties `dropped`.  Adjacent ones are ended by one call.  No lock held. */
+void rme_monitor_unwatch(struct rme_monitor *monitor, struct rme_itree *dropped);
 
 /* Returns true if all of a claimed range is still the claimed memory: private, anonymous,
  * watched.  The lock is held.  Costs one system call, as a rule: no page table is read. */

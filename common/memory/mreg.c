@@ -50,9 +50,8 @@
 #include "memory/monitor.h"
 #include "memory/mreg.h"
 
-#define ASK_NS      1e5 /* cost of asking the kernel for the mappings */
-#define HINT_SHARE  4   /* a hint registers at most this fraction of the cache's bytes */
-#define DEREG_BATCH 64  /* limit of watches that end together */
+#define ASK_NS     1e5 /* cost of asking the kernel for the mappings */
+#define HINT_SHARE 4   /* a hint registers at most this fraction of the cache's bytes */
 
 /* One registration of user memory: of one segment, or of a group with the holes between its
  * segments.  Allocated with one hold, and freed by the flush. */
@@ -196,46 +195,38 @@ static bool make_room(struct rme_mreg *mreg, uint64_t more)
     return true;
 }
 
-/* Returns true if a registration with rights `has` serves a use that needs `wanted`.  A remote
- * right beyond the wanted ones is refused. */
-static bool serves(unsigned has, unsigned wanted)
-{
-    return (has & wanted) == wanted &&
-           ((wanted & RME_ACCESS_REMOTE) == 0 ||
-            (has & RME_ACCESS_REMOTE) == (wanted & RME_ACCESS_REMOTE));
-}
-
-static bool has_rights(const struct rme_inode *node, const void *arg)
+/* Returns true if a live region has the rights that a use needs, and no remote right beyond
+ * them if a peer uses the region. */
+static bool serves(const struct rme_inode *node, const void *arg)
 {
     const struct region *region = region_of(node);
+    unsigned wanted = *(const unsigned *)arg;
+    unsigned compared = wanted | ((wanted & RME_ACCESS_REMOTE) != 0 ? RME_ACCESS_REMOTE : 0);
 
-    return region->live && serves(region->access, *(const unsigned *)arg);
-}
-
-/* Returns true if a cached region is unchanged; of memory that comes on demand, if the range
- * that is looked up is there. */
-static bool is_unchanged(struct rme_mreg *mreg, struct region *region, uintptr_t start,
-                         uintptr_t end)
-{
-    if (mreg->demand < 0)
-        return rme_monitor_still(mreg->monitor, &region->watch);
-    return rme_demand_check(mreg->demand, mreg->config.pin, start, end, region->access) == 0;
+    return region->live && (region->access & compared) == wanted;
 }
 
 /*
  * Returns a cached region that covers the range with these rights and is still the same memory,
- * with one more hold; NULL: none.  `known` is a region of watched memory that was found since
- * the lock was taken, or NULL; it is not checked again.
+ * of memory on demand one whose range is mapped, with one more hold; NULL: none.  `known` is a
+ * region of watched memory that was found since the lock was taken, or NULL; it is not checked
+ * again.
  */
 static struct region *find(struct rme_mreg *mreg, uintptr_t start, uintptr_t end,
                            unsigned access, const struct region *known)
 {
     struct rme_inode *node;
 
-    while ((node = rme_itree_cover(&mreg->index, start, end, has_rights, &access)) != NULL) {
+    while ((node = rme_itree_cover(&mreg->index, start, end, serves, &access)) != NULL) {
         struct region *region = region_of(node);
+        bool same = region == known;
 
-        if (region == known || is_unchanged(mreg, region, start, end)) {
+        if (mreg->demand >= 0)
+            same = rme_demand_check(mreg->demand, mreg->config.pin, start, end,
+                                    region->access) == 0;
+        else if (!same)
+            same = rme_monitor_still(mreg->monitor, &region->watch);
+        if (same) {
             if (region->refs++ == 0)
                 TAILQ_REMOVE(&mreg->unused, region, link);
             return region;
@@ -252,37 +243,10 @@ bool rme_mreg_wants_dereg(const struct rme_mreg *mreg)
     return atomic_load(&mreg->pending) != 0;
 }
 
-/* Inserts a watch in the order of addresses; regions that are evicted in turn are often in that
- * order. */
-static void sort_in(struct rme_watch **watch, unsigned count, struct rme_watch *new)
-{
-    for (; count > 0 && watch[count - 1]->claim.start > new->claim.start; count--)
-        watch[count] = watch[count - 1];
-    watch[count] = new;
-}
-
-/* Deregisters the regions of a list, and ends the watches that only they needed. */
-static void dereg_all(struct rme_mreg *mreg, const struct region_list *list)
-{
-    struct rme_watch *watch[DEREG_BATCH];
-    struct region *region;
-    unsigned watches = 0;
-
-    TAILQ_FOREACH(region, list, link) {
-        if (region->live)
-            rme_pin_dereg(mreg->config.pin, &region->mr);
-        if (region->watch.state != RME_WATCH_NEW)
-            sort_in(watch, watches++, &region->watch);
-        if (watches == DEREG_BATCH || (watches > 0 && TAILQ_NEXT(region, link) == NULL)) {
-            rme_monitor_unwatch(mreg->monitor, watch, watches);
-            watches = 0;
-        }
-    }
-}
-
 void rme_mreg_dereg_flush(struct rme_mreg *mreg)
 {
     struct region_list batch = TAILQ_HEAD_INITIALIZER(batch);
+    struct rme_itree watched = {NULL};
     struct region *region;
     int cancels;
 
@@ -293,7 +257,14 @@ void rme_mreg_dereg_flush(struct rme_mreg *mreg)
     pthread_mutex_lock(mreg->lock);
     TAILQ_CONCAT(&batch, &mreg->dead, link);
     pthread_mutex_unlock(mreg->lock);
-    dereg_all(mreg, &batch);
+    TAILQ_FOREACH(region, &batch, link) {
+        if (region->live)
+            rme_pin_dereg(mreg->config.pin, &region->mr);
+        if (region->watch.state != RME_WATCH_NEW)
+            rme_itree_insert(&watched, &region->watch.claim);
+    }
+    if (watched.root != NULL)
+        rme_monitor_unwatch(mreg->monitor, &watched);
     while ((region = TAILQ_FIRST(&batch)) != NULL) {
         TAILQ_REMOVE(&batch, region, link);
         if (region->block != NULL)
@@ -317,24 +288,14 @@ static void drop_unused(struct rme_mreg *mreg)
 
 /* ---- registration ---- */
 
-/* Stops caching once the monitor has lost its descriptors. */
-static void notice_loss(struct rme_mreg *mreg)
-{
-    if (!rme_monitor_is_lost(mreg->monitor) || !atomic_exchange(&mreg->caches, false))
-        return;
-    rme_log_put(mreg->config.pin->log, RME_LOG_WARN,
-                "registration cache: off from now on, memory is registered for each operation: "
-                "unmapping cannot be watched any more: the program has closed descriptors of "
-                "this library; close only descriptors that the program has opened");
-    drop_unused(mreg);
-}
-
 /* Enters a region into the index, and watches its pages.  False: there is no room, or changes
- * of the memory are not reported. */
+ * of the memory are not reported.  No cache is used any more if the monitor has lost its
+ * descriptors. */
 static bool enter(struct rme_mreg *mreg, struct region *region)
 {
     bool exact = mreg->config.pin->keys_open && (region->access & RME_ACCESS_REMOTE) != 0;
     struct rme_inode *node = &region->node, *claim = &region->watch.claim;
+    int ret;
 
     claim->start = node->start & ~(mreg->page - 1);
     claim->end = (node->end + mreg->page - 1) & ~(mreg->page - 1);
@@ -352,37 +313,27 @@ static bool enter(struct rme_mreg *mreg, struct region *region)
     pthread_mutex_unlock(mreg->lock);
     if (mreg->demand >= 0 || !region->indexed)
         return region->indexed;
-    if (rme_monitor_watch(mreg->monitor, &region->watch))
-        return true;
-    notice_loss(mreg);
-    return false;
-}
-
-/* Registers the range of a region by rme_pin_try, or with `loud` by rme_pin_reg; on demand, if
- * mapped. */
-static int pin(struct rme_mreg *mreg, struct region *region, bool loud)
-{
-    uintptr_t start = region->node.start, end = region->node.end;
-    unsigned access = region->access;
-    int ret = 0;
-
-    if (mreg->demand >= 0) {
-        ret = rme_demand_check(mreg->demand, mreg->config.pin, start, end, access);
-        access |= RME_ACCESS_DEMAND;
+    ret = rme_monitor_watch(mreg->monitor, &region->watch);
+    if (ret == -EBADF && atomic_exchange(&mreg->caches, false)) {
+        rme_log_put(
+            mreg->config.pin->log, RME_LOG_WARN,
+            "registration cache: off from now on, memory is registered for each operation: "
+            "unmapping cannot be watched any more: the program has closed descriptors of "
+            "this library; close only descriptors that the program has opened");
+        drop_unused(mreg);
     }
-    if (ret != 0)
-        return ret;
-    return (loud ? rme_pin_reg : rme_pin_try)(mreg->config.pin, (void *)start, end - start,
-                                              access, &region->mr);
+    return ret == 0;
 }
 
 /* Registers a range as a new region with one hold: into the cache, or exactly the range for one
- * operation.  -EAGAIN: not cacheable; other errors: of the registration. */
+ * operation; a refusal is logged if `loud`.  -EAGAIN: not cacheable; other errors: of the
+ * registration. */
 static int region_new(struct rme_mreg *mreg, uintptr_t start, uintptr_t end, unsigned access,
                       bool cached, bool loud, struct region **out)
 {
+    unsigned demand = mreg->demand >= 0 ? RME_ACCESS_DEMAND : 0;
     struct region *region = calloc(1, sizeof(*region));
-    int ret;
+    int ret = 0;
 
     if (region == NULL)
         return -ENOMEM;
@@ -390,7 +341,15 @@ static int region_new(struct rme_mreg *mreg, uintptr_t start, uintptr_t end, uns
     region->node.end = end;
     region->access = access;
     region->refs = 1;
-    ret = cached && !enter(mreg, region) ? -EAGAIN : pin(mreg, region, loud);
+    if (cached && !enter(mreg, region))
+        ret = -EAGAIN;
+    start = region->node.start;
+    end = region->node.end;
+    if (ret == 0 && demand != 0)
+        ret = rme_demand_check(mreg->demand, mreg->config.pin, start, end, access);
+    if (ret == 0)
+        ret = (loud ? rme_pin_reg : rme_pin_try)(mreg->config.pin, (void *)start, end - start,
+                                                 access | demand, &region->mr);
     pthread_mutex_lock(mreg->lock);
     region->live = ret == 0;
     if (ret != 0)
@@ -404,23 +363,14 @@ static int region_new(struct rme_mreg *mreg, uintptr_t start, uintptr_t end, uns
 
 /* A segment without keys. */
 struct part {
+    uintptr_t start, end;
     struct rme_mseg *seg;
     bool hole; /* the memory before it cannot be registered */
 };
 
-static uintptr_t start_of(const struct part *part)
-{
-    return (uintptr_t)part->seg->base;
-}
-
-static uintptr_t end_of(const struct part *part)
-{
-    return (uintptr_t)part->seg->base + part->seg->length;
-}
-
 static int by_address(const void *a, const void *b)
 {
-    uintptr_t left = start_of(a), right = start_of(b);
+    uintptr_t left = ((const struct part *)a)->start, right = ((const struct part *)b)->start;
 
     return (left > right) - (left < right);
 }
@@ -430,13 +380,13 @@ static int by_address(const void *a, const void *b)
 static int register_group(struct rme_mreg *mreg, const struct part *part, uint32_t count,
                           unsigned access, bool loud, struct rme_mreg_hold *hold)
 {
-    uintptr_t start = start_of(part), end = 0;
+    uintptr_t start = part->start, end = 0;
     struct region *region;
     int ret = -EAGAIN;
 
     for (uint32_t i = 0; i < count; i++)
-        if (end_of(&part[i]) > end)
-            end = end_of(&part[i]);
+        if (part[i].end > end)
+            end = part[i].end;
     if (caches_for(mreg, access))
         ret = region_new(mreg, start, end, access, true, false, &region);
     if (ret == -EAGAIN || (ret != 0 && loud))
@@ -469,7 +419,7 @@ static int register_one(struct rme_mreg *mreg, const struct part *part, unsigned
 static void ask_for_holes(struct part *part, uint32_t count, bool writes)
 {
     FILE *maps = fopen("/proc/self/maps", "re");
-    uintptr_t from, to, at = end_of(part);
+    uintptr_t from, to, at = part->end;
     char *line = NULL, rights[3];
     size_t size = 0;
 
@@ -478,7 +428,7 @@ static void ask_for_holes(struct part *part, uint32_t count, bool writes)
             to <= at || (writes ? rights[1] != 'w' : rights[0] != 'r'))
             continue;
         if (from > at) {
-            while (i < count && start_of(&part[i]) < from)
+            while (i < count && part[i].start < from)
                 i++;
             if (i < count)
                 part[i].hole = true;
@@ -500,8 +450,8 @@ static uint32_t group_length(const struct rme_mreg *mreg, const struct part *par
     uint32_t i;
 
     for (i = 0; i < count; i++) {
-        uintptr_t next = start_of(&part[i]) / unit * unit,
-                  last = (end_of(&part[i]) + unit - 1) / unit * unit;
+        uintptr_t next = part[i].start / unit * unit,
+                  last = (part[i].end + unit - 1) / unit * unit;
         double pages = next > end ? (double)((next - end) / mreg->page) : 0;
 
         if (i > 0 && next > end &&
@@ -517,26 +467,23 @@ static uint32_t group_length(const struct rme_mreg *mreg, const struct part *par
 static int register_first(struct rme_mreg *mreg, struct part *part, uint32_t count,
                           unsigned access, struct rme_mreg_hold *hold)
 {
-    uint32_t group = group_length(mreg, part, count, access), before;
+    uint32_t group = group_length(mreg, part, count, access), before = group + 1;
     int ret = 0;
 
-    do {
-        before = group;
-        if (group > 1)
-            ret = register_group(mreg, part, group, access, false, hold);
-        if (group > 1 && ret == 0)
+    while (group > 1 && group < before) {
+        ret = register_group(mreg, part, group, access, false, hold);
+        if (ret == 0)
             return (int)group;
+        before = group;
         if (ret == -EFAULT && group * mreg->config.call_ns > ASK_NS) {
             ask_for_holes(part, group, (access & RME_ACCESS_LOCAL_WRITE) != 0);
             group = group_length(mreg, part, group, access);
         }
-    } while (group < before);
-    for (uint32_t i = 0; i < group; i++) {
-        ret = register_one(mreg, &part[i], access, hold);
-        if (ret != 0)
-            return ret;
     }
-    return (int)group;
+    ret = 0;
+    for (uint32_t i = 0; i < group && ret == 0; i++)
+        ret = register_one(mreg, &part[i], access, hold);
+    return ret == 0 ? (int)group : ret;
 }
 
 /* ---- interface ---- */
@@ -548,75 +495,53 @@ static void set_keys(struct rme_mreg *mreg, struct rme_mseg *seg, const struct r
     atomic_fetch_add(&mreg->config.pin->hits, 1);
 }
 
-/* Finds the keys of empty segments and of those in zones; clears the keys of the others.
- * Returns how many are left. */
-static uint32_t resolve_zones(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t count,
-                              unsigned access)
-{
-    struct rme_zone *zone = mreg->config.zone;
-    uint32_t left = 0;
-
-    for (uint32_t i = 0; i < count; i++) {
-        const struct rme_mr *mr;
-
-        seg[i].lkey = seg[i].rkey = 0;
-        if (seg[i].length == 0)
-            continue;
-        if (zone != NULL && rme_zone_find(zone, seg[i].base, seg[i].length, access, &mr) == 0)
-            set_keys(mreg, &seg[i], mr);
-        else
-            left++;
-    }
-    return left;
-}
-
 /* Returns true for a segment without keys.  (Keys of a fabric are never both 0.) */
 static bool is_open(const struct rme_mseg *seg)
 {
     return seg->length != 0 && seg->lkey == 0 && seg->rkey == 0;
 }
 
-/* Finds segments in the cache, and holds their regions.  Returns how many are left. */
-static uint32_t resolve_cached(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t count,
-                               unsigned access, struct rme_mreg_hold *hold)
+/* Finds the keys that need no registration: those of zones, and of cached regions, which the
+ * hold keeps.  Returns how many segments are left, or -ENOMEM. */
+static int64_t find_keys(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t count,
+                         unsigned access, struct rme_mreg_hold **out)
 {
+    struct rme_zone *zone = mreg->config.zone;
     const struct region *known = NULL;
+    struct rme_mreg_hold *hold = NULL;
     uint32_t left = 0;
 
+    for (uint32_t i = 0; i < count; i++) {
+        const struct rme_mr *mr = NULL;
+
+        seg[i].lkey = seg[i].rkey = 0;
+        if (seg[i].length != 0 && zone != NULL)
+            mr = rme_zone_find(zone, seg[i].base, seg[i].length, access);
+        if (mr != NULL)
+            set_keys(mreg, &seg[i], mr);
+        left += is_open(&seg[i]);
+    }
+    if (left > 0)
+        hold = calloc(1, sizeof(*hold) + left * sizeof(hold->region[0]));
+    *out = hold;
+    if (hold == NULL)
+        return left > 0 ? -ENOMEM : 0;
+    if (!caches_for(mreg, access))
+        return left;
     pthread_mutex_lock(mreg->lock);
     for (uint32_t i = 0; i < count; i++) {
         uintptr_t start = (uintptr_t)seg[i].base;
-        struct region *region;
+        struct region *region =
+            is_open(&seg[i]) ? find(mreg, start, start + seg[i].length, access, known) : NULL;
 
-        if (!is_open(&seg[i]))
+        if (region == NULL)
             continue;
-        region = find(mreg, start, start + seg[i].length, access, known);
-        if (region == NULL) {
-            left++;
-            continue;
-        }
         hold->region[hold->count++] = region;
-        if (mreg->monitor != NULL)
-            known = region;
+        known = region;
         set_keys(mreg, &seg[i], &region->mr);
     }
     pthread_mutex_unlock(mreg->lock);
-    return left;
-}
-
-/* Finds the keys that need no registration.  Returns how many segments are left, or -ENOMEM. */
-static int64_t find_keys(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t count,
-                         unsigned access, struct rme_mreg_hold **hold)
-{
-    uint32_t left = resolve_zones(mreg, seg, count, access);
-
-    *hold = NULL;
-    if (left == 0)
-        return 0;
-    *hold = calloc(1, sizeof(**hold) + left * sizeof((*hold)->region[0]));
-    if (*hold == NULL)
-        return -ENOMEM;
-    return caches_for(mreg, access) ? resolve_cached(mreg, seg, count, access, *hold) : left;
+    return left - hold->count;
 }
 
 /* Registers the segments without keys, of which there are `left`. */
@@ -630,7 +555,8 @@ static int register_open(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t l
         return -ENOMEM;
     for (uint32_t n = 0; n < left; seg++)
         if (is_open(seg))
-            part[n++].seg = seg;
+            part[n++] = (struct part){(uintptr_t)seg->base, (uintptr_t)seg->base + seg->length,
+                                      seg, false};
     qsort(part, left, sizeof(part[0]), by_address);
     /* cancellation in a system call would leave a registration half done */
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancels);
@@ -645,30 +571,27 @@ static int register_open(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t l
 int rme_mreg_acquire(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t count,
                      unsigned access, struct rme_mreg_hold **out)
 {
-    struct rme_mreg_hold *hold;
     int64_t ret;
 
     access = implied(access);
-    ret = find_keys(mreg, seg, count, access, &hold);
+    ret = find_keys(mreg, seg, count, access, out);
     if (ret > 0)
-        ret = register_open(mreg, seg, (uint32_t)ret, access, hold);
+        ret = register_open(mreg, seg, (uint32_t)ret, access, *out);
     if (ret == 0)
-        *out = hold;
-    else if (rme_mreg_release(mreg, hold))
+        return 0;
+    if (rme_mreg_release(mreg, *out))
         rme_mreg_dereg_flush(mreg);
+    *out = NULL;
     return (int)ret;
 }
 
 int rme_mreg_try(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t count, unsigned access,
                  struct rme_mreg_hold **out)
 {
-    struct rme_mreg_hold *hold;
-
-    if (find_keys(mreg, seg, count, implied(access), &hold) == 0) {
-        *out = hold;
+    if (find_keys(mreg, seg, count, implied(access), out) == 0)
         return 0;
-    }
-    (void)rme_mreg_release(mreg, hold); /* all of it is cached: no deregistration is needed */
+    (void)rme_mreg_release(mreg, *out); /* all of it is cached: no deregistration is needed */
+    *out = NULL;
     return -EAGAIN;
 }
 
@@ -676,6 +599,11 @@ bool rme_mreg_release_block(struct rme_mreg *mreg, struct rme_mreg_hold *hold, v
 {
     bool died = false;
 
+    if (hold == NULL) {
+        if (block != NULL)
+            (void)rme_zone_release(mreg->config.zone, block);
+        return false;
+    }
     pthread_mutex_lock(mreg->lock);
     if (block != NULL)
         hold->region[0]->block = block;
@@ -686,11 +614,6 @@ bool rme_mreg_release_block(struct rme_mreg *mreg, struct rme_mreg_hold *hold, v
     return died;
 }
 
-bool rme_mreg_release(struct rme_mreg *mreg, struct rme_mreg_hold *hold)
-{
-    return hold != NULL && rme_mreg_release_block(mreg, hold, NULL);
-}
-
 void rme_mreg_hint(struct rme_mreg *mreg, void *start, uint64_t length, unsigned access)
 {
     uintptr_t from = (uintptr_t)start;
@@ -699,7 +622,8 @@ void rme_mreg_hint(struct rme_mreg *mreg, void *start, uint64_t length, unsigned
 
     if (!rme_mreg_caches(mreg) || length == 0 || length > UINTPTR_MAX - from)
         return;
-    if (mreg->config.zone != NULL && rme_zone_owns(mreg->config.zone, start, length))
+    if (mreg->config.zone != NULL &&
+        rme_zone_find(mreg->config.zone, start, length, RME_ACCESS_LOCAL) != NULL)
         return;
     access = implied(access);
     if (mreg->config.pin->each)
@@ -722,31 +646,10 @@ void rme_mreg_hint(struct rme_mreg *mreg, void *start, uint64_t length, unsigned
 
 /* ---- start and end ---- */
 
-/* Starts the monitor, unless memory comes on demand. */
-static void open_cache(struct rme_mreg *mreg)
-{
-    int ret = 0;
-
-    mreg->watcher = (struct rme_watcher){.gone = gone, .arg = mreg};
-    if (mreg->demand < 0)
-        ret = rme_monitor_join(&mreg->watcher, &mreg->monitor);
-    if (mreg->monitor != NULL)
-        mreg->lock = rme_monitor_lock(mreg->monitor);
-    atomic_store(&mreg->caches, ret == 0);
-    if (ret != 0)
-        rme_log_put(
-            mreg->config.pin->log, RME_LOG_WARN,
-            "registration cache: off, memory is registered for each operation: unmapping "
-            "cannot be watched (userfaultfd: %s); %s",
-            strerror(-ret),
-            rme_remedy(
-                ret, "use Linux 5.14 or later, and in a container allow userfaultfd (seccomp, "
-                     "/proc)"));
-}
-
 int rme_mreg_new(const struct rme_mreg_config *config, struct rme_mreg **out)
 {
     struct rme_mreg *mreg = calloc(1, sizeof(*mreg));
+    int ret = 0;
 
     if (mreg == NULL)
         return -ENOMEM;
@@ -762,8 +665,23 @@ int rme_mreg_new(const struct rme_mreg_config *config, struct rme_mreg **out)
     mreg->demand = rme_demand_open(config->pin);
     if (mreg->demand >= 0)
         mreg->config.max_bytes = INT64_MAX; /* such memory is not pinned */
-    if (mreg->config.max_entries > 0 && mreg->config.max_bytes > 0)
-        open_cache(mreg);
+    mreg->watcher = (struct rme_watcher){.gone = gone, .arg = mreg};
+    atomic_store(&mreg->caches, mreg->config.max_entries > 0 && mreg->config.max_bytes > 0);
+    if (mreg->caches && mreg->demand < 0)
+        ret = rme_monitor_join(&mreg->watcher, &mreg->monitor);
+    if (mreg->monitor != NULL)
+        mreg->lock = rme_monitor_lock(mreg->monitor);
+    if (ret != 0) {
+        atomic_store(&mreg->caches, false);
+        rme_log_put(
+            mreg->config.pin->log, RME_LOG_WARN,
+            "registration cache: off, memory is registered for each operation: unmapping "
+            "cannot be watched (userfaultfd: %s); %s",
+            strerror(-ret),
+            rme_remedy(
+                ret, "use Linux 5.14 or later, and in a container allow userfaultfd (seccomp, "
+                     "/proc)"));
+    }
     *out = mreg;
     return 0;
 }

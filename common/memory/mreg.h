@@ -75,13 +75,14 @@ int rme_mreg_acquire(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t count
 int rme_mreg_try(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t count, unsigned access,
                  struct rme_mreg_hold **out);
 
-/* Ends a hold; NULL is allowed.  True: call rme_mreg_dereg_flush before the completion is
+/* Ends a hold, and releases a block of the zone, which may be reused when the registrations are
+ * ended; both may be NULL.  True: call rme_mreg_dereg_flush before the completion is
  * reported. */
-bool rme_mreg_release(struct rme_mreg *mreg, struct rme_mreg_hold *hold);
-
-/* Ends a hold on a block of the zone that was registered for one operation.  The zone gets the
- * block back, and may reuse it, when the registration is ended. */
 bool rme_mreg_release_block(struct rme_mreg *mreg, struct rme_mreg_hold *hold, void *block);
+static inline bool rme_mreg_release(struct rme_mreg *mreg, struct rme_mreg_hold *hold)
+{
+    return rme_mreg_release_block(mreg, hold, NULL);
+}
 
 /*
  * Deregisters released registrations that are not cached, and evicted ones, in one batch.
@@ -94,7 +95,7 @@ bool rme_mreg_wants_dereg(const struct rme_mreg *mreg);
 /*
  * Registers a range that will be used with these rights into the cache, in one piece and at
  * most a quarter of the cache's bytes.  Never fails; does nothing without a cache and for a
- * block of the zone.  No lock of the engine held.  The range stays mapped until the return.
+ * registered block of the zone.  No lock of the engine held.  The range stays mapped until the return.
  */
 void rme_mreg_hint(struct rme_mreg *mreg, void *start, uint64_t length, unsigned access);
 

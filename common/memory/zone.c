@@ -16,8 +16,8 @@
  * itself (rme_pin_alone), slabs have local rights only.
  *
  * Failure.  If a registration is refused, a smaller slab is tried.  At the limit a block of a
- * larger class is used if one is free.  Else the block is plain memory, and rme_zone_find
- * returns -ENOENT: a slab of its own, not registered, and unmapped when the block is freed.
+ * larger class is used if one is free.  Else the block is plain memory without a registration:
+ * a slab of its own, unmapped when the block is freed.
  *
  * Free blocks are poisoned for AddressSanitizer, so that a use is reported.
  */
@@ -81,11 +81,9 @@ struct rme_zone {
     struct slab_list idle;             /* all blocks free; most recent first */
     struct slab_list full;             /* all blocks used */
     struct rme_itree places;           /* slabs by address */
-    uint64_t held;             /* bytes counted against the limit: registered, or about to be */
-    uint64_t cut[CLASSES + 1]; /* bytes of the slabs of each class, idle or not */
-    uint64_t idle_bytes;       /* of idle slabs */
-    uint64_t looks;            /* checks so far */
-    uint64_t looked_at;        /* ms of rme_now(), of the last check */
+    uint64_t idle_bytes;               /* of idle slabs */
+    uint64_t looks;                    /* checks so far */
+    uint64_t looked_at;                /* ms of rme_now(), of the last check */
 };
 
 /* ---- memory of a slab ---- */
@@ -118,54 +116,41 @@ static char *map_memory(size_t size)
     return base;
 }
 
-/* Unmaps a slab.  No lock is needed: the zone does not list the slab. */
-static void slab_free(struct rme_pin *pin, struct slab *slab)
-{
-    if (slab->registered) {
-        rme_pin_dereg(pin, &slab->mr);
-        atomic_fetch_sub(&pin->zone_bytes, slab->size);
-    }
-    ASAN_UNPOISON_MEMORY_REGION(slab->base, slab->size);
-    munmap(slab->base, slab->size);
-    free(slab);
-}
-
 /* Registers memory: rme_pin_try, or rme_pin_reg, which logs a refusal. */
 typedef int register_fn(struct rme_pin *pin, void *base, size_t length, unsigned access,
                         struct rme_mr *mr);
-
-static bool register_slab(struct rme_pin *pin, struct slab *slab, register_fn *reg)
-{
-    unsigned access = RME_ACCESS_LOCAL_WRITE | (pin->each ? 0 : RME_ACCESS_REMOTE);
-
-    slab->registered = reg(pin, slab->base, slab->size, access, &slab->mr) == 0;
-    if (slab->registered)
-        atomic_fetch_add(&pin->zone_bytes, slab->size);
-    return slab->registered;
-}
 
 /* Maps a slab, not yet cut into blocks, and registers it, with `reg` NULL not.  No lock is
  * needed.  NULL: no memory, or refused. */
 static struct slab *slab_new(struct rme_pin *pin, size_t size, register_fn *reg)
 {
+    unsigned access = RME_ACCESS_LOCAL_WRITE | (pin->each ? 0 : RME_ACCESS_REMOTE);
     struct slab *slab = calloc(1, sizeof(*slab));
+    char *base = slab != NULL ? map_memory(size) : NULL;
 
-    if (slab == NULL)
-        return NULL;
-    slab->size = size;
-    slab->base = map_memory(size);
-    if (slab->base == NULL) {
+    if (base == NULL || (reg != NULL && reg(pin, base, size, access, &slab->mr) != 0)) {
+        if (base != NULL)
+            munmap(base, size);
         free(slab);
         return NULL;
     }
-    if (reg != NULL && !register_slab(pin, slab, reg)) {
-        slab_free(pin, slab);
-        return NULL;
-    }
-    slab->place.start = (uintptr_t)slab->base;
+    slab->registered = reg != NULL;
+    slab->base = base;
+    slab->size = size;
+    slab->place.start = (uintptr_t)base;
     slab->place.end = slab->place.start + size;
-    ASAN_POISON_MEMORY_REGION(slab->base, slab->size);
+    ASAN_POISON_MEMORY_REGION(base, size);
     return slab;
+}
+
+/* Unmaps a slab.  No lock is needed: the zone does not list the slab. */
+static void slab_free(struct rme_pin *pin, struct slab *slab)
+{
+    if (slab->registered)
+        rme_pin_dereg(pin, &slab->mr);
+    ASAN_UNPOISON_MEMORY_REGION(slab->base, slab->size);
+    munmap(slab->base, slab->size);
+    free(slab);
 }
 
 /* ---- sizes ---- */
@@ -176,7 +161,7 @@ struct shape {
     size_t block, size;
 };
 
-/* A new slab is as large as its class has already: a process that needs few blocks pins little,
+/* A new slab is up to half as large as all others: a process that needs few blocks pins little,
  * and one that needs many registers few slabs. */
 static struct shape shape_for(const struct rme_zone *zone, size_t size)
 {
@@ -187,7 +172,8 @@ static struct shape shape_for(const struct rme_zone *zone, size_t size)
         return (struct shape){.class = LARGE, .block = large, .size = large};
     for (; shape.block < size; shape.block *= 2)
         shape.class ++;
-    while (shape.size < MAX_SLAB && 2 * shape.size <= zone->cut[shape.class])
+    while (shape.size < MAX_SLAB &&
+           4 * shape.size <= atomic_load(&zone->config.pin->zone_bytes))
         shape.size *= 2;
     while (shape.size > zone->max_slab || shape.size > BLOCKS * shape.block)
         shape.size /= 2;
@@ -236,14 +222,7 @@ static void cut(struct rme_zone *zone, struct slab *slab, const struct shape *sh
     slab->block = shape->class == LARGE ? slab->size : shape->block;
     blocks = slab->size / slab->block;
     slab->free = slab->all = UINT64_MAX >> (BLOCKS - (blocks < BLOCKS ? blocks : BLOCKS));
-    zone->cut[slab->class] += slab->size;
     enlist(zone, slab);
-}
-
-static void uncut(struct rme_zone *zone, struct slab *slab)
-{
-    delist(zone, slab);
-    zone->cut[slab->class] -= slab->size;
 }
 
 /* ---- allocation: the lock is held ---- */
@@ -262,13 +241,14 @@ static void *take_block(struct rme_zone *zone, struct slab *slab)
 /* Takes a block of a partly used slab of a class; NULL: none. */
 static void *take_partial(struct rme_zone *zone, int class)
 {
-    struct slab *slab = TAILQ_FIRST(&zone->partial[class]);
+    struct slab *slab = class != LARGE ? TAILQ_FIRST(&zone->partial[class]) : NULL;
 
     return slab != NULL ? take_block(zone, slab) : NULL;
 }
 
-/* Finds the smallest idle slab for a request.  A large request gets at most twice its size. */
-static struct slab *find_idle(struct rme_zone *zone, const struct shape *shape)
+/* Takes a block of the smallest sufficient idle slab; NULL: none.  A large request gets a slab
+ * of at most twice its size. */
+static void *take_idle(struct rme_zone *zone, const struct shape *shape)
 {
     size_t most = shape->class == LARGE ? 2 * shape->block : MAX_SLAB;
     struct slab *slab, *best = NULL;
@@ -277,23 +257,11 @@ static struct slab *find_idle(struct rme_zone *zone, const struct shape *shape)
         if (slab->size >= shape->block && slab->size <= most &&
             (best == NULL || slab->size < best->size))
             best = slab;
-    return best;
-}
-
-/* Takes a block of the request's class, or of an idle slab. */
-static void *take_existing(struct rme_zone *zone, const struct shape *shape)
-{
-    void *block = shape->class != LARGE ? take_partial(zone, shape->class) : NULL;
-    struct slab *slab;
-
-    if (block != NULL)
-        return block;
-    slab = find_idle(zone, shape);
-    if (slab == NULL)
+    if (best == NULL)
         return NULL;
-    uncut(zone, slab);
-    cut(zone, slab, shape);
-    return take_block(zone, slab);
+    delist(zone, best);
+    cut(zone, best, shape);
+    return take_block(zone, best);
 }
 
 /* Releases an idle slab.  The lock is dropped meanwhile. */
@@ -301,12 +269,12 @@ static void give_back(struct rme_zone *zone, struct slab *slab)
 {
     uint64_t bytes = slab->registered ? slab->size : 0;
 
-    uncut(zone, slab);
+    delist(zone, slab);
     rme_itree_remove(&zone->places, &slab->place);
     pthread_mutex_unlock(&zone->lock);
     slab_free(zone->config.pin, slab);
     pthread_mutex_lock(&zone->lock);
-    zone->held -= bytes;
+    atomic_fetch_sub(&zone->config.pin->zone_bytes, bytes);
 }
 
 /* Maps a new slab, which `reg` registers, or with NULL nothing, and takes its first block.  The
@@ -316,12 +284,12 @@ static void *take_new(struct rme_zone *zone, const struct shape *shape, register
     uint64_t counted = reg != NULL ? shape->size : 0;
     struct slab *slab;
 
-    zone->held += counted;
+    atomic_fetch_add(&zone->config.pin->zone_bytes, counted);
     pthread_mutex_unlock(&zone->lock);
     slab = slab_new(zone->config.pin, shape->size, reg);
     pthread_mutex_lock(&zone->lock);
     if (slab == NULL) {
-        zone->held -= counted;
+        atomic_fetch_sub(&zone->config.pin->zone_bytes, counted);
         return NULL;
     }
     rme_itree_insert(&zone->places, &slab->place);
@@ -331,55 +299,57 @@ static void *take_new(struct rme_zone *zone, const struct shape *shape, register
 
 static bool fits(const struct rme_zone *zone, size_t size)
 {
-    return size <= zone->config.max_bytes && zone->held <= zone->config.max_bytes - size;
+    return size <= zone->config.max_bytes &&
+           atomic_load(&zone->config.pin->zone_bytes) <= zone->config.max_bytes - size;
 }
 
 /*
- * Takes a block of a new slab.  Idle slabs make room for it below the limit.  A refused slab
- * may exceed a limit that rme_pin_budget() does not know: half its size is tried, down to the
- * usual minimum, or to the smallest slab if nothing is registered yet.  Plain memory comes
- * last.  The lock is dropped meanwhile.
+ * Takes a block of a new registered slab.  Idle slabs make room for it below the limit.  A
+ * refused slab may exceed a limit that rme_pin_budget() does not know: half its size is tried,
+ * down to the usual minimum, or to the smallest slab if nothing is registered yet.  The lock is
+ * dropped meanwhile.
  */
 static void *extend(struct rme_zone *zone, size_t size)
 {
-    size_t smallest = zone->held > 0 ? RME_ZONE_SLAB : MIN_SLAB;
+    size_t smallest = atomic_load(&zone->config.pin->zone_bytes) > 0 ? RME_ZONE_SLAB : MIN_SLAB;
     struct shape shape = shape_for(zone, size);
-    void *block = NULL;
-    bool last = false;
 
     while (!fits(zone, shape.size) && !TAILQ_EMPTY(&zone->idle))
         give_back(zone, TAILQ_LAST(&zone->idle, slab_list));
-    while (!last && fits(zone, shape.size)) {
-        last = shape.class == LARGE || shape.size <= smallest;
-        block = take_new(zone, &shape, last ? rme_pin_reg : rme_pin_try);
-        if (block != NULL)
+    while (fits(zone, shape.size)) {
+        bool last = shape.class == LARGE || shape.size <= smallest;
+        void *block = take_new(zone, &shape, last ? rme_pin_reg : rme_pin_try);
+
+        if (block != NULL || last)
             return block;
-        if (!last && zone->max_slab >= shape.size)
+        if (zone->max_slab >= shape.size)
             zone->max_slab = shape.size / 2;
         shape = shape_for(zone, size);
     }
-    shape.class = LARGE;
-    shape.block = shape.size = round_up(size > 0 ? size : 1, RME_ZONE_MIN_BLOCK);
-    return take_new(zone, &shape, NULL);
+    return NULL;
 }
 
-/* Allocates a block; without `grow` from existing registered slabs only.  Where no slab can be
- * added, a larger class serves [000 5.2]. */
+/* Allocates a block: of an existing slab for its size, with `grow` of a new one, of a larger
+ * class [000 5.2], and with `grow` of plain memory. */
 static void *alloc(struct rme_zone *zone, size_t size, bool grow)
 {
-    struct shape shape;
+    struct shape shape, plain = {.class = LARGE};
     void *block;
 
     if (size > SIZE_MAX / 4) /* larger than any address space */
         return NULL;
+    plain.block = plain.size = round_up(size > 0 ? size : 1, RME_ZONE_MIN_BLOCK);
     pthread_mutex_lock(&zone->lock);
     shape = shape_for(zone, size);
-    block = take_existing(zone, &shape);
-    if (!grow || !fits(zone, shape.size))
-        while (block == NULL && ++shape.class < CLASSES)
-            block = take_partial(zone, shape.class);
+    block = take_partial(zone, shape.class);
+    if (block == NULL)
+        block = take_idle(zone, &shape);
     if (block == NULL && grow)
         block = extend(zone, size);
+    while (block == NULL && ++shape.class < CLASSES)
+        block = take_partial(zone, shape.class);
+    if (block == NULL && grow)
+        block = take_new(zone, &plain, NULL);
     pthread_mutex_unlock(&zone->lock);
     return block;
 }
@@ -404,10 +374,9 @@ int rme_zone_new(const struct rme_zone_config *config, struct rme_zone **out)
         return -ENOMEM;
     zone->config = *config;
     zone->max_slab = MAX_SLAB;
-    while (zone->max_slab > RME_ZONE_SLAB &&
-           zone->max_slab > zone->config.max_bytes / SLAB_SHARE)
-        zone->max_slab /= 2;
-    while (zone->max_slab > MIN_SLAB && zone->max_slab > zone->config.max_bytes / 2)
+    while (zone->max_slab > MIN_SLAB &&
+           zone->max_slab >
+               config->max_bytes / (zone->max_slab > RME_ZONE_SLAB ? SLAB_SHARE : 2))
         zone->max_slab /= 2;
     pthread_mutex_init(&zone->lock, NULL);
     for (int class = 0; class < CLASSES; class ++)
@@ -422,12 +391,10 @@ void rme_zone_free(struct rme_zone *zone)
 {
     if (zone == NULL)
         return;
-    while (zone->places.root != NULL) {
-        struct slab *slab = container_of(zone->places.root, struct slab, place);
-
-        rme_itree_remove(&zone->places, &slab->place);
-        slab_free(zone->config.pin, slab);
-    }
+    pthread_mutex_lock(&zone->lock);
+    while (zone->places.root != NULL)
+        give_back(zone, container_of(zone->places.root, struct slab, place));
+    pthread_mutex_unlock(&zone->lock);
     pthread_mutex_destroy(&zone->lock);
     free(zone);
 }
@@ -515,28 +482,15 @@ uint64_t rme_zone_look(struct rme_zone *zone, uint64_t now)
 
 /* ---- registrations ---- */
 
-int rme_zone_find(struct rme_zone *zone, const void *start, size_t length, unsigned access,
-                  const struct rme_mr **mr)
+const struct rme_mr *rme_zone_find(struct rme_zone *zone, const void *start, size_t length,
+                                   unsigned access)
 {
     struct slab *slab;
 
     if (rme_pin_alone(zone->config.pin, access))
-        return -EPERM;
+        return NULL;
     pthread_mutex_lock(&zone->lock);
     slab = slab_of(zone, start, length);
     pthread_mutex_unlock(&zone->lock);
-    if (slab == NULL || !slab->registered)
-        return -ENOENT;
-    *mr = &slab->mr;
-    return 0;
-}
-
-bool rme_zone_owns(struct rme_zone *zone, const void *start, size_t length)
-{
-    bool owns;
-
-    pthread_mutex_lock(&zone->lock);
-    owns = slab_of(zone, start, length) != NULL;
-    pthread_mutex_unlock(&zone->lock);
-    return owns;
+    return slab != NULL && slab->registered ? &slab->mr : NULL;
 }

@@ -6,7 +6,7 @@
  *
  * Threads: any thread, without a lock of the engine, because a slab may have to be registered.
  * The zone has its own lock, which is not held during a registration.  rme_zone_find,
- * rme_zone_owns, rme_zone_try and rme_zone_release may be called with the engine's lock.
+ * rme_zone_try and rme_zone_release may be called with the engine's lock.
  */
 #ifndef RME_ZONE_H
 #define RME_ZONE_H
@@ -36,7 +36,7 @@ void rme_zone_free(struct rme_zone *zone);
 /*
  * Allocates a block of at least `size` bytes (0 counts as 1), aligned to a page, content
  * undefined.  NULL: no memory.  If the registration is refused the block is plain memory:
- * rme_zone_find returns -ENOENT, and the data is copied instead.
+ * without a registration, and is used like other memory of the host.
  */
 void *rme_zone_alloc(struct rme_zone *zone, size_t size);
 
@@ -59,11 +59,8 @@ void rme_zone_trim(struct rme_zone *zone);
 uint64_t rme_zone_look(struct rme_zone *zone, uint64_t now);
 
 /* Finds the registration of a range inside one used block, with these rights.  Valid while the
- * block is used.  -ENOENT: none; -EPERM: not permitted for a part of a slab (rme_pin_alone). */
-int rme_zone_find(struct rme_zone *zone, const void *start, size_t length, unsigned access,
-                  const struct rme_mr **mr);
-
-/* Returns true if the range lies inside one used block, registered or not. */
-bool rme_zone_owns(struct rme_zone *zone, const void *start, size_t length);
+ * block is used.  NULL: none, or not permitted for a part of a slab (rme_pin_alone). */
+const struct rme_mr *rme_zone_find(struct rme_zone *zone, const void *start, size_t length,
+                                   unsigned access);
 
 #endif

@@ -14,9 +14,9 @@
  *    block of the size is available, or the peer's quota is used up (below).
  *
  *  - Reserve: a block allocated when the engine was opened.  One fragment uses it at a time, in
- *    turn.  This way must work when nothing can be registered.  In a fabric without windows the
- *    block's keys for peers therefore exist from the beginning, and stay valid.  The block
- *    never contains other data than that of such messages.
+ *    turn.  This way must work when nothing can be registered.  The key for a peer's writes
+ *    therefore exists from the beginning and, in a fabric without windows, stays valid.  The
+ *    block never contains other data than that of such messages.
  *
  * After a refusal the fragment and those behind it are made again in the next way (fall_back);
  * data moved before is kept.  A device that refuses memory for lack of resources has not
@@ -137,13 +137,14 @@ static enum rme_memory choose_memory(struct rme_op *op, uint64_t *length)
 static struct rme_frag *frag_new(struct rme_op *op, enum rme_memory memory, uint64_t length)
 {
     const struct rme_rndv *r = &op->rndv;
-    uint32_t count = memory != RME_MEMORY_DIRECT
-                         ? 1
-                         : rme_seg_count(op->seg, op->nseg, r->prepared, length, r->max_segs,
-                                         &(uint64_t){0});
-    struct rme_frag *frag =
-        calloc(1, sizeof(*frag) + count * (sizeof(frag->mseg[0]) + sizeof(frag->range[0])));
+    struct rme_walk walk = rme_walk(op->seg, op->nseg, r->prepared, length);
+    uint32_t count = memory == RME_MEMORY_DIRECT ? 0 : 1;
+    struct rme_seg part;
+    struct rme_frag *frag;
 
+    while (memory == RME_MEMORY_DIRECT && count < r->max_segs && rme_walk_next(&walk, &part))
+        count++;
+    frag = calloc(1, sizeof(*frag) + count * (sizeof(frag->mseg[0]) + sizeof(frag->range[0])));
     if (frag == NULL)
         return NULL;
     list_init(&frag->link);
@@ -197,11 +198,20 @@ static void use_block(struct rme_frag *frag, void *block, const struct rme_mr *m
 {
     frag->block = block;
     frag->nmseg = 1;
-    frag->mseg[0] = (struct rme_mseg){.base = block, .length = frag->length};
-    if (mr != NULL) {
-        frag->mseg[0].lkey = mr->lkey;
-        frag->mseg[0].rkey = mr->rkey;
-    }
+    frag->mseg[0] = (struct rme_mseg){.base = block,
+                                      .length = frag->length,
+                                      .lkey = mr != NULL ? mr->lkey : 0,
+                                      .rkey = mr != NULL ? mr->rkey : 0};
+}
+
+/* Makes the fragment its block of the zone.  Returns false if the block is not registered for
+ * this use. */
+static bool use_zone(struct rme *rme, struct rme_frag *frag)
+{
+    const struct rme_mr *mr = rme_zone_find(rme->zone, frag->block, frag->length, frag->access);
+
+    use_block(frag, frag->block, mr);
+    return mr != NULL;
 }
 
 /*
@@ -214,7 +224,7 @@ static void fill(const struct rme_frag *frag, const struct rme_op *op)
     if (frag->block == NULL)
         return;
     if (rme_op_sends(op))
-        rme_seg_gather(op->seg, op->nseg, frag->offset, frag->block, frag->length);
+        rme_seg_copy(op->seg, op->nseg, frag->offset, frag->block, frag->length, false);
     else if ((frag->access & RME_ACCESS_REMOTE_WRITE) != 0)
         memset(frag->block, 0, frag->length);
 }
@@ -233,19 +243,11 @@ static void want_work(struct rme *rme, struct rme_frag *frag)
     rme->pending |= RME_PENDING_RUN;
 }
 
-/* Makes the fragment the reserve block.  The fragment may not own the block yet (prepare). */
-static void use_reserve(const struct rme_reserve *reserve, struct rme_frag *frag)
-{
-    bool writes = (frag->access & RME_ACCESS_REMOTE_WRITE) != 0;
-
-    use_block(frag, reserve->block,
-              reserve->nshown != 0 ? &reserve->shown[writes] : reserve->mr);
-}
-
 static void take_reserve(struct rme *rme, struct rme_reserve *reserve, struct rme_frag *frag)
 {
-    reserve->user = frag;
-    use_reserve(reserve, frag);
+    reserve->used = true;
+    frag->reserve = reserve;
+    use_block(frag, reserve->block, reserve->mr);
     fill(frag, frag->op);
     rme_count(rme, RME_C_PACK_RESERVE);
     frag_ready(rme, frag);
@@ -260,8 +262,8 @@ static void pass_reserve(struct rme *rme, struct rme_reserve *reserve)
 {
     struct list_head *node;
 
-    reserve->user = NULL;
-    while (reserve->user == NULL && (node = list_pop(&reserve->waiting)) != NULL) {
+    reserve->used = false;
+    while (!reserve->used && (node = list_pop(&reserve->waiting)) != NULL) {
         struct rme_frag *frag = container_of(node, struct rme_frag, queue);
 
         if (reserve == &rme->move_state->reserve[RME_RESERVE_TARGET]) {
@@ -277,7 +279,7 @@ bool rme_frag_waits(struct rme *rme, struct rme_frag *frag)
 {
     struct rme_reserve *reserve = &rme->move_state->reserve[RME_RESERVE_INITIATOR];
 
-    if (frag->memory != RME_MEMORY_RESERVE || reserve->user == NULL)
+    if (frag->memory != RME_MEMORY_RESERVE || !reserve->used)
         return false;
     if (list_empty(&frag->queue))
         list_add_tail(&frag->queue, &reserve->waiting);
@@ -293,8 +295,6 @@ void rme_frag_posts(struct rme *rme, struct rme_frag *frag)
 static void prepare(struct rme *rme, struct rme_op *op, struct rme_frag *frag)
 {
     struct rme_reserve *reserve;
-    const struct rme_mr *mr = NULL;
-    void *block;
 
     switch ((enum rme_memory)frag->memory) {
     case RME_MEMORY_DIRECT:
@@ -308,11 +308,9 @@ static void prepare(struct rme *rme, struct rme_op *op, struct rme_frag *frag)
     case RME_MEMORY_PACK:
         frag->charged = block_of(frag->length);
         rme_quota_add(op->peer, RME_QUOTA_BOUNCE, frag->charged);
-        block = rme_zone_try(rme->zone, frag->length);
-        if (block != NULL)
-            (void)rme_zone_find(rme->zone, block, frag->length, frag->access, &mr);
-        use_block(frag, block, mr);
-        if (mr != NULL && frag->length < LONG_COPY) {
+        if (frag->length < LONG_COPY)
+            frag->block = rme_zone_try(rme->zone, frag->length);
+        if (frag->block != NULL && use_zone(rme, frag)) {
             fill(frag, op);
             frag_ready(rme, frag);
         } else {
@@ -320,16 +318,16 @@ static void prepare(struct rme *rme, struct rme_op *op, struct rme_frag *frag)
         }
         break;
     case RME_MEMORY_RESERVE:
+        reserve = &rme->move_state->reserve[op->state == RME_OP_TARGET ? RME_RESERVE_TARGET
+                                                                       : RME_RESERVE_INITIATOR];
         if (op->state != RME_OP_TARGET) { /* rme_frag_posts takes the block */
-            use_reserve(&rme->move_state->reserve[RME_RESERVE_INITIATOR], frag);
+            use_block(frag, reserve->block, reserve->mr);
             frag->state = RME_FRAG_READY;
-            break;
-        }
-        reserve = &rme->move_state->reserve[RME_RESERVE_TARGET];
-        if (reserve->user == NULL)
+        } else if (!reserve->used) {
             take_reserve(rme, reserve, frag);
-        else
+        } else {
             list_add_tail(&frag->queue, &reserve->waiting);
+        }
         break;
     }
 }
@@ -403,7 +401,7 @@ void rme_frag_unpack(struct rme *rme, struct rme_frag *frag)
 
     if (frag->block == NULL)
         return;
-    rme_seg_scatter(op->seg, op->nseg, frag->offset, frag->block, frag->length);
+    rme_seg_copy(op->seg, op->nseg, frag->offset, frag->block, frag->length, true);
     rme_count_add(rme, RME_C_BYTES_COPIED, frag->length);
 }
 
@@ -414,21 +412,10 @@ static void give_back(struct rme *rme, struct rme_frag *frag)
     struct rme_op *op = frag->op;
     struct rme_peer *peer = op->peer;
     void *block = frag->memory == RME_MEMORY_RESERVE ? NULL : frag->block;
-    struct rme_reserve *passed = NULL;
-    bool flush;
+    struct rme_reserve *passed = frag->reserve;
 
-    for (int class = 0; class < RME_RESERVES; class ++)
-        if (rme->move_state->reserve[class].user == frag)
-            passed = &rme->move_state->reserve[class];
     rme_quota_add(peer, RME_QUOTA_BOUNCE, -frag->charged);
-    if (block != NULL && frag->hold != NULL) {
-        flush = rme_mreg_release_block(rme->mreg, frag->hold, block);
-    } else {
-        if (block != NULL)
-            rme_zone_release(rme->zone, block);
-        flush = rme_mreg_release(rme->mreg, frag->hold);
-    }
-    op->dereg_flush = op->dereg_flush || flush;
+    op->dereg_flush = rme_mreg_release_block(rme->mreg, frag->hold, block) || op->dereg_flush;
     frag_destroy(frag);
     if (passed == NULL)
         return;
@@ -516,35 +503,25 @@ static void fall_back(struct rme *rme, struct rme_op *op, struct rme_frag *frag)
 
 /* ---- Work without the lock ---- */
 
-/* Registers the segments of a fragment, and counts the time. */
-static int register_segments(struct rme *rme, struct rme_frag *frag)
-{
-    uint64_t begin = rme_now_ns();
-    int result =
-        rme_mreg_acquire(rme->mreg, frag->mseg, frag->nmseg, frag->access, &frag->hold);
-
-    atomic_fetch_add(&rme->pin.register_ns, rme_now_ns() - begin);
-    return result;
-}
-
-/* Registers the fragment's segments, or allocates and registers its block.  Called without the
- * lock: no other thread accesses the memory of a BUSY fragment. */
+/* Registers the fragment's segments, and counts the time, or allocates and registers its block.
+ * Called without the lock: no other thread accesses the memory of a BUSY fragment. */
 static int make_usable(struct rme *rme, struct rme_frag *frag)
 {
-    const struct rme_mr *mr;
+    uint64_t begin;
+    int result;
 
-    if (frag->memory == RME_MEMORY_DIRECT)
-        return register_segments(rme, frag);
-    if (frag->block == NULL)
-        use_block(frag, rme_zone_alloc(rme->zone, frag->length), NULL);
-    if (frag->block == NULL)
-        return -ENOMEM;
-    if (rme_pin_alone(&rme->pin, frag->access))
-        return register_segments(rme, frag);
-    if (rme_zone_find(rme->zone, frag->block, frag->length, frag->access, &mr) != 0)
-        return -ENOMEM;
-    use_block(frag, frag->block, mr);
-    return 0;
+    if (frag->memory == RME_MEMORY_PACK) {
+        if (frag->block == NULL)
+            frag->block = rme_zone_alloc(rme->zone, frag->length);
+        if (frag->block != NULL && use_zone(rme, frag))
+            return 0;
+        if (frag->block == NULL || !rme_pin_alone(&rme->pin, frag->access))
+            return -ENOMEM;
+    }
+    begin = rme_now_ns();
+    result = rme_mreg_acquire(rme->mreg, frag->mseg, frag->nmseg, frag->access, &frag->hold);
+    atomic_fetch_add(&rme->pin.register_ns, rme_now_ns() - begin);
+    return result;
 }
 
 void rme_frag_work(struct rme *rme)
@@ -579,29 +556,19 @@ void rme_frag_work(struct rme *rme)
 
 /* ---- Reserve blocks ---- */
 
-/* Allocates a block, which rme_reserve_close frees.  Returns false if there is none, or it is
- * not registered. */
-static bool allocate(struct rme *rme, struct rme_reserve *reserve, size_t size)
+/* Allocates a block, which rme_reserve_close frees, with the keys for these rights.  Returns
+ * false if there is none, or it is not registered. */
+static bool allocate(struct rme *rme, struct rme_reserve *reserve, size_t size, unsigned access)
 {
     reserve->block = rme_zone_alloc(rme->zone, size);
-    return reserve->block != NULL &&
-           rme_zone_find(rme->zone, reserve->block, size, RME_ACCESS_LOCAL, &reserve->mr) == 0;
-}
-
-/* Registers the block of targets, once for each direction, in a fabric without windows. */
-static bool show_reserve(struct rme *rme, struct rme_reserve *reserve, size_t size)
-{
-    int (*reg)(struct rme_pin *, void *, size_t, unsigned, struct rme_mr *) =
-        /* only the last refusal is logged */
-        size > RESERVE_BYTES_MIN ? rme_pin_try : rme_pin_reg;
-    static const unsigned access[] = {RME_ACCESS_REMOTE_READ,
-                                      RME_ACCESS_LOCAL_WRITE | RME_ACCESS_REMOTE_WRITE};
-
-    for (; rme->pin.keys_open && reserve->nshown < 2; reserve->nshown++)
-        if (reg(&rme->pin, reserve->block, size, access[reserve->nshown],
-                &reserve->shown[reserve->nshown]) != 0)
-            return false;
-    return true;
+    if (reserve->block == NULL)
+        return false;
+    if (rme_pin_alone(&rme->pin, access)) /* only the last refusal is logged */
+        reserve->alone = (size > RESERVE_BYTES_MIN ? rme_pin_try : rme_pin_reg)(
+                             &rme->pin, reserve->block, size, access, &reserve->own) == 0;
+    reserve->mr =
+        reserve->alone ? &reserve->own : rme_zone_find(rme->zone, reserve->block, size, access);
+    return reserve->mr != NULL;
 }
 
 int rme_reserve_open(struct rme *rme)
@@ -609,9 +576,9 @@ int rme_reserve_open(struct rme *rme)
     struct rme_reserve *reserve = rme->move_state->reserve;
 
     for (size_t size = RESERVE_BYTES; size >= RESERVE_BYTES_MIN; size /= 2) {
-        if (allocate(rme, &reserve[RME_RESERVE_INITIATOR], size) &&
-            allocate(rme, &reserve[RME_RESERVE_TARGET], size) &&
-            show_reserve(rme, &reserve[RME_RESERVE_TARGET], size)) {
+        if (allocate(rme, &reserve[RME_RESERVE_INITIATOR], size, RME_ACCESS_LOCAL) &&
+            allocate(rme, &reserve[RME_RESERVE_TARGET], size,
+                     RME_ACCESS_LOCAL_WRITE | RME_ACCESS_REMOTE_WRITE)) {
             rme->move_state->reserve_size = size;
             return 0;
         }
@@ -625,10 +592,10 @@ void rme_reserve_close(struct rme *rme)
     for (int class = 0; class < RME_RESERVES; class ++) {
         struct rme_reserve *reserve = &rme->move_state->reserve[class];
 
-        while (reserve->nshown > 0)
-            rme_pin_dereg(&rme->pin, &reserve->shown[--reserve->nshown]);
+        if (reserve->alone)
+            rme_pin_dereg(&rme->pin, &reserve->own);
         if (reserve->block != NULL)
             rme_zone_release(rme->zone, reserve->block);
-        reserve->block = NULL;
+        *reserve = (struct rme_reserve){.waiting = reserve->waiting};
     }
 }

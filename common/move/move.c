@@ -117,11 +117,6 @@ bool rme_move_queue(struct rme *rme, struct rme_frag *frag)
     return true;
 }
 
-bool rme_move_whole(const struct rme *rme, uint64_t bytes)
-{
-    return bytes <= rme_move_most(rme);
-}
-
 /* Writes the FIN that follows the reads of a message. */
 static void put_fin(struct rme_peer *peer, struct rme_frag *frag, void *tx)
 {
@@ -257,10 +252,9 @@ void rme_moves_told(struct rme_peer *peer)
     for (struct list_head *node = peer->moving.next; node != &peer->moving; node = node->next) {
         struct rme_frag *frag = container_of(node, struct rme_frag, control.link);
 
-        if (frag->offset + frag->length != frag->op->size ||
-            (int32_t)(credit->acked - frag->report) < 0)
-            continue;
-        rme_op_end(peer->rme, frag->op, 0);
+        if (frag->offset + frag->length == frag->op->size &&
+            (int32_t)(credit->acked - frag->report) >= 0)
+            rme_op_end(peer->rme, frag->op, 0);
     }
 }
 

@@ -29,27 +29,20 @@ enum rme_reserve_class { RME_RESERVE_INITIATOR, RME_RESERVE_TARGET, RME_RESERVES
 
 struct rme_reserve {
     void *block;
-    const struct rme_mr *mr; /* of the zone */
-    /* registrations of this block alone: for reads, for writes by a peer */
-    struct rme_mr shown[2];
-    uint32_t nshown;          /* 0: none, and in the end 0 or 2 */
-    struct rme_frag *user;    /* current owner; NULL: none */
+    const struct rme_mr *mr;  /* of the zone, or `own` */
+    struct rme_mr own;        /* of this block, where a peer must not get the key of a slab */
+    bool alone;               /* `own` exists */
+    bool used;                /* by a fragment, in rme_frag.reserve */
     struct list_head waiting; /* fragments that wait for the block */
 };
 
-/* id, name, meaning */
-#define RME_FRAG_STATES(X)                                                                     \
-    X(WAIT, "wait",                                                                            \
-      "waits for a thread that registers or packs, or for the reserve block of targets")       \
-    X(BUSY, "busy", "being registered or packed by a thread, without the lock")                \
-    X(READY, "ready", "the device may use it")                                                 \
-    X(QUEUED, "queued", "its CTS or its transfer is queued")                                   \
-    X(POSTED, "posted", "the peer may access it, or its transfer was passed to the fabric")
-
 enum rme_frag_state {
-#define RME_FRAG_ENUM(id, name, text) RME_FRAG_##id,
-    RME_FRAG_STATES(RME_FRAG_ENUM)
-#undef RME_FRAG_ENUM
+    /* waits for a thread that registers or packs, or for the reserve block of targets */
+    RME_FRAG_WAIT,
+    RME_FRAG_BUSY,   /* being registered or packed by a thread, without the lock */
+    RME_FRAG_READY,  /* the device may use it */
+    RME_FRAG_QUEUED, /* its CTS or its transfer is queued */
+    RME_FRAG_POSTED, /* the peer may access it, or its transfer was passed to the fabric */
 };
 
 /*
@@ -69,12 +62,13 @@ struct rme_frag {
     uint32_t report;
     unsigned access;
     uint64_t offset, length;
-    struct rme_control control; /* queued CTS, or in peer->rdma_queue or peer->moving */
-    void *block;                /* PACK, RESERVE */
-    uint64_t charged;           /* PACK: size of the block in the peer's quota */
-    struct rme_mreg_hold *hold; /* DIRECT; PACK where registered for this fragment alone */
-    struct rme_range *range;    /* open ranges, one for each mseg; see mw_bind.c */
-    uint32_t nrange;            /* 0: not open */
+    struct rme_control control;  /* queued CTS, or in peer->rdma_queue or peer->moving */
+    void *block;                 /* PACK, RESERVE */
+    struct rme_reserve *reserve; /* whose block this fragment holds; NULL: none */
+    uint64_t charged;            /* PACK: size of the block in the peer's quota */
+    struct rme_mreg_hold *hold;  /* DIRECT; PACK where registered for this fragment alone */
+    struct rme_range *range;     /* open ranges, one for each mseg; see mw_bind.c */
+    uint32_t nrange;             /* 0: not open */
     uint32_t nmseg;
     struct list_head invalidating; /* in peer->invalidating */
     struct rme_rdma_op rdma_op;    /* the transfer; its pieces are allocated */
@@ -219,8 +213,6 @@ void rme_frag_describe(const struct rme_peer *peer, const struct rme_frag *frag,
 
 /* ---- move.c: transfers ---- */
 
-/* Returns true if a message of this size is one transfer. */
-bool rme_move_whole(const struct rme *rme, uint64_t bytes);
 /* Returns true if the limits of the peer and of the process permit one more transfer of the
  * peer, of this size. */
 bool rme_move_may(const struct rme_peer *peer, uint64_t bytes);

@@ -53,23 +53,6 @@ uint32_t rme_mw_segments_max(const struct rme *rme, uint8_t type, size_t size)
     return most != 0 ? most : 1;
 }
 
-static int open_frag(struct rme_peer *peer, struct rme_frag *frag)
-{
-    struct rme *rme = peer->rme;
-    int error = -EAGAIN;
-
-    for (uint32_t i = 0; i < frag->nmseg; i++)
-        frag->range[i] = (struct rme_range){.base = frag->mseg[i].base,
-                                            .length = frag->mseg[i].length,
-                                            .rkey = frag->mseg[i].rkey};
-    if (peer->state == RME_PEER_UP)
-        error = rme->ops->mw_bind(peer->link, frag->range, frag->nmseg,
-                                  frag->access & RME_ACCESS_REMOTE);
-    if (error == 0)
-        frag->nrange = frag->nmseg;
-    return error;
-}
-
 /* Returns true if `more` windows may be opened for a message of the peer that is moved. */
 static bool may_open(const struct rme_peer *peer, uint32_t more)
 {
@@ -96,9 +79,16 @@ bool rme_frag_bind(struct rme_peer *peer, struct rme_frag *frag, bool early)
 
     if (rme->caps->mws == 0 || frag->nrange != 0)
         return true;
-    if (early ? rme->offered + frag->nmseg <= rme->caps->mws / 2 : may_open(peer, frag->nmseg))
-        error = open_frag(peer, frag);
+    for (uint32_t i = 0; i < frag->nmseg; i++)
+        frag->range[i] = (struct rme_range){.base = frag->mseg[i].base,
+                                            .length = frag->mseg[i].length,
+                                            .rkey = frag->mseg[i].rkey};
+    if (peer->state == RME_PEER_UP && (early ? rme->offered + frag->nmseg <= rme->caps->mws / 2
+                                             : may_open(peer, frag->nmseg)))
+        error = rme->ops->mw_bind(peer->link, frag->range, frag->nmseg,
+                                  frag->access & RME_ACCESS_REMOTE);
     if (error == 0) {
+        frag->nrange = frag->nmseg;
         frag->early = early;
         count(peer, frag, frag->nrange);
     } else if (!early && error != -EAGAIN) {

@@ -29,17 +29,12 @@ const struct rme_limits rme_limits_adapter = {
     .read = 1,
 };
 
-const char *rme_proto_name(enum rme_proto proto)
-{
-    static const char *const names[RME_PROTO_COUNT] = {
-        [RME_PROTO_EAGER] = "eager",
-        [RME_PROTO_EAGER_RDMA] = "fast write",
-        [RME_PROTO_RNDV_WRITE] = "rendezvous write",
-        [RME_PROTO_RNDV_READ] = "rendezvous read",
-    };
-
-    return (unsigned)proto < RME_PROTO_COUNT ? names[proto] : "unknown";
-}
+const char *const rme_proto_name[RME_PROTO_COUNT] = {
+    [RME_PROTO_EAGER] = "eager",
+    [RME_PROTO_EAGER_RDMA] = "fast write",
+    [RME_PROTO_RNDV_WRITE] = "rendezvous write",
+    [RME_PROTO_RNDV_READ] = "rendezvous read",
+};
 
 /* ---- Decisions ---- */
 
@@ -75,37 +70,44 @@ static uint64_t requests_of(const struct rme_plan_in *in, enum rme_proto proto, 
                                          : count_requests(recv, send, in->max_read_sge);
 }
 
+/* A list of rules decides by the first one that holds. */
+struct rule {
+    bool holds, yes, offer;
+    const char *why;
+};
+
+static const struct rule *first_of(const struct rule *rule)
+{
+    while (!rule->holds)
+        rule++;
+    return rule;
+}
+
 /* Does this side copy?  `requests`: further work requests, in those of writes, of the use in
  * place. */
 static bool packs(const struct rme_plan_in *in, const struct rme_plan_side *side,
                   uint64_t requests, const char **why)
 {
-    bool list = side->segments > 1, kept = stays_registered(in, side), copies;
+    bool list = side->segments > 1, kept = stays_registered(in, side);
     const struct rme_pack_limit *limit = kept ? &in->limits->list : &in->limits->once;
+    uint64_t most =
+        limit->base + limit->segment * (segments(side, false) - 1) + limit->request * requests;
+    const struct rule rules[] = {
+        {side->ready, false, .why = "the memory is registered already"},
+        {list && in->lists != RME_LISTS_AUTO, in->lists == RME_LISTS_PACK,
+         .why = "option lists"},
+        {kept && !list, false, .why = "the registration stays cached for later messages"},
+        {in->bytes <= most, true, .why = "within the limit of copies"},
+        {true, false, .why = "above the limit of copies"},
+    };
+    const struct rule *rule = first_of(rules);
 
-    if (list && !side->ready && in->lists != RME_LISTS_AUTO) {
-        *why = "option lists";
-        return in->lists == RME_LISTS_PACK;
-    }
-    if (side->ready || (kept && !list)) {
-        *why = side->ready ? "the memory is registered already"
-                           : "the registration stays cached for later messages";
-        return false;
-    }
-    copies = in->bytes <= limit->base + limit->segment * (segments(side, false) - 1) +
-                              limit->request * requests;
-    *why = copies ? "within the limit of copies" : "above the limit of copies";
-    return copies;
+    *why = rule->why;
+    return rule->yes;
 }
 
-/* Further requests for the sender's segments when the data is used in place. */
-static uint64_t sender_requests(const struct rme_plan_in *in)
-{
-    return count_requests(segments(&in->send, false), 1, in->max_sge) - 1;
-}
-
-/* Likewise for the receiver's segments, by the plan's protocol; those of writes are bound and
- * invalidated, too. */
+/* Further requests for the receiver's segments when the data is used in place, by the plan's
+ * protocol; those of writes are bound and invalidated, too. */
 static uint64_t receiver_requests(const struct rme_plan_in *in, const struct rme_plan *plan)
 {
     uint64_t more = requests_of(in, plan->proto, plan->send_pack, false) -
@@ -133,49 +135,37 @@ static bool far_less(uint64_t one, uint64_t other)
     return one * LESS_FACTOR <= other && other - one >= LESS_LEAST;
 }
 
-/* The side that posts RDMA; returns false if loads have no influence. */
-static bool read_or_write(const struct rme_plan_in *in, bool send_pack, bool recv_pack,
-                          struct rme_plan *plan)
+/* Decides the side that posts RDMA, and whether a sender offers its memory: not if the receiver
+ * would ask for a write under any load, or because of the sender's segments. */
+static void read_or_write(const struct rme_plan_in *in, struct rme_plan *plan)
 {
-    uint64_t writes = requests_of(in, RME_PROTO_RNDV_WRITE, send_pack, recv_pack);
-    uint64_t reads =
-        in->limits->read * requests_of(in, RME_PROTO_RNDV_READ, send_pack, recv_pack);
-    enum { FIXED = 4 }; /* the first rules */
-    const struct {
-        bool holds, reads;
-        const char *why;
-    } rules[] = {
-        {!in->has_read, false, "the receiver cannot read"},
-        {in->nothing_to_read, false, "the sender advertised nothing to read"},
-        {in->prefer != RME_PREFER_AUTO, in->prefer == RME_PREFER_READ, "option rndv"},
-        {in->slow_read, false, "the device reads much slower than it writes"},
-        {is_heavy(&in->recv) && !in->send.server, false,
+    uint64_t writes = requests_of(in, RME_PROTO_RNDV_WRITE, plan->send_pack, plan->recv_pack);
+    uint64_t reads = in->limits->read *
+                     requests_of(in, RME_PROTO_RNDV_READ, plan->send_pack, plan->recv_pack);
+    bool prefers_read = in->prefer == RME_PREFER_READ;
+    const struct rule rules[] = {
+        {!in->has_read, false, false, "the receiver cannot read"},
+        {in->nothing_to_read, false, false, "the sender advertised nothing to read"},
+        {in->prefer != RME_PREFER_AUTO, prefers_read, prefers_read, "option rndv"},
+        {in->slow_read, false, false, "the device reads much slower than it writes"},
+        {is_heavy(&in->recv) && !in->send.server, false, true,
          "the receiver is a loaded server: the client writes"},
-        {is_heavy(&in->send) && !in->recv.server, true,
+        {is_heavy(&in->send) && !in->recv.server, true, true,
          "the sender is a loaded server: the client reads"},
-        {far_less(writes, reads), false, "the work requests of writing cost far less"},
-        {far_less(reads, writes), true, "the work requests of reading cost far less"},
-        {recv_pack && !less_loaded(&in->send, &in->recv), true,
+        {far_less(writes, reads), false, segments(&in->send, plan->send_pack) == 1,
+         "the work requests of writing cost far less"},
+        {far_less(reads, writes), true, true, "the work requests of reading cost far less"},
+        {plan->recv_pack && !less_loaded(&in->send, &in->recv), true, true,
          "the receiver copies and is not more loaded than the sender: the receiver reads"},
-        {less_loaded(&in->recv, &in->send), true,
+        {less_loaded(&in->recv, &in->send), true, true,
          "the receiver is less loaded: the receiver reads"},
-        {true, false, "the receiver is not less loaded: the sender writes"},
+        {true, false, true, "the receiver is not less loaded: the sender writes"},
     };
-    int rule = 0;
+    const struct rule *rule = first_of(rules);
 
-    while (!rules[rule].holds)
-        rule++;
-    plan->proto = rules[rule].reads ? RME_PROTO_RNDV_READ : RME_PROTO_RNDV_WRITE;
-    plan->why = rules[rule].why;
-    return rule >= FIXED;
-}
-
-/* Would the receiver ask for a write in spite of the offer, unless loads decide? */
-static bool offered_in_vain(const struct rme_plan_in *in, bool send_pack)
-{
-    return segments(&in->send, send_pack) > 1 && !is_heavy(&in->send) &&
-           far_less(requests_of(in, RME_PROTO_RNDV_WRITE, send_pack, false),
-                    in->limits->read * requests_of(in, RME_PROTO_RNDV_READ, send_pack, false));
+    plan->proto = rule->yes ? RME_PROTO_RNDV_READ : RME_PROTO_RNDV_WRITE;
+    plan->offer = rule->offer && in->bytes > 0;
+    plan->why = rule->why;
 }
 
 /* Is the message copied through buffers of the engine on both sides? */
@@ -196,17 +186,14 @@ static bool is_copied(const struct rme_plan_in *in, struct rme_plan *plan)
 
 void rme_plan(const struct rme_plan_in *in, struct rme_plan *plan)
 {
-    bool loads;
-
     memset(plan, 0, sizeof(*plan));
     if (is_copied(in, plan))
         return;
-    plan->send_pack = packs(in, &in->send, sender_requests(in), &plan->why_send);
-    read_or_write(in, plan->send_pack, false, plan);
+    plan->send_pack = packs(
+        in, &in->send, requests_of(in, RME_PROTO_RNDV_WRITE, false, true) - 1, &plan->why_send);
+    read_or_write(in, plan);
     plan->recv_pack = packs(in, &in->recv, receiver_requests(in, plan), &plan->why_recv);
-    loads = read_or_write(in, plan->send_pack, plan->recv_pack, plan);
-    plan->offer = in->bytes > 0 && (loads ? !offered_in_vain(in, plan->send_pack)
-                                          : plan->proto == RME_PROTO_RNDV_READ);
+    read_or_write(in, plan);
     plan->requests = requests_of(in, plan->proto, plan->send_pack, plan->recv_pack);
     plan->invite = in->invites && plan->proto == RME_PROTO_RNDV_WRITE && !plan->recv_pack &&
                    in->bytes >= RME_INVITE_LEAST && stays_registered(in, &in->recv);
@@ -214,31 +201,13 @@ void rme_plan(const struct rme_plan_in *in, struct rme_plan *plan)
 
 /* ---- Explanation ---- */
 
-static void explain_limits(FILE *out, const struct rme_plan_in *in)
+static void explain_limit(FILE *out, const char *name, const struct rme_pack_limit *limit,
+                          const char *text)
 {
-    const struct {
-        const char *name;
-        struct rme_pack_limit value;
-        const char *text;
-    } limits[] = {
-        {"eager", {(uint32_t)in->eager_max, 0, 0}, "sent in one buffer"},
-        {"ring", {(uint32_t)in->eager_rdma_max, 0, 0}, "written into the eager ring"},
-        {"segment", {(uint32_t)in->pack_threshold, 0, 0}, "copied, and larger ones cached"},
-        {"once", in->limits->once, "copied, if registered for one use"},
-        {"list", in->limits->list, "copied, if the registration of the list is cached"},
-    };
-
-    for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
-        const struct rme_pack_limit *value = &limits[i].value;
-
-        fprintf(out, "limit     %-8s %" PRIu32, limits[i].name, value->base);
-        if (value->segment != 0)
-            fprintf(out, " + %" PRIu32 "/segment + %" PRIu32 "/further request", value->segment,
-                    value->request);
-        fprintf(out, " bytes: %s\n", limits[i].text);
-    }
-    fprintf(out, "limit     %-8s a read request counts as %" PRIu32 " to write\n", "read",
-            in->limits->read);
+    fprintf(out,
+            "limit     %-8s %" PRIu32 " + %" PRIu32 "/segment + %" PRIu32
+            "/further request bytes: copied, %s\n",
+            name, limit->base, limit->segment, limit->request, text);
 }
 
 /* Bytes of a fragment.  Cached registrations were made in fragments, too, and are used in
@@ -281,11 +250,20 @@ void rme_plan_explain(FILE *out, const struct rme_plan_in *send, const struct rm
         rme_plan_unseen_sender(recv->send.server, recv->send.load_ops, recv->send.load_bytes);
     rme_plan(&inviting, &invitation);
 
-    fprintf(out, "message   %" PRIu64 " bytes, eager up to %" PRIu64 "\n", send->bytes,
-            send->eager_max);
-    explain_limits(out, send);
+    fprintf(out,
+            "message   %" PRIu64 " bytes, eager up to %" PRIu64 "\n"
+            "limit     eager    %" PRIu64 " bytes: sent in one buffer\n"
+            "limit     ring     %" PRIu64 " bytes: written into the eager ring\n"
+            "limit     segment  %" PRIu64 " bytes: copied, and larger ones cached\n",
+            send->bytes, send->eager_max, send->eager_max, send->eager_rdma_max,
+            send->pack_threshold);
+    explain_limit(out, "once", &send->limits->once, "if registered for one use");
+    explain_limit(out, "list", &send->limits->list,
+                  "if the registration of the list is cached");
+    fprintf(out, "limit     read     a read request counts as %" PRIu32 " to write\n",
+            send->limits->read);
     fprintf(out, "%-18s %-7s %-9s %9s\n%-18s %-7s %-9s %9" PRIu64 "  <- chosen\n", "protocol",
-            "sender", "receiver", "requests", rme_proto_name(plan.proto),
+            "sender", "receiver", "requests", rme_proto_name[plan.proto],
             first.send_pack ? "copy" : "direct", plan.recv_pack ? "copy" : "direct",
             plan.requests);
     explain_side(out, "sender", send, &send->send, first.send_pack, first.why_send);

@@ -125,7 +125,7 @@ static inline uint64_t rme_plan_frag_size(uint64_t frag_size, bool pack)
     return pack && frag_size > RME_PACK_FRAG ? RME_PACK_FRAG : frag_size;
 }
 
-const char *rme_proto_name(enum rme_proto proto);
+extern const char *const rme_proto_name[RME_PROTO_COUNT];
 
 /* Limits of an adapter: those of a fabric that has no others. */
 extern const struct rme_limits rme_limits_adapter;

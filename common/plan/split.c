@@ -50,21 +50,6 @@ struct rme_split_size rme_split(const struct rme_mseg *local, uint64_t lskip,
     return size;
 }
 
-uint32_t rme_seg_count(const struct rme_seg *seg, uint32_t nseg, uint64_t offset,
-                       uint64_t length, uint32_t max, uint64_t *covered)
-{
-    struct rme_walk walk = rme_walk(seg, nseg, offset, length);
-    struct rme_seg part;
-    uint32_t count = 0;
-
-    *covered = 0;
-    while (count < max && rme_walk_next(&walk, &part)) {
-        *covered += part.length;
-        count++;
-    }
-    return count;
-}
-
 void rme_seg_copy_list(const struct rme_seg *seg, uint32_t nseg, uint64_t offset, void *flat,
                        uint64_t length, bool scatter)
 {

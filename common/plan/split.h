@@ -73,32 +73,19 @@ struct rme_split_size rme_split(const struct rme_mseg *local, uint64_t lskip,
                                 uint64_t length, const struct rme_split_limits *limits,
                                 struct rme_rdma_seg *piece, struct rme_sge *seg);
 
-/* Counts the non-empty segments of the range [offset, offset + length) of a list, up to `max`;
- * *covered is the number of their bytes. */
-uint32_t rme_seg_count(const struct rme_seg *seg, uint32_t nseg, uint64_t offset,
-                       uint64_t length, uint32_t max, uint64_t *covered);
-
-/* Copies between a list and contiguous memory: to the list with `scatter`. */
+/* Copies between a list of several segments and contiguous memory (rme_seg_copy). */
 void rme_seg_copy_list(const struct rme_seg *seg, uint32_t nseg, uint64_t offset, void *flat,
                        uint64_t length, bool scatter);
 
-/* Copy `length` bytes from `offset` of the list on, or the part that exists, to or from
- * contiguous memory. */
-static inline void rme_seg_gather(const struct rme_seg *seg, uint32_t nseg, uint64_t offset,
-                                  void *to, uint64_t length)
+/* Copies `length` bytes from `offset` of the list on, or the part that exists, to contiguous
+ * memory, or with `scatter` from there. */
+static inline void rme_seg_copy(const struct rme_seg *seg, uint32_t nseg, uint64_t offset,
+                                void *flat, uint64_t length, bool scatter)
 {
     if (nseg == 1 && offset == 0 && length <= seg->length)
-        memcpy(to, seg->base, length);
+        memcpy(scatter ? seg->base : flat, scatter ? flat : seg->base, length);
     else
-        rme_seg_copy_list(seg, nseg, offset, to, length, false);
-}
-static inline void rme_seg_scatter(const struct rme_seg *seg, uint32_t nseg, uint64_t offset,
-                                   const void *from, uint64_t length)
-{
-    if (nseg == 1 && offset == 0 && length <= seg->length)
-        memcpy(seg->base, from, length);
-    else
-        rme_seg_copy_list(seg, nseg, offset, (void *)(uintptr_t)from, length, true);
+        rme_seg_copy_list(seg, nseg, offset, flat, length, scatter);
 }
 
 #endif

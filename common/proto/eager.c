@@ -54,7 +54,7 @@ bool rme_eager_send(struct rme_peer *peer, enum rme_stream stream, const struct 
     rme_peer_head(peer, RME_WIRE_EAGER, tag, &message);
     message.flags |= rme_stream_flag(stream);
     rme_wire_encode_head(&message, tx);
-    rme_seg_gather(seg, nseg, 0, tx + RME_WIRE_HEADER_SIZE, size);
+    rme_seg_copy(seg, nseg, 0, tx + RME_WIRE_HEADER_SIZE, size, false);
     rme->ops->tx_send(peer->link, tx, RME_WIRE_HEADER_SIZE + size);
     rme->pending |= RME_PENDING_FLUSH;
     rme_eager_sent(peer, stream, tag, size);
@@ -83,7 +83,7 @@ static void deliver(struct rme *rme, struct rme_op *op, const void *payload, uin
         return;
     }
     rme_window_consumed(&op->peer->holding[RME_EXPECTED], size);
-    rme_seg_scatter(op->seg, op->nseg, 0, payload, size);
+    rme_seg_copy(op->seg, op->nseg, 0, (void *)(uintptr_t)payload, size, true);
     rme_count_add(rme, RME_C_BYTES_COPIED, size);
     rme_peer_count(op->peer, RME_C_RECVS_EAGER, 1);
     rme_op_complete(rme, op);

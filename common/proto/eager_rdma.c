@@ -183,7 +183,7 @@ static bool suits(const struct rme *rme, enum rme_stream stream, const struct rm
 {
     return size <= rme_eager_rdma_most(rme, stream, false) ||
            (nseg == 1 && size <= rme_eager_rdma_most(rme, stream, true) &&
-            !rme_zone_owns(rme->zone, seg[0].base, seg[0].length));
+            rme_zone_find(rme->zone, seg[0].base, seg[0].length, RME_ACCESS_LOCAL) == NULL);
 }
 
 static enum fit look(struct rme_peer *peer, enum rme_stream stream, const struct rme_seg *seg,
@@ -228,7 +228,7 @@ bool rme_eager_rdma_send(struct rme_peer *peer, enum rme_stream stream,
     message.flags |= rme_stream_flag(stream);
     peer->rme->pending |= RME_PENDING_FLUSH;
     rme_wire_encode_ring(&message, (uint32_t)size, place);
-    rme_seg_gather(seg, nseg, 0, place + RME_WIRE_RING_SIZE, size);
+    rme_seg_copy(seg, nseg, 0, place + RME_WIRE_RING_SIZE, size, false);
     rme_peer_count(peer, RME_C_SENDS_EAGER_RDMA, 1);
 
     unsignalled = peer->rme->caps->unsignalled && ++tx->unsignalled < UNQUIET;

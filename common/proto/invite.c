@@ -159,7 +159,7 @@ enum rme_started rme_invite_start(struct rme *rme, struct rme_op *op)
     struct rme_rndv *r;
 
     if (op->kind != RME_OP_SEND || !rme_invite_is_for(invites, op->tag, op->size) ||
-        !rme_move_whole(rme, op->size) || !list_empty(&peer->rdma_queue) ||
+        op->size > rme_move_most(rme) || !list_empty(&peer->rdma_queue) ||
         !rme_move_may(peer, op->size)) /* else a transfer goes to the fabric at once */
         return RME_START_OTHER;
     if (!op->has_rndv)

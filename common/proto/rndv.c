@@ -174,7 +174,7 @@ struct rme_plan_in rme_rndv_plan_in(const struct rme *rme, uint64_t bytes)
         .max_read_sge = rme->caps->segments_apart ? 1 : rme->caps->max_read_sge,
         .has_read = rme->caps->has_read,
         .slow_read = rme->caps->slow_read,
-        .invites = rme->tuning.invite && !rme->pin.each && rme_move_whole(rme, bytes),
+        .invites = rme->tuning.invite && !rme->pin.each && bytes <= rme_move_most(rme),
         .opens = rme->caps->mws != 0,
         .limits = rme->limits,
     };
@@ -201,7 +201,8 @@ struct rme_plan_side rme_rndv_far_side(const struct rme *rme, bool server)
 
 struct rme_plan_side rme_rndv_own_side(struct rme *rme, const struct rme_op *op)
 {
-    bool ready = op->nseg == 1 && rme_zone_owns(rme->zone, op->seg[0].base, op->seg[0].length);
+    bool ready = op->nseg == 1 && rme_zone_find(rme->zone, op->seg[0].base, op->seg[0].length,
+                                                RME_ACCESS_LOCAL) != NULL;
 
     return rme_rndv_side(rme, op->nseg, ready, rme_op_sends(op));
 }

@@ -66,7 +66,7 @@ static void direction(void **state)
         in.prefer = row->prefer;
         proto = decide(&in).proto;
         if (proto != row->proto)
-            fail_msg("%s: %s", row->text, rme_proto_name(proto));
+            fail_msg("%s: %s", row->text, rme_proto_name[proto]);
     }
 }
 
@@ -291,7 +291,7 @@ static void explains_the_very_decisions(void **state)
         rme_plan(&asked, &plan);
         if (first.proto == RME_PROTO_EAGER_RDMA)
             plan = first;
-        snprintf(row, sizeof(row), "%-18s %-7s %-9s", rme_proto_name(plan.proto),
+        snprintf(row, sizeof(row), "%-18s %-7s %-9s", rme_proto_name[plan.proto],
                  plan.proto == RME_PROTO_EAGER || first.send_pack ? "copy" : "direct",
                  plan.proto == RME_PROTO_EAGER || plan.recv_pack ? "copy" : "direct");
         assert_memory_equal(chosen_row(&in, &in, &text), row, strlen(row));

@@ -53,10 +53,24 @@ static void watch_all(struct watches *w)
 
         watch->claim.start = (uintptr_t)w->base + (size_t)(i + (i == WATCHES - 1)) * 2 * PAGE;
         watch->claim.end = watch->claim.start + 2 * PAGE;
-        assert_true(rme_monitor_watch(w->monitor, watch));
+        assert_int_equal(rme_monitor_watch(w->monitor, watch), 0);
     }
     assert_int_equal(watched_mappings(), 2);
     atomic_store(&unwatched, 0);
+}
+
+static void unwatch(struct watches *w, struct rme_watch **list, int count)
+{
+    struct rme_itree dropped = {NULL};
+
+    pthread_mutex_lock(rme_monitor_lock(w->monitor));
+    for (int i = 0; i < count; i++)
+        rme_monitor_drop(w->monitor, list[i]);
+    pthread_mutex_unlock(rme_monitor_lock(w->monitor));
+    for (int i = 0; i < count; i++)
+        rme_itree_insert(&dropped, &list[i]->claim);
+    rme_monitor_unwatch(w->monitor, &dropped);
+    assert_null(dropped.root);
 }
 
 static void leave_all(struct watches *w)
@@ -72,7 +86,7 @@ static void neighbours_end_at_once(void **state)
 
     (void)state;
     watch_all(&w);
-    rme_monitor_unwatch(w.monitor, w.list, WATCHES);
+    unwatch(&w, w.list, WATCHES);
     assert_int_equal(atomic_load(&unwatched), 2);
     leave_all(&w);
 }
@@ -136,14 +150,14 @@ static void neighbours_of_what_is_claimed(void **state)
     for (int i = 0, n = 0; i < WATCHES; i++)
         if (i != 2)
             others[n++] = w.list[i];
-    rme_monitor_unwatch(w.monitor, others, WATCHES - 1);
+    unwatch(&w, others, WATCHES - 1);
     assert_int_equal(atomic_load(&unwatched), 3);
     assert_int_equal(watched_mappings(), 1);
     pthread_mutex_lock(rme_monitor_lock(w.monitor));
     assert_true(rme_monitor_still(w.monitor, &w.watch[2]));
     assert_false(rme_monitor_still(w.monitor, &w.watch[1]));
     pthread_mutex_unlock(rme_monitor_lock(w.monitor));
-    rme_monitor_unwatch(w.monitor, &w.list[2], 1);
+    unwatch(&w, &w.list[2], 1);
     leave_all(&w);
 }
 
@@ -160,7 +174,7 @@ static void neighbours_of_a_file(void **state)
                           MAP_PRIVATE | MAP_FIXED, fd, 0),
                      (void *)w.watch[1].claim.start);
     close(fd);
-    rme_monitor_unwatch(w.monitor, w.list, WATCHES);
+    unwatch(&w, w.list, WATCHES);
     leave_all(&w);
 }
 

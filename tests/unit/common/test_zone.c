@@ -45,11 +45,10 @@ static void stop(struct fixture *f)
 
 static bool registered(struct fixture *f, const void *at, size_t length)
 {
-    const struct rme_mr *mr;
+    const struct rme_mr *mr = rme_zone_find(f->zone, at, length, RME_ACCESS_LOCAL);
 
-    return rme_zone_find(f->zone, at, length, RME_ACCESS_LOCAL, &mr) == 0 &&
-           fake_covers(&f->fake, mr->rkey, at, length,
-                       RME_ACCESS_REMOTE_WRITE | RME_ACCESS_LOCAL_WRITE);
+    return mr != NULL && fake_covers(&f->fake, mr->rkey, at, length,
+                                     RME_ACCESS_REMOTE_WRITE | RME_ACCESS_LOCAL_WRITE);
 }
 
 /* A process that needs a few buffers of many sizes pins little; one that needs many registers
@@ -107,16 +106,15 @@ static void ranges(void **state)
 {
     struct fixture *f = start(256 * MIB);
     char *block = rme_zone_alloc(f->zone, 8192), *next = rme_zone_alloc(f->zone, 8192);
-    const struct rme_mr *mr;
 
     (void)state;
     assert_non_null(next);
-    assert_int_equal(rme_zone_find(f->zone, block + 100, 8092, RME_ACCESS_LOCAL, &mr), 0);
-    assert_int_equal(rme_zone_find(f->zone, block + 100, 8093, RME_ACCESS_LOCAL, &mr),
-                     -ENOENT); /* into the next block */
-    assert_int_equal(rme_zone_find(f->zone, block + 8191, 1, RME_ACCESS_LOCAL, &mr), 0);
-    assert_int_equal(rme_zone_find(f->zone, &mr, 1, RME_ACCESS_LOCAL, &mr), -ENOENT);
-    assert_int_equal(rme_zone_find(f->zone, block, SIZE_MAX, RME_ACCESS_LOCAL, &mr), -ENOENT);
+    assert_non_null(rme_zone_find(f->zone, block + 100, 8092, RME_ACCESS_LOCAL));
+    /* into the next block */
+    assert_null(rme_zone_find(f->zone, block + 100, 8093, RME_ACCESS_LOCAL));
+    assert_non_null(rme_zone_find(f->zone, block + 8191, 1, RME_ACCESS_LOCAL));
+    assert_null(rme_zone_find(f->zone, &f, 1, RME_ACCESS_LOCAL));
+    assert_null(rme_zone_find(f->zone, block, SIZE_MAX, RME_ACCESS_LOCAL));
     stop(f);
 }
 
@@ -133,7 +131,6 @@ static void refusal_gives_plain_memory(void **state)
     assert_non_null(second);
     memset(first, 1, 8192);
     assert_false(registered(f, first, 1));
-    assert_true(rme_zone_owns(f->zone, first, 5000));
     rme_log_drain(f->log);
     assert_int_equal(f->seen.lines, 1);
     assert_non_null(strstr(f->seen.last, "memlock"));
@@ -148,7 +145,7 @@ static void refusal_gives_plain_memory(void **state)
     assert_true(registered(f, third, 5000));
     assert_int_equal(rme_zone_release(f->zone, first), 0);
     assert_int_equal(rme_zone_release(f->zone, second), 0);
-    assert_false(rme_zone_owns(f->zone, first, 1));
+    assert_int_equal(rme_zone_release(f->zone, first), -EINVAL);
     assert_int_equal(rme_zone_release(f->zone, third), 0);
     rme_log_drain(f->log);
     assert_int_equal(f->seen.lines, 1);
@@ -216,7 +213,7 @@ static void a_bound_below_the_smallest_mapping(void **state)
     assert_false(registered(f, plain, 1));
     assert_false(registered(f, large, 1));
     assert_int_equal(atomic_load(&f->pin.bytes), 16 * KIB);
-    assert_false(rme_zone_owns(f->zone, a + 8 * KIB, 1));
+    assert_null(rme_zone_find(f->zone, a + 8 * KIB, 1, RME_ACCESS_LOCAL));
     assert_int_equal(rme_zone_release(f->zone, a + 8 * KIB), -EINVAL);
     memset(large, 1, 20 * KIB);
     assert_int_equal(rme_zone_release(f->zone, a), 0);
@@ -455,20 +452,22 @@ static void keys_of_slabs(void **state)
     (void)state;
     for (int each = 0; each < 2; each++) {
         struct fixture *f = start(64 << 20);
-        const struct rme_mr *mr;
+        const struct rme_mr *own, *mr;
         char *block;
 
         f->pin.keys_open = true;
         f->pin.each = each;
         block = rme_zone_alloc(f->zone, 8192);
+        own = rme_zone_find(f->zone, block, 8192, RME_ACCESS_LOCAL);
+        assert_non_null(own);
         for (int i = 0; i < 3; i++) {
-            int ret = rme_zone_find(f->zone, block, 8192, rights[i], &mr);
-
-            assert_int_equal(ret, each && i > 0 ? -EPERM : 0);
-            assert_int_equal(fake_covers(&f->fake, mr->rkey, block, 8192, rights[i]), ret == 0);
+            mr = rme_zone_find(f->zone, block, 8192, rights[i]);
+            assert_ptr_equal(mr, each && i > 0 ? NULL : own);
+            assert_int_equal(fake_covers(&f->fake, own->rkey, block, 8192, rights[i]),
+                             mr != NULL);
         }
         assert_int_equal(f->fake.regs, 1);
-        assert_int_equal(rme_zone_find(f->zone, &mr, 1, RME_ACCESS_LOCAL, &mr), -ENOENT);
+        assert_null(rme_zone_find(f->zone, &mr, 1, RME_ACCESS_LOCAL));
         assert_int_equal(rme_zone_release(f->zone, block), 0);
         stop(f);
     }
