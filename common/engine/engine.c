@@ -30,6 +30,7 @@
 
 #include "base/table.h"
 #include "engine/engine.h"
+#include "proto/message.h"
 #include "proto/unexp.h"
 
 /* limit on locked memory below which message buffers are smaller */
@@ -305,6 +306,7 @@ static void init_rings(struct rme *rme)
                                        &rme->protocols->unexpected,
                                        &rme->protocols->eager_rdma.granted,
                                        &rme->protocols->unpublished,
+                                       &rme->protocols->spare,
                                        &rme->followers,
                                        &rme->move_state->reserve[RME_RESERVE_INITIATOR].waiting,
                                        &rme->move_state->reserve[RME_RESERVE_TARGET].waiting};
@@ -413,6 +415,7 @@ void rme_close(struct rme *rme)
     pthread_mutex_unlock(&rme->lock);
 
     rme_unexp_clear(rme);
+    rme_message_clear(rme);
     rme_reserve_close(rme);
     close_fabric(rme);
     free_engine(rme);

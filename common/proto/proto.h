@@ -42,6 +42,8 @@ struct rme_protocols {
     struct list_head unpublished; /* likewise, to be delivered after the ops in `ended` */
     /* unexpected messages that the host has fetched, by the address of the buffer */
     struct rme_table lent;
+    struct list_head spare; /* memory of messages, kept for others (eager.c) */
+    size_t spare_bytes;     /* sum of the room in it */
 };
 
 #endif
