@@ -304,7 +304,7 @@ static void init_rings(struct rme *rme)
                                        &rme->move_state->work,
                                        &rme->operations->ended,
                                        &rme->protocols->unexpected,
-                                       &rme->protocols->eager_rdma.granted,
+                                       &rme->protocols->rings,
                                        &rme->protocols->unpublished,
                                        &rme->protocols->spare,
                                        &rme->followers,

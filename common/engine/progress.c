@@ -76,8 +76,8 @@ static void immediate(struct rme_peer *peer, uint32_t imm)
 
     if (!rme_peer_listens(peer))
         return;
-    if (rme_eager_rdma_named(peer, imm)) {
-        error = rme_eager_rdma_decode(peer, imm, &message);
+    error = rme_eager_rdma_decode(peer, imm, &message);
+    if (error != -ENOENT) {
         take(peer, error, &message,
              error == 0 ? RME_WIRE_RING_SIZE + message.payload_length : 0, true);
         return;

@@ -35,7 +35,8 @@ struct rme_peer_proto {
 struct rme_protocols {
     bool forceful;                 /* cancels of the host do not wait for the peer */
     struct rme_table tags_blocked; /* tags that a waiting send blocks (send.c) */
-    struct rme_eager_rdma_pool eager_rdma;
+    struct list_head rings;        /* granted and not withdrawn (rx_ring.c) */
+    uint64_t rings_looked_at;      /* time of the last search for idle ones, ms */
     /* first complete message of each peer, for the host (struct rme_message) */
     struct list_head unexpected;
     uint64_t unexpected_changes;  /* number of messages completed and fetched so far */
