@@ -27,7 +27,7 @@ static bool take_header(struct rme_peer *peer, const struct rme_wire_message *me
     if (rme_credit_gain(&peer->credit, message->credits, more) != 0)
         return false;
     /* there may be a credit, or room in a window */
-    if (rme_peer_waits(peer) || peer->proto->tags_blocked != 0)
+    if (rme_peer_waits(peer))
         rme_peer_schedule(peer);
     return rme_eager_window_report(&peer->eager_window[RME_EXPECTED],
                                    message->eager_consumed) == 0 &&

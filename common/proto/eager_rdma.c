@@ -130,7 +130,7 @@ void rme_eager_rdma_moved(struct rme_peer *peer, struct rme_rdma_op *rdma_op)
     tx->pending--;
     if (rdma_op != &tx->last) {
         container_of(rdma_op, struct fast_write, rdma_op)->busy = false;
-        if (peer->proto->tags_blocked != 0 || !list_empty(&peer->proto->sendq[RME_EXPECTED]))
+        if (!list_empty(&peer->proto->sendq[RME_EXPECTED]))
             rme_peer_schedule(peer);
     }
     if (tx->released && tx->pending == 0)
@@ -161,14 +161,6 @@ static bool find_room(struct rme_eager_rdma_tx *tx, uint64_t size)
     return true;
 }
 
-/* May the message use free room?  A smaller unexpected message does not take the room for which
- * the first waiting expected message waits. */
-static bool is_first(const struct rme_peer *peer, enum rme_stream stream)
-{
-    return stream == RME_EXPECTED ||
-           (peer->proto->tags_blocked == 0 && list_empty(&peer->proto->sendq[RME_EXPECTED]));
-}
-
 /* Result of the check whether a message can be written now. */
 enum fit { FIT_NOT, FIT_FULL, FIT_LATER, FIT_NOW };
 
@@ -190,7 +182,9 @@ static enum fit look(struct rme_peer *peer, enum rme_stream stream, const struct
         !suits(peer->rme, stream, seg, nseg, size) ||
         (stream == RME_EXPECTED && rme_invite_is_for(&peer->proto->invites, tag, size)))
         return FIT_NOT;
-    if (!rme_eager_window_fits(&peer->eager_window[stream], size) || !is_first(peer, stream))
+    /* an unexpected message does not take the room for which an expected one waits */
+    if (!rme_eager_window_fits(&peer->eager_window[stream], size) ||
+        (stream != RME_EXPECTED && !list_empty(&peer->proto->sendq[RME_EXPECTED])))
         return FIT_FULL;
     if (find_room(tx, size))
         return FIT_NOW;
@@ -240,24 +234,13 @@ bool rme_eager_rdma_send(struct rme_peer *peer, enum rme_stream stream,
     return true;
 }
 
-static enum fit look_for(const struct rme_op *op)
-{
-    return op->has_rndv
-               ? FIT_NOT
-               : look(op->peer, rme_op_stream(op), op->seg, op->nseg, op->size, op->tag);
-}
-
-bool rme_eager_rdma_may_start(const struct rme_op *op)
-{
-    return look_for(op) == FIT_NOW;
-}
-
 /* Starts a send.  The first expected message of the queue waits for room if the room is certain
  * to come. */
 enum rme_started rme_eager_rdma_start(struct rme *rme, struct rme_op *op)
 {
     enum rme_stream stream = rme_op_stream(op);
-    enum fit fit = look_for(op);
+    enum fit fit =
+        op->has_rndv ? FIT_NOT : look(op->peer, stream, op->seg, op->nseg, op->size, op->tag);
 
     if (fit == FIT_LATER && stream == RME_EXPECTED && !rme_match_is_first(&op->match))
         return RME_START_STUCK;

@@ -34,7 +34,6 @@ struct rme_eager_ring {
 rme_arrived_fn rme_eager_rdma_granted;
 void rme_eager_rdma_withdrawn(struct rme_peer *peer);
 rme_start_fn rme_eager_rdma_start;
-rme_may_start_fn rme_eager_rdma_may_start;
 /* Sends RELEASE, which is due; the ring is the peer's again from then on. */
 void rme_eager_rdma_release(struct rme_peer *peer);
 /* Handles the end of the link. */
