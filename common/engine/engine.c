@@ -30,6 +30,7 @@
 
 #include "base/table.h"
 #include "engine/engine.h"
+#include "proto/message.h"
 #include "proto/unexp.h"
 
 /* limit on locked memory below which message buffers are smaller */
@@ -297,8 +298,9 @@ static void init_rings(struct rme *rme)
                                        &rme->move_state->work,
                                        &rme->operations->ended,
                                        &rme->protocols->unexpected,
-                                       &rme->protocols->eager_rdma.granted,
+                                       &rme->protocols->rings,
                                        &rme->protocols->unpublished,
+                                       &rme->protocols->spare,
                                        &rme->followers,
                                        &rme->move_state->reserve[RME_RESERVE_INITIATOR].waiting,
                                        &rme->move_state->reserve[RME_RESERVE_TARGET].waiting};
@@ -401,6 +403,7 @@ void rme_close(struct rme *rme)
     pthread_mutex_unlock(&rme->lock);
 
     rme_unexp_clear(rme);
+    rme_message_clear(rme);
     rme_reserve_close(rme);
     close_fabric(rme);
     free_engine(rme);

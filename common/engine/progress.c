@@ -27,7 +27,7 @@ static bool take_header(struct rme_peer *peer, const struct rme_wire_message *me
     if (rme_credit_gain(&peer->credit, message->credits, more) != 0)
         return false;
     /* there may be a credit, or room in a window */
-    if (rme_peer_waits(peer) || peer->proto->tags_blocked != 0)
+    if (rme_peer_waits(peer))
         rme_peer_schedule(peer);
     return rme_window_report(&peer->eager_window[RME_EXPECTED], message->eager_consumed) == 0 &&
            rme_window_report(&peer->eager_window[RME_UNEXPECTED_STREAM],
@@ -75,8 +75,8 @@ static void immediate(struct rme_peer *peer, uint32_t imm)
 
     if (!rme_peer_listens(peer))
         return;
-    if (rme_eager_rdma_named(peer, imm)) {
-        error = rme_eager_rdma_decode(peer, imm, &message);
+    error = rme_eager_rdma_decode(peer, imm, &message);
+    if (error != -ENOENT) {
         take(peer, error, &message,
              error == 0 ? RME_WIRE_RING_SIZE + message.payload_length : 0, true);
         return;

@@ -97,7 +97,6 @@ bool rme_take_eager(struct rme_peer *peer, const void *data, size_t length)
     struct rme_window *expected = &peer->eager_window[RME_EXPECTED],
                       *unexpected = &peer->eager_window[RME_UNEXPECTED_STREAM];
     struct rme_window *holding = &peer->holding[RME_EXPECTED];
-    const struct rme_peer_proto *proto = peer->proto;
     struct rme_wire_message head;
     size_t size = length - RME_WIRE_HEADER_SIZE;
     struct rme *rme = peer->rme;
@@ -105,8 +104,7 @@ bool rme_take_eager(struct rme_peer *peer, const void *data, size_t length)
 
     if (length < RME_WIRE_HEADER_SIZE ||
         (rme_wire_get16(data) & ~(RME_WIRE_F_STALLED << 8)) != RME_WIRE_EAGER ||
-        peer->state != RME_PEER_UP || (proto->tags_blocked | peer->late) != 0 ||
-        !list_empty(&peer->moving))
+        peer->state != RME_PEER_UP || peer->late != 0 || !list_empty(&peer->moving))
         return false;
     rme_wire_decode_head(data, &head);
     if (!rme_window_may(expected, head.eager_consumed) ||

@@ -9,6 +9,10 @@
  * bytes (credit.h).  A sender whose window is full sends RTS instead, regardless of size.  A
  * message that is larger than its receive is refused (cancel.c).
  *
+ * Memory of unmatched messages of 2 KiB and more is kept for the next ones, up to one window:
+ * malloc() would give the end of the heap back after each burst, and half of the time of the
+ * next burst would be page faults.
+ *
  * Order.  All expected messages of a peer, eager or RTS, leave one queue and arrive in one
  * stream.  Each message matches the oldest receive of its (peer, tag), or waits behind the
  * older messages of the tag: first in, first out, across protocols.
@@ -21,6 +25,8 @@
 #include "proto/message.h"
 #include "proto/rndv.h"
 #include "proto/tags.h"
+
+#define SPARE_LEAST 2048u /* smallest room of a message whose memory is kept */
 
 bool rme_eager_send_now(struct rme_peer *peer, enum rme_stream stream, const void *base,
                         uint64_t size, int32_t tag)
@@ -119,15 +125,56 @@ static void buffer_message(struct rme *rme, struct rme_message *message)
     list_add_tail(&message->link, &peer->proto->messages);
 }
 
+/* Takes the memory that was kept last, if it suits a message with this room; NULL: none. */
+static struct rme_message *take_spare(struct rme *rme, size_t room)
+{
+    struct list_head *node = room >= SPARE_LEAST ? list_pop(&rme->protocols->spare) : NULL;
+    struct rme_message *spare;
+
+    if (node == NULL)
+        return NULL;
+    spare = container_of(node, struct rme_message, link);
+    rme->protocols->spare_bytes -= spare->room;
+    if (spare->room >= room && spare->room / 2 <= room)
+        return spare;
+    free(spare);
+    return NULL;
+}
+
+void rme_message_recycle(struct rme *rme, struct rme_message *message)
+{
+    struct rme_protocols *protocols = rme->protocols;
+
+    if (message->room < SPARE_LEAST ||
+        message->room + protocols->spare_bytes > rme->tuning.eager_window[RME_EXPECTED]) {
+        free(message);
+        return;
+    }
+    protocols->spare_bytes += message->room;
+    list_add_tail(&message->link, protocols->spare.next); /* at the head */
+}
+
+void rme_message_clear(struct rme *rme)
+{
+    struct list_head *node;
+
+    while ((node = list_pop(&rme->protocols->spare)) != NULL)
+        free(container_of(node, struct rme_message, link));
+}
+
 struct rme_message *rme_message_new(struct rme_peer *peer, int32_t tag, size_t room)
 {
-    struct rme_message *message = malloc(sizeof(*message) + room);
+    struct rme_message *message = take_spare(peer->rme, room);
+    size_t size = message != NULL ? message->room : room;
 
+    if (message == NULL)
+        message = malloc(sizeof(*message) + room);
     if (message == NULL) {
         rme_peer_fail(peer, -ENOMEM, "no memory to buffer a message");
         return NULL;
     }
     memset(message, 0, sizeof(*message));
+    message->room = size;
     list_init(&message->match.same);
     list_init(&message->link);
     list_init(&message->waiting);
@@ -169,7 +216,7 @@ void rme_message_free(struct rme_message *message)
     list_del_init(&message->waiting);
     rme_rx_uncharge(message->peer, message->rx_buffered);
     free(message->remote_window);
-    free(message);
+    rme_message_recycle(rme, message);
 }
 
 void rme_eager_arrived(struct rme_peer *peer, const struct rme_wire_message *arrived)

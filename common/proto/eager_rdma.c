@@ -72,25 +72,21 @@ struct fast_write {
     struct rme_rdma_op rdma_op;
     struct rme_rdma_seg piece;
     struct rme_sge seg;
-    bool done;       /* complete on the local device */
+    bool busy;       /* its CQE has not come */
     uint32_t number; /* rme_credit.spent with it */
-    uint32_t bytes;
-    uint64_t end; /* the ring's `top` behind it */
+    uint64_t at;     /* its first unit of the ring */
+    uint64_t end;    /* the ring's `top` behind it */
 };
 
 /* A ring granted by a peer.  The writes are numbered, modulo 2^32. */
 struct rme_eager_rdma_tx {
     struct rme_eager_ring staging;
-    bool released;         /* RELEASE is sent; freed when `pending` is 0 */
-    uint64_t address, key; /* of the ring */
-    uint32_t late;      /* with this many unreturned bytes the peer is bound to send CREDIT */
-    uint64_t units;     /* of the ring, as far as staged */
-    uint64_t tail, top; /* the units in use, counted from the grant on */
-    uint32_t bytes;     /* of the writes whose places are in use */
-    /* the next write; the first one whose place is in use, whose descriptor is in use */
-    uint32_t head, placed, first;
+    struct rme_wire_segment ring;
+    bool released;           /* RELEASE is sent; freed when `pending` is 0 */
+    uint64_t tail, top;      /* the units in use, counted from the grant on */
+    uint64_t bytes;          /* of the writes whose places are in use */
+    uint32_t head, placed;   /* the next write; the first one whose place is in use */
     uint32_t pending;        /* transfers without a CQE */
-    uint32_t unsignalled;    /* unsignalled writes since the last signalled one */
     struct rme_rdma_op last; /* RELEASE */
     struct fast_write write[WRITES];
 };
@@ -102,26 +98,22 @@ static struct fast_write *write_at(struct rme_eager_rdma_tx *tx, uint32_t number
 
 /* ---- Completion ---- */
 
-static bool is_taken(const struct rme_credit *credit, const struct fast_write *write)
-{
-    return credit->spent - write->number >= credit->spent - credit->acked;
-}
-
 /* Frees the places of messages that the peer has taken. */
 static void reclaim(struct rme_eager_rdma_tx *tx)
 {
-    const struct rme_peer *peer = tx->staging.peer;
+    const struct rme_credit *credit = &tx->staging.peer->credit;
+    bool unsignalled = tx->staging.peer->rme->caps->unsignalled;
 
     for (; tx->placed != tx->head; tx->placed++) {
         const struct fast_write *write = write_at(tx, tx->placed);
 
-        if (!(write->done || peer->rme->caps->unsignalled) || !is_taken(&peer->credit, write))
-            break;
+        if ((write->busy && !unsignalled) ||
+            credit->spent - write->number < credit->spent - credit->acked)
+            return;
         tx->tail = write->end;
-        tx->bytes -= write->bytes;
+        tx->bytes -= write->seg.length;
     }
-    while (tx->first != tx->placed && write_at(tx, tx->first)->done)
-        tx->first++;
+    tx->top = tx->tail = 0;
 }
 
 static void tx_free(struct rme_eager_rdma_tx *tx)
@@ -137,8 +129,8 @@ void rme_eager_rdma_moved(struct rme_peer *peer, struct rme_rdma_op *rdma_op)
 
     tx->pending--;
     if (rdma_op != &tx->last) {
-        container_of(rdma_op, struct fast_write, rdma_op)->done = true;
-        if (peer->proto->tags_blocked != 0 || !list_empty(&peer->proto->sendq[RME_EXPECTED]))
+        container_of(rdma_op, struct fast_write, rdma_op)->busy = false;
+        if (!list_empty(&peer->proto->sendq[RME_EXPECTED]))
             rme_peer_schedule(peer);
     }
     if (tx->released && tx->pending == 0)
@@ -147,31 +139,26 @@ void rme_eager_rdma_moved(struct rme_peer *peer, struct rme_rdma_op *rdma_op)
 
 /* ---- Sending ---- */
 
-/* Finds the place of a message of `size` bytes: its first unit, and `top` behind it.  False: no
- * room. */
-static bool find_room(struct rme_eager_rdma_tx *tx, uint64_t size, uint32_t *at, uint64_t *end)
+/* Finds the place of a message of `size` bytes, for the next write.  False: no room. */
+static bool find_room(struct rme_eager_rdma_tx *tx, uint64_t size)
 {
     uint64_t count =
         (RME_WIRE_RING_SIZE + size + RME_WIRE_RING_ALIGN - 1) / RME_WIRE_RING_ALIGN;
+    uint64_t units = tx->staging.size / RME_WIRE_RING_ALIGN, at, end;
+    struct fast_write *write = write_at(tx, tx->head);
 
     reclaim(tx);
-    if (tx->placed == tx->head)
-        tx->top = tx->tail = 0;
-    *end = tx->top + count;
-    *at = (uint32_t)(tx->top % tx->units);
-    if (*at + count > tx->units) {
-        *end += tx->units - *at;
-        *at = 0;
+    at = tx->top % units;
+    end = tx->top + count;
+    if (at + count > units) {
+        end += units - at;
+        at = 0;
     }
-    return *end - tx->tail <= tx->units && tx->head - tx->first < WRITES;
-}
-
-/* May the message use free room?  A smaller unexpected message does not take the room for which
- * the first waiting expected message waits. */
-static bool is_first(const struct rme_peer *peer, enum rme_stream stream)
-{
-    return stream == RME_EXPECTED ||
-           (peer->proto->tags_blocked == 0 && list_empty(&peer->proto->sendq[RME_EXPECTED]));
+    if (end - tx->tail > units || write->busy || tx->head - tx->placed == WRITES)
+        return false;
+    write->at = at;
+    write->end = end;
+    return true;
 }
 
 /* Result of the check whether a message can be written now. */
@@ -190,39 +177,38 @@ static enum fit look(struct rme_peer *peer, enum rme_stream stream, const struct
                      uint32_t nseg, uint64_t size, int32_t tag)
 {
     struct rme_eager_rdma_tx *tx = peer->proto->eager_rdma.tx;
-    uint64_t end;
-    uint32_t at;
 
     if (tx == NULL || tx->released || peer->proto->eager_rdma.release_due ||
         !suits(peer->rme, stream, seg, nseg, size) ||
         (stream == RME_EXPECTED && rme_invite_is_for(&peer->proto->invites, tag, size)))
         return FIT_NOT;
-    if (!rme_window_fits(&peer->eager_window[stream], size) || !is_first(peer, stream))
+    /* an unexpected message does not take the room for which an expected one waits */
+    if (!rme_window_fits(&peer->eager_window[stream], size) ||
+        (stream != RME_EXPECTED && !list_empty(&peer->proto->sendq[RME_EXPECTED])))
         return FIT_FULL;
-    if (find_room(tx, size, &at, &end))
+    if (find_room(tx, size))
         return FIT_NOW;
-    return tx->bytes >= tx->late ? FIT_LATER : FIT_FULL;
+    /* with three quarters unreturned the peer is bound to send CREDIT */
+    return tx->bytes >= tx->ring.length - tx->ring.length / 4 ? FIT_LATER : FIT_FULL;
 }
 
 bool rme_eager_rdma_send(struct rme_peer *peer, enum rme_stream stream,
                          const struct rme_seg *seg, uint32_t nseg, uint64_t size, int32_t tag)
 {
     struct rme_eager_rdma_tx *tx = peer->proto->eager_rdma.tx;
+    uint64_t length = RME_WIRE_RING_SIZE + size, offset;
     struct rme_wire_message message;
     struct fast_write *write;
-    uint64_t offset;
-    uint32_t at;
     char *place;
-    bool unsignalled;
 
     if (look(peer, stream, seg, nseg, size, tag) != FIT_NOW ||
         !rme_peer_may(peer, RME_CREDIT_DATA))
         return false;
-    write = write_at(tx, tx->head);
-    (void)find_room(tx, size, &at, &write->end);
-    tx->head++;
+    write = write_at(tx, tx->head++);
     tx->top = write->end;
-    offset = (uint64_t)at * RME_WIRE_RING_ALIGN;
+    tx->bytes += length;
+    tx->pending++;
+    offset = write->at * RME_WIRE_RING_ALIGN;
     place = tx->staging.base + offset;
     rme_peer_head(peer, RME_WIRE_EAGER, tag, &message);
     message.flags |= rme_stream_flag(stream);
@@ -231,37 +217,21 @@ bool rme_eager_rdma_send(struct rme_peer *peer, enum rme_stream stream,
     rme_seg_copy(seg, nseg, 0, place + RME_WIRE_RING_SIZE, size, false);
     rme_peer_count(peer, RME_C_SENDS_EAGER_RDMA, 1);
 
-    unsignalled = peer->rme->caps->unsignalled && ++tx->unsignalled < UNQUIET;
-    if (!unsignalled)
-        tx->unsignalled = 0;
-    write->done = false;
+    write->busy = true;
     write->number = peer->credit.spent;
-    write->bytes = (uint32_t)size + RME_WIRE_RING_SIZE;
-    tx->bytes += write->bytes;
-    tx->pending++;
-    write->seg = (struct rme_sge){place, write->bytes, tx->staging.mr.lkey};
-    write->piece = (struct rme_rdma_seg){tx->address + offset, tx->key, &write->seg, 1};
+    write->seg = (struct rme_sge){place, length, tx->staging.mr.lkey};
+    write->piece =
+        (struct rme_rdma_seg){tx->ring.address + offset, tx->ring.key, &write->seg, 1};
     write->rdma_op = (struct rme_rdma_op){.notify = RME_NOTIFY_IMM,
-                                          .unsignalled = unsignalled,
-                                          .imm = RME_WIRE_RING_NAME + at,
+                                          .unsignalled = peer->rme->caps->unsignalled &&
+                                                         tx->head % UNQUIET != 0,
+                                          .imm = RME_WIRE_RING_NAME + (uint32_t)write->at,
                                           .piece = &write->piece,
                                           .npiece = 1,
-                                          .bytes = write->bytes};
+                                          .bytes = length};
     peer->rme->ops->rdma_op(peer->link, &write->rdma_op);
     rme_eager_sent(peer, stream, tag, size);
     return true;
-}
-
-static enum fit look_for(const struct rme_op *op)
-{
-    return op->has_rndv
-               ? FIT_NOT
-               : look(op->peer, rme_op_stream(op), op->seg, op->nseg, op->size, op->tag);
-}
-
-bool rme_eager_rdma_may_start(const struct rme_op *op)
-{
-    return look_for(op) == FIT_NOW;
 }
 
 /* Starts a send.  The first expected message of the queue waits for room if the room is certain
@@ -269,7 +239,8 @@ bool rme_eager_rdma_may_start(const struct rme_op *op)
 enum rme_started rme_eager_rdma_start(struct rme *rme, struct rme_op *op)
 {
     enum rme_stream stream = rme_op_stream(op);
-    enum fit fit = look_for(op);
+    enum fit fit =
+        op->has_rndv ? FIT_NOT : look(op->peer, stream, op->seg, op->nseg, op->size, op->tag);
 
     if (fit == FIT_LATER && stream == RME_EXPECTED && !rme_match_is_first(&op->match))
         return RME_START_STUCK;
@@ -327,10 +298,7 @@ static bool tx_new(struct rme_peer *peer, const struct rme_wire_segment *ring)
         free(tx);
         return false;
     }
-    tx->units = size / RME_WIRE_RING_ALIGN;
-    tx->address = ring->address;
-    tx->key = ring->key;
-    tx->late = (uint32_t)min_u64(ring->length - ring->length / 4, UINT32_MAX);
+    tx->ring = *ring;
     peer->proto->eager_rdma.tx = tx;
     return true;
 }
@@ -359,13 +327,6 @@ void rme_eager_rdma_withdrawn(struct rme_peer *peer)
         release_soon(peer);
 }
 
-/* ---- Life of the link ---- */
-
-void rme_eager_rdma_up(struct rme_peer *peer)
-{
-    peer->proto->eager_rdma = (struct rme_eager_rdma){.needs = RME_EAGER_RDMA_WANTS};
-}
-
 void rme_eager_rdma_down(struct rme_peer *peer)
 {
     struct rme_eager_rdma_tx *tx = peer->proto->eager_rdma.tx;
@@ -373,4 +334,5 @@ void rme_eager_rdma_down(struct rme_peer *peer)
     rme_eager_rdma_rx_down(peer);
     if (tx != NULL)
         tx_free(tx);
+    peer->proto->eager_rdma = (struct rme_eager_rdma){.rx = NULL};
 }

@@ -15,15 +15,9 @@ struct rme_eager_rdma_tx;
 struct rme_eager_rdma {
     struct rme_eager_rdma_rx *rx; /* ring granted to the peer; NULL: none */
     struct rme_eager_rdma_tx *tx; /* ring granted by the peer; NULL: none */
-    uint32_t wants; /* RTS of the peer that would have fitted a ring, since the last attempt */
-    uint32_t needs; /* number of these for which the next attempt is made */
+    /* RTS of the peer that would have fitted a ring, since the link is up or a ring was used */
+    uint32_t wants;
     bool release_due; /* RELEASE is sent as soon as a credit permits */
-};
-
-/* State of the engine. */
-struct rme_eager_rdma_pool {
-    struct list_head granted; /* rings that are not withdrawn */
-    uint64_t looked_at;       /* time of the last search for idle rings, ms */
 };
 
 /* Registered memory of one side of a ring, held for a peer: the ring, or its staging buffer. */
@@ -40,11 +34,9 @@ struct rme_eager_ring {
 rme_arrived_fn rme_eager_rdma_granted;
 void rme_eager_rdma_withdrawn(struct rme_peer *peer);
 rme_start_fn rme_eager_rdma_start;
-rme_may_start_fn rme_eager_rdma_may_start;
 /* Sends RELEASE, which is due; the ring is the peer's again from then on. */
 void rme_eager_rdma_release(struct rme_peer *peer);
-/* Handle the start and the end of the link. */
-void rme_eager_rdma_up(struct rme_peer *peer);
+/* Handles the end of the link. */
 void rme_eager_rdma_down(struct rme_peer *peer);
 /* Writes the message into the peer's ring, from a copy: its memory is the host's again.  False:
  * no credit, no room or not a message for the ring. */
@@ -58,8 +50,11 @@ void rme_eager_rdma_moved(struct rme_peer *peer, struct rme_rdma_op *rdma_op);
 /* Returns the largest payload of a message in a ring, regardless of credits, windows and room.
  * `copied`: a rendezvous would copy the sender's memory as well. */
 uint64_t rme_eager_rdma_most(const struct rme *rme, enum rme_stream stream, bool copied);
-/* Bytes granted to the peer; 0: none. */
-uint64_t rme_eager_rdma_given(const struct rme_peer *peer);
+/* Has the peer a ring that it has not released? */
+static inline bool rme_eager_rdma_given(const struct rme_peer *peer)
+{
+    return peer->credit.bulk_due != 0;
+}
 /* Maps `size` bytes for a peer and registers them.  False: no memory, or more than the quota; a
  * host's first ring needs no share of that. */
 bool rme_eager_ring_map(struct rme_eager_ring *ring, struct rme_peer *peer,
@@ -68,9 +63,8 @@ void rme_eager_ring_unmap(struct rme_eager_ring *ring);
 
 /* Notes an RTS of `size` bytes: a peer whose messages would fit is granted a ring. */
 void rme_eager_rdma_wanted(struct rme_peer *peer, uint64_t size);
-/* Does this immediate name a message in the ring granted to the peer? */
-bool rme_eager_rdma_named(const struct rme_peer *peer, uint32_t imm);
-/* Decodes that message; its payload stays in place.  -EPROTO. */
+/* Decodes the message in the ring granted to the peer that this immediate names; its payload
+ * stays in place.  -ENOENT: the immediate names none.  -EPROTO. */
 int rme_eager_rdma_decode(struct rme_peer *peer, uint32_t imm,
                           struct rme_wire_message *message);
 /* Notes that the message has been taken: its place returns to the peer with its credit. */
@@ -86,8 +80,5 @@ void rme_eager_rdma_look(struct rme *rme, uint64_t now);
 /* Time by which rme_eager_rdma_look() is due; UINT64_MAX: no ring is granted or idle ones
  * stay. */
 uint64_t rme_eager_rdma_look_at(const struct rme *rme);
-
-/* Messages of a peer that would have fitted, before a ring is granted. */
-#define RME_EAGER_RDMA_WANTS 2u
 
 #endif

@@ -71,6 +71,7 @@ struct rme_message {
     uint64_t total;                          /* bytes of the message */
     struct rme_remote_window *remote_window; /* memory offered by the RTS; NULL: none */
     size_t rx_buffered;          /* bytes in the receive-side accounting of the peer */
+    size_t room;                 /* of `data` */
     _Alignas(16) uint8_t data[]; /* the payload, if not an RTS */
 };
 
@@ -90,5 +91,9 @@ void rme_message_wait(struct rme_message *message);
 struct rme_message *rme_message_find(struct rme_peer *peer, uint32_t from);
 /* Removes a message from its tables and queues, and frees it. */
 void rme_message_free(struct rme_message *message);
+/* Frees the memory of a message that is in no table, or keeps it for another one. */
+void rme_message_recycle(struct rme *rme, struct rme_message *message);
+/* Frees the memory that is kept. */
+void rme_message_clear(struct rme *rme);
 
 #endif

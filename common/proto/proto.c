@@ -36,7 +36,6 @@ void rme_proto_on_connect(struct rme_peer *peer)
         peer->proto->rts_out[stream] = peer->proto->rts_in[stream] = 0;
     peer->proto->links++;
     invites->seen = invites->sent = invites->answers = 0;
-    rme_eager_rdma_up(peer);
 }
 
 /*

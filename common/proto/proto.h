@@ -33,12 +33,15 @@ struct rme_peer_proto {
 
 /* Protocol state of the engine. */
 struct rme_protocols {
-    bool forceful; /* cancels of the host do not wait for the peer */
-    struct rme_eager_rdma_pool eager_rdma;
+    bool forceful;            /* cancels of the host do not wait for the peer */
+    struct list_head rings;   /* granted and not withdrawn (rx_ring.c) */
+    uint64_t rings_looked_at; /* time of the last search for idle ones, ms */
     /* first complete message of each peer, for the host (struct rme_message) */
     struct list_head unexpected;
     uint64_t unexpected_changes;  /* number of messages completed and fetched so far */
     struct list_head unpublished; /* likewise, to be delivered after the ops in `ended` */
+    struct list_head spare;       /* memory of messages, kept for others (eager.c) */
+    size_t spare_bytes;           /* sum of the room in it */
 };
 
 #endif

@@ -8,7 +8,7 @@
  * names a place in the ring is a message (operations have other names).  The peer manages the
  * places.  Each attempt to make a ring doubles the number of messages that the next one needs,
  * whether the quota, memory or windows did not suffice, or the ring was returned; a message in
- * a ring resets it.
+ * a ring starts the count anew.
  *
  * Sharing.  The bytes of all rings are a quota (transport/quota.c), option eager_ring_pool.  A
  * peer without a ring uses rendezvous.  A ring that was not used for zone_idle_ms, or up to
@@ -26,6 +26,7 @@
  * early harms only itself: its next write meets no registration and ends its link.  At the end
  * of the link the ring is unmapped when the link is down.
  */
+#include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
@@ -40,9 +41,8 @@
 
 struct rme_eager_rdma_rx {
     struct rme_eager_ring ring;
-    struct list_head link;  /* in the pool's `granted`, until WITHDRAW is sent */
+    struct list_head link;  /* in rme_protocols.rings, until WITHDRAW is sent */
     bool recent;            /* granted or used since the last search for idle rings */
-    bool closing;           /* released by the peer; its memory window is being invalidated */
     struct rme_range range; /* the granted range; its `window` is NULL without memory windows */
 };
 
@@ -98,37 +98,30 @@ static bool has_windows(const struct rme_eager_rdma_rx *rx)
     return rx->ring.peer->rme->caps->mws != 0;
 }
 
-/* Opens the ring to the peer.  False: no memory window is free. */
-static bool rx_open(struct rme_eager_rdma_rx *rx)
+/* Makes a ring that is open to the peer; NULL: impossible now. */
+static struct rme_eager_rdma_rx *rx_new(struct rme_peer *peer)
 {
-    struct rme_peer *peer = rx->ring.peer;
     struct rme *rme = peer->rme;
+    struct rme_eager_rdma_rx *rx = calloc(1, sizeof(*rx));
 
+    if (rx == NULL ||
+        !rme_eager_ring_map(&rx->ring, peer, RME_QUOTA_RINGS, rme->tuning.eager_ring_bytes,
+                            RME_ACCESS_REMOTE_WRITE)) {
+        free(rx);
+        return NULL;
+    }
     rx->range = (struct rme_range){.base = rx->ring.base,
                                    .length = rx->ring.size,
                                    .rkey = rx->ring.mr.rkey,
                                    .key = rme_peer_key(peer, rx->ring.mr.rkey)};
     if (!has_windows(rx))
-        return true;
-    if (rme->offered + 1 > rme->caps->mws / 2 ||
-        rme->ops->mw_bind(peer->link, &rx->range, 1, RME_ACCESS_REMOTE_WRITE) != 0)
-        return false;
-    rme->offered++;
-    return true;
-}
-
-/* Makes a ring that is open to the peer; NULL: impossible now. */
-static struct rme_eager_rdma_rx *rx_new(struct rme_peer *peer)
-{
-    struct rme_eager_rdma_rx *rx = calloc(1, sizeof(*rx));
-
-    if (rx != NULL &&
-        rme_eager_ring_map(&rx->ring, peer, RME_QUOTA_RINGS, peer->rme->tuning.eager_ring_bytes,
-                           RME_ACCESS_REMOTE_WRITE)) {
-        if (rx_open(rx))
-            return rx;
-        rme_eager_ring_unmap(&rx->ring);
+        return rx;
+    if (rme->offered < rme->caps->mws / 2 &&
+        rme->ops->mw_bind(peer->link, &rx->range, 1, RME_ACCESS_REMOTE_WRITE) == 0) {
+        rme->offered++;
+        return rx;
     }
+    rme_eager_ring_unmap(&rx->ring);
     free(rx);
     return NULL;
 }
@@ -138,6 +131,7 @@ static void rx_free(struct rme_eager_rdma_rx *rx)
 {
     rx->ring.peer->rme->offered -= has_windows(rx);
     rx->ring.peer->proto->eager_rdma.rx = NULL;
+    rx->ring.peer->credit.bulk_due = 0;
     list_del_init(&rx->link);
     rme_eager_ring_unmap(&rx->ring);
     free(rx);
@@ -156,7 +150,7 @@ static void grant(struct rme_peer *peer, void *tx)
     }
     peer->proto->eager_rdma.rx = rx;
     rx->recent = true;
-    list_add_tail(&rx->link, &rme->protocols->eager_rdma.granted);
+    list_add_tail(&rx->link, &rme->protocols->rings);
     peer->credit.bulk_due = (uint32_t)(rx->ring.size / 2);
     rme_count(rme, RME_C_EAGER_RING_GRANTS);
     rme_peer_header(peer, RME_WIRE_CREDIT, &message);
@@ -171,20 +165,21 @@ static void grant(struct rme_peer *peer, void *tx)
 void rme_eager_rdma_wanted(struct rme_peer *peer, uint64_t size)
 {
     struct rme_eager_rdma *eager_rdma = &peer->proto->eager_rdma;
+    uint32_t wants;
     void *tx;
 
     if (eager_rdma->rx != NULL || size <= peer->eager_max[RME_EXPECTED] ||
         size > rme_eager_rdma_most(peer->rme, RME_EXPECTED, true) ||
-        (peer->hello.flags & RME_HELLO_F_EAGER_RDMA) == 0 || peer->state != RME_PEER_UP ||
-        ++eager_rdma->wants < eager_rdma->needs)
+        (peer->hello.flags & RME_HELLO_F_EAGER_RDMA) == 0 || peer->state != RME_PEER_UP)
+        return;
+    wants = ++eager_rdma->wants + 2;
+    if ((wants & (wants - 1)) != 0) /* 2, 6, 14, 30 ... are tried */
         return;
     tx = rme_peer_tx(peer, RME_CREDIT_CONTROL);
-    if (tx == NULL)
-        return; /* the next RTS tries again */
-    eager_rdma->wants = 0;
-    if (eager_rdma->needs <= UINT32_MAX / 2)
-        eager_rdma->needs *= 2;
-    grant(peer, tx);
+    if (tx != NULL)
+        grant(peer, tx);
+    else
+        eager_rdma->wants--; /* the next RTS tries again */
 }
 
 /* ---- Withdrawing ---- */
@@ -207,22 +202,19 @@ static void withdraw(struct rme_eager_rdma_rx *rx)
 
 uint64_t rme_eager_rdma_look_at(const struct rme *rme)
 {
-    const struct rme_eager_rdma_pool *pool = &rme->protocols->eager_rdma;
-
-    return rme->tuning.idle_ms == 0 || list_empty(&pool->granted)
+    return rme->tuning.idle_ms == 0 || list_empty(&rme->protocols->rings)
                ? UINT64_MAX
-               : pool->looked_at + rme->tuning.idle_ms;
+               : rme->protocols->rings_looked_at + rme->tuning.idle_ms;
 }
 
 void rme_eager_rdma_look(struct rme *rme, uint64_t now)
 {
-    struct rme_eager_rdma_pool *pool = &rme->protocols->eager_rdma;
-    struct list_head *node, *next;
+    struct list_head *rings = &rme->protocols->rings, *next;
 
     if (now < rme_eager_rdma_look_at(rme))
         return;
-    pool->looked_at = now;
-    for (node = pool->granted.next; node != &pool->granted; node = next) {
+    rme->protocols->rings_looked_at = now;
+    for (struct list_head *node = rings->next; node != rings; node = next) {
         struct rme_eager_rdma_rx *rx = container_of(node, struct rme_eager_rdma_rx, link);
 
         next = node->next;
@@ -234,32 +226,23 @@ void rme_eager_rdma_look(struct rme *rme, uint64_t now)
 
 /* ---- Messages in it ---- */
 
-bool rme_eager_rdma_named(const struct rme_peer *peer, uint32_t imm)
-{
-    return imm >= RME_WIRE_RING_NAME && rme_eager_rdma_given(peer) != 0;
-}
-
 int rme_eager_rdma_decode(struct rme_peer *peer, uint32_t imm, struct rme_wire_message *message)
 {
-    const struct rme_eager_ring *ring = &peer->proto->eager_rdma.rx->ring;
     size_t offset = (size_t)(imm - RME_WIRE_RING_NAME) * RME_WIRE_RING_ALIGN;
+    const struct rme_eager_ring *ring;
 
+    if (imm < RME_WIRE_RING_NAME || !rme_eager_rdma_given(peer))
+        return -ENOENT;
+    ring = &peer->proto->eager_rdma.rx->ring;
     return rme_wire_decode_ring(ring->base + offset,
                                 offset < ring->size ? ring->size - offset : 0, message);
-}
-
-uint64_t rme_eager_rdma_given(const struct rme_peer *peer)
-{
-    const struct rme_eager_rdma_rx *rx = peer->proto->eager_rdma.rx;
-
-    return rx != NULL && !rx->closing ? rx->ring.size : 0;
 }
 
 void rme_eager_rdma_took(struct rme_peer *peer, const struct rme_wire_message *message)
 {
     rme_peer_count(peer, RME_C_RECVS_EAGER_RDMA, 1);
     peer->credit.bulk += (uint32_t)message->payload_length + RME_WIRE_RING_SIZE;
-    peer->proto->eager_rdma.needs = RME_EAGER_RDMA_WANTS;
+    peer->proto->eager_rdma.wants = 0;
     peer->proto->eager_rdma.rx->recent = true;
 }
 
@@ -269,7 +252,7 @@ void rme_eager_rdma_released(struct rme_peer *peer)
 {
     struct rme_eager_rdma_rx *rx = peer->proto->eager_rdma.rx;
 
-    if (rme_eager_rdma_given(peer) == 0) {
+    if (!rme_eager_rdma_given(peer)) {
         rme_peer_protocol_error(peer, "return of memory that was not granted");
         return;
     }
@@ -279,7 +262,6 @@ void rme_eager_rdma_released(struct rme_peer *peer)
         return;
     }
     list_del_init(&rx->link);
-    rx->closing = true;
     peer->rme->ops->mw_invalidate(peer->link, &rx->range, 1, rx);
     peer->rme->pending |= RME_PENDING_FLUSH;
 }

@@ -50,7 +50,7 @@ static struct rme_op *next_ready(const struct rme_peer *peer)
 {
     struct rme_op *op = first_of(&peer->proto->waitq);
 
-    return op != NULL && (rme_eager_rdma_may_start(op) || rme_rndv_may_start(op)) ? op : NULL;
+    return op != NULL && rme_rndv_may_start(op) ? op : NULL;
 }
 
 /* Starts a send by the first protocol that takes it; rendezvous takes every send. */

@@ -245,7 +245,7 @@ static void lent_free(struct rme *rme, struct rme_keyed *lent)
     rme_table_take(&rme->table, lent);
     u->sender->held--;
     rme_addr_put(u->sender);
-    free(u);
+    rme_message_recycle(rme, u);
 }
 
 bool rme_unexp_free(struct rme *rme, const void *buffer)

@@ -24,6 +24,16 @@
 #define TAG          1
 
 static char memory[PAYLOAD];
+static unsigned long allocations; /* by the engine: the script calls calloc() */
+
+void *__real_malloc(size_t size);
+void *__wrap_malloc(size_t size);
+
+void *__wrap_malloc(size_t size)
+{
+    allocations++;
+    return __real_malloc(size);
+}
 
 static void send_one(void)
 {
@@ -393,6 +403,69 @@ static struct rme_addr *another(void)
     return other;
 }
 
+/* ---- memory of early messages ---- */
+
+enum { EARLY = 4000, BURST = 16 }; /* as many as the smallest window has room for */
+
+/* Delivers messages without receives, or unexpected ones, which the test takes at once; returns
+ * the number of allocations. */
+static unsigned long burst(unsigned link, uint8_t flags)
+{
+    struct rme_wire_message message = {.type = RME_WIRE_EAGER, .flags = flags, .tag = TAG};
+    static uint8_t buffer[RME_WIRE_HEADER_SIZE + EARLY];
+    unsigned long before;
+
+    rme_wire_encode(&message, buffer);
+    before = allocations;
+    for (int i = 0; i < BURST; i++) {
+        script_message(link, buffer, sizeof(buffer));
+        scripted_run();
+    }
+    return allocations - before;
+}
+
+static void take_burst(struct rme_addr *from)
+{
+    struct rme_addr *usual = scripted.peer;
+    static char into[EARLY];
+    struct posted recv;
+
+    scripted.peer = from;
+    for (int i = 0; i < BURST; i++) {
+        scripted_recv(&recv, into, EARLY, TAG);
+        scripted_run();
+        scripted_check(&recv, 0);
+        assert_int_equal(recv.actual, EARLY);
+    }
+    scripted.peer = usual;
+}
+
+/* The memory is kept, unaccounted, up to one window. */
+static void no_memory_for_what_is_early_again(void **state)
+{
+    struct rme_addr *other;
+    uint64_t before;
+
+    (void)state;
+    open_with("regcache_entries=0,spin_us=0,zone_bytes=64M,keepalive_ms=0,credits=64,"
+              "eager_window=64K",
+              1024);
+    other = another();
+    before = rx_buffered();
+    for (int i = 0; i < 2; i++) { /* one window is kept for the second time */
+        assert_int_equal(burst(0, 0), i == 0 ? BURST : 0);
+        assert_int_equal(burst(1, 0), BURST);
+        take_burst(scripted.peer);
+        take_burst(other);
+        assert_int_equal(rx_buffered(), before);
+        assert_int_equal(burst(0, RME_WIRE_F_UNEXPECTED), 0);
+    }
+    assert_int_equal(scripted_counter("protocol_errors"), 0);
+    rme_addr_free(other);
+    script_down(1, -ECONNRESET);
+    scripted_run();
+}
+
 /* The dropped peer's messages are freed, those of others stay. */
 static void of_whom_the_host_gives_up_nothing_is_kept(void **state)
 {
@@ -431,6 +504,7 @@ int main(void)
         SCRIPTED_TEST(what_waits_to_be_acknowledged_is_counted),
         cmocka_unit_test(a_release_looks_at_few_of_many_that_wait),
         SCRIPTED_TEST(of_whom_the_host_gives_up_nothing_is_kept),
+        SCRIPTED_TEST(no_memory_for_what_is_early_again),
         SCRIPTED_TEST(who_keeps_little_is_told_with_each_word),
         SCRIPTED_TEST(who_is_greedy_is_told_late_and_in_order),
         SCRIPTED_TEST(who_is_greedy_keeps_its_reserve),
