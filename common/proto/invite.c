@@ -160,7 +160,8 @@ enum rme_started rme_invite_start(struct rme *rme, struct rme_op *op)
 
     if (op->kind != RME_OP_SEND || !rme_invite_is_for(invites, op->tag, op->size) ||
         !rme_move_whole(rme, op->size) || !list_empty(&peer->rdma_queue) ||
-        !rme_move_may(peer, op->size)) /* else a transfer goes to the fabric at once */
+        !rme_move_may(peer, op->size) || /* else a transfer goes to the fabric at once */
+        !rme_rndv_may_start(op)) /* may need RTS after all, and would precede those that wait */
         return RME_START_OTHER;
     if (!op->has_rndv)
         rme_rndv_plan_send(rme, op);

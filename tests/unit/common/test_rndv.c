@@ -257,6 +257,39 @@ static void one_rts_at_a_time(void **state)
     end();
 }
 
+/* An invited send that cannot be written at once waits for a slot behind the others. */
+static void invited_sends_keep_the_limit_of_rts(void **state)
+{
+    struct rme_hello small = usual;
+    uint32_t first;
+
+    (void)state;
+    small.rts_max = 1;
+    begin(&small, "");
+    send_(zone(0), LARGE, 2);
+    first = LAST;
+    SAYS(CTS, LARGE, .to = first, .from = 9);
+    assert_int_equal(script.rdma_ops, 1);
+    send_(plain, LARGE, 4);
+    SAYS(CTS, LARGE, .flags = RME_WIRE_F_UNSOLICITED, .tag = 3, .to = 1, .from = 10);
+    send_(zone(1), LARGE, 3);
+    assert_int_equal(script.rdma_ops, 1);
+    script_finish(0);
+    run();
+    assert_int_equal(ended, 1);
+    assert_int_not_equal(LAST, first);
+    assert_int_equal(script.rdma_ops, 0);
+    refuses(LAST);
+    assert_int_equal(ended, 2);
+    assert_int_equal(script.rdma_ops, 1); /* by the invitation */
+    script_finish(0);
+    run();
+    assert_int_equal(ended, 3);
+    assert_int_equal(done_.error, 0);
+    assert_int_equal(errors(), 0);
+    end();
+}
+
 static void window_out_of_order(void **state)
 {
     (void)state;
@@ -600,6 +633,7 @@ int main(void)
         cmocka_unit_test(cancelled_twice_while_it_moves),
         cmocka_unit_test(invited_sender_leaves),
         cmocka_unit_test(one_rts_at_a_time),
+        cmocka_unit_test(invited_sends_keep_the_limit_of_rts),
         cmocka_unit_test(window_out_of_order),
         cmocka_unit_test(one_offer_too_many),
         cmocka_unit_test(long_lists_are_packed_without_the_lock),
