@@ -290,6 +290,52 @@ static void invited_sends_keep_the_limit_of_rts(void **state)
     end();
 }
 
+static uint64_t offered;
+
+static void note_offer(const struct rme_wire_message *message)
+{
+    offered = message->rndv_window;
+}
+
+/* Sends a message whose RTS offers `offer` bytes, and writes it by windows of the receiver. */
+static void is_written_in_parts(uint64_t offer)
+{
+    script.heard = note_offer;
+    send_(plain, LARGE, 3);
+    script.heard = NULL;
+    script.no_regs = false;
+    assert_int_equal(offered, offer);
+    for (uint64_t at = 0; at < LARGE; at += PART) {
+        SAYS(CTS, LARGE - at < PART ? LARGE - at : PART, .to = LAST, .from = 9, .offset = at);
+        for (; script.rdma_ops > 0; run())
+            script_finish(0);
+        assert_int_equal(errors(), 0);
+    }
+    assert_int_equal(ended, 1);
+    assert_int_equal(done_.error, 0);
+    assert_int_equal(done_.actual, LARGE);
+    assert_int_equal(rme_counter_value(rme, "bytes_copied"), 0);
+}
+
+/* The receiver does not read what is offered as a whole. */
+static void offer_that_is_not_read(void **state)
+{
+    (void)state;
+    begin(&usual, ",rndv=read,regcache_entries=64");
+    is_written_in_parts(LARGE);
+    end();
+}
+
+/* The device refuses to register the whole message, and not its fragments. */
+static void offer_that_cannot_be_registered(void **state)
+{
+    (void)state;
+    begin(&usual, ",rndv=read,regcache_entries=64");
+    script.no_regs = true;
+    is_written_in_parts(0);
+    end();
+}
+
 static void window_out_of_order(void **state)
 {
     (void)state;
@@ -634,6 +680,8 @@ int main(void)
         cmocka_unit_test(invited_sender_leaves),
         cmocka_unit_test(one_rts_at_a_time),
         cmocka_unit_test(invited_sends_keep_the_limit_of_rts),
+        cmocka_unit_test(offer_that_is_not_read),
+        cmocka_unit_test(offer_that_cannot_be_registered),
         cmocka_unit_test(window_out_of_order),
         cmocka_unit_test(one_offer_too_many),
         cmocka_unit_test(long_lists_are_packed_without_the_lock),
