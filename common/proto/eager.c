@@ -34,7 +34,7 @@ bool rme_eager_send_now(struct rme_peer *peer, enum rme_stream stream, const voi
         return false;
     rme_head_fill(peer, RME_WIRE_EAGER, tag, &message);
     message.flags |= rme_stream_flag(stream);
-    rme_wire_encode_head(&message, head);
+    rme_wire_copy_head(head, &message);
     if (!send_now(peer->link, head, sizeof(head), base, size))
         return false;
     rme_head_sent(peer, &message);
@@ -53,7 +53,7 @@ bool rme_eager_send(struct rme_peer *peer, enum rme_stream stream, const struct 
         return false;
     rme_peer_head(peer, RME_WIRE_EAGER, tag, &message);
     message.flags |= rme_stream_flag(stream);
-    rme_wire_encode_head(&message, tx);
+    rme_wire_copy_head(tx, &message);
     rme_seg_gather(seg, nseg, 0, tx + RME_WIRE_HEADER_SIZE, size);
     rme->ops->tx_send(peer->link, tx, RME_WIRE_HEADER_SIZE + size);
     rme->pending |= RME_PENDING_FLUSH;

@@ -172,8 +172,7 @@ static void all_transfers_are_with_a_deaf_peer(void **state)
     script_finish(0);
     run();
     assert_int_equal(ended, 2);
-    SAYS_ON(1, CTS, LARGE, .flags = RME_WIRE_F_UNSOLICITED, .tag = 6, .from = 11, .to = 2,
-            .total = LARGE);
+    SAYS_ON(1, CTS, LARGE, .flags = RME_WIRE_F_UNSOLICITED, .tag = 6, .from = 11, .to = 2);
     send_(memory[1], LARGE, 6);
     assert_int_equal(rme_counter_value(rme, "invites_taken"), 1);
     assert_int_equal(script.rdma_ops, 2);
