@@ -151,7 +151,7 @@ static struct rme_frag *frag_new(struct rme_op *op, enum rme_memory memory, uint
     list_init(&frag->queue);
     list_init(&frag->control.link);
     list_init(&frag->invalidating);
-    frag->control.kind = &rme_control_rndv_window;
+    frag->control.send = rme_frag_send_window;
     frag->range = (struct rme_range *)(void *)(frag->mseg + count);
     frag->op = op;
     frag->memory = (uint8_t)memory;

@@ -17,7 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "proto/cancel.h"
 #include "proto/message.h"
 #include "proto/rndv.h"
 #include "proto/tags.h"
@@ -78,8 +77,7 @@ static void deliver(struct rme *rme, struct rme_op *op, const void *payload, uin
 {
     op->size = size;
     if (size > op->total) {
-        rme_refuse(op, place);
-        rme_op_end(rme, op, -EMSGSIZE);
+        rme_rndv_refuse(rme, op, place);
         return;
     }
     rme_holding_consumed(&op->peer->holding[RME_EXPECTED], size);
@@ -130,6 +128,7 @@ struct rme_message *rme_message_new(struct rme_peer *peer, int32_t tag, size_t r
     list_init(&message->match.same);
     list_init(&message->link);
     list_init(&message->waiting);
+    list_init(&message->answer.link);
     message->rx_buffered = sizeof(*message) + room;
     rme_rx_charge(peer, message->rx_buffered);
     message->peer = peer;
@@ -166,6 +165,7 @@ void rme_message_free(struct rme_message *message)
     rme_match_remove(&rme->operations->match, &message->match);
     list_del_init(&message->link);
     list_del_init(&message->waiting);
+    list_del_init(&message->answer.link);
     rme_rx_uncharge(message->peer, message->rx_buffered);
     free(message->remote_window);
     free(message);

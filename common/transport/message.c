@@ -127,19 +127,6 @@ bool rme_peer_send_header(struct rme_peer *peer, uint8_t type, enum rme_credit_c
     return true;
 }
 
-void rme_control_drop(struct rme_peer *peer)
-{
-    struct list_head *node;
-
-    list_splice_tail_init(&peer->endings, &peer->control);
-    while ((node = list_pop(&peer->control)) != NULL) {
-        struct rme_control *control = container_of(node, struct rme_control, link);
-
-        if (control->kind->drop != NULL)
-            control->kind->drop(peer, control);
-    }
-}
-
 /* ---- BYE, the last message of a link ---- */
 
 void rme_peer_bye(struct rme_peer *peer)

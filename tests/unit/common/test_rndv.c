@@ -52,6 +52,14 @@ static void invites_later_or_not(void **state)
     end();
 }
 
+static uint32_t answered;
+
+static void note_answer(const struct rme_wire_message *message)
+{
+    answered = message->type == RME_WIRE_FIN ? message->to : answered;
+}
+
+/* The last one: the receives before it have ended. */
 static void answers_a_taken_back_invitation_later(void **state)
 {
     unsigned long before;
@@ -63,8 +71,11 @@ static void answers_a_taken_back_invitation_later(void **state)
     SAYS(CANCEL, 0, .from = 9);
     SAYS(CANCEL, 0, .from = 10);
     assert_int_equal(rme_counter_value(rme, "control_sent"), before);
+    script.heard = note_answer;
     room();
-    assert_int_equal(rme_counter_value(rme, "control_sent"), before + 2);
+    script.heard = NULL;
+    assert_int_equal(rme_counter_value(rme, "control_sent"), before + 1);
+    assert_int_equal(answered, 10);
     assert_int_equal(errors(), 0);
     end();
 }
@@ -576,32 +587,105 @@ static void no_memory_for_what_is_early(void **state)
     end();
 }
 
+/* An answer to the cancel of an invitation needs none. */
 static void no_memory_to_answer(void **state)
 {
     (void)state;
     begin(&usual, "");
+    answered = 0;
+    script.heard = note_answer;
     no_malloc = ANY;
-    SAYS(CANCEL, 0, .from = 9); /* of an invitation */
-    assert_int_equal(script.links, 0);
+    SAYS(CANCEL, 0, .from = 9);
+    script.heard = NULL;
+    assert_int_equal(answered, 9);
+    assert_int_equal(script.links, 1);
     end();
 }
 
-/* A receive that is too small: without memory for FIN only the host gets the error. */
-static void no_memory_to_refuse(void **state)
+static uint64_t refused_bytes;
+static uint32_t returned; /* cost of the messages consumed */
+
+static void note_refusal(const struct rme_wire_message *message)
+{
+    if (message->type == RME_WIRE_FIN && (message->flags & RME_WIRE_F_EAGER) != 0)
+        refused_bytes = message->total;
+    returned = message->eager_consumed;
+}
+
+/* Lets an eager message of 100 bytes meet a receive of 10. */
+static rme_id meets_too_small(void)
 {
     uint8_t buffer[RME_WIRE_HEADER_SIZE + 100] = {0};
     struct rme_wire_message eager = {.type = RME_WIRE_EAGER, .tag = 3};
+    rme_id id = receive(plain, 10, 3);
 
-    (void)state;
-    begin(&usual, "");
-    receive(plain, 10, 3);
     rme_wire_encode(&eager, buffer);
-    no_malloc = ANY;
     script_message(0, buffer, sizeof(buffer));
     run();
+    return id;
+}
+
+/* FIN needs none. */
+static void no_memory_to_refuse(void **state)
+{
+    (void)state;
+    begin(&usual, "");
+    no_malloc = ANY;
+    script.heard = note_refusal;
+    meets_too_small();
+    script.heard = NULL;
+    assert_int_equal(refused_bytes, 100);
     assert_int_equal(ended, 1);
     assert_int_equal(done_.error, -EMSGSIZE);
     assert_int_equal(script.links, 1);
+    end();
+}
+
+/* The host gets the error when FIN was sent, or when it cancels the receive.  Either returns the
+ * message's part of the window. */
+static void refusal_that_waits_is_cancelled(void **state)
+{
+    const uint32_t cost = 100 + RME_HELD_COST;
+    rme_id id;
+
+    (void)state;
+    begin(&usual, "");
+    script.no_tx = true;
+    script.heard = note_refusal;
+    id = meets_too_small();
+    assert_int_equal(ended, 0);
+    rme_cancel(rme, id);
+    run();
+    assert_int_equal(ended, 1);
+    assert_int_equal(done_.error, -EMSGSIZE);
+    refused_bytes = 0;
+    room();
+    assert_int_equal(refused_bytes, 0);
+
+    script.no_tx = true;
+    meets_too_small();
+    assert_int_equal(ended, 1);
+    room();
+    script.heard = NULL;
+    assert_int_equal(refused_bytes, 100);
+    assert_int_equal(returned, 2 * cost);
+    assert_int_equal(ended, 2);
+    assert_int_equal(done_.error, -EMSGSIZE);
+    end();
+}
+
+/* The link ends while FIN waits. */
+static void refusal_that_waits_is_lost(void **state)
+{
+    (void)state;
+    begin(&usual, "");
+    script.no_tx = true;
+    meets_too_small();
+    assert_int_equal(ended, 0);
+    script_cut();
+    run();
+    assert_int_equal(ended, 1);
+    assert_int_equal(done_.error, -EMSGSIZE);
     end();
 }
 
@@ -692,6 +776,8 @@ int main(void)
         cmocka_unit_test(no_memory_for_what_is_early),
         cmocka_unit_test(no_memory_to_answer),
         cmocka_unit_test(no_memory_to_refuse),
+        cmocka_unit_test(refusal_that_waits_is_cancelled),
+        cmocka_unit_test(refusal_that_waits_is_lost),
         cmocka_unit_test(no_memory_for_an_unexpected_offer),
         cmocka_unit_test(unexpected_at_the_end),
         cmocka_unit_test(unexpected_of_a_freed_address),
