@@ -19,7 +19,8 @@
  *    block never contains other data than that of such messages.
  *
  * After a refusal the fragment and those behind it are made again in the next way (fall_back);
- * data moved before is kept.  A device that refuses memory for lack of resources has not
+ * data moved before is kept.  A refused offer of several fragments is not made, and these are
+ * registered one by one.  A device that refuses memory for lack of resources has not
  * checked that the memory is mapped.  The kernel is asked before the processor accesses such
  * memory, and the op ends with -EFAULT, as if the device had detected the error.  Lists that
  * the planner packs are not checked, because the check costs a system call per segment.
@@ -151,7 +152,7 @@ static struct rme_frag *frag_new(struct rme_op *op, enum rme_memory memory, uint
     list_init(&frag->queue);
     list_init(&frag->control.link);
     list_init(&frag->invalidating);
-    frag->control.kind = &rme_control_rndv_window;
+    frag->control.send = rme_frag_send_window;
     frag->range = (struct rme_range *)(void *)(frag->mseg + count);
     frag->op = op;
     frag->memory = (uint8_t)memory;
@@ -489,7 +490,11 @@ static void fall_back(struct rme *rme, struct rme_op *op, struct rme_frag *frag)
     struct rme_rndv *r = &op->rndv;
     uint64_t less = smaller(frag->length);
 
-    if (frag->memory == RME_MEMORY_DIRECT) {
+    if (frag->memory == RME_MEMORY_DIRECT && r->offers &&
+        frag->length > rme_plan_frag_size(rme->tuning.frag_size, false)) {
+        r->offers = false; /* its fragments may be registered */
+        r->access = RME_ACCESS_LOCAL;
+    } else if (frag->memory == RME_MEMORY_DIRECT) {
         r->refused = true;
         r->memory = RME_MEMORY_PACK;
     } else if (less != 0) {

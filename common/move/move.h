@@ -196,8 +196,8 @@ uint32_t rme_mw_segments_max(const struct rme *rme, uint8_t type, size_t size);
  * before the peer uses it (offer, invitation).  Returns false if no window is available, and
  * the peer is scheduled later unless `early`, or after failing the link. */
 bool rme_frag_bind(struct rme_peer *peer, struct rme_frag *frag, bool early);
-/* Sends a CTS queued in peer->control; the fragment contains the rme_control. */
-extern const struct rme_control_kind rme_control_rndv_window;
+/* Opens a fragment and sends its CTS, queued in peer->control. */
+bool rme_frag_send_window(struct rme_peer *peer, struct rme_control *control);
 /* Close a fragment, or all fragments of an op, whether or not the peer has used them.  The op
  * ends when no fragment of it is open. */
 void rme_frag_invalidate(struct rme *rme, struct rme_frag *frag);

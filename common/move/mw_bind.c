@@ -127,8 +127,7 @@ void rme_frag_announce(struct rme_frag *frag, uint8_t flags, int32_t tag, uint32
     rme_peer_send_control(op->peer, &message, tx);
 }
 
-/* Opens a fragment and sends its CTS. */
-static bool send_window(struct rme_peer *peer, struct rme_control *control)
+bool rme_frag_send_window(struct rme_peer *peer, struct rme_control *control)
 {
     struct rme_frag *frag = container_of(control, struct rme_frag, control);
     struct rme_op *op = frag->op;
@@ -145,8 +144,6 @@ static bool send_window(struct rme_peer *peer, struct rme_control *control)
     rme_frag_announce(frag, 0, 0, rme_rndv_peer_handle(op), tx);
     return true;
 }
-
-const struct rme_control_kind rme_control_rndv_window = {.send = send_window};
 
 void rme_frag_forget(struct rme_frag *frag)
 {

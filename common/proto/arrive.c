@@ -102,12 +102,12 @@ bool rme_take_eager(struct rme_peer *peer, const void *data, size_t length)
     struct rme *rme = peer->rme;
     struct rme_op *op;
 
-    if (length < RME_WIRE_HEADER_SIZE ||
-        (rme_wire_get16(data) & ~(RME_WIRE_F_STALLED << 8)) != RME_WIRE_EAGER ||
-        peer->state != RME_PEER_UP || peer->late != 0 || !list_empty(&peer->moving))
+    if (length < RME_WIRE_HEADER_SIZE || peer->state != RME_PEER_UP || peer->late != 0 ||
+        !list_empty(&peer->moving))
         return false;
-    rme_wire_decode_head(data, &head);
-    if (!rme_window_may(expected, head.eager_consumed) ||
+    rme_wire_copy_head(&head, data);
+    if (head.type != RME_WIRE_EAGER || (head.flags & ~RME_WIRE_F_STALLED) != 0 ||
+        !rme_window_may(expected, head.eager_consumed) ||
         !rme_window_may(unexpected, head.unexpected_consumed) ||
         !rme_window_fits(holding, size) || peer->credit.unreturned >= peer->credit.advertised)
         return false;

@@ -6,16 +6,17 @@
  * that waits for credits can be cancelled.
  *
  * Refusal.  An eager message that is larger than its receive ends the receive with an error,
- * and FIN with the flag EAGER goes back.  It names the message by its place in the stream: the
+ * once FIN with the flag EAGER was sent.  It names the message by its place in the stream: the
  * cost of all eager messages up to it, which both sides count for the window (credit.h).  The
  * sender logs the loss in one line and counts it; the send stays complete, whether or not its
  * host has fetched the completion.  A host that cannot accept that sets eager_max=0: every
  * message that could be refused then goes by rendezvous, where both sides wait for the match.
+ * A host that cancels the receive meanwhile ends the wait, and the sender learns nothing.
  *
- * Answers without an operation.  A refusal, and the FIN that answers CANCEL of an unmatched RTS
- * or of an invitation, wait for a credit.  The message counts as held until then (window,
- * rts_max, or answers of invite.h), which bounds the number of answers.  When the link ends, or
- * without memory for a refusal, the peer gets none.
+ * Answers without an operation.  The FIN that answers CANCEL of an unmatched RTS waits for a
+ * credit in the object of the RTS, which counts as held until then.  Of the CANCELs of
+ * invitations the last one is answered: a peer waits for one at a time, and earlier ones are of
+ * receives that their immediate has ended.  When the link ends the peer gets no answer.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -51,6 +52,14 @@ void rme_cancel_op(struct rme *rme, struct rme_op *op)
         op->rndv.stop_error = -ECANCELED;
         rme_peer_fail(op->peer, -ECONNRESET, "an operation was cancelled by force");
         break;
+    case RME_OP_ENDING:
+        if (op->has_rndv && op->rndv.refuses && !list_empty(&op->rndv.control.link)) {
+            rme_window_consumed(&op->peer->holding[RME_EXPECTED], op->size);
+            rme_peer_schedule(op->peer); /* which may return the window */
+            list_del_init(&op->rndv.control.link);
+            rme_op_put(rme, op);
+        }
+        break;
     default:
         break;
     }
@@ -72,87 +81,18 @@ bool rme_cancel_overdue(struct rme_peer *peer, uint64_t now)
     return false;
 }
 
-/* ---- Answers without an operation ---- */
-
-struct answer {
-    struct rme_control control;
-    uint32_t to;
-    uint32_t *waiting; /* counter of such answers; NULL: a refusal */
-    int32_t tag;
-    uint64_t size; /* of the message */
-    uint64_t room; /* of the receive */
-};
-
-static void drop_answer(struct rme_peer *peer, struct rme_control *control)
+bool rme_cancel_answer(struct rme_peer *peer, uint32_t to)
 {
-    rme_rx_uncharge(peer, sizeof(struct answer));
-    free(container_of(control, struct answer, control));
-}
-
-static bool send_answer(struct rme_peer *peer, struct rme_control *control)
-{
-    struct answer *answer = container_of(control, struct answer, control);
-    bool refuses = answer->waiting == NULL;
     struct rme_wire_message message;
     void *tx = rme_peer_tx(peer, RME_CREDIT_CONTROL);
 
     if (tx == NULL)
         return false;
-    if (refuses)
-        rme_window_consumed(&peer->holding[RME_EXPECTED], answer->size);
-    else
-        --*answer->waiting;
     rme_peer_header(peer, RME_WIRE_FIN, &message);
-    message.flags |= refuses ? RME_WIRE_F_EAGER : 0;
-    message.status = refuses ? RME_WIRE_TOO_LARGE : RME_WIRE_CANCELED;
-    message.to = answer->to;
-    message.tag = answer->tag;
-    message.total = answer->size;
-    message.offset = answer->room;
+    message.status = RME_WIRE_CANCELED;
+    message.to = to;
     rme_peer_send_control(peer, &message, tx);
-    list_del_init(&control->link);
-    drop_answer(peer, control);
     return true;
-}
-
-static const struct rme_control_kind answer_kind = {send_answer, drop_answer};
-
-/* Queues an answer; NULL: no memory. */
-static struct answer *answer_new(struct rme_peer *peer, struct list_head *queue, uint32_t to)
-{
-    struct answer *answer = malloc(sizeof(*answer));
-
-    if (answer == NULL)
-        return NULL;
-    *answer = (struct answer){.control.kind = &answer_kind, .to = to};
-    list_init(&answer->control.link);
-    list_add_tail(&answer->control.link, queue);
-    rme_rx_charge(peer, sizeof(*answer));
-    rme_peer_schedule(peer);
-    return answer;
-}
-
-void rme_cancel_answer(struct rme_peer *peer, uint32_t to, uint32_t *waiting)
-{
-    struct answer *answer = answer_new(peer, &peer->endings, to);
-
-    if (answer != NULL)
-        answer->waiting = waiting;
-    else
-        rme_peer_fail(peer, -ENOMEM, "no memory to answer a cancel");
-}
-
-void rme_refuse(struct rme_op *op, uint32_t place)
-{
-    struct answer *answer = answer_new(op->peer, &op->peer->control, place);
-
-    if (answer == NULL) {
-        rme_window_consumed(&op->peer->holding[RME_EXPECTED], op->size);
-        return;
-    }
-    answer->tag = op->tag;
-    answer->size = op->size;
-    answer->room = op->total;
 }
 
 void rme_refusal_arrived(struct rme_peer *peer, const struct rme_wire_message *message)

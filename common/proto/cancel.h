@@ -12,10 +12,8 @@ void rme_cancel_op(struct rme *rme, struct rme_op *op);
 /* Returns true if a CANCEL has had no answer for cancel_ms.  Otherwise sets peer->cancel_by to
  * the next deadline. */
 bool rme_cancel_overdue(struct rme_peer *peer, uint64_t now);
-/* Queues FIN, the answer to CANCEL, for an operation of the peer that has no other end here.
- * *waiting, which counts the answer, is decremented when FIN is sent. */
-void rme_cancel_answer(struct rme_peer *peer, uint32_t to, uint32_t *waiting);
-/* Reports to the sender that its eager message at `place` is too large for the receive. */
-void rme_refuse(struct rme_op *op, uint32_t place);
+/* Sends FIN, the answer to CANCEL, for an operation of the peer that has no other end here;
+ * false: no credit or buffer. */
+bool rme_cancel_answer(struct rme_peer *peer, uint32_t to);
 
 #endif

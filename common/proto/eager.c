@@ -21,7 +21,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "proto/cancel.h"
 #include "proto/message.h"
 #include "proto/rndv.h"
 #include "proto/tags.h"
@@ -40,7 +39,7 @@ bool rme_eager_send_now(struct rme_peer *peer, enum rme_stream stream, const voi
         return false;
     rme_head_fill(peer, RME_WIRE_EAGER, tag, &message);
     message.flags |= rme_stream_flag(stream);
-    rme_wire_encode_head(&message, head);
+    rme_wire_copy_head(head, &message);
     if (!send_now(peer->link, head, sizeof(head), base, size))
         return false;
     rme_head_sent(peer, &message);
@@ -59,7 +58,7 @@ bool rme_eager_send(struct rme_peer *peer, enum rme_stream stream, const struct 
         return false;
     rme_peer_head(peer, RME_WIRE_EAGER, tag, &message);
     message.flags |= rme_stream_flag(stream);
-    rme_wire_encode_head(&message, tx);
+    rme_wire_copy_head(tx, &message);
     rme_seg_copy(seg, nseg, 0, tx + RME_WIRE_HEADER_SIZE, size, false);
     rme->ops->tx_send(peer->link, tx, RME_WIRE_HEADER_SIZE + size);
     rme->pending |= RME_PENDING_FLUSH;
@@ -84,8 +83,7 @@ static void deliver(struct rme *rme, struct rme_op *op, const void *payload, uin
 {
     op->size = size;
     if (size > op->total) {
-        rme_refuse(op, place);
-        rme_op_end(rme, op, -EMSGSIZE);
+        rme_rndv_refuse(rme, op, place);
         return;
     }
     rme_window_consumed(&op->peer->holding[RME_EXPECTED], size);
@@ -178,6 +176,7 @@ struct rme_message *rme_message_new(struct rme_peer *peer, int32_t tag, size_t r
     list_init(&message->match.same);
     list_init(&message->link);
     list_init(&message->waiting);
+    list_init(&message->answer.link);
     message->rx_buffered = sizeof(*message) + room;
     rme_rx_charge(peer, message->rx_buffered);
     message->peer = peer;
@@ -214,6 +213,7 @@ void rme_message_free(struct rme_message *message)
     rme_match_remove(&rme->table, &message->match);
     list_del_init(&message->link);
     list_del_init(&message->waiting);
+    list_del_init(&message->answer.link);
     rme_rx_uncharge(message->peer, message->rx_buffered);
     free(message->remote_window);
     rme_message_recycle(rme, message);

@@ -54,8 +54,6 @@
 #define FAIL_STREAK 4u
 /* afterwards one receive of this many invites, to learn whether inviting pays again */
 #define INVITE_AGAIN 64u
-/* answers to CANCEL that wait for credits; the peer cannot invite more meanwhile */
-#define ANSWERS_MAX 1024u
 
 /* ---- The receiver ---- */
 
@@ -160,7 +158,8 @@ enum rme_started rme_invite_start(struct rme *rme, struct rme_op *op)
 
     if (op->kind != RME_OP_SEND || !rme_invite_is_for(invites, op->tag, op->size) ||
         op->size > rme_move_most(rme) || !list_empty(&peer->rdma_queue) ||
-        !rme_move_may(peer, op->size)) /* else a transfer goes to the fabric at once */
+        !rme_move_may(peer, op->size) || /* else a transfer goes to the fabric at once */
+        !rme_rndv_may_start(op)) /* may need RTS after all, and would precede those that wait */
         return RME_START_OTHER;
     if (!op->has_rndv)
         rme_rndv_plan_send(rme, op);
@@ -213,6 +212,20 @@ void rme_invite_arrived(struct rme_peer *peer, const struct rme_wire_message *me
     invites->from = message->from;
 }
 
+static bool send_answer(struct rme_peer *peer, struct rme_control *control)
+{
+    if (!rme_cancel_answer(peer, peer->proto->invites.cancelled))
+        return false;
+    list_del_init(&control->link);
+    return true;
+}
+
+void rme_invites_init(struct rme_invites *invites)
+{
+    list_init(&invites->answer.link);
+    invites->answer.send = send_answer;
+}
+
 /* Handles the cancel of a receive whose invitation no send has taken; of a taken one, the send
  * is found by the receive's handle (rme_rndv_cancelled). */
 bool rme_invite_cancelled(struct rme_peer *peer, const struct rme_wire_message *cancel)
@@ -223,11 +236,9 @@ bool rme_invite_cancelled(struct rme_peer *peer, const struct rme_wire_message *
         return false;
     if (invites->held != NULL && invites->from == cancel->from)
         rme_invite_drop(invites);
-    if (invites->answers >= ANSWERS_MAX) {
-        rme_peer_protocol_error(peer, "more cancelled invitations than unread answers");
-        return true;
-    }
-    invites->answers++;
-    rme_cancel_answer(peer, cancel->from, &invites->answers);
+    invites->cancelled = cancel->from;
+    list_del_init(&invites->answer.link);
+    list_add_tail(&invites->answer.link, &peer->endings);
+    rme_peer_schedule(peer);
     return true;
 }

@@ -20,9 +20,12 @@ struct rme_invites {
     struct rme_remote_window *held; /* the peer's invitation; NULL: none */
     int32_t tag;                    /* of the invited messages */
     uint32_t from;                  /* handle of the peer's receive */
-    uint32_t answers;               /* to CANCEL, which wait for credits */
+    struct rme_control answer;      /* FIN to the peer's last CANCEL of an invitation */
+    uint32_t cancelled;             /* handle of its receive */
     uint32_t sent;                  /* EAGER and RTS of expected messages sent, modulo 2^32 */
 };
+
+void rme_invites_init(struct rme_invites *invites);
 
 /* ---- The receiver ---- */
 

@@ -49,11 +49,12 @@ struct rme_message {
     /* expected: in the table of receives and unmatched messages; unexpected and fetched:
      * `keyed` in the table of fetched messages */
     struct rme_match match;
-    /* expected: in `messages` of the peer; unexpected: in `unexpected` of the peer; the first
+    /* expected or cancelled: in `messages` of the peer; unexpected: in `unexpected` of the peer; the first
      * complete one of a peer in rme_protocols.unexpected */
     struct list_head link;
     struct list_head waiting;   /* unexpected: in the peer's `pulls`, later in its `complete` */
     struct rme_keyed by_handle; /* of an RTS that waits */
+    struct rme_control answer;  /* FIN of an RTS that was cancelled */
     struct rme_peer *peer;      /* NULL once the host has fetched the message */
     struct rme_addr *sender;    /* from then on, with a reference */
     int32_t tag;

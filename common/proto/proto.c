@@ -26,6 +26,7 @@ void rme_proto_on_create(struct rme_peer *peer)
     list_init(&peer->proto->unexpected);
     list_init(&peer->proto->pulls);
     list_init(&peer->proto->complete);
+    rme_invites_init(&peer->proto->invites);
 }
 
 void rme_proto_on_connect(struct rme_peer *peer)
@@ -35,7 +36,7 @@ void rme_proto_on_connect(struct rme_peer *peer)
     for (int stream = 0; stream < RME_STREAMS; stream++)
         peer->proto->rts_out[stream] = peer->proto->rts_in[stream] = 0;
     peer->proto->links++;
-    invites->seen = invites->sent = invites->answers = 0;
+    invites->seen = invites->sent = 0;
 }
 
 /*
@@ -106,7 +107,7 @@ void rme_proto_on_disconnect(struct rme_peer *peer, int error)
     rme_messages_drop(peer);
     rme_unexp_disconnected(peer);
     rme_invite_drop(&peer->proto->invites);
-    rme_control_drop(peer);
+    list_del_init(&peer->proto->invites.answer.link);
     rme_move_end_turn(peer);
 }
 

@@ -70,11 +70,19 @@ static bool send_ctrl(struct rme_peer *peer, struct rme_control *control)
 
     if (tx == NULL)
         return false;
+    if (r->refuses)
+        rme_window_consumed(&peer->holding[RME_EXPECTED], op->size);
     rme_peer_header(peer, r->ctrl, &message);
     message.to = rme_rndv_peer_handle(op);
     message.from = rme_rndv_handle(op);
     if (r->ctrl == RME_WIRE_FIN) {
         message.status = rme_wire_status_of(op->error);
+        if (r->refuses) {
+            message.flags |= RME_WIRE_F_EAGER;
+            message.tag = op->tag;
+            message.total = op->size;
+            message.offset = op->total;
+        }
     } else {
         message.tag = op->tag;
         message.flags |= rme_op_sends(op) ? RME_WIRE_F_FROM_SENDER : 0;
@@ -86,14 +94,12 @@ static bool send_ctrl(struct rme_peer *peer, struct rme_control *control)
     return true;
 }
 
-static const struct rme_control_kind ctrl_kind = {.send = send_ctrl};
-
 void rme_rndv_new(struct rme *rme, struct rme_op *op)
 {
     struct rme_rndv *r = &op->rndv;
 
     *r = (struct rme_rndv){
-        .control.kind = &ctrl_kind, .max_segs = UINT32_MAX, .most = UINT64_MAX};
+        .control.send = send_ctrl, .max_segs = UINT32_MAX, .most = UINT64_MAX};
     list_init(&r->control.link);
     list_init(&r->frags);
     list_init(&r->remote_windows);

@@ -60,6 +60,9 @@ void rme_rndv_plan_send(struct rme *rme, struct rme_op *op);
 
 /* Starts a receive (or pull) that an RTS has matched. */
 void rme_rndv_receive(struct rme *rme, struct rme_op *op, struct rme_message *rts);
+/* Ends a receive that is too small for the eager message of op->size bytes at `place`, once FIN
+ * has reported that to the sender. */
+void rme_rndv_refuse(struct rme *rme, struct rme_op *op, uint32_t place);
 void rme_rndv_imm(struct rme_peer *peer, uint32_t imm);
 
 #endif

@@ -58,6 +58,14 @@ void rme_rndv_receive(struct rme *rme, struct rme_op *op, struct rme_message *rt
     rme_rndv_begin(rme, op, r->reads ? RME_OP_MOVING : RME_OP_TARGET);
 }
 
+void rme_rndv_refuse(struct rme *rme, struct rme_op *op, uint32_t place)
+{
+    rme_rndv_new(rme, op);
+    op->rndv.refuses = true;
+    op->rndv.theirs.key = place;
+    rme_rndv_finish(rme, op, -EMSGSIZE);
+}
+
 void rme_rndv_imm(struct rme_peer *peer, uint32_t imm)
 {
     struct rme *rme = peer->rme;

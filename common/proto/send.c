@@ -153,7 +153,7 @@ static void send_control(struct rme_peer *peer, struct list_head *ring)
     while (!list_empty(ring)) {
         struct rme_control *control = container_of(ring->next, struct rme_control, link);
 
-        if (!control->kind->send(peer, control))
+        if (!control->send(peer, control))
             return;
     }
 }

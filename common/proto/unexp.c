@@ -186,6 +186,19 @@ void rme_unexp_pulled(struct rme *rme, struct rme_op *op)
     rme_peer_put(peer);
 }
 
+/* Sends the FIN that answers the cancel of an RTS, which counts as held until then. */
+static bool send_answer(struct rme_peer *peer, struct rme_control *control)
+{
+    struct rme_message *rts = container_of(control, struct rme_message, answer);
+    bool unexpected = (rts->flags & RME_WIRE_F_UNEXPECTED) != 0;
+
+    if (!rme_cancel_answer(peer, rts->from))
+        return false;
+    peer->proto->rts_in[unexpected ? RME_UNEXPECTED_STREAM : RME_EXPECTED]--;
+    rme_message_free(rts);
+    return true;
+}
+
 bool rme_message_cancelled(struct rme_peer *peer, const struct rme_wire_message *cancel)
 {
     unsigned unexpected = cancel->flags & RME_WIRE_F_UNEXPECTED;
@@ -196,9 +209,14 @@ bool rme_message_cancelled(struct rme_peer *peer, const struct rme_wire_message 
     rts = rme_message_find(peer, cancel->from);
     if (rts == NULL || (rts->flags & RME_WIRE_F_UNEXPECTED) != unexpected)
         return false;
-    rme_message_free(rts);
-    rme_cancel_answer(peer, cancel->from,
-                      &peer->proto->rts_in[unexpected ? RME_UNEXPECTED_STREAM : RME_EXPECTED]);
+    rme_table_drop(&peer->rme->table, &rts->by_handle);
+    rme_match_remove(&peer->rme->table, &rts->match);
+    list_del_init(&rts->waiting);
+    list_del_init(&rts->link);
+    list_add_tail(&rts->link, &peer->proto->messages);
+    rts->answer.send = send_answer;
+    list_add_tail(&rts->answer.link, &peer->endings);
+    rme_peer_schedule(peer);
     rme_unexp_pass_on(peer); /* the messages behind it */
     return true;
 }

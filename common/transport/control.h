@@ -8,19 +8,13 @@
 #include "base/list.h"
 
 struct rme_peer;
-struct rme_control;
 
-/* A message in peer->control or peer->endings that waits for credits or windows. */
-struct rme_control_kind {
-    /* true: sent and removed from the queue; false: no credit, buffer or window */
-    bool (*send)(struct rme_peer *peer, struct rme_control *control);
-    /* called when the link is given up; NULL: the operation removes the message before */
-    void (*drop)(struct rme_peer *peer, struct rme_control *control);
-};
-
+/* A message in peer->control or peer->endings that waits for credits or windows.  Its owner
+ * removes it when the link is given up. */
 struct rme_control {
     struct list_head link;
-    const struct rme_control_kind *kind;
+    /* true: sent and removed from the queue; false: no credit, buffer or window */
+    bool (*send)(struct rme_peer *peer, struct rme_control *control);
 };
 
 #endif

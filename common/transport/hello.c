@@ -91,7 +91,8 @@ void rme_peer_request(struct rme *rme, const struct rme_event *event)
 
     /* one of the two sides must keep a reserve: credit.c */
     if (error == 0 && hello.credits < RME_HELLO_CREDITS_MIN)
-        why = (struct rme_reject){RME_REJECT_CREDITS, RME_HELLO_CREDITS_MIN};
+        why = (struct rme_reject){.reason = RME_REJECT_CREDITS,
+                                  .acceptable = RME_HELLO_CREDITS_MIN};
     else if (error == 0 && rme->closing)
         why.reason = RME_REJECT_CLOSING;
     else if (error == 0 && accept_request(rme, event->link, &hello))

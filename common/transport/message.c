@@ -46,9 +46,7 @@ void *rme_peer_tx(struct rme_peer *peer, enum rme_credit_class class)
 
 void rme_peer_header(struct rme_peer *peer, uint8_t type, struct rme_wire_message *out)
 {
-    rme_wire_clear_body(out);
-    out->payload = NULL;
-    out->payload_length = 0;
+    rme_wire_clear(out);
     peer->rme->pending |= RME_PENDING_FLUSH;
     rme_peer_head(peer, type, 0, out);
 }
@@ -92,7 +90,7 @@ static bool send_credit_now(struct rme_peer *peer)
         return false;
     rme_rx_account_look(peer); /* decides on rme_credit_more() */
     rme_head_fill(peer, RME_WIRE_CREDIT, (int32_t)rme_credit_more(&peer->credit), &message);
-    rme_wire_encode_head(&message, head);
+    rme_wire_copy_head(head, &message);
     if (!ops->send_now(peer->link, head, sizeof(head), NULL, 0))
         return false;
     rme_head_sent(peer, &message);
@@ -122,19 +120,6 @@ bool rme_peer_send_header(struct rme_peer *peer, uint8_t type, enum rme_credit_c
     rme_count(peer->rme, type == RME_WIRE_CREDIT ? RME_C_CREDIT_SENT : RME_C_CONTROL_SENT);
     peer->rme->ops->tx_send(peer->link, tx, RME_WIRE_HEADER_SIZE);
     return true;
-}
-
-void rme_control_drop(struct rme_peer *peer)
-{
-    struct list_head *node;
-
-    list_splice_tail_init(&peer->endings, &peer->control);
-    while ((node = list_pop(&peer->control)) != NULL) {
-        struct rme_control *control = container_of(node, struct rme_control, link);
-
-        if (control->kind->drop != NULL)
-            control->kind->drop(peer, control);
-    }
 }
 
 /* ---- BYE, the last message of a link ---- */

@@ -222,9 +222,6 @@ void rme_peer_destroy(struct rme_peer *peer);
 /* Error reported to the host for a link that could not be established. */
 int rme_peer_connect_error(int error);
 
-/* Discards all queued control messages. */
-void rme_control_drop(struct rme_peer *peer);
-
 /* Reports to the protocols (proto/proto.c, proto/unexp.c), with the engine's lock held. */
 
 /* bytes of struct rme_peer_proto, zeroed at first; allocated with the peer */

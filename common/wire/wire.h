@@ -38,9 +38,8 @@ enum rme_wire_type {
 };
 
 /* bytes of the header of every message; an eager message is header and payload */
-#define RME_WIRE_HEADER_SIZE  16u
-#define RME_WIRE_RTS_SIZE     48u /* bytes of an RTS before its segments */
-#define RME_WIRE_SEGMENT_SIZE 24u /* bytes of a segment */
+#define RME_WIRE_HEADER_SIZE 16u
+#define RME_WIRE_BODY_SIZE   48u /* bytes of the body of RTS, CTS, FIN and CANCEL */
 /* bytes before the payload of a message in a delegated buffer: header, length */
 #define RME_WIRE_RING_SIZE  32u
 #define RME_WIRE_RING_ALIGN 64u /* alignment of such a message */
@@ -69,13 +68,15 @@ enum rme_wire_status {
     RME_WIRE_BROKEN = 4,    /* the receiver's memory is unusable (not mapped) */
 };
 
+/* An encoded segment has the same layout. */
 struct rme_wire_segment {
     uint64_t address;
     uint64_t key;
     uint64_t length;
 };
 
-/* A decoded message.  Fields that its type lacks are 0. */
+/* A decoded message.  Fields that its type lacks are 0.  The header, from `type` to `tag`, and
+ * the body, from `to` to `nsegment`, have the layout of the encoded ones. */
 struct rme_wire_message {
     uint8_t type;
     uint8_t flags;
@@ -86,9 +87,6 @@ struct rme_wire_message {
     /* EAGER, RTS, CANCEL, unsolicited CTS, FIN of an eager message; CREDIT: newly advertised
      * buffers; PING: buffers requested; PONG: buffers given up */
     int32_t tag;
-    const void *payload; /* EAGER */
-    size_t payload_length;
-    /* the body, from here on: 0 where the type has no such field */
     /* handle of the operation at the receiver of this message; FIN of an eager message: its
      * place; unsolicited CTS: expected messages seen */
     uint32_t to;
@@ -102,59 +100,56 @@ struct rme_wire_message {
     uint32_t status;      /* FIN */
     uint32_t shape;       /* RTS: number of pieces of the message in the sender's memory */
     uint32_t nsegment;    /* RTS, CTS; CREDIT: 1 with the flag GRANT */
-    uint64_t rndv_window; /* likewise: sum of the lengths of the segments */
+    uint64_t rndv_window; /* sum of the lengths of the segments */
     /* encoded, see rme_wire_segment_at; unused by encoders */
     const uint8_t *segment;
+    const void *payload; /* EAGER */
+    size_t payload_length;
 };
 
-/* Clears the body field by field: gcc compiles a memset of this size to a slow string
- * instruction. */
-static inline void rme_wire_clear_body(struct rme_wire_message *message)
+/* Clears all fields behind the header, in pieces that gcc compiles to single stores. */
+static inline void rme_wire_clear(struct rme_wire_message *message)
 {
-    message->to = message->from = 0;
-    message->offset = message->total = 0;
-    message->load_bytes = 0;
-    message->load_ops = message->status = message->shape = message->nsegment = 0;
+    memset((char *)message + RME_WIRE_HEADER_SIZE, 0, RME_WIRE_BODY_SIZE);
     message->rndv_window = 0;
     message->segment = NULL;
+    message->payload = NULL;
+    message->payload_length = 0;
 }
 
-static inline uint16_t rme_wire_get16(const void *at)
-{
-    uint16_t value;
+/* sizes of the members of encoded structures, a digit for each */
+#define RME_WIRE_HEADER "112444"
+#define RME_WIRE_BODY   "448884444"
 
-    memcpy(&value, at, sizeof(value));
-    return le16toh(value);
-}
-static inline uint32_t rme_wire_get32(const void *at)
+/* Converts an encoded structure between the byte order of this host and little-endian, in
+ * place. */
+static inline void rme_wire_order(void *at, const char *members)
 {
-    uint32_t value;
+    if (BYTE_ORDER == LITTLE_ENDIAN)
+        return;
+    for (char *byte = (char *)at; *members != '\0'; byte += *members++ - '0')
+        for (int low = 0, high = *members - '1'; low < high; low++, high--) {
+            char moved = byte[low];
 
-    memcpy(&value, at, sizeof(value));
-    return le32toh(value);
-}
-static inline void rme_wire_put16(void *at, uint16_t value)
-{
-    value = htole16(value);
-    memcpy(at, &value, sizeof(value));
-}
-static inline void rme_wire_put32(void *at, uint32_t value)
-{
-    value = htole32(value);
-    memcpy(at, &value, sizeof(value));
+            byte[low] = byte[high];
+            byte[high] = moved;
+        }
 }
 
-/* Decodes the fields of a header, which every message has. */
-static inline void rme_wire_decode_head(const void *data, struct rme_wire_message *out)
+/* Copies a header, all of an eager message but its payload, between a message and its encoded
+ * form; in pieces, which compilers keep in registers. */
+static inline void rme_wire_copy_head(void *to, const void *from)
 {
-    const uint8_t *at = (const uint8_t *)data;
+    char *out = (char *)to;
+    const char *in = (const char *)from;
 
-    out->type = at[0];
-    out->flags = at[1];
-    out->credits = rme_wire_get16(at + 2);
-    out->eager_consumed = rme_wire_get32(at + 4);
-    out->unexpected_consumed = rme_wire_get32(at + 8);
-    out->tag = (int32_t)rme_wire_get32(at + 12);
+    memcpy(out, in, 1);
+    memcpy(out + 1, in + 1, 1);
+    memcpy(out + 2, in + 2, 2);
+    memcpy(out + 4, in + 4, 4);
+    memcpy(out + 8, in + 8, 4);
+    memcpy(out + 12, in + 12, 4);
+    rme_wire_order(to, RME_WIRE_HEADER);
 }
 
 /* Decodes a message of `length` bytes.  The result points into `data`.  Returns 0; -EPROTO:
@@ -175,18 +170,6 @@ void rme_wire_encode_ring(const struct rme_wire_message *message, uint32_t paylo
 void rme_wire_segment_at(const struct rme_wire_message *message, uint32_t i,
                          struct rme_wire_segment *out);
 
-/* Encodes the header alone: all of an eager message but its payload. */
-static inline void rme_wire_encode_head(const struct rme_wire_message *message, void *buffer)
-{
-    uint8_t *at = (uint8_t *)buffer;
-
-    at[0] = message->type;
-    at[1] = message->flags;
-    rme_wire_put16(at + 2, message->credits);
-    rme_wire_put32(at + 4, message->eager_consumed);
-    rme_wire_put32(at + 8, message->unexpected_consumed);
-    rme_wire_put32(at + 12, (uint32_t)message->tag);
-}
 /* Encodes all but an eager payload, into a buffer of at least rme_wire_length() bytes.
  * rme_wire_put_segment adds the message->nsegment segments, before or after. */
 void rme_wire_encode(const struct rme_wire_message *message, void *buffer);
@@ -213,20 +196,24 @@ int rme_wire_status_error(uint32_t status);
 #define RME_HELLO_F_INVITE     0x04u /* understands unsolicited CTS */
 #define RME_HELLO_F_EAGER_RDMA 0x20u /* uses eager rings */
 
-/* Connection data of each side. */
+/* Connection data of each side; the encoded layout.  The encoder sets `magic` and `length`. */
 struct rme_hello {
+    uint32_t magic;
     uint8_t version;
     uint8_t version_min;
+    uint8_t length;
     uint8_t flags;
     uint64_t incarnation; /* random number of the engine, different after each start */
     uint32_t rx_size;     /* bytes of the receive buffers: the largest message */
     uint16_t credits;     /* receive buffers posted for the peer at first */
+    uint16_t reserved;
     /* limit of the cost of unmatched eager messages that are kept for the peer */
     uint32_t eager_window;
     /* the same for unexpected messages that are not delivered yet */
     uint32_t unexpected_window;
     /* limit of unmatched RTS kept for the peer; the same number for unexpected ones */
     uint32_t rts_max;
+    uint32_t reserved_too;
 };
 
 void rme_hello_encode(const struct rme_hello *hello, uint8_t out[RME_HELLO_SIZE]);
@@ -252,11 +239,17 @@ enum rme_reject_reason {
 #define RME_HELLO_RX_MIN      512u /* smaller receive buffers are refused */
 #define RME_HELLO_CREDITS_MIN 4u   /* minimum of a request; the minimum of an answer is 1 */
 
-/* Reason of a rejected connection, and an acceptable value. */
+/* Reason of a rejected connection, and an acceptable value; the encoded layout.  The encoder
+ * sets the fields up to `length`. */
 struct rme_reject {
+    uint32_t magic;
+    uint8_t version;
+    uint8_t version_min;
+    uint8_t length;
     uint8_t reason;
     /* VERSION: oldest version; RX_SIZE, CREDITS, LIMITS: minimum; else 0 */
     uint32_t acceptable;
+    uint32_t reserved;
 };
 
 /* Decodes and validates a hello; bytes behind the length that it names are padding.  Returns

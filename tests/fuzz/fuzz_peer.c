@@ -289,6 +289,19 @@ static uint16_t returns(unsigned link)
     return credits;
 }
 
+/* Clears the fields that the type does not use, with which the message would be malformed. */
+static void clear_unused(struct rme_wire_message *m)
+{
+    bool rts = m->type == RME_WIRE_RTS, fin = m->type == RME_WIRE_FIN;
+
+    m->to = rts ? 0 : m->to;
+    m->offset = rts || m->type == RME_WIRE_CANCEL ? 0 : m->offset;
+    m->total = rts || fin ? m->total : 0;
+    m->status = fin ? m->status : 0;
+    m->shape = rts ? m->shape : 0;
+    m->load_ops = rts ? m->load_ops : 0;
+}
+
 /* Makes a message from handles that the engine has used, and plausible sizes. */
 static void say(struct input *in)
 {
@@ -317,6 +330,7 @@ static void say(struct input *in)
         m.nsegment = take(in) % 5;
     if (m.type == RME_WIRE_EAGER)
         payload = take_size(in) % 5000;
+    clear_unused(&m);
     rme_wire_encode(&m, buffer);
     for (uint32_t i = 0; i < m.nsegment; i++) {
         struct rme_wire_segment segment = {

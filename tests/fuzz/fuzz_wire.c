@@ -11,7 +11,7 @@ static void check_segments(const struct rme_wire_message *m, const char *bytes, 
     uint64_t sum = 0;
 
     FUZZ_CHECK((const char *)m->segment >= bytes);
-    FUZZ_CHECK((const char *)m->segment + (size_t)m->nsegment * RME_WIRE_SEGMENT_SIZE <=
+    FUZZ_CHECK((const char *)m->segment + m->nsegment * sizeof(struct rme_wire_segment) <=
                bytes + size);
     for (uint32_t i = 0; i < m->nsegment; i++) {
         struct rme_wire_segment segment;

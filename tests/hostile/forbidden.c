@@ -50,10 +50,10 @@ static const char *say_wrong(struct attack *a, struct link *link, unsigned n)
             .type = RME_WIRE_RTS, .from = 1, .total = 100, .nsegment = 2};
         link_say(link, &m, huge, NULL, 0);
         return "segments of more than 2^64 bytes";
-    case 6: /* 65535 segments announced, none present */
+    case 6: /* 2^32 - 1 segments announced, none present */
         bytes[0] = RME_WIRE_RTS;
-        bytes[20] = bytes[21] = 0xff;
-        link_send_bytes(link, bytes, RME_WIRE_RTS_SIZE);
+        memset(bytes + rme_wire_length(RME_WIRE_RTS, 0) - 4, 0xff, 4);
+        link_send_bytes(link, bytes, rme_wire_length(RME_WIRE_RTS, 0));
         return "segments that are not there";
     case 7:
         m.nsegment = 1;
@@ -107,11 +107,16 @@ static const char *say_wrong(struct attack *a, struct link *link, unsigned n)
         for (unsigned i = 0; i < CREDITS_MANY && link_wait_credits(link, 1, 2000); i++)
             attack_say(a, link, &m);
         return "more credits than anybody has";
+    case 18:
+        bytes[0] = RME_WIRE_CANCEL;
+        memset(bytes + rme_wire_length(RME_WIRE_CANCEL, 0) - 4, 0xff, 4);
+        link_send_bytes(link, bytes, rme_wire_length(RME_WIRE_CANCEL, 0));
+        return "a field that the type does not use";
     default:
         break;
     }
     /* each type, a byte shorter than its minimum */
-    n -= 18;
+    n -= 19;
     bytes[0] = (uint8_t)(RME_WIRE_EAGER + n);
     if (bytes[0] > RME_WIRE_PONG)
         return NULL;

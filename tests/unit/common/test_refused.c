@@ -175,7 +175,7 @@ static struct rme_addr *send_to_the_peer(void)
 
 static void who_refuses_us_is_named_in_one_line(void **state)
 {
-    const struct rme_reject why = {RME_REJECT_VERSION, FOREIGN};
+    const struct rme_reject why = {.reason = RME_REJECT_VERSION, .acceptable = FOREIGN};
     struct rme_addr *addr = send_to_the_peer();
     uint8_t data[RME_REJECT_SIZE];
     int error = 0;

@@ -52,6 +52,14 @@ static void invites_later_or_not(void **state)
     end();
 }
 
+static uint32_t answered;
+
+static void note_answer(const struct rme_wire_message *message)
+{
+    answered = message->type == RME_WIRE_FIN ? message->to : answered;
+}
+
+/* The last one: the receives before it have ended. */
 static void answers_a_taken_back_invitation_later(void **state)
 {
     unsigned long before;
@@ -63,8 +71,11 @@ static void answers_a_taken_back_invitation_later(void **state)
     SAYS(CANCEL, 0, .from = 9);
     SAYS(CANCEL, 0, .from = 10);
     assert_int_equal(rme_counter_value(rme, "control_sent"), before);
+    script.heard = note_answer;
     room();
-    assert_int_equal(rme_counter_value(rme, "control_sent"), before + 2);
+    script.heard = NULL;
+    assert_int_equal(rme_counter_value(rme, "control_sent"), before + 1);
+    assert_int_equal(answered, 10);
     assert_int_equal(errors(), 0);
     end();
 }
@@ -172,8 +183,7 @@ static void all_transfers_are_with_a_deaf_peer(void **state)
     script_finish(0);
     run();
     assert_int_equal(ended, 2);
-    SAYS_ON(1, CTS, LARGE, .flags = RME_WIRE_F_UNSOLICITED, .tag = 6, .from = 11, .to = 2,
-            .total = LARGE);
+    SAYS_ON(1, CTS, LARGE, .flags = RME_WIRE_F_UNSOLICITED, .tag = 6, .from = 11, .to = 2);
     send_(memory[1], LARGE, 6);
     assert_int_equal(rme_counter_value(rme, "invites_taken"), 1);
     assert_int_equal(script.rdma_ops, 2);
@@ -254,6 +264,85 @@ static void one_rts_at_a_time(void **state)
     assert_int_not_equal(LAST, first);
     refuses(LAST);
     assert_int_equal(ended, 2);
+    end();
+}
+
+/* An invited send that cannot be written at once waits for a slot behind the others. */
+static void invited_sends_keep_the_limit_of_rts(void **state)
+{
+    struct rme_hello small = usual;
+    uint32_t first;
+
+    (void)state;
+    small.rts_max = 1;
+    begin(&small, "");
+    send_(zone(0), LARGE, 2);
+    first = LAST;
+    SAYS(CTS, LARGE, .to = first, .from = 9);
+    assert_int_equal(script.rdma_ops, 1);
+    send_(plain, LARGE, 4);
+    SAYS(CTS, LARGE, .flags = RME_WIRE_F_UNSOLICITED, .tag = 3, .to = 1, .from = 10);
+    send_(zone(1), LARGE, 3);
+    assert_int_equal(script.rdma_ops, 1);
+    script_finish(0);
+    run();
+    assert_int_equal(ended, 1);
+    assert_int_not_equal(LAST, first);
+    assert_int_equal(script.rdma_ops, 0);
+    refuses(LAST);
+    assert_int_equal(ended, 2);
+    assert_int_equal(script.rdma_ops, 1); /* by the invitation */
+    script_finish(0);
+    run();
+    assert_int_equal(ended, 3);
+    assert_int_equal(done_.error, 0);
+    assert_int_equal(errors(), 0);
+    end();
+}
+
+static uint64_t offered;
+
+static void note_offer(const struct rme_wire_message *message)
+{
+    offered = message->rndv_window;
+}
+
+/* Sends a message whose RTS offers `offer` bytes, and writes it by windows of the receiver. */
+static void is_written_in_parts(uint64_t offer)
+{
+    script.heard = note_offer;
+    send_(plain, LARGE, 3);
+    script.heard = NULL;
+    script.no_regs = false;
+    assert_int_equal(offered, offer);
+    for (uint64_t at = 0; at < LARGE; at += PART) {
+        SAYS(CTS, LARGE - at < PART ? LARGE - at : PART, .to = LAST, .from = 9, .offset = at);
+        for (; script.rdma_ops > 0; run())
+            script_finish(0);
+        assert_int_equal(errors(), 0);
+    }
+    assert_int_equal(ended, 1);
+    assert_int_equal(done_.error, 0);
+    assert_int_equal(done_.actual, LARGE);
+    assert_int_equal(rme_counter_value(rme, "bytes_copied"), 0);
+}
+
+/* The receiver does not read what is offered as a whole. */
+static void offer_that_is_not_read(void **state)
+{
+    (void)state;
+    begin(&usual, ",rndv=read,regcache_entries=64");
+    is_written_in_parts(LARGE);
+    end();
+}
+
+/* The device refuses to register the whole message, and not its fragments. */
+static void offer_that_cannot_be_registered(void **state)
+{
+    (void)state;
+    begin(&usual, ",rndv=read,regcache_entries=64");
+    script.no_regs = true;
+    is_written_in_parts(0);
     end();
 }
 
@@ -498,32 +587,105 @@ static void no_memory_for_what_is_early(void **state)
     end();
 }
 
+/* An answer to the cancel of an invitation needs none. */
 static void no_memory_to_answer(void **state)
 {
     (void)state;
     begin(&usual, "");
+    answered = 0;
+    script.heard = note_answer;
     no_malloc = ANY;
-    SAYS(CANCEL, 0, .from = 9); /* of an invitation */
-    assert_int_equal(script.links, 0);
+    SAYS(CANCEL, 0, .from = 9);
+    script.heard = NULL;
+    assert_int_equal(answered, 9);
+    assert_int_equal(script.links, 1);
     end();
 }
 
-/* A receive that is too small: without memory for FIN only the host gets the error. */
-static void no_memory_to_refuse(void **state)
+static uint64_t refused_bytes;
+static uint32_t returned; /* cost of the messages consumed */
+
+static void note_refusal(const struct rme_wire_message *message)
+{
+    if (message->type == RME_WIRE_FIN && (message->flags & RME_WIRE_F_EAGER) != 0)
+        refused_bytes = message->total;
+    returned = message->eager_consumed;
+}
+
+/* Lets an eager message of 100 bytes meet a receive of 10. */
+static rme_id meets_too_small(void)
 {
     uint8_t buffer[RME_WIRE_HEADER_SIZE + 100] = {0};
     struct rme_wire_message eager = {.type = RME_WIRE_EAGER, .tag = 3};
+    rme_id id = receive(plain, 10, 3);
 
-    (void)state;
-    begin(&usual, "");
-    receive(plain, 10, 3);
     rme_wire_encode(&eager, buffer);
-    no_malloc = ANY;
     script_message(0, buffer, sizeof(buffer));
     run();
+    return id;
+}
+
+/* FIN needs none. */
+static void no_memory_to_refuse(void **state)
+{
+    (void)state;
+    begin(&usual, "");
+    no_malloc = ANY;
+    script.heard = note_refusal;
+    meets_too_small();
+    script.heard = NULL;
+    assert_int_equal(refused_bytes, 100);
     assert_int_equal(ended, 1);
     assert_int_equal(done_.error, -EMSGSIZE);
     assert_int_equal(script.links, 1);
+    end();
+}
+
+/* The host gets the error when FIN was sent, or when it cancels the receive.  Either returns the
+ * message's part of the window. */
+static void refusal_that_waits_is_cancelled(void **state)
+{
+    const uint32_t cost = 100 + RME_HELD_COST;
+    rme_id id;
+
+    (void)state;
+    begin(&usual, "");
+    script.no_tx = true;
+    script.heard = note_refusal;
+    id = meets_too_small();
+    assert_int_equal(ended, 0);
+    rme_cancel(rme, id);
+    run();
+    assert_int_equal(ended, 1);
+    assert_int_equal(done_.error, -EMSGSIZE);
+    refused_bytes = 0;
+    room();
+    assert_int_equal(refused_bytes, 0);
+
+    script.no_tx = true;
+    meets_too_small();
+    assert_int_equal(ended, 1);
+    room();
+    script.heard = NULL;
+    assert_int_equal(refused_bytes, 100);
+    assert_int_equal(returned, 2 * cost);
+    assert_int_equal(ended, 2);
+    assert_int_equal(done_.error, -EMSGSIZE);
+    end();
+}
+
+/* The link ends while FIN waits. */
+static void refusal_that_waits_is_lost(void **state)
+{
+    (void)state;
+    begin(&usual, "");
+    script.no_tx = true;
+    meets_too_small();
+    assert_int_equal(ended, 0);
+    script_cut();
+    run();
+    assert_int_equal(ended, 1);
+    assert_int_equal(done_.error, -EMSGSIZE);
     end();
 }
 
@@ -600,6 +762,9 @@ int main(void)
         cmocka_unit_test(cancelled_twice_while_it_moves),
         cmocka_unit_test(invited_sender_leaves),
         cmocka_unit_test(one_rts_at_a_time),
+        cmocka_unit_test(invited_sends_keep_the_limit_of_rts),
+        cmocka_unit_test(offer_that_is_not_read),
+        cmocka_unit_test(offer_that_cannot_be_registered),
         cmocka_unit_test(window_out_of_order),
         cmocka_unit_test(one_offer_too_many),
         cmocka_unit_test(long_lists_are_packed_without_the_lock),
@@ -611,6 +776,8 @@ int main(void)
         cmocka_unit_test(no_memory_for_what_is_early),
         cmocka_unit_test(no_memory_to_answer),
         cmocka_unit_test(no_memory_to_refuse),
+        cmocka_unit_test(refusal_that_waits_is_cancelled),
+        cmocka_unit_test(refusal_that_waits_is_lost),
         cmocka_unit_test(no_memory_for_an_unexpected_offer),
         cmocka_unit_test(unexpected_at_the_end),
         cmocka_unit_test(unexpected_of_a_freed_address),

@@ -37,22 +37,25 @@ static const struct golden goldens[] = {
       .load_ops = 9,
       .nsegment = 1},
      {{0x1000, 0xaabb, 0x100000002ULL}},
-     72,
+     88,
      "02020000000000000000000005000000"
-     "4433221101000300020000000100000008070605040302010900000000000000"
+     "0000000044332211000000000000000002000000010000000807060504030201"
+     "09000000000000000300000001000000"
      "0010000000000000bbaa0000000000000200000001000000"},
     {{.type = RME_WIRE_CTS, .to = 1, .from = 2, .offset = 0x300, .nsegment = 2},
      {{0x10, 1, 2}, {0x20, 3, 4}},
-     88,
+     112,
      "03000000000000000000000000000000"
-     "010000000200000000030000000000000200000000000000"
+     "0100000002000000000300000000000000000000000000000000000000000000"
+     "00000000000000000000000002000000"
      "100000000000000001000000000000000200000000000000"
      "200000000000000003000000000000000400000000000000"},
     {{.type = RME_WIRE_FIN, .to = 1, .status = RME_WIRE_TOO_LARGE, .offset = 4},
      {{0, 0, 0}},
-     40,
+     64,
      "04000000000000000000000000000000"
-     "010000000100000004000000000000000000000000000000"},
+     "0100000000000000040000000000000000000000000000000000000000000000"
+     "00000000010000000000000000000000"},
     {{.type = RME_WIRE_CREDIT, .credits = 4},
      {{0, 0, 0}},
      16,
@@ -63,8 +66,10 @@ static const struct golden goldens[] = {
      "06000100000000000000000002010000"},
     {{.type = RME_WIRE_CANCEL, .flags = RME_WIRE_F_FROM_SENDER, .tag = 6, .to = 1, .from = 2},
      {{0, 0, 0}},
-     24,
-     "050800000000000000000000060000000100000002000000"},
+     64,
+     "05080000000000000000000006000000"
+     "0100000002000000000000000000000000000000000000000000000000000000"
+     "00000000000000000000000000000000"},
     {{.type = RME_WIRE_PING}, {{0, 0, 0}}, 16, "08000000000000000000000000000000"},
     {{.type = RME_WIRE_PONG}, {{0, 0, 0}}, 16, "09000000000000000000000000000000"},
     {{.type = RME_WIRE_PING, .tag = 56}, {{0, 0, 0}}, 16, "08000000000000000000000038000000"},
@@ -81,9 +86,10 @@ static const struct golden goldens[] = {
       .offset = 6,
       .total = 7},
      {{0, 0, 0}},
-     40,
+     64,
      "040200000000000000000000feffffff"
-     "050000000100000006000000000000000700000000000000"},
+     "0500000000000000060000000000000007000000000000000000000000000000"
+     "00000000010000000000000000000000"},
     {{.type = RME_WIRE_CTS,
       .flags = RME_WIRE_F_UNSOLICITED,
       .tag = 3,
@@ -91,9 +97,10 @@ static const struct golden goldens[] = {
       .from = 2,
       .nsegment = 1},
      {{0x10, 1, 2}},
-     64,
+     88,
      "03100000000000000000000003000000"
-     "010000000200000000000000000000000100000000000000"
+     "0100000002000000000000000000000000000000000000000000000000000000"
+     "00000000000000000000000001000000"
      "100000000000000001000000000000000200000000000000"},
     {{.type = RME_WIRE_CREDIT, .flags = RME_WIRE_F_GRANT, .credits = 2, .nsegment = 1},
      {{0x10, 1, 0x80000}},
@@ -198,6 +205,42 @@ static void length_is_checked(void **state)
     }
 }
 
+/* A field that the type does not use must be 0. */
+static void unused_fields_are_checked(void **state)
+{
+    static const struct {
+        struct rme_wire_message whole; /* with each field that the type uses */
+        const char *unused;            /* offsets of the others in the body */
+    } cases[] = {
+        {{.type = RME_WIRE_RTS,
+          .from = 1,
+          .total = 1,
+          .load_bytes = 1,
+          .load_ops = 1,
+          .shape = 1},
+         "\x00\x08\x24"},
+        {{.type = RME_WIRE_CTS, .to = 1, .from = 1, .offset = 1}, "\x10\x18\x20\x24\x28"},
+        {{.type = RME_WIRE_FIN, .to = 1, .from = 1, .offset = 1, .total = 1, .status = 1},
+         "\x18\x20\x28\x2c"},
+        {{.type = RME_WIRE_CANCEL, .to = 1, .from = 1}, "\x08\x10\x18\x20\x24\x28\x2c"},
+    };
+    uint8_t bytes[ROOM] = {0};
+    struct rme_wire_message m;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const char *at = cases[i].unused;
+
+        rme_wire_encode(&cases[i].whole, bytes);
+        assert_int_equal(rme_wire_decode(bytes, sizeof(bytes), &m), 0);
+        do {
+            bytes[RME_WIRE_HEADER_SIZE + *at] = 1;
+            assert_int_equal(rme_wire_decode(bytes, sizeof(bytes), &m), -EPROTO);
+            bytes[RME_WIRE_HEADER_SIZE + *at] = 0;
+        } while (*++at != 0);
+    }
+}
+
 static void segments_that_cannot_be(void **state)
 {
     struct rme_wire_message m = {.type = RME_WIRE_CTS, .nsegment = 2};
@@ -216,6 +259,9 @@ static void segments_that_cannot_be(void **state)
     assert_int_equal(rme_wire_decode(bytes, sizeof(bytes), &m), -EPROTO);
     rme_wire_encode(&rts, bytes);
     rme_wire_put_segment(bytes, rts.type, 0, &eleven);
+    assert_int_equal(rme_wire_decode(bytes, sizeof(bytes), &m), -EPROTO);
+    rts.nsegment = UINT32_MAX;
+    rme_wire_encode(&rts, bytes);
     assert_int_equal(rme_wire_decode(bytes, sizeof(bytes), &m), -EPROTO);
 }
 
@@ -280,12 +326,12 @@ static void unknown_types(void **state)
 static void segments_that_fit(void **state)
 {
     (void)state;
-    assert_int_equal(rme_wire_segments_max(RME_WIRE_RTS, RME_WIRE_RTS_SIZE), 0);
+    assert_int_equal(rme_wire_segments_max(RME_WIRE_RTS, rme_wire_length(RME_WIRE_RTS, 0)), 0);
     assert_int_equal(rme_wire_segments_max(RME_WIRE_RTS, 10), 0);
     assert_int_equal(rme_wire_segments_max(RME_WIRE_RTS, 4096), 168);
     assert_true(rme_wire_length(RME_WIRE_CTS, rme_wire_segments_max(RME_WIRE_CTS, 1024)) <=
                 1024);
-    assert_int_equal(rme_wire_segments_max(RME_WIRE_CTS, SIZE_MAX), UINT16_MAX);
+    assert_int_equal(rme_wire_segments_max(RME_WIRE_CTS, SIZE_MAX), UINT32_MAX);
 }
 
 static void statuses_are_errors(void **state)
@@ -302,8 +348,10 @@ static void statuses_are_errors(void **state)
 /* ---- Connection data ---- */
 
 static const struct rme_hello example = {
+    .magic = RME_WIRE_MAGIC,
     .version = RME_WIRE_VERSION,
     .version_min = RME_WIRE_VERSION_MIN,
+    .length = RME_HELLO_SIZE,
     .flags = RME_HELLO_F_SERVER | RME_HELLO_F_READ,
     .incarnation = 0x1122334455667788ULL,
     .rx_size = 4096,
@@ -400,7 +448,7 @@ static void hello_that_is_refused(void **state)
 
 static void reject_gives_back(void **state)
 {
-    const struct rme_reject why = {RME_REJECT_RX_SIZE, 512};
+    const struct rme_reject why = {.reason = RME_REJECT_RX_SIZE, .acceptable = 512};
     uint8_t bytes[RME_REJECT_SIZE], want[RME_REJECT_SIZE];
     struct rme_reject back;
 
@@ -420,12 +468,19 @@ static void reject_gives_back(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(encoding_is_golden),    cmocka_unit_test(decoding_gives_back),
-        cmocka_unit_test(length_is_checked),     cmocka_unit_test(segments_that_cannot_be),
-        cmocka_unit_test(unknown_types),         cmocka_unit_test(fast_messages),
-        cmocka_unit_test(segments_that_fit),     cmocka_unit_test(statuses_are_errors),
-        cmocka_unit_test(hello_is_golden),       cmocka_unit_test(hello_of_another_version),
-        cmocka_unit_test(hello_that_is_refused), cmocka_unit_test(reject_gives_back),
+        cmocka_unit_test(encoding_is_golden),
+        cmocka_unit_test(decoding_gives_back),
+        cmocka_unit_test(length_is_checked),
+        cmocka_unit_test(unused_fields_are_checked),
+        cmocka_unit_test(segments_that_cannot_be),
+        cmocka_unit_test(unknown_types),
+        cmocka_unit_test(fast_messages),
+        cmocka_unit_test(segments_that_fit),
+        cmocka_unit_test(statuses_are_errors),
+        cmocka_unit_test(hello_is_golden),
+        cmocka_unit_test(hello_of_another_version),
+        cmocka_unit_test(hello_that_is_refused),
+        cmocka_unit_test(reject_gives_back),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
