@@ -70,8 +70,8 @@ int rme_monitor_watch(struct rme_monitor *monitor, struct rme_watch *watch);
  * rme_monitor_unwatch ends the watch later.  The lock is held. */
 void rme_monitor_drop(struct rme_monitor *monitor, struct rme_watch *watch);
 
-/* Ends dropped watches, whose claims are the nodes of `dropped`, where no other watch claims the
- * memory, and empties `dropped`.  Adjacent ones are ended by one call.  No lock held. */
+/* Ends dropped watches, whose claims are the nodes of `dropped`, where no other watch claims
+ * the memory, and empties `dropped`.  Adjacent ones are ended by one call.  No lock held. */
 void rme_monitor_unwatch(struct rme_monitor *monitor, struct rme_itree *dropped);
 
 /* Returns true if all of a claimed range is still the claimed memory: private, anonymous,

@@ -95,7 +95,8 @@ bool rme_mreg_wants_dereg(const struct rme_mreg *mreg);
 /*
  * Registers a range that will be used with these rights into the cache, in one piece and at
  * most a quarter of the cache's bytes.  Never fails; does nothing without a cache and for a
- * registered block of the zone.  No lock of the engine held.  The range stays mapped until the return.
+ * registered block of the zone.  No lock of the engine held.  The range stays mapped until the
+ * return.
  */
 void rme_mreg_hint(struct rme_mreg *mreg, void *start, uint64_t length, unsigned access);
 

@@ -96,9 +96,7 @@ static size_t round_up(size_t size, size_t unit)
 /* Maps memory.  The kernel may use huge pages where the size is a multiple of theirs. */
 static char *map_memory(size_t size)
 {
-    size_t alignment = size % HUGE_PAGE == 0       ? HUGE_PAGE
-                       : size % RME_ZONE_SLAB == 0 ? RME_ZONE_SLAB
-                                                   : RME_ZONE_MIN_BLOCK;
+    size_t alignment = size % HUGE_PAGE == 0 ? HUGE_PAGE : RME_ZONE_MIN_BLOCK;
     char *raw = mmap(NULL, size + alignment, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     char *base;

@@ -91,24 +91,24 @@ bool rme_move_queue(struct rme *rme, struct rme_frag *frag)
                                       rme->caps->max_piece};
     uint64_t skip = frag->offset - window->offset;
     bool report = skip + frag->length == window->length;
-    struct rme_split_size size =
-        rme_split(frag->mseg, 0, window->segment, skip, frag->length, &limits, NULL, NULL);
+    uint64_t cuts = window->nsegment + frag->length / limits.max_piece;
+    uint64_t segs = cuts + frag->nmseg, pieces = cuts + segs / limits.max_sge + 1;
     struct rme_rdma_seg *piece =
-        malloc(size.npiece * sizeof(*piece) + size.nseg * sizeof(struct rme_sge));
+        malloc(pieces * sizeof(*piece) + segs * sizeof(struct rme_sge));
 
     if (piece == NULL)
         return false;
-    rme_split(frag->mseg, 0, window->segment, skip, frag->length, &limits, piece,
-              (struct rme_sge *)(void *)(piece + size.npiece));
-    frag->rdma_op = (struct rme_rdma_op){.read = read,
-                                         .notify = !report ? RME_NOTIFY_NONE
-                                                   : read  ? RME_NOTIFY_MSG
-                                                           : RME_NOTIFY_IMM,
-                                         .imm = rme_rndv_peer_handle(op),
-                                         .piece = piece,
-                                         .npiece = size.npiece,
-                                         .bytes = frag->length,
-                                         .owner = frag};
+    frag->rdma_op = (struct rme_rdma_op){
+        .read = read,
+        .notify = !report ? RME_NOTIFY_NONE
+                  : read  ? RME_NOTIFY_MSG
+                          : RME_NOTIFY_IMM,
+        .imm = rme_rndv_peer_handle(op),
+        .piece = piece,
+        .npiece = rme_split(frag->mseg, 0, window->segment, skip, frag->length, &limits, piece,
+                            (struct rme_sge *)(void *)(piece + pieces)),
+        .bytes = frag->length,
+        .owner = frag};
     list_add_tail(&frag->control.link, &op->peer->rdma_queue);
     if (report) {
         list_del_init(&window->link);

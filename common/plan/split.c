@@ -3,28 +3,24 @@
 
 #include "plan/split.h"
 
-struct rme_split_size rme_split(const struct rme_mseg *local, uint64_t lskip,
-                                const struct rme_wire_segment *remote, uint64_t rskip,
-                                uint64_t length, const struct rme_split_limits *limits,
-                                struct rme_rdma_seg *piece, struct rme_sge *seg)
+uint32_t rme_split(const struct rme_mseg *local, uint64_t lskip,
+                   const struct rme_wire_segment *remote, uint64_t rskip, uint64_t length,
+                   const struct rme_split_limits *limits, struct rme_rdma_seg *piece,
+                   struct rme_sge *seg)
 {
-    struct rme_split_size size = {0, 0};
+    uint32_t count = 0;
 
-    while (length > 0) {
+    for (; length > 0; piece++, count++) {
         uint64_t room;
-        uint32_t nsge = 0;
 
         while (rskip >= remote->length) {
             rskip -= remote->length;
             remote++;
         }
-        if (piece != NULL) {
-            piece[size.npiece].raddr = remote->address + rskip;
-            piece[size.npiece].rkey = remote->key;
-            piece[size.npiece].seg = seg + size.nseg;
-        }
+        *piece = (struct rme_rdma_seg){
+            .raddr = remote->address + rskip, .rkey = remote->key, .seg = seg};
         room = min_u64(min_u64(remote->length - rskip, limits->max_piece), length);
-        for (; room > 0 && nsge < limits->max_sge; nsge++) {
+        for (; room > 0 && piece->nseg < limits->max_sge; piece->nseg++) {
             uint64_t part;
 
             while (lskip >= local->length) {
@@ -32,22 +28,15 @@ struct rme_split_size rme_split(const struct rme_mseg *local, uint64_t lskip,
                 local++;
             }
             part = min_u64(local->length - lskip, room);
-            if (seg != NULL) {
-                seg[size.nseg].base = (char *)local->base + lskip;
-                seg[size.nseg].length = part;
-                seg[size.nseg].lkey = local->lkey;
-            }
-            size.nseg++;
+            *seg++ = (struct rme_sge){
+                .base = (char *)local->base + lskip, .length = part, .lkey = local->lkey};
             lskip += part;
             rskip += part;
             room -= part;
             length -= part;
         }
-        if (piece != NULL)
-            piece[size.npiece].nseg = nsge;
-        size.npiece++;
     }
-    return size;
+    return count;
 }
 
 void rme_seg_copy_list(const struct rme_seg *seg, uint32_t nseg, uint64_t offset, void *flat,

@@ -552,8 +552,9 @@ static void no_memory_for_the_transfer_of_an_invited_send(void **state)
     send_(plain, 100, 3);
     words = 0;
     script.heard = note_word;
-    no_malloc = PIECES / 4 * sizeof(struct rme_rdma_seg) + /* four segments in each */
-                PIECES * sizeof(struct rme_sge);
+    no_malloc = /* one cut, four segments in each piece: see rme_split */
+        (1 + (PIECES + 1) / 4 + 1) * sizeof(struct rme_rdma_seg) +
+        (PIECES + 1) * sizeof(struct rme_sge);
     SAYS(CREDIT, 0, .tag = 8);
     script.heard = NULL;
     assert_int_equal(rme_counter_value(rme, "invites_taken"), 1);
