@@ -109,18 +109,15 @@ static int parse(struct rme_addr *addr, const char *scheme, char *text)
 
     for (char *at = strtok_r(text, SEPARATOR, &rest); at != NULL;
          at = strtok_r(NULL, SEPARATOR, &rest)) {
-        struct rme_addr_part *part = &addr->part[addr->nparts];
-        bool bracket;
+        char *host = at + prefix + 3;
 
         if (strncmp(at, scheme, prefix) != 0 || strncmp(at + prefix, "://", 3) != 0 ||
-            at[prefix + 3] == '\0')
+            *host == '\0')
             continue;
-        if (!parse_part(at + prefix + 3, part))
+        name += sprintf(name, "%s%.*s", addr->nparts > 0 ? "," : "",
+                        (int)(prefix + 3 + strcspn(host, "/")), at);
+        if (!parse_part(host, &addr->part[addr->nparts++]))
             return -EDESTADDRREQ;
-        bracket = strchr(part->host, ':') != NULL;
-        name += sprintf(name, "%s%s://%s%s%s:%s", addr->nparts > 0 ? "," : "", scheme,
-                        bracket ? "[" : "", part->host, bracket ? "]" : "", part->port);
-        addr->nparts++;
     }
     return addr->nparts > 0 ? 0 : -EINVAL;
 }
