@@ -82,7 +82,6 @@ static bool must_wait(struct rme_op *op)
 static bool send_expected(struct rme_peer *peer)
 {
     struct rme_op *op = next_ready(peer);
-    bool small;
 
     if (op == NULL) {
         op = first_of(&peer->proto->sendq[RME_EXPECTED]);
@@ -91,7 +90,6 @@ static bool send_expected(struct rme_peer *peer)
         if (must_wait(op))
             return true;
     }
-    small = !op->has_rndv && op->size <= peer->eager_max[RME_EXPECTED];
     switch (start_send(op)) {
     case RME_START_GONE:
         return true;
@@ -99,7 +97,7 @@ static bool send_expected(struct rme_peer *peer)
         rme_send_wait(op, NULL);
         return true;
     case RME_START_WAIT:
-        if (small)
+        if (!op->has_rndv && op->size <= peer->eager_max[RME_EXPECTED])
             return false;
         rme_send_wait(op, &peer->proto->waitq);
         return true;
