@@ -63,11 +63,10 @@ void rme_eager_ring_unmap(struct rme_eager_ring *ring, enum rme_quota_id quota);
 /* Notes an RTS of `size` bytes: a peer whose messages would fit is granted a ring. */
 void rme_eager_rdma_wanted(struct rme_peer *peer, uint64_t size);
 /* Decodes the message in the ring granted to the peer that this immediate names; its payload
- * stays in place.  -ENOENT: the immediate names none.  -EPROTO. */
+ * stays in place, which returns to the peer with the message's credit.  -ENOENT: the immediate
+ * names none.  -EPROTO. */
 int rme_eager_rdma_decode(struct rme_peer *peer, uint32_t imm,
                           struct rme_wire_message *message);
-/* Notes that the message has been taken: its place returns to the peer with its credit. */
-void rme_eager_rdma_took(struct rme_peer *peer, const struct rme_wire_message *message);
 void rme_eager_rdma_released(struct rme_peer *peer);
 /* Handles RME_EV_MW_INVALIDATED.  True: the event was for a ring of this peer. */
 bool rme_eager_rdma_closed(struct rme_peer *peer, const void *closed);

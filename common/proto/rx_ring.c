@@ -226,21 +226,22 @@ void rme_eager_rdma_look(struct rme *rme, uint64_t now)
 int rme_eager_rdma_decode(struct rme_peer *peer, uint32_t imm, struct rme_wire_message *message)
 {
     size_t offset = (size_t)(imm - RME_WIRE_RING_NAME) * RME_WIRE_RING_ALIGN;
+    struct rme_eager_rdma *eager_rdma = &peer->proto->eager_rdma;
     const struct rme_eager_ring *ring;
+    int error;
 
     if (imm < RME_WIRE_RING_NAME || !rme_eager_rdma_given(peer))
         return -ENOENT;
-    ring = &peer->proto->eager_rdma.rx->ring;
-    return rme_wire_decode_ring(ring->base + offset,
-                                offset < ring->size ? ring->size - offset : 0, message);
-}
-
-void rme_eager_rdma_took(struct rme_peer *peer, const struct rme_wire_message *message)
-{
+    ring = &eager_rdma->rx->ring;
+    error = rme_wire_decode_ring(ring->base + offset,
+                                 offset < ring->size ? ring->size - offset : 0, message);
+    if (error != 0)
+        return error;
     rme_peer_count(peer, RME_C_RECVS_EAGER_RDMA, 1);
     peer->credit.bulk += (uint32_t)message->payload_length + RME_WIRE_RING_SIZE;
-    peer->proto->eager_rdma.wants = 0;
-    peer->proto->eager_rdma.rx->recent = true;
+    eager_rdma->wants = 0;
+    eager_rdma->rx->recent = true;
+    return 0;
 }
 
 /* ---- The end ---- */
