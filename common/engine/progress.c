@@ -46,7 +46,7 @@ static void take(struct rme_peer *peer, int error, const struct rme_wire_message
         rme_peer_protocol_error(peer, "invalid credits or window");
     } else {
         rme_move_told(peer);
-        rme_take_message(peer, message, in_ring);
+        rme_take_message(peer, message);
     }
     if (peer->state == RME_PEER_CLOSING && peer->error == -EPROTO)
         rme_log_put(peer->rme->log, RME_LOG_INFO,

@@ -140,8 +140,7 @@ bool rme_take_eager(struct rme_peer *peer, const void *data, size_t length)
     return true;
 }
 
-void rme_take_message(struct rme_peer *peer, const struct rme_wire_message *message,
-                      bool in_ring)
+void rme_take_message(struct rme_peer *peer, const struct rme_wire_message *message)
 {
     take_message(peer, message);
     if (!rme_peer_listens(peer))
@@ -154,8 +153,6 @@ void rme_take_message(struct rme_peer *peer, const struct rme_wire_message *mess
         peer->credit.unacked = true;
     if (starts(message))
         rme_credit_started(&peer->credit);
-    if (in_ring)
-        rme_eager_rdma_took(peer, message);
     settle_credits(peer, message->flags);
 }
 

@@ -30,8 +30,7 @@ bool rme_take_eager(struct rme_peer *peer, const void *data, size_t length);
 
 /* Process a message, whose credits and windows are already applied, or an immediate.
  * rme_peer_listens() must be true. */
-void rme_take_message(struct rme_peer *peer, const struct rme_wire_message *message,
-                      bool in_ring);
+void rme_take_message(struct rme_peer *peer, const struct rme_wire_message *message);
 void rme_take_immediate(struct rme_peer *peer, uint32_t imm);
 
 static inline void rme_rx_return(struct rme *rme, void *rx)

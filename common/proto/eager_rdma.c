@@ -119,7 +119,7 @@ static void reclaim(struct rme_eager_rdma_tx *tx)
 static void tx_free(struct rme_eager_rdma_tx *tx)
 {
     tx->staging.peer->proto->eager_rdma.tx = NULL;
-    rme_eager_ring_unmap(&tx->staging);
+    rme_eager_ring_unmap(&tx->staging, RME_QUOTA_STAGING);
     free(tx);
 }
 
@@ -331,7 +331,7 @@ void rme_eager_rdma_down(struct rme_peer *peer)
 {
     struct rme_eager_rdma_tx *tx = peer->proto->eager_rdma.tx;
 
-    rme_eager_rdma_rx_down(peer);
+    rme_eager_rdma_rx_free(peer);
     if (tx != NULL)
         tx_free(tx);
     peer->proto->eager_rdma = (struct rme_eager_rdma){.rx = NULL};

@@ -23,7 +23,6 @@ struct rme_eager_rdma {
 /* Registered memory of one side of a ring, held for a peer: the ring, or its staging buffer. */
 struct rme_eager_ring {
     struct rme_peer *peer;
-    enum rme_quota_id quota;
     char *base;
     size_t size;
     struct rme_mr mr;
@@ -59,21 +58,20 @@ static inline bool rme_eager_rdma_given(const struct rme_peer *peer)
  * host's first ring needs no share of that. */
 bool rme_eager_ring_map(struct rme_eager_ring *ring, struct rme_peer *peer,
                         enum rme_quota_id quota, size_t size, unsigned access);
-void rme_eager_ring_unmap(struct rme_eager_ring *ring);
+void rme_eager_ring_unmap(struct rme_eager_ring *ring, enum rme_quota_id quota);
 
 /* Notes an RTS of `size` bytes: a peer whose messages would fit is granted a ring. */
 void rme_eager_rdma_wanted(struct rme_peer *peer, uint64_t size);
 /* Decodes the message in the ring granted to the peer that this immediate names; its payload
- * stays in place.  -ENOENT: the immediate names none.  -EPROTO. */
+ * stays in place, which returns to the peer with the message's credit.  -ENOENT: the immediate
+ * names none.  -EPROTO. */
 int rme_eager_rdma_decode(struct rme_peer *peer, uint32_t imm,
                           struct rme_wire_message *message);
-/* Notes that the message has been taken: its place returns to the peer with its credit. */
-void rme_eager_rdma_took(struct rme_peer *peer, const struct rme_wire_message *message);
 void rme_eager_rdma_released(struct rme_peer *peer);
 /* Handles RME_EV_MW_INVALIDATED.  True: the event was for a ring of this peer. */
 bool rme_eager_rdma_closed(struct rme_peer *peer, const void *closed);
-/* Handles the end of the link for the receiver's part. */
-void rme_eager_rdma_rx_down(struct rme_peer *peer);
+/* Frees the ring granted to the peer, if any, which can access it no more. */
+void rme_eager_rdma_rx_free(struct rme_peer *peer);
 
 /* Withdraws idle rings; `now` is rme_now(). */
 void rme_eager_rdma_look(struct rme *rme, uint64_t now);

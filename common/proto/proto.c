@@ -92,6 +92,7 @@ void rme_proto_on_disconnect(struct rme_peer *peer, int error)
 {
     struct rme *rme = peer->rme;
     struct list_head *node;
+    bool stopped;
 
     while ((node = list_pop(&peer->ops)) != NULL) {
         struct rme_op *op = container_of(node, struct rme_op, of_peer);
@@ -99,10 +100,8 @@ void rme_proto_on_disconnect(struct rme_peer *peer, int error)
         op->refcount++;
         list_add_tail(&op->of_peer, &peer->draining);
         detach(rme, op);
-        if (op->has_rndv && op->rndv.stop_error != 0 && !op->rndv.peer_stop)
-            rme_op_end(rme, op, op->rndv.stop_error);
-        else
-            rme_op_end(rme, op, error);
+        stopped = op->has_rndv && op->rndv.stop_error != 0 && !op->rndv.peer_stop;
+        rme_op_end(rme, op, stopped ? op->rndv.stop_error : error);
     }
     rme_messages_drop(peer);
     rme_unexp_disconnected(peer);

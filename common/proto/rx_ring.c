@@ -78,25 +78,19 @@ bool rme_eager_ring_map(struct rme_eager_ring *ring, struct rme_peer *peer,
     }
     rme_quota_add(peer, quota, size);
     ring->peer = peer;
-    ring->quota = quota;
     ring->base = base;
     ring->size = size;
     return true;
 }
 
-void rme_eager_ring_unmap(struct rme_eager_ring *ring)
+void rme_eager_ring_unmap(struct rme_eager_ring *ring, enum rme_quota_id quota)
 {
     rme_pin_dereg(&ring->peer->rme->pin, &ring->mr);
     munmap(ring->base, ring->size);
-    rme_quota_add(ring->peer, ring->quota, -(uint64_t)ring->size);
+    rme_quota_add(ring->peer, quota, -(uint64_t)ring->size);
 }
 
 /* ---- Granting ---- */
-
-static bool has_windows(const struct rme_eager_rdma_rx *rx)
-{
-    return rx->ring.peer->rme->caps->mws != 0;
-}
 
 /* Makes a ring that is open to the peer; NULL: impossible now. */
 static struct rme_eager_rdma_rx *rx_new(struct rme_peer *peer)
@@ -114,26 +108,29 @@ static struct rme_eager_rdma_rx *rx_new(struct rme_peer *peer)
                                    .length = rx->ring.size,
                                    .rkey = rx->ring.mr.rkey,
                                    .key = rme_peer_key(peer, rx->ring.mr.rkey)};
-    if (!has_windows(rx))
+    if (rme->caps->mws == 0)
         return rx;
     if (rme->offered < rme->caps->mws / 2 &&
         rme->ops->mw_bind(peer->link, &rx->range, 1, RME_ACCESS_REMOTE_WRITE) == 0) {
         rme->offered++;
         return rx;
     }
-    rme_eager_ring_unmap(&rx->ring);
+    rme_eager_ring_unmap(&rx->ring, RME_QUOTA_RINGS);
     free(rx);
     return NULL;
 }
 
-/* Frees a ring that no peer can access any more. */
-static void rx_free(struct rme_eager_rdma_rx *rx)
+void rme_eager_rdma_rx_free(struct rme_peer *peer)
 {
-    rx->ring.peer->rme->offered -= has_windows(rx);
-    rx->ring.peer->proto->eager_rdma.rx = NULL;
-    rx->ring.peer->credit.bulk_due = 0;
+    struct rme_eager_rdma_rx *rx = peer->proto->eager_rdma.rx;
+
+    if (rx == NULL)
+        return;
+    peer->rme->offered -= peer->rme->caps->mws != 0;
+    peer->proto->eager_rdma.rx = NULL;
+    peer->credit.bulk_due = 0;
     list_del_init(&rx->link);
-    rme_eager_ring_unmap(&rx->ring);
+    rme_eager_ring_unmap(&rx->ring, RME_QUOTA_RINGS);
     free(rx);
 }
 
@@ -229,21 +226,22 @@ void rme_eager_rdma_look(struct rme *rme, uint64_t now)
 int rme_eager_rdma_decode(struct rme_peer *peer, uint32_t imm, struct rme_wire_message *message)
 {
     size_t offset = (size_t)(imm - RME_WIRE_RING_NAME) * RME_WIRE_RING_ALIGN;
+    struct rme_eager_rdma *eager_rdma = &peer->proto->eager_rdma;
     const struct rme_eager_ring *ring;
+    int error;
 
     if (imm < RME_WIRE_RING_NAME || !rme_eager_rdma_given(peer))
         return -ENOENT;
-    ring = &peer->proto->eager_rdma.rx->ring;
-    return rme_wire_decode_ring(ring->base + offset,
-                                offset < ring->size ? ring->size - offset : 0, message);
-}
-
-void rme_eager_rdma_took(struct rme_peer *peer, const struct rme_wire_message *message)
-{
+    ring = &eager_rdma->rx->ring;
+    error = rme_wire_decode_ring(ring->base + offset,
+                                 offset < ring->size ? ring->size - offset : 0, message);
+    if (error != 0)
+        return error;
     rme_peer_count(peer, RME_C_RECVS_EAGER_RDMA, 1);
     peer->credit.bulk += (uint32_t)message->payload_length + RME_WIRE_RING_SIZE;
-    peer->proto->eager_rdma.wants = 0;
-    peer->proto->eager_rdma.rx->recent = true;
+    eager_rdma->wants = 0;
+    eager_rdma->rx->recent = true;
+    return 0;
 }
 
 /* ---- The end ---- */
@@ -257,8 +255,8 @@ void rme_eager_rdma_released(struct rme_peer *peer)
         return;
     }
     peer->credit.bulk_due = 0;
-    if (!has_windows(rx)) {
-        rx_free(rx);
+    if (peer->rme->caps->mws == 0) {
+        rme_eager_rdma_rx_free(peer);
         return;
     }
     list_del_init(&rx->link);
@@ -268,16 +266,8 @@ void rme_eager_rdma_released(struct rme_peer *peer)
 
 bool rme_eager_rdma_closed(struct rme_peer *peer, const void *closed)
 {
-    struct rme_eager_rdma_rx *rx = peer->proto->eager_rdma.rx;
-
-    if (rx == NULL || closed != rx)
+    if (closed != peer->proto->eager_rdma.rx)
         return false;
-    rx_free(rx);
+    rme_eager_rdma_rx_free(peer);
     return true;
-}
-
-void rme_eager_rdma_rx_down(struct rme_peer *peer)
-{
-    if (peer->proto->eager_rdma.rx != NULL)
-        rx_free(peer->proto->eager_rdma.rx);
 }

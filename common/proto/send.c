@@ -45,12 +45,14 @@ static struct rme_op *first_of(const struct list_head *ring)
     return list_empty(ring) ? NULL : container_of(ring->next, struct rme_op, link);
 }
 
-/* Finds the first send of `waitq`, if it need not wait any more; NULL: none. */
-static struct rme_op *next_ready(const struct rme_peer *peer)
+/* Finds the expected send to be tried next: the first of `waitq`, if it need not wait any more,
+ * or of the queue; NULL: none. */
+static struct rme_op *next_expected(const struct rme_peer *peer)
 {
     struct rme_op *op = first_of(&peer->proto->waitq);
 
-    return op != NULL && rme_rndv_may_start(op) ? op : NULL;
+    return op != NULL && rme_rndv_may_start(op) ? op
+                                                : first_of(&peer->proto->sendq[RME_EXPECTED]);
 }
 
 /* Starts a send by the first protocol that takes it; rendezvous takes every send. */
@@ -81,17 +83,12 @@ static bool must_wait(struct rme_op *op)
 /* Sends the next expected message, or moves it out of the queue.  False: none, or blocked. */
 static bool send_expected(struct rme_peer *peer)
 {
-    struct rme_op *op = next_ready(peer);
-    bool small;
+    struct rme_op *op = next_expected(peer);
 
-    if (op == NULL) {
-        op = first_of(&peer->proto->sendq[RME_EXPECTED]);
-        if (op == NULL)
-            return false;
-        if (must_wait(op))
-            return true;
-    }
-    small = !op->has_rndv && op->size <= peer->eager_max[RME_EXPECTED];
+    if (op == NULL)
+        return false;
+    if (must_wait(op))
+        return true;
     switch (start_send(op)) {
     case RME_START_GONE:
         return true;
@@ -99,7 +96,7 @@ static bool send_expected(struct rme_peer *peer)
         rme_send_wait(op, NULL);
         return true;
     case RME_START_WAIT:
-        if (small)
+        if (!op->has_rndv && op->size <= peer->eager_max[RME_EXPECTED])
             return false;
         rme_send_wait(op, &peer->proto->waitq);
         return true;
@@ -119,10 +116,8 @@ static bool send_unexpected(struct rme_peer *peer)
 static bool unexpected_is_older(const struct rme_peer *peer)
 {
     const struct rme_op *unexpected = first_of(&peer->proto->sendq[RME_UNEXPECTED_STREAM]);
-    const struct rme_op *expected = next_ready(peer);
+    const struct rme_op *expected = next_expected(peer);
 
-    if (expected == NULL)
-        expected = first_of(&peer->proto->sendq[RME_EXPECTED]);
     return unexpected != NULL && expected != NULL &&
            (int32_t)(unexpected->posted - expected->posted) < 0;
 }
