@@ -189,7 +189,8 @@ static uint64_t registered_at_once(const struct rme *rme, const struct rme_op *o
 {
     uint64_t most = rme_plan_frag_size(rme->tuning.frag_size, false);
 
-    return op->rndv.offers && op->size <= RME_OFFERED_FRAGS * most && rme_mreg_caches(rme->mreg)
+    return op->rndv.access == RME_ACCESS_REMOTE_READ && op->size <= RME_OFFERED_FRAGS * most &&
+                   rme_mreg_caches(rme->mreg)
                ? op->size
                : most;
 }
@@ -490,10 +491,9 @@ static void fall_back(struct rme *rme, struct rme_op *op, struct rme_frag *frag)
     struct rme_rndv *r = &op->rndv;
     uint64_t less = smaller(frag->length);
 
-    if (frag->memory == RME_MEMORY_DIRECT && r->offers &&
+    if (frag->memory == RME_MEMORY_DIRECT && frag->access == RME_ACCESS_REMOTE_READ &&
         frag->length > rme_plan_frag_size(rme->tuning.frag_size, false)) {
-        r->offers = false; /* its fragments may be registered */
-        r->access = RME_ACCESS_LOCAL;
+        r->access = RME_ACCESS_LOCAL; /* its fragments may be registered */
     } else if (frag->memory == RME_MEMORY_DIRECT) {
         r->refused = true;
         r->memory = RME_MEMORY_PACK;

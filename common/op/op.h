@@ -47,7 +47,6 @@ struct rme_rndv {
     uint8_t ctrl;         /* type of `control`: FIN or CANCEL */
     uint8_t memory;       /* enum rme_memory of the next fragment */
     bool reads;           /* the receiver reads, else the sender writes */
-    bool offers;          /* RTS shall offer memory */
     bool refused;         /* registration of its memory was refused */
     bool rts_out;         /* RTS was sent and counts in rme_peer_proto.rts_out */
     bool peer_stop;       /* stopped by the peer, whose CANCEL is answered */
@@ -58,7 +57,7 @@ struct rme_rndv {
     struct rme_keyed theirs;
     uint32_t max_segs; /* maximum of segments per fragment */
     uint64_t most;     /* maximum of bytes of a fragment in a block of a zone */
-    unsigned access;   /* rights of the next fragment */
+    unsigned access;   /* rights of the next fragment; REMOTE_READ: RTS shall offer it */
     uint64_t prepared; /* end of the last fragment made */
     uint64_t done;     /* bytes transferred */
     uint64_t opened;   /* end of the last remote window */

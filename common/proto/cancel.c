@@ -33,8 +33,7 @@ void rme_cancel_op(struct rme *rme, struct rme_op *op)
     case RME_OP_QUEUED:
         rme_send_leave(op);
         rme_peer_schedule(op->peer); /* unblocks the sends behind it */
-        rme_op_end(rme, op, -ECANCELED);
-        break;
+        /* fall through */
     case RME_OP_POSTED:
         rme_op_end(rme, op, -ECANCELED);
         break;

@@ -163,7 +163,8 @@ enum rme_started rme_invite_start(struct rme *rme, struct rme_op *op)
         return RME_START_OTHER;
     if (!op->has_rndv)
         rme_rndv_plan_send(rme, op);
-    if (op->rndv.offers && rme->load.ops != 0) /* the receiver may read the offer of RTS */
+    if (op->rndv.access == RME_ACCESS_REMOTE_READ && rme->load.ops != 0)
+        /* the receiver may read the offer of RTS */
         return RME_START_OTHER;
     if (!rme_peer_may(peer, RME_CREDIT_DATA))
         return RME_START_STUCK;

@@ -49,8 +49,8 @@ struct rme_message {
     /* expected: in the table of receives and unmatched messages; unexpected and fetched:
      * `keyed` in the table of fetched messages */
     struct rme_match match;
-    /* expected or cancelled: in `messages` of the peer; unexpected: in `unexpected` of the peer; the first
-     * complete one of a peer in rme_protocols.unexpected */
+    /* expected or cancelled: in `messages` of the peer; unexpected: in `unexpected` of the
+     * peer; the first complete one of a peer in rme_protocols.unexpected */
     struct list_head link;
     struct list_head waiting;   /* unexpected: in the peer's `pulls`, later in its `complete` */
     struct rme_keyed by_handle; /* of an RTS that waits */

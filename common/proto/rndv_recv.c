@@ -35,13 +35,9 @@ void rme_rndv_receive(struct rme *rme, struct rme_op *op, struct rme_message *rt
     op->size = rts->total;
     rme_rndv_new(rme, op);
     rme_rndv_set_peer_handle(op, rts->from);
-    if (op->size > op->total) {
-        rme_rndv_finish(rme, op, -EMSGSIZE);
-        return;
-    }
-    if (op->size == 0) {
-        r->reads = true;
-        rme_rndv_finish(rme, op, 0);
+    if (op->size > op->total || op->size == 0) {
+        r->reads = true; /* an empty one counts as read */
+        rme_rndv_finish(rme, op, op->size != 0 ? -EMSGSIZE : 0);
         return;
     }
     plan_receive(rme, op, rts, &plan);

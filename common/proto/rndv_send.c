@@ -25,8 +25,7 @@ void rme_rndv_plan_send(struct rme *rme, struct rme_op *op)
     rme_plan(&in, &plan);
     op->rndv.memory = plan.send_pack ? RME_MEMORY_PACK : RME_MEMORY_DIRECT;
     op->rndv.max_segs = rme_mw_segments_max(rme, RME_WIRE_RTS, peer->tx_size);
-    op->rndv.offers = plan.offer;
-    op->rndv.access = op->rndv.offers ? RME_ACCESS_REMOTE_READ : RME_ACCESS_LOCAL;
+    op->rndv.access = plan.offer ? RME_ACCESS_REMOTE_READ : RME_ACCESS_LOCAL;
 }
 
 /*
@@ -46,7 +45,6 @@ static void offer_nothing(struct rme *rme, struct rme_op *op, struct rme_frag *f
 {
     rme_frag_free(rme, frag);
     op->rndv.prepared = 0;
-    op->rndv.offers = false;
     op->rndv.access = RME_ACCESS_LOCAL;
 }
 
@@ -58,7 +56,7 @@ static struct rme_frag *offered_frag(struct rme *rme, struct rme_op *op, bool *w
     struct rme_frag *frag = rme_frag_first(op);
 
     *wait = false;
-    if (!r->offers)
+    if (r->access != RME_ACCESS_REMOTE_READ)
         return NULL;
     if (frag == NULL) {
         if (!offerable(op, r->memory))
@@ -120,7 +118,7 @@ enum rme_started rme_rndv_start(struct rme *rme, struct rme_op *op)
     void *tx;
 
     /* of an unused invitation: the receiver may answer RTS, or have room for it, much later */
-    if (frag != NULL && !op->rndv.offers)
+    if (frag != NULL && op->rndv.access != RME_ACCESS_REMOTE_READ)
         offer_nothing(rme, op, frag);
     if (!rme_rndv_may_start(op))
         return RME_START_WAIT;

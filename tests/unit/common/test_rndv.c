@@ -642,8 +642,8 @@ static void no_memory_to_refuse(void **state)
     end();
 }
 
-/* The host gets the error when FIN was sent, or when it cancels the receive.  Either returns the
- * message's part of the window. */
+/* The host gets the error when FIN was sent, or when it cancels the receive.  Either returns
+ * the message's part of the window. */
 static void refusal_that_waits_is_cancelled(void **state)
 {
     const uint32_t cost = 100 + RME_HELD_COST;
