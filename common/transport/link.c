@@ -80,36 +80,28 @@ static void back_off(struct rme_peer *peer)
     peer->backoff_ms = (uint32_t)min_u64(2ull * ms, peer->rme->tuning.backoff_max_ms);
 }
 
-/* Schedules another attempt at a peer whose connection backlog is full, without a report to the
- * host, because its server accepts requests.  False: busy_ms is over. */
-static bool ask_again(struct rme_peer *peer)
-{
-    uint64_t now = rme_now();
-
-    if (peer->busy_by == 0)
-        peer->busy_by = now + peer->rme->tuning.busy_ms;
-    if (now >= peer->busy_by)
-        return false;
-    rme_count(peer->rme, RME_C_CONNECTS_AGAIN);
-    rme_peer_step(peer, RME_PEER_BACKOFF);
-    back_off(peer);
-    rme_peer_set_timer(peer, peer->not_before);
-    return true;
-}
-
 static void connect_failed(struct rme_peer *peer)
 {
     struct rme *rme = peer->rme;
     const char *why = peer->last_part_why != NULL ? peer->last_part_why
                                                   : rme_remedy(peer->last_part_error, NULL);
+    uint64_t now = rme_now();
 
-    if (peer->was_busy && ask_again(peer))
+    back_off(peer);
+    if (peer->was_busy && peer->busy_by == 0)
+        peer->busy_by = now + rme->tuning.busy_ms;
+    /* the connection backlog of the peer is full, but its server accepts requests: another
+     * attempt, without a report to the host, until busy_ms is over */
+    if (peer->was_busy && now < peer->busy_by) {
+        rme_count(rme, RME_C_CONNECTS_AGAIN);
+        rme_peer_step(peer, RME_PEER_BACKOFF);
+        rme_peer_set_timer(peer, peer->not_before);
         return;
+    }
     rme_count(rme, RME_C_LINK_FAILURES);
     rme_peer_step(peer, RME_PEER_IDLE);
     peer->busy_by = 0;
     rme_timer_stop(&rme->timers, &peer->timer);
-    back_off(peer);
     if (why == NULL || why[0] != '\0')
         rme_log_put(rme->log, RME_LOG_NOTICE, "%s: cannot connect: %s%s%s", rme_peer_name(peer),
                     strerror(-peer->last_part_error), why != NULL ? "; " : "",
@@ -212,10 +204,21 @@ static uint32_t probe_ms(const struct rme_peer *peer)
     return peer->passive ? tuning->idle_keepalive_ms : 0;
 }
 
-static void now_up(struct rme_peer *peer)
+void rme_peer_up(struct rme_peer *peer, const struct rme_event *event)
 {
     struct rme *rme = peer->rme;
+    struct rme_reject why;
+    struct rme_hello hello;
 
+    if (peer->state == RME_PEER_CONNECTING && peer->error == 0) {
+        if (rme_hello_decode(event->hello, event->hello_length, &hello, &why) != 0) {
+            rme_peer_fail(peer, -EPROTO, rme_reject_text(why.reason));
+            return;
+        }
+        rme_peer_agree(peer, &hello, rme_grant_ask(rme));
+    } else if (peer->state != RME_PEER_ACCEPTING) {
+        return;
+    }
     rme_peer_step(peer, RME_PEER_UP);
     peer->backoff_ms = rme->tuning.backoff_min_ms;
     peer->not_before = peer->busy_by = 0;
@@ -229,24 +232,6 @@ static void now_up(struct rme_peer *peer)
     peer->timer_rests = false;
     rme_peer_work(peer);
     (void)rme_peer_timer_rest(peer);
-}
-
-void rme_peer_up(struct rme_peer *peer, const struct rme_event *event)
-{
-    struct rme *rme = peer->rme;
-    struct rme_reject why;
-    struct rme_hello hello;
-
-    if (peer->state == RME_PEER_ACCEPTING) {
-        now_up(peer);
-    } else if (peer->state == RME_PEER_CONNECTING && peer->error == 0) {
-        if (rme_hello_decode(event->hello, event->hello_length, &hello, &why) != 0) {
-            rme_peer_fail(peer, -EPROTO, rme_reject_text(why.reason));
-            return;
-        }
-        rme_peer_agree(peer, &hello, rme_grant_ask(rme));
-        now_up(peer);
-    }
 }
 
 /* ---- Down ---- */
@@ -263,16 +248,11 @@ static void end_link(struct rme_peer *peer)
     peer->link = NULL;
     rme->nlink--;
     rme_quota_add(peer, RME_QUOTA_CREDITS, -peer->quota[RME_QUOTA_CREDITS]);
-    if (peer->passive) {
-        rme_peer_step(peer, RME_PEER_DEAD);
+    rme_peer_step(peer, peer->passive ? RME_PEER_DEAD : RME_PEER_IDLE);
+    if (peer->passive || peer->forgotten)
         rme_peer_release(peer);
-    } else {
-        rme_peer_step(peer, RME_PEER_IDLE);
-        if (peer->forgotten)
-            rme_peer_release(peer);
-        else if ((!list_empty(&peer->ops) || peer->reaching != 0) && !rme->closing)
-            rme_peer_work(peer);
-    }
+    else if ((!list_empty(&peer->ops) || peer->reaching != 0) && !rme->closing)
+        rme_peer_work(peer);
 }
 
 void rme_peer_shutdown(struct rme_peer *peer)
@@ -339,10 +319,7 @@ void rme_peer_forget(struct rme_peer *peer)
 
 void rme_peer_watch_cancel(struct rme_peer *peer)
 {
-    uint64_t by = rme_now() + peer->rme->tuning.cancel_ms;
-
-    if (by < peer->cancel_by)
-        peer->cancel_by = by;
+    peer->cancel_by = min_u64(peer->cancel_by, rme_now() + peer->rme->tuning.cancel_ms);
     if (!rme_timer_is_set(&peer->timer) || peer->timer.node.start > peer->cancel_by)
         rme_peer_set_timer(peer, peer->cancel_by);
 }
@@ -398,11 +375,10 @@ bool rme_peer_timer_rest(struct rme_peer *peer)
     if (peer->state != RME_PEER_UP || !list_empty(&peer->ops) || peer->timer_rests)
         return false;
     rme_timer_stop(&peer->rme->timers, &peer->timer);
-    if (period == 0)
-        return true;
-    peer->timer_rests = true;
+    peer->timer_rests = period != 0;
     peer->ping_sent = false;
-    rme_peer_set_timer(peer, rme_now() + period);
+    if (period != 0)
+        rme_peer_set_timer(peer, rme_now() + period);
     return true;
 }
 

@@ -98,12 +98,10 @@ void rme_peer_destroy(struct rme_peer *peer)
 
 void rme_peer_release(struct rme_peer *peer)
 {
-    bool forgotten = peer->forgotten || (peer->passive && !peer->reported);
+    bool forgotten = peer->forgotten || (peer->state == RME_PEER_DEAD && !peer->reported);
 
-    if (peer->rme->closing || peer->link != NULL || !forgotten || peer->refcount != 0 ||
-        rme_unexp_is_needed(peer))
-        return;
-    if (peer->forgotten || peer->state == RME_PEER_DEAD)
+    if (forgotten && !peer->rme->closing && peer->link == NULL && peer->refcount == 0 &&
+        !rme_unexp_is_needed(peer))
         rme_peer_destroy(peer);
 }
 

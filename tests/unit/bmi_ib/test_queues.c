@@ -124,8 +124,8 @@ static void a_failed_shared_receive_queue(void **state)
     close_both();
 }
 
-/* A peer gives up a receive, and the engine returns a buffer, when the link has lost its QP, or is
- * freed: nothing is posted or counted for it. */
+/* A peer gives up a receive, and the engine returns a buffer, when the link has lost its QP, or
+ * is freed: nothing is posted or counted for it. */
 static void a_release_after_the_end(void **state)
 {
     const char *uri = open_both();
