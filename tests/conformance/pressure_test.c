@@ -373,6 +373,7 @@ void greedy_hosts_wait_alone(void **state)
 void greedy_link_ends_what_it_began(void **state)
 {
     enum { MANY = 2000, SIZE = 500, LARGE = 300000, HALF = 512 << 10, ANSWERS = 200 };
+    enum { LEFT = HALF - 1024 }; /* without the RTS of the large message */
     static const char *const options[] = {"rx_buffered_bytes=1M,rndv=write",
                                           "rx_buffered_bytes=1M,rndv=read"};
     static struct op send[MANY], recv[MANY];
@@ -401,7 +402,7 @@ void greedy_link_ends_what_it_began(void **state)
         op_check(&large_op[0], LARGE);
         op_check(&large_op[1], LARGE);
         blob_check(&large[1], 1, LARGE);
-        assert_true(node_counter(p.server, "rx_buffered_bytes") >= HALF);
+        assert_true(node_counter(p.server, "rx_buffered_bytes") >= LEFT);
         for (int i = 0; i < ANSWERS; i++) {
             struct op ops[2];
 
@@ -410,7 +411,7 @@ void greedy_link_ends_what_it_began(void **state)
             pump_until_all(ops, 2);
             op_check(&ops[0], SIZE);
         }
-        assert_true(node_counter(p.server, "rx_buffered_bytes") >= HALF);
+        assert_true(node_counter(p.server, "rx_buffered_bytes") >= LEFT);
         for (int i = 0; i < MANY; i++) {
             post_recv(&recv[i], p.server, p.to_client, &in, 2);
             pump_until_reported(&recv[i]);
