@@ -105,9 +105,16 @@ static void close_ours(struct opened *opened)
     opened->file = 0;
 }
 
+/* A negative errno in `fd`: not open, or closed here for lack of an identity. */
 static struct opened opened(int fd)
 {
-    return (struct opened){.fd = fd, .file = file_of(fd)};
+    struct opened opened = {.fd = fd, .file = file_of(fd)};
+
+    if (fd >= 0 && opened.file == 0) {
+        (void)syscall(SYS_close, fd);
+        opened.fd = -ENOSYS;
+    }
+    return opened;
 }
 
 /* ---- userfaultfd ---- */

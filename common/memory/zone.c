@@ -159,8 +159,14 @@ struct shape {
     size_t block, size;
 };
 
+static bool fits(const struct rme_zone *zone, size_t size)
+{
+    return size <= zone->config.max_bytes &&
+           atomic_load(&zone->config.pin->zone_bytes) <= zone->config.max_bytes - size;
+}
+
 /* A new slab is up to half as large as all others: a process that needs few blocks pins little,
- * and one that needs many registers few slabs. */
+ * and one that needs many registers few slabs.  The last ones before the limit are smaller. */
 static struct shape shape_for(const struct rme_zone *zone, size_t size)
 {
     size_t large = round_up(size, RME_ZONE_SLAB);
@@ -173,7 +179,8 @@ static struct shape shape_for(const struct rme_zone *zone, size_t size)
     while (shape.size < MAX_SLAB &&
            4 * shape.size <= atomic_load(&zone->config.pin->zone_bytes))
         shape.size *= 2;
-    while (shape.size > zone->max_slab || shape.size > BLOCKS * shape.block)
+    while (shape.size > zone->max_slab || shape.size > BLOCKS * shape.block ||
+           (shape.size > RME_ZONE_SLAB && !fits(zone, shape.size)))
         shape.size /= 2;
     if (shape.size < shape.block)
         shape.size = shape.block;
@@ -293,12 +300,6 @@ static void *take_new(struct rme_zone *zone, const struct shape *shape, register
     rme_itree_insert(&zone->places, &slab->place);
     cut(zone, slab, shape);
     return take_block(zone, slab);
-}
-
-static bool fits(const struct rme_zone *zone, size_t size)
-{
-    return size <= zone->config.max_bytes &&
-           atomic_load(&zone->config.pin->zone_bytes) <= zone->config.max_bytes - size;
 }
 
 /*

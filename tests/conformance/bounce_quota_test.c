@@ -16,7 +16,7 @@ enum {
 
 static const char options[] =
     "zone_bytes=5M,pack_threshold=1G,lists=pack,rndv=read,invite=0,eager_max=4K,"
-    "credits=32,fragment_bytes=1M";
+    "credits=32,credits_pool=1536,fragment_bytes=1M";
 
 static struct pair pair[MOST];
 static struct op sends[MOST][EACH];

@@ -663,6 +663,32 @@ static void nothing_is_watched_after_a_failure(void **state)
     in_a_process(break_the_monitor);
 }
 
+static void refuse_statx(void)
+{
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0), /* the system call's number */
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_statx, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {.len = sizeof(code) / sizeof(code[0]), .filter = code};
+    struct rme_watcher watcher = {0};
+    struct rme_monitor *monitor = NULL;
+
+    must(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0, 11);
+    must(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) == 0, 77);
+    must(rme_monitor_join(&watcher, &monitor) == -ENOSYS, 1);
+    must(find_userfaultfd() < 0, 2);
+}
+
+/* Without identities of files (a filter of system calls that refuses statx) there is no
+ * monitor, and no descriptor stays open. */
+static void nothing_stays_open_without_identities(void **state)
+{
+    (void)state;
+    in_a_process(refuse_statx);
+}
+
 /* ---- fork ---- */
 
 /* A child has no descriptor of its parent's monitor, but all others. */
@@ -755,6 +781,7 @@ int main(void)
         cmocka_unit_test(nothing_is_watched_after_the_end),
         cmocka_unit_test(who_lost_its_descriptors_comes_to_an_end),
         cmocka_unit_test(nothing_is_watched_after_a_failure),
+        cmocka_unit_test(nothing_stays_open_without_identities),
         cmocka_unit_test(children_close_it),
         cmocka_unit_test(children_have_their_own),
         cmocka_unit_test(a_child_may_exec),

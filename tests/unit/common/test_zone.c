@@ -240,6 +240,20 @@ static void the_first_slab_is_as_small_as_it_must_be(void **state)
     stop(f);
 }
 
+/* Less than the size of a slab by growth is left: a smaller one takes it. */
+static void the_rest_below_the_bound_is_used(void **state)
+{
+    struct fixture *f = start(16 * MIB + 512 * KIB);
+    char *small;
+
+    (void)state;
+    for (int i = 0; i < 16; i++)
+        assert_true(registered(f, rme_zone_alloc(f->zone, MIB), MIB));
+    small = rme_zone_alloc(f->zone, 64 * KIB);
+    assert_true(registered(f, small, 64 * KIB));
+    stop(f);
+}
+
 static void idle_memory_makes_room(void **state)
 {
     struct fixture *f = start(16 * MIB);
@@ -484,6 +498,7 @@ int main(void)
         cmocka_unit_test(the_bound_holds),
         cmocka_unit_test(a_bound_below_the_smallest_mapping),
         cmocka_unit_test(the_first_slab_is_as_small_as_it_must_be),
+        cmocka_unit_test(the_rest_below_the_bound_is_used),
         cmocka_unit_test(idle_memory_makes_room),
         cmocka_unit_test(a_bigger_block_serves),
         cmocka_unit_test(large_mappings_are_kept_a_little),
