@@ -162,7 +162,7 @@ static void query_step(struct rme_link *l, int64_t now)
         return;
     }
     enum bmi_elan4_verdict verdict = bmi_elan4_conn_info_judge(&l->f->conn_info, &theirs);
-    if (verdict != BMI_ELAN4_WELCOME || theirs.vp != l->peer.vp) {
+    if (theirs.vp != l->peer.vp || (first && verdict != BMI_ELAN4_WELCOME)) {
         if (first)
             refused(l, verdict ? verdict : BMI_ELAN4_OTHER);
         return;

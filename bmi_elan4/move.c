@@ -204,13 +204,14 @@ static uint32_t reading(const struct rme_link *l)
     return n;
 }
 
-/* Takes over the queue of a link without transfers. */
+/* Takes over the queue of a link without transfers.  That of an ending link may hold requests
+ * that the peer has reported as refused, falsely. */
 static E4_CmdQ *borrow(struct rme_fabric *f)
 {
     struct rme_link *l;
 
     TAILQ_FOREACH(l, &f->links, all)
-        if (l->reads && TAILQ_EMPTY(&l->moves)) {
+        if (l->reads && l->state == ELAN_UP_STATE && TAILQ_EMPTY(&l->moves)) {
             E4_CmdQ *q = l->reads;
             l->reads = NULL;
             return q;

@@ -277,6 +277,7 @@ int elan_tx_control(struct rme_link *l, enum elan_kind kind, uint32_t arg, const
                     size_t length)
 {
     struct elan_tx *tx = filled(l->f, &l->peer, kind, arg, data, length);
+    const struct elan_tx *first = TAILQ_FIRST(&l->queued);
 
     if (!tx)
         return -ENOMEM;
@@ -285,7 +286,9 @@ int elan_tx_control(struct rme_link *l, enum elan_kind kind, uint32_t arg, const
         TAILQ_INSERT_TAIL(&l->queued, tx, next);
         ELAN_ADD(l, dirty);
     } else {
-        post(l->f, &l->peer, tx, l->next_seq);
+        /* `sent` stays in the order of numbers, of which a notification that waits has one */
+        post(l->f, &l->peer, tx,
+             first && first->move && first->move->note ? first->seq : l->next_seq);
         bmi_elan4_flush(l->f->nic);
         TAILQ_INSERT_TAIL(&l->sent, tx, next);
         ELAN_ADD(l, sending);

@@ -36,13 +36,13 @@ static void end_child(pid_t pid)
     assert_int_equal(waitpid(pid, &st, 0), pid);
 }
 
-static _Noreturn void server_there(void)
+static _Noreturn void serve_there(const char *options)
 {
     struct side me;
 
     alarm(120);
     setenv("EMUELAN4_NODE", "1", 1);
-    open_side(&me, "elan4://1:2", FOR_EVER);
+    open_side(&me, "elan4://1:2", options);
     atomic_fetch_add(&sh->begun, 1);
     for (;;) {
         if (me.count[RME_EV_RECV])
@@ -50,6 +50,16 @@ static _Noreturn void server_there(void)
         poll_side(&me);
         usleep(100);
     }
+}
+
+static _Noreturn void server_there(void)
+{
+    serve_there(FOR_EVER);
+}
+
+static _Noreturn void server_with_another_key_there(void)
+{
+    serve_there(FOR_EVER ",elan_key=another");
 }
 
 /* Runs a client with a link that accepts nothing more. */
@@ -155,6 +165,29 @@ static void dead_peer_on_another_node_detected_by_query(void **state)
     munmap(sh, sizeof(*sh));
 }
 
+/* A process at the place of the peer shows its death, even if it would refuse a connection. */
+static void dead_peer_detected_by_a_successor_with_another_key(void **state)
+{
+    struct side client;
+    char where[60];
+    int port = ports_take();
+    (void)state;
+    assert_true(port > 0);
+    share();
+    snprintf(where, sizeof(where), "1:2=127.0.0.1:%d", port);
+    setenv("BMI_ELAN4_SERVER_ADDR", where, 1);
+    open_side(&client, NULL, FOR_EVER);
+    pid_t pid = begin_there(server_there, NULL);
+    meet_there(&client);
+    end_child(pid);
+    pid = begin_there(server_with_another_key_there, NULL);
+    ask_until_down(&client, 1);
+    assert_int_equal(client.error, -ECONNRESET);
+    end_child(pid);
+    close_side(&client);
+    munmap(sh, sizeof(*sh));
+}
+
 /* A client is killed while a notification waits for data to it, and the host cannot send: a
  * probe detects this. */
 static void dead_client_on_another_node_detected_behind_a_waiting_notification(void **state)
@@ -193,6 +226,7 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(dead_peer_on_another_node_detected_by_query),
+        cmocka_unit_test(dead_peer_detected_by_a_successor_with_another_key),
         cmocka_unit_test(dead_client_on_another_node_detected_behind_a_waiting_notification),
     };
 

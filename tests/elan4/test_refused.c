@@ -360,14 +360,13 @@ static struct rme_rdma_op two_pieces(struct field *f, uint8_t *there, struct sid
 }
 
 /* Reports all of a transfer in flight to this process as refused. */
-static void lie(struct side *liar, const struct field *f)
+static void lie(struct side *liar, enum compat_trap kind, const struct field *f)
 {
     E4_Addr at[2] = {f->piece[0].raddr + f->piece[0].rkey,
                      f->piece[1].raddr + f->piece[1].rkey};
 
-    assert_int_equal(elan_tx_alone(liar->f, &liar->link->peer, ELAN_REFUSED, COMPAT_TRAP_SINK,
-                                   at, sizeof(at)),
-                     0);
+    assert_int_equal(
+        elan_tx_alone(liar->f, &liar->link->peer, ELAN_REFUSED, kind, at, sizeof(at)), 0);
 }
 
 /* A process that reports DMAs in flight as refused, and then accepts them, harms no other:
@@ -395,7 +394,7 @@ static void a_lie_harms_nobody_else(void **state)
     ops->flush(server.f);
     struct elan_move *m = TAILQ_FIRST(&first->moves);
     assert_non_null(m);
-    lie(&liar, &to_liar);
+    lie(&liar, COMPAT_TRAP_SINK, &to_liar);
     until(&server, &other, RME_EV_LINK_DOWN, 1); /* the liar accepts no BYE */
     assert_int_equal(server.error, -EFAULT);
     assert_int_equal(server.f->kept_moves, 1);
@@ -425,15 +424,74 @@ static void a_lie_harms_nobody_else(void **state)
     close_side(&server);
 }
 
+/* A queue with requests that a process does not accept, and reports as refused, is not used for
+ * another link when there are no more queues. */
+static void a_lie_blocks_no_other_reads(void **state)
+{
+    enum { MOST = 1024 };
+    static struct field to_liar, to_other;
+    static E4_CmdQ *taken[MOST];
+    struct side server, liar, other;
+    unsigned n = 0;
+    (void)state;
+    open_side(&server, "elan4://0:2", "elan_dead_ms=3600000,elan_quarantine_ms=500");
+    setenv("BMI_ELAN4_SERVER_ADDR", said, 1);
+    open_side(&liar, NULL, FOR_EVER);
+    dial(&liar, "elan4://0:2");
+    until(&liar, &server, RME_EV_LINK_UP, 1);
+    until(&server, &liar, RME_EV_LINK_UP, 1);
+    struct rme_link *first = server.link;
+    open_side(&other, NULL, FOR_EVER);
+    dial(&other, "elan4://0:2");
+    until(&other, &server, RME_EV_LINK_UP, 1);
+    until(&server, &other, RME_EV_LINK_UP, 2);
+
+    assert_int_equal(elan4_block_inputter(liar.f->nic->ctx, 1), 0);
+    struct rme_rdma_op x = two_pieces(&to_liar, to_liar.there, &liar);
+    x.read = true;
+    x.notify = RME_NOTIFY_NONE;
+    ops->rdma_op(first, &x);
+    ops->flush(server.f);
+    assert_non_null(first->reads);
+    while (n < MOST && (taken[n] = compat_cmdq(server.f->nic->ctx, server.f->nic->alloc,
+                                               CQ_Size8K, COMPAT_ASK_PERMISSIONS)) != NULL)
+        n++;
+    assert_in_range(n, 1, MOST - 1);
+    lie(&liar, COMPAT_TRAP_SOURCE, &to_liar);
+    while (server.f->kept_moves == 0)
+        poll_side(&server);
+    assert_true(TAILQ_EMPTY(&first->moves));
+    assert_int_equal(first->state, ELAN_ENDING_STATE); /* the liar accepts no BYE */
+
+    struct rme_rdma_op y = two_pieces(&to_other, to_other.there, &other);
+    y.read = true;
+    y.notify = RME_NOTIFY_NONE;
+    ops->rdma_op(server.link, &y);
+    ops->flush(server.f);
+    until(&server, &other, RME_EV_RDMA_DONE, 1);
+    assert_memory_equal(to_other.there, to_other.here, (size_t)2 * EACH);
+    while (n > 0)
+        compat_free_cmdq(server.f->nic->ctx, server.f->nic->alloc, taken[--n]);
+    close_side(&other);
+    close_side(&liar);
+    close_side(&server);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(write_from_nowhere),      cmocka_unit_test(write_to_nowhere),
-        cmocka_unit_test(read_to_nowhere),         cmocka_unit_test(read_from_nowhere),
-        cmocka_unit_test(silent_one_is_refused),   cmocka_unit_test(refusal_wakes),
-        cmocka_unit_test(window_of_packets),       cmocka_unit_test(queue_of_reads),
-        cmocka_unit_test(read_cut_short),          cmocka_unit_test(reads_of_others),
+        cmocka_unit_test(write_from_nowhere),
+        cmocka_unit_test(write_to_nowhere),
+        cmocka_unit_test(read_to_nowhere),
+        cmocka_unit_test(read_from_nowhere),
+        cmocka_unit_test(silent_one_is_refused),
+        cmocka_unit_test(refusal_wakes),
+        cmocka_unit_test(window_of_packets),
+        cmocka_unit_test(queue_of_reads),
+        cmocka_unit_test(read_cut_short),
+        cmocka_unit_test(reads_of_others),
         cmocka_unit_test(a_lie_harms_nobody_else),
+        cmocka_unit_test(a_lie_blocks_no_other_reads),
     };
 
     return cmocka_run_group_tests(tests, sides_set_up, sides_tear_down);
