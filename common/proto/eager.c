@@ -177,7 +177,7 @@ struct rme_message *rme_message_new(struct rme_peer *peer, int32_t tag, size_t r
     list_init(&message->link);
     list_init(&message->waiting);
     list_init(&message->answer.link);
-    message->rx_buffered = sizeof(*message) + room;
+    message->rx_buffered = sizeof(*message) + size;
     rme_rx_charge(peer, message->rx_buffered);
     message->peer = peer;
     message->tag = tag;

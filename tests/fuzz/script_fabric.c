@@ -104,11 +104,11 @@ static const struct rme_mr *live_mr(uint64_t key, uint64_t start, uint64_t lengt
                : NULL;
 }
 
-/* Returns whether the registration is a zone's slab. A slab stays registered after its open
- * blocks are freed; a correct peer does not access them then. */
+/* Returns whether the registration is a zone's slab, open for reads and writes. A slab stays
+ * registered after its open blocks are freed; a correct peer does not access them then. */
 static bool is_zone(const struct rme_mr *mr)
 {
-    return mr->base % RME_ZONE_SLAB == 0 && mr->length % RME_ZONE_SLAB == 0;
+    return (access_at[mr->rkey % REGS] & RME_ACCESS_REMOTE) == RME_ACCESS_REMOTE;
 }
 
 /* ---- events ---- */

@@ -409,7 +409,7 @@ enum { EARLY = 4000, BURST = 16 }; /* as many as the smallest window has room fo
 
 /* Delivers messages without receives, or unexpected ones, which the test takes at once; returns
  * the number of allocations. */
-static unsigned long burst(unsigned link, uint8_t flags)
+static unsigned long early(unsigned link, uint8_t flags, int count, size_t size)
 {
     struct rme_wire_message message = {.type = RME_WIRE_EAGER, .flags = flags, .tag = TAG};
     static uint8_t buffer[RME_WIRE_HEADER_SIZE + EARLY];
@@ -417,11 +417,16 @@ static unsigned long burst(unsigned link, uint8_t flags)
 
     rme_wire_encode(&message, buffer);
     before = allocations;
-    for (int i = 0; i < BURST; i++) {
-        script_message(link, buffer, sizeof(buffer));
+    for (int i = 0; i < count; i++) {
+        script_message(link, buffer, RME_WIRE_HEADER_SIZE + size);
         scripted_run();
     }
     return allocations - before;
+}
+
+static unsigned long burst(unsigned link, uint8_t flags)
+{
+    return early(link, flags, BURST, EARLY);
 }
 
 static void take_burst(struct rme_addr *from)
@@ -466,6 +471,29 @@ static void no_memory_for_what_is_early_again(void **state)
     scripted_run();
 }
 
+/* A message in kept memory counts with the room of that. */
+static void kept_memory_counts_in_full(void **state)
+{
+    static char into[EARLY];
+    uint64_t before, full;
+    struct posted recv;
+
+    (void)state;
+    open_it();
+    before = rx_buffered();
+    early(0, 0, 1, EARLY);
+    full = rx_buffered() - before;
+    scripted_recv(&recv, into, EARLY, TAG);
+    scripted_run();
+    scripted_check(&recv, 0);
+    assert_int_equal(early(0, 0, 1, EARLY * 3 / 5), 0);
+    assert_int_equal(rx_buffered() - before, full);
+    scripted_recv(&recv, into, EARLY, TAG);
+    scripted_run();
+    scripted_check(&recv, 0);
+    assert_int_equal(rx_buffered(), before);
+}
+
 /* The dropped peer's messages are freed, those of others stay. */
 static void of_whom_the_host_gives_up_nothing_is_kept(void **state)
 {
@@ -505,6 +533,7 @@ int main(void)
         cmocka_unit_test(a_release_looks_at_few_of_many_that_wait),
         SCRIPTED_TEST(of_whom_the_host_gives_up_nothing_is_kept),
         SCRIPTED_TEST(no_memory_for_what_is_early_again),
+        SCRIPTED_TEST(kept_memory_counts_in_full),
         SCRIPTED_TEST(who_keeps_little_is_told_with_each_word),
         SCRIPTED_TEST(who_is_greedy_is_told_late_and_in_order),
         SCRIPTED_TEST(who_is_greedy_keeps_its_reserve),
