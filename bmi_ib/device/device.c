@@ -155,7 +155,7 @@ static uint32_t lesser(int64_t wanted, int64_t limit)
 static bool lower(struct ibv_qp_cap *cap)
 {
     if (cap->max_inline_data)
-        cap->max_inline_data = cap->max_inline_data > 64 ? 64 : 0;
+        cap->max_inline_data = cap->max_inline_data > 64 ? cap->max_inline_data / 2 : 0;
     else if (cap->max_send_sge > 1)
         cap->max_send_sge /= 2;
     else if (cap->max_send_wr > 16)

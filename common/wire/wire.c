@@ -49,7 +49,8 @@ static uint64_t unused(const struct rme_wire_message *message)
     case RME_WIRE_CTS:
         return load | message->total | message->status;
     case RME_WIRE_FIN:
-        return load | message->nsegment;
+        return load | message->nsegment |
+               ((message->flags & RME_WIRE_F_EAGER) == 0 ? message->total : 0);
     default: /* CANCEL */
         return load | message->offset | message->total | message->status | message->nsegment;
     }
