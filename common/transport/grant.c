@@ -75,7 +75,7 @@ static uint64_t room(const struct rme_peer *peer)
     return rme_quota_rest((left + has + POOL_PARTS - 1) / POOL_PARTS, has);
 }
 
-void rme_grant_more(struct rme_peer *peer)
+void rme_grant_grow(struct rme_peer *peer)
 {
     struct rme *rme = peer->rme;
     uint32_t advertised = peer->credit.advertised + peer->credit.grown;

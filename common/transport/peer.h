@@ -308,9 +308,15 @@ bool rme_peer_may_report(struct rme_peer *peer);
 uint32_t rme_grant_first(const struct rme *rme);
 /* Credits advertised in a connection request of this side. */
 uint32_t rme_grant_ask(const struct rme *rme);
-/* Advertises more credits, within the limits, to a peer that can use them.  Each message of
- * many peers calls this function, mostly without effect. */
-void rme_grant_more(struct rme_peer *peer);
+/* Advertises more credits, within the limits: see rme_grant_more. */
+void rme_grant_grow(struct rme_peer *peer);
+/* Handles a peer that can use more credits.  Each message of many peers calls this function,
+ * mostly without effect. */
+static inline void rme_grant_more(struct rme_peer *peer)
+{
+    if (rme_quota_left(&peer->rme->quota[RME_QUOTA_CREDITS]) != 0)
+        rme_grant_grow(peer);
+}
 /* Advertises a peer whose credits are withheld (rx_account.c) enough credits for a reserve,
  * even if the pool is empty. */
 void rme_grant_reserve(struct rme_peer *peer);
