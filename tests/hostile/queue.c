@@ -16,7 +16,8 @@
 
 #define TAG 0x40000000
 
-enum then { ENDS, LIVES };
+/* GONE: the server ends the link and sends nothing. */
+enum then { ENDS, GONE, LIVES };
 
 /* ---- Packets ---- */
 
@@ -134,27 +135,28 @@ static const char *say_wrong(struct attack *a, struct link *link, unsigned n, en
         alone(link, ELAN_REFUSED, 1, ELAN_BODY);
         return "refusals of nothing";
     case 15:
-        alone(link, ELAN_REJECT, 3, 40);
-        return "a late REJECT";
-    case 16:
         elan4_packet(link, ELAN_BREAK, 0, &p);
         p.to--;
         elan4_say(link, &p, NULL);
         return "BREAK for a former owner";
-    case 17:
+    case 16:
         elan4_packet(link, ELAN_BREAK, 0, &p);
         p.link += 4096;
         elan4_say(link, &p, NULL);
         return "BREAK of the next link at this place";
-    case 18:
+    case 17:
         elan4_packet(link, ELAN_BREAK, 0, &p);
         p.from++;
         elan4_say(link, &p, NULL);
         return "BREAK by somebody else";
-    case 19:
+    case 18:
         alone(link, ELAN_ACCEPT, 7, 40);
         elan4_skip(link, 1);
         return "an answer without a card";
+    case 19:
+        *then = GONE;
+        alone(link, ELAN_REJECT, 3, 40);
+        return "a late REJECT";
     default:
         return NULL;
     }
@@ -188,8 +190,8 @@ void attack_packets(struct attack *a)
         a->messages++;
         if (what != NULL && then == ENDS)
             attack_must_end(a, link, what);
-        else if (what != NULL && !lives(link))
-            complain(a, "the link ends after %s", what);
+        else if (what != NULL && lives(link) != (then == LIVES))
+            complain(a, "the link %s after %s", then == LIVES ? "ends" : "goes on", what);
         link_close(link);
     }
 }
