@@ -197,7 +197,8 @@ bool rme_move_progress(struct rme_peer *peer)
     rme_frag_posts(rme, frag);
     list_del_init(&frag->control.link);
     list_add_tail(&frag->control.link, &peer->moving);
-    frag->report = peer->credit.spent;
+    frag->op->rndv.reports = frag->offset + frag->length == frag->op->size;
+    frag->op->rndv.report = peer->credit.spent;
     frag->state = RME_FRAG_POSTED;
     frag->op->refcount++;
     frag->op->rndv.moves++;
@@ -243,18 +244,17 @@ void rme_move_done(struct rme *rme, struct rme_rdma_op *rdma_op)
     rme_op_put(rme, op);
 }
 
-/* Only the last transfer of an op matters: it has a report, and the fabric delivers the report
- * behind all transfers of the op. */
+/* Only the report of the last transfer of an op matters, because the fabric delivers it behind
+ * all transfers of the op.  Local completions may come in any order. */
 void rme_moves_told(struct rme_peer *peer)
 {
     const struct rme_credit *credit = &peer->credit;
 
     for (struct list_head *node = peer->moving.next; node != &peer->moving; node = node->next) {
-        struct rme_frag *frag = container_of(node, struct rme_frag, control.link);
+        struct rme_op *op = container_of(node, struct rme_frag, control.link)->op;
 
-        if (frag->offset + frag->length == frag->op->size &&
-            (int32_t)(credit->acked - frag->report) >= 0)
-            rme_op_end(peer->rme, frag->op, 0);
+        if (op->rndv.reports && (int32_t)(credit->acked - op->rndv.report) >= 0)
+            rme_op_end(peer->rme, op, 0);
     }
 }
 

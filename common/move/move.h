@@ -58,8 +58,6 @@ struct rme_frag {
     uint8_t memory;
     bool gone;  /* freed, but BUSY, or its windows are still being invalidated */
     bool early; /* its windows count in rme->offered */
-    /* the peer has not received the report before rme_credit.acked reaches this count */
-    uint32_t report;
     unsigned access;
     uint64_t offset, length;
     struct rme_control control;  /* queued CTS, or in peer->rdma_queue or peer->moving */

@@ -51,6 +51,8 @@ struct rme_rndv {
     bool rts_out;         /* RTS was sent and counts in rme_peer_proto.rts_out */
     bool peer_stop;       /* stopped by the peer, whose CANCEL is answered */
     bool refuses;         /* FIN refuses an eager message, whose place is the key of `theirs` */
+    bool reports;         /* the last transfer is posted, with the report of the op: */
+    uint32_t report;      /* the peer has it when rme_credit.acked reaches this count */
     int stop_error;       /* result of a stopped op, which starts nothing new; 0: it goes on */
     struct rme_keyed own; /* by the local handle in messages */
     /* by the peer's handle, in the table once the op of the peer is known */

@@ -327,6 +327,37 @@ static void is_written_in_parts(uint64_t offer)
     assert_int_equal(rme_counter_value(rme, "bytes_copied"), 0);
 }
 
+/* The device completes the last transfer first, and an answer to the data arrives before the
+ * other completions. */
+static void answer_before_the_completions_of_all_but_the_last_transfer(void **state)
+{
+    static char answer[100];
+    const struct rme_credit *credit;
+
+    (void)state;
+    begin(&usual, ",rndv=write");
+    receive(answer, sizeof(answer), 4);
+    send_(plain, LARGE, 3);
+    SAYS(CTS, LARGE, .to = LAST, .from = 9);
+    for (uint64_t left = LARGE; left > 2 * (64u << 10); left -= 64u << 10) {
+        assert_int_equal(script.rdma_ops, 2);
+        script_finish(1); /* the older one */
+        run();
+    }
+    script_finish(0); /* the last one */
+    run();
+    credit = &peer->peer->credit;
+    SAYS(EAGER, 0, .tag = 4, .credits = (uint16_t)(credit->spent - credit->acked));
+    for (; script.rdma_ops > 0; run()) {
+        assert_int_equal(ended, 0);
+        script_finish(0);
+    }
+    assert_int_equal(ended, 2);
+    assert_int_equal(done_.actual, 0); /* of the answer */
+    assert_int_equal(errors(), 0);
+    end();
+}
+
 /* The receiver does not read what is offered as a whole. */
 static void offer_that_is_not_read(void **state)
 {
@@ -764,6 +795,7 @@ int main(void)
         cmocka_unit_test(invited_sender_leaves),
         cmocka_unit_test(one_rts_at_a_time),
         cmocka_unit_test(invited_sends_keep_the_limit_of_rts),
+        cmocka_unit_test(answer_before_the_completions_of_all_but_the_last_transfer),
         cmocka_unit_test(offer_that_is_not_read),
         cmocka_unit_test(offer_that_cannot_be_registered),
         cmocka_unit_test(window_out_of_order),
