@@ -13,10 +13,6 @@ _Static_assert(offsetof(struct rme_wire_message, to) == RME_WIRE_HEADER_SIZE &&
                    sizeof(struct rme_reject) == RME_REJECT_SIZE,
                "structures have their encoded layout");
 
-#define SEGMENT "888"
-#define HELLO   "4111184224444"
-#define REJECT  "4111144"
-
 /* ---- Messages ---- */
 
 static bool has_body(uint8_t type)
@@ -138,7 +134,7 @@ void rme_wire_segment_at(const struct rme_wire_message *message, uint32_t i,
                          struct rme_wire_segment *out)
 {
     memcpy(out, message->segment + i * sizeof(*out), sizeof(*out));
-    rme_wire_order(out, SEGMENT);
+    rme_wire_order(out, RME_WIRE_SEGMENT);
 }
 
 void rme_wire_put_segment(void *buffer, uint8_t type, uint32_t i,
@@ -147,7 +143,7 @@ void rme_wire_put_segment(void *buffer, uint8_t type, uint32_t i,
     char *at = (char *)buffer + rme_wire_length(type, i);
 
     memcpy(at, segment, sizeof(*segment));
-    rme_wire_order(at, SEGMENT);
+    rme_wire_order(at, RME_WIRE_SEGMENT);
 }
 
 void rme_wire_encode(const struct rme_wire_message *message, void *buffer)
@@ -196,7 +192,7 @@ void rme_hello_encode(const struct rme_hello *hello, uint8_t out[RME_HELLO_SIZE]
 
     encoded.magic = RME_WIRE_MAGIC;
     encoded.length = RME_HELLO_SIZE;
-    rme_wire_order(&encoded, HELLO);
+    rme_wire_order(&encoded, RME_WIRE_HELLO);
     memcpy(out, &encoded, sizeof(encoded));
 }
 
@@ -212,7 +208,7 @@ int rme_hello_decode(const void *data, size_t length, struct rme_hello *out,
 {
     *out = (struct rme_hello){.magic = 0};
     memcpy(out, data, length < sizeof(*out) ? length : sizeof(*out));
-    rme_wire_order(out, HELLO);
+    rme_wire_order(out, RME_WIRE_HELLO);
     if (length < offsetof(struct rme_hello, incarnation) || out->magic != RME_WIRE_MAGIC)
         return refuse(reject, RME_REJECT_MAGIC, 0);
     if (out->version < RME_WIRE_VERSION_MIN || out->version_min > RME_WIRE_VERSION)
@@ -238,7 +234,7 @@ void rme_reject_encode(const struct rme_reject *reject, uint8_t out[RME_REJECT_S
                                  reject->acceptable,
                                  0};
 
-    rme_wire_order(&encoded, REJECT);
+    rme_wire_order(&encoded, RME_WIRE_REJECT);
     memcpy(out, &encoded, sizeof(encoded));
 }
 
@@ -246,7 +242,7 @@ int rme_reject_decode(const void *data, size_t length, struct rme_reject *out)
 {
     *out = (struct rme_reject){.magic = 0};
     memcpy(out, data, length < sizeof(*out) ? length : sizeof(*out));
-    rme_wire_order(out, REJECT);
+    rme_wire_order(out, RME_WIRE_REJECT);
     return out->magic == RME_WIRE_MAGIC && out->length >= sizeof(*out) && length >= sizeof(*out)
                ? 0
                : -EPROTO;

@@ -118,15 +118,15 @@ static inline void rme_wire_clear(struct rme_wire_message *message)
 }
 
 /* sizes of the members of encoded structures, a digit for each */
-#define RME_WIRE_HEADER "112444"
-#define RME_WIRE_BODY   "448884444"
+#define RME_WIRE_HEADER  "112444"
+#define RME_WIRE_BODY    "448884444"
+#define RME_WIRE_SEGMENT "888"
+#define RME_WIRE_HELLO   "4111184224444"
+#define RME_WIRE_REJECT  "4111144"
 
-/* Converts an encoded structure between the byte order of this host and little-endian, in
- * place. */
-static inline void rme_wire_order(void *at, const char *members)
+/* Reverses the bytes of each member of a structure, in place. */
+static inline void rme_wire_swap(void *at, const char *members)
 {
-    if (BYTE_ORDER == LITTLE_ENDIAN)
-        return;
     for (char *byte = (char *)at; *members != '\0'; byte += *members++ - '0')
         for (int low = 0, high = *members - '1'; low < high; low++, high--) {
             char moved = byte[low];
@@ -134,6 +134,13 @@ static inline void rme_wire_order(void *at, const char *members)
             byte[low] = byte[high];
             byte[high] = moved;
         }
+}
+/* Converts an encoded structure between the byte order of this host and little-endian, in
+ * place. */
+static inline void rme_wire_order(void *at, const char *members)
+{
+    if (BYTE_ORDER != LITTLE_ENDIAN)
+        rme_wire_swap(at, members);
 }
 
 /* Copies a header, all of an eager message but its payload, between a message and its encoded

@@ -249,6 +249,73 @@ static void unused_fields_are_checked(void **state)
     }
 }
 
+#define SWAPS(a, b, member)                                                                    \
+    assert_int_equal((a).member,                                                               \
+                     sizeof((b).member) == 8   ? __builtin_bswap64((uint64_t)(b).member)       \
+                     : sizeof((b).member) == 4 ? __builtin_bswap32((uint32_t)(b).member)       \
+                     : sizeof((b).member) == 2 ? __builtin_bswap16((uint16_t)(b).member)       \
+                                               : (b).member)
+
+/* On a host of the other byte order each member of what is encoded is reversed. */
+static void each_member_is_reversed_for_the_other_byte_order(void **state)
+{
+    struct rme_wire_message m, n;
+    struct rme_wire_segment s, t;
+    struct rme_hello h, i;
+    struct rme_reject r, q;
+
+    (void)state;
+    for (size_t k = 0; k < sizeof(n); k++)
+        ((uint8_t *)&n)[k] = (uint8_t)(k + 1);
+    memcpy(&t, &n, sizeof(t));
+    memcpy(&i, &n, sizeof(i));
+    memcpy(&q, &n, sizeof(q));
+    m = n;
+    s = t;
+    h = i;
+    r = q;
+    rme_wire_swap(&m, RME_WIRE_HEADER RME_WIRE_BODY);
+    SWAPS(m, n, type);
+    SWAPS(m, n, flags);
+    SWAPS(m, n, credits);
+    SWAPS(m, n, eager_consumed);
+    SWAPS(m, n, unexpected_consumed);
+    assert_int_equal((uint32_t)m.tag, __builtin_bswap32((uint32_t)n.tag));
+    SWAPS(m, n, to);
+    SWAPS(m, n, from);
+    SWAPS(m, n, offset);
+    SWAPS(m, n, total);
+    SWAPS(m, n, load_bytes);
+    SWAPS(m, n, load_ops);
+    SWAPS(m, n, status);
+    SWAPS(m, n, shape);
+    SWAPS(m, n, nsegment);
+    assert_int_equal(m.rndv_window, n.rndv_window); /* not encoded */
+    rme_wire_swap(&s, RME_WIRE_SEGMENT);
+    SWAPS(s, t, address);
+    SWAPS(s, t, key);
+    SWAPS(s, t, length);
+    rme_wire_swap(&h, RME_WIRE_HELLO);
+    SWAPS(h, i, magic);
+    SWAPS(h, i, version);
+    SWAPS(h, i, version_min);
+    SWAPS(h, i, length);
+    SWAPS(h, i, flags);
+    SWAPS(h, i, incarnation);
+    SWAPS(h, i, rx_size);
+    SWAPS(h, i, credits);
+    SWAPS(h, i, eager_window);
+    SWAPS(h, i, unexpected_window);
+    SWAPS(h, i, rts_max);
+    rme_wire_swap(&r, RME_WIRE_REJECT);
+    SWAPS(r, q, magic);
+    SWAPS(r, q, version);
+    SWAPS(r, q, version_min);
+    SWAPS(r, q, length);
+    SWAPS(r, q, reason);
+    SWAPS(r, q, acceptable);
+}
+
 static void segments_that_cannot_be(void **state)
 {
     struct rme_wire_message m = {.type = RME_WIRE_CTS, .nsegment = 2};
@@ -480,6 +547,7 @@ int main(void)
         cmocka_unit_test(decoding_gives_back),
         cmocka_unit_test(length_is_checked),
         cmocka_unit_test(unused_fields_are_checked),
+        cmocka_unit_test(each_member_is_reversed_for_the_other_byte_order),
         cmocka_unit_test(segments_that_cannot_be),
         cmocka_unit_test(unknown_types),
         cmocka_unit_test(fast_messages),
