@@ -615,50 +615,6 @@ static void a_buffer_of_a_link_that_ends(void **state)
     close_side(&server);
 }
 
-/*
- * A probe overtakes a notification that waits for earlier data, and may land after it.  No
- * packet may then be sent whose number is ELAN_WINDOW ahead of the notification's, which the
- * peer would take for invalid.
- */
-static void a_probe_past_a_waiting_notification(void **state)
-{
-    struct side server, client;
-    struct rme_rdma_op silent = {.notify = RME_NOTIFY_NONE};
-    struct rme_rdma_op told = {.notify = RME_NOTIFY_IMM, .imm = 5};
-    char *tx;
-    (void)state;
-    open_pair(&server, &client, "", "");
-    while (elan_tx_flying(server.link) || elan_tx_flying(client.link)) {
-        poll_side(&server);
-        poll_side(&client);
-    }
-    poll_side(&server);
-    assert_int_equal(elan4_block_inputter(client.f->nic->ctx, 1), 0);
-    uint32_t first = server.link->next_seq;
-    ops->rdma_op(server.link, &silent);
-    ops->rdma_op(server.link, &told);
-    ops->flush(server.f);
-    assert_false(TAILQ_EMPTY(&server.link->queued)); /* `told` */
-    ops->link_probe(server.link);
-    assert_non_null(elan_tx_flying(server.link));
-    until(&server, NULL, RME_EV_RDMA_DONE, 1);
-    assert_true(TAILQ_EMPTY(&server.link->queued));
-    for (int i = 0; i < ELAN_WINDOW; i++) {
-        assert_non_null(tx = ops->tx_get(server.link));
-        strcpy(tx, "behind both");
-        ops->tx_send(server.link, tx, strlen(tx) + 1);
-        ops->flush(server.f);
-    }
-    assert_int_equal(server.link->next_seq - first, ELAN_WINDOW);
-    assert_int_equal(elan4_block_inputter(client.f->nic->ctx, 0), 0);
-    until(&client, &server, RME_EV_RECV, ELAN_WINDOW);
-    assert_int_equal(client.imm, 5);
-    until(&server, &client, RME_EV_RDMA_DONE, 2);
-    part(&client, &server);
-    close_side(&client);
-    close_side(&server);
-}
-
 /* ---- Sleeping ---- */
 
 /* Another thread posts during a sleep without a timeout, and its packet is not sent at once for
@@ -794,7 +750,6 @@ int main(void)
         cmocka_unit_test(successor_of_a_liar_has_its_place),
         cmocka_unit_test(rubbish),
         cmocka_unit_test(a_buffer_of_a_link_that_ends),
-        cmocka_unit_test(a_probe_past_a_waiting_notification),
         cmocka_unit_test(what_does_not_go_at_once_ends_a_sleep),
         cmocka_unit_test(who_gave_up_is_heard),
         cmocka_unit_test(who_goes_at_once_is_heard),

@@ -120,19 +120,26 @@ static void ask_until_down(struct side *client, int downs)
     }
 }
 
+/* Opens a client that meets servers of node 1 by their bootstrap server. */
+static void open_client(struct side *client)
+{
+    char where[60];
+    int port = ports_take();
+
+    assert_true(port > 0);
+    share();
+    snprintf(where, sizeof(where), "1:2=127.0.0.1:%d", port);
+    setenv("BMI_ELAN4_SERVER_ADDR", where, 1);
+    open_side(client, NULL, FOR_EVER);
+}
+
 /* A process that was killed, was replaced, or accepts nothing is detected by a query of its
  * bootstrap server. */
 static void dead_peer_on_another_node_detected_by_query(void **state)
 {
     struct side client;
-    char where[60];
-    int port = ports_take();
     (void)state;
-    assert_true(port > 0);
-    share();
-    snprintf(where, sizeof(where), "1:2=127.0.0.1:%d", port);
-    setenv("BMI_ELAN4_SERVER_ADDR", where, 1);
-    open_side(&client, NULL, FOR_EVER);
+    open_client(&client);
     /* no process is there any more */
     pid_t pid = begin_there(server_there, NULL);
     meet_there(&client);
@@ -169,14 +176,8 @@ static void dead_peer_on_another_node_detected_by_query(void **state)
 static void dead_peer_detected_by_a_successor_with_another_key(void **state)
 {
     struct side client;
-    char where[60];
-    int port = ports_take();
     (void)state;
-    assert_true(port > 0);
-    share();
-    snprintf(where, sizeof(where), "1:2=127.0.0.1:%d", port);
-    setenv("BMI_ELAN4_SERVER_ADDR", where, 1);
-    open_side(&client, NULL, FOR_EVER);
+    open_client(&client);
     pid_t pid = begin_there(server_there, NULL);
     meet_there(&client);
     end_child(pid);

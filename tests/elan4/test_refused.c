@@ -369,6 +369,28 @@ static void lie(struct side *liar, enum compat_trap kind, const struct field *f)
         elan_tx_alone(liar->f, &liar->link->peer, ELAN_REFUSED, kind, at, sizeof(at)), 0);
 }
 
+/* Opens a server and two clients, the first of which accepts nothing any more.  Returns the
+ * server's link to that one; server->link is the other one. */
+static struct rme_link *open_three(struct side *server, const char *options, struct side *deaf,
+                                   const char *its_options, struct side *other)
+{
+    struct rme_link *first;
+
+    open_side(server, "elan4://0:2", options);
+    setenv("BMI_ELAN4_SERVER_ADDR", said, 1);
+    open_side(deaf, NULL, its_options);
+    dial(deaf, "elan4://0:2");
+    until(deaf, server, RME_EV_LINK_UP, 1);
+    until(server, deaf, RME_EV_LINK_UP, 1);
+    first = server->link;
+    open_side(other, NULL, FOR_EVER);
+    dial(other, "elan4://0:2");
+    until(other, server, RME_EV_LINK_UP, 1);
+    until(server, other, RME_EV_LINK_UP, 2);
+    assert_int_equal(elan4_block_inputter(deaf->f->nic->ctx, 1), 0);
+    return first;
+}
+
 /* A process that reports DMAs in flight as refused, and then accepts them, harms no other:
  * their events are not reused while it lives. */
 static void a_lie_harms_nobody_else(void **state)
@@ -376,19 +398,8 @@ static void a_lie_harms_nobody_else(void **state)
     static struct field to_liar, to_other;
     struct side server, liar, other;
     (void)state;
-    open_side(&server, "elan4://0:2", "elan_dead_ms=3600000,elan_quarantine_ms=50");
-    setenv("BMI_ELAN4_SERVER_ADDR", said, 1);
-    open_side(&liar, NULL, "elan_quarantine_ms=50");
-    dial(&liar, "elan4://0:2");
-    until(&liar, &server, RME_EV_LINK_UP, 1);
-    until(&server, &liar, RME_EV_LINK_UP, 1);
-    struct rme_link *first = server.link;
-    open_side(&other, NULL, FOR_EVER);
-    dial(&other, "elan4://0:2");
-    until(&other, &server, RME_EV_LINK_UP, 1);
-    until(&server, &other, RME_EV_LINK_UP, 2);
-
-    assert_int_equal(elan4_block_inputter(liar.f->nic->ctx, 1), 0);
+    struct rme_link *first = open_three(&server, "elan_dead_ms=3600000,elan_quarantine_ms=50",
+                                        &liar, "elan_quarantine_ms=50", &other);
     struct rme_rdma_op x = two_pieces(&to_liar, to_liar.there, &liar);
     ops->rdma_op(first, &x);
     ops->flush(server.f);
@@ -434,19 +445,8 @@ static void a_lie_blocks_no_other_reads(void **state)
     struct side server, liar, other;
     unsigned n = 0;
     (void)state;
-    open_side(&server, "elan4://0:2", "elan_dead_ms=3600000,elan_quarantine_ms=500");
-    setenv("BMI_ELAN4_SERVER_ADDR", said, 1);
-    open_side(&liar, NULL, FOR_EVER);
-    dial(&liar, "elan4://0:2");
-    until(&liar, &server, RME_EV_LINK_UP, 1);
-    until(&server, &liar, RME_EV_LINK_UP, 1);
-    struct rme_link *first = server.link;
-    open_side(&other, NULL, FOR_EVER);
-    dial(&other, "elan4://0:2");
-    until(&other, &server, RME_EV_LINK_UP, 1);
-    until(&server, &other, RME_EV_LINK_UP, 2);
-
-    assert_int_equal(elan4_block_inputter(liar.f->nic->ctx, 1), 0);
+    struct rme_link *first = open_three(
+        &server, "elan_dead_ms=3600000,elan_quarantine_ms=20000", &liar, FOR_EVER, &other);
     struct rme_rdma_op x = two_pieces(&to_liar, to_liar.there, &liar);
     x.read = true;
     x.notify = RME_NOTIFY_NONE;
@@ -468,12 +468,59 @@ static void a_lie_blocks_no_other_reads(void **state)
     y.notify = RME_NOTIFY_NONE;
     ops->rdma_op(server.link, &y);
     ops->flush(server.f);
+    pass(&server, 30000); /* the end of the liar's link frees a queue */
     until(&server, &other, RME_EV_RDMA_DONE, 1);
     assert_memory_equal(to_other.there, to_other.here, (size_t)2 * EACH);
     while (n > 0)
         compat_free_cmdq(server.f->nic->ctx, server.f->nic->alloc, taken[--n]);
     close_side(&other);
     close_side(&liar);
+    close_side(&server);
+}
+
+/* ---- Notifications that wait ---- */
+
+/*
+ * A probe overtakes a notification that waits for earlier data, and may land after it.  No
+ * packet may then be sent whose number is ELAN_WINDOW ahead of the notification's, which the
+ * peer would take for invalid.
+ */
+static void a_probe_past_a_waiting_notification(void **state)
+{
+    struct side server, client;
+    struct rme_rdma_op silent = {.notify = RME_NOTIFY_NONE};
+    struct rme_rdma_op told = {.notify = RME_NOTIFY_IMM, .imm = 5};
+    char *tx;
+    (void)state;
+    open_pair(&server, &client, "", "");
+    while (elan_tx_flying(server.link) || elan_tx_flying(client.link)) {
+        poll_side(&server);
+        poll_side(&client);
+    }
+    poll_side(&server);
+    assert_int_equal(elan4_block_inputter(client.f->nic->ctx, 1), 0);
+    uint32_t first = server.link->next_seq;
+    ops->rdma_op(server.link, &silent);
+    ops->rdma_op(server.link, &told);
+    ops->flush(server.f);
+    assert_false(TAILQ_EMPTY(&server.link->queued)); /* `told` */
+    ops->link_probe(server.link);
+    assert_non_null(elan_tx_flying(server.link));
+    until(&server, NULL, RME_EV_RDMA_DONE, 1);
+    assert_true(TAILQ_EMPTY(&server.link->queued));
+    for (int i = 0; i < ELAN_WINDOW; i++) {
+        assert_non_null(tx = ops->tx_get(server.link));
+        strcpy(tx, "behind both");
+        ops->tx_send(server.link, tx, strlen(tx) + 1);
+        ops->flush(server.f);
+    }
+    assert_int_equal(server.link->next_seq - first, ELAN_WINDOW);
+    assert_int_equal(elan4_block_inputter(client.f->nic->ctx, 0), 0);
+    until(&client, &server, RME_EV_RECV, ELAN_WINDOW);
+    assert_int_equal(client.imm, 5);
+    until(&server, &client, RME_EV_RDMA_DONE, 2);
+    part(&client, &server);
+    close_side(&client);
     close_side(&server);
 }
 
@@ -492,6 +539,7 @@ int main(void)
         cmocka_unit_test(reads_of_others),
         cmocka_unit_test(a_lie_harms_nobody_else),
         cmocka_unit_test(a_lie_blocks_no_other_reads),
+        cmocka_unit_test(a_probe_past_a_waiting_notification),
     };
 
     return cmocka_run_group_tests(tests, sides_set_up, sides_tear_down);

@@ -27,5 +27,5 @@ lane() { # name, options of the fabric, variables of the device…
     lane each-signalled "signal_each=1" EMUVERBS_MTU=256
     program=./tests/unit/bmi_ib/test_queues
     lane failed-queues "srq=off"
-    lane failed-shared-queues "srq=on"
+    lane failed-shared-queues "srq=on" EMUVERBS_MAX_INLINE=128
 } | tap_join

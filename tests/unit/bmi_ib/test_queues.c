@@ -4,6 +4,7 @@
  * their receives. Server and client are in this process; the argument has options.
  */
 #include <dlfcn.h>
+#include <stdlib.h>
 #include "bmi_ib/link/links.h"
 #include "wire_host.h"
 
@@ -166,12 +167,23 @@ static void a_release_after_the_end(void **state)
     close_both();
 }
 
+/* A device that refuses the default takes less: CTS with one segment is still posted inline. */
+static void inline_size_is_the_largest_granted(void **state)
+{
+    const char *most = getenv("EMUVERBS_MAX_INLINE");
+    (void)state;
+    wire_open(&client, NULL);
+    assert_int_equal(client.f->dev.max_inline, most != NULL ? atoi(most) : 256);
+    wire_close(&client);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_failed_completion_queue),
         cmocka_unit_test(a_failed_shared_receive_queue),
         cmocka_unit_test(a_release_after_the_end),
+        cmocka_unit_test(inline_size_is_the_largest_granted),
     };
     wire_main(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);

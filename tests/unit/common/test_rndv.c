@@ -329,7 +329,7 @@ static void is_written_in_parts(uint64_t offer)
 
 /* The device completes the last transfer first, and an answer to the data arrives before the
  * other completions. */
-static void answer_before_the_completions_of_all_but_the_last_transfer(void **state)
+static void answer_before_other_completions_is_held(void **state)
 {
     static char answer[100];
     const struct rme_credit *credit;
@@ -634,93 +634,6 @@ static void no_memory_to_answer(void **state)
     end();
 }
 
-static uint64_t refused_bytes;
-static uint32_t returned; /* cost of the messages consumed */
-
-static void note_refusal(const struct rme_wire_message *message)
-{
-    if (message->type == RME_WIRE_FIN && (message->flags & RME_WIRE_F_EAGER) != 0)
-        refused_bytes = message->total;
-    returned = message->eager_consumed;
-}
-
-/* Lets an eager message of 100 bytes meet a receive of 10. */
-static rme_id meets_too_small(void)
-{
-    uint8_t buffer[RME_WIRE_HEADER_SIZE + 100] = {0};
-    struct rme_wire_message eager = {.type = RME_WIRE_EAGER, .tag = 3};
-    rme_id id = receive(plain, 10, 3);
-
-    rme_wire_encode(&eager, buffer);
-    script_message(0, buffer, sizeof(buffer));
-    run();
-    return id;
-}
-
-/* FIN needs none. */
-static void no_memory_to_refuse(void **state)
-{
-    (void)state;
-    begin(&usual, "");
-    no_malloc = ANY;
-    script.heard = note_refusal;
-    meets_too_small();
-    script.heard = NULL;
-    assert_int_equal(refused_bytes, 100);
-    assert_int_equal(ended, 1);
-    assert_int_equal(done_.error, -EMSGSIZE);
-    assert_int_equal(script.links, 1);
-    end();
-}
-
-/* The host gets the error when FIN was sent, or when it cancels the receive.  Either returns
- * the message's part of the window. */
-static void refusal_that_waits_is_cancelled(void **state)
-{
-    const uint32_t cost = 100 + RME_HELD_COST;
-    rme_id id;
-
-    (void)state;
-    begin(&usual, "");
-    script.no_tx = true;
-    script.heard = note_refusal;
-    id = meets_too_small();
-    assert_int_equal(ended, 0);
-    rme_cancel(rme, id);
-    run();
-    assert_int_equal(ended, 1);
-    assert_int_equal(done_.error, -EMSGSIZE);
-    refused_bytes = 0;
-    room();
-    assert_int_equal(refused_bytes, 0);
-
-    script.no_tx = true;
-    meets_too_small();
-    assert_int_equal(ended, 1);
-    room();
-    script.heard = NULL;
-    assert_int_equal(refused_bytes, 100);
-    assert_int_equal(returned, 2 * cost);
-    assert_int_equal(ended, 2);
-    assert_int_equal(done_.error, -EMSGSIZE);
-    end();
-}
-
-/* The link ends while FIN waits. */
-static void refusal_that_waits_is_lost(void **state)
-{
-    (void)state;
-    begin(&usual, "");
-    script.no_tx = true;
-    meets_too_small();
-    assert_int_equal(ended, 0);
-    script_cut();
-    run();
-    assert_int_equal(ended, 1);
-    assert_int_equal(done_.error, -EMSGSIZE);
-    end();
-}
-
 static void no_memory_for_an_unexpected_offer(void **state)
 {
     (void)state;
@@ -795,7 +708,7 @@ int main(void)
         cmocka_unit_test(invited_sender_leaves),
         cmocka_unit_test(one_rts_at_a_time),
         cmocka_unit_test(invited_sends_keep_the_limit_of_rts),
-        cmocka_unit_test(answer_before_the_completions_of_all_but_the_last_transfer),
+        cmocka_unit_test(answer_before_other_completions_is_held),
         cmocka_unit_test(offer_that_is_not_read),
         cmocka_unit_test(offer_that_cannot_be_registered),
         cmocka_unit_test(window_out_of_order),
@@ -808,9 +721,6 @@ int main(void)
         cmocka_unit_test(no_memory_for_the_transfer_of_an_invited_send),
         cmocka_unit_test(no_memory_for_what_is_early),
         cmocka_unit_test(no_memory_to_answer),
-        cmocka_unit_test(no_memory_to_refuse),
-        cmocka_unit_test(refusal_that_waits_is_cancelled),
-        cmocka_unit_test(refusal_that_waits_is_lost),
         cmocka_unit_test(no_memory_for_an_unexpected_offer),
         cmocka_unit_test(unexpected_at_the_end),
         cmocka_unit_test(unexpected_of_a_freed_address),
