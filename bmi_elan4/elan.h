@@ -253,7 +253,11 @@ struct rme_fabric {
 #define elan_link_log(l, level, format, ...)                                                   \
     ((l)->f->config.log((l)->f->config.log_arg, level, "%s: " format, (l)->name, ##__VA_ARGS__))
 
-#define elan_now() ((int64_t)rme_now()) /* ms of the monotonic clock */
+/* Returns ms of the monotonic clock. */
+static inline int64_t elan_now(void)
+{
+    return (int64_t)rme_now();
+}
 
 /* Adds an event to those to be reported. */
 static inline void elan_tell_later(struct rme_link *l, enum elan_tell what)

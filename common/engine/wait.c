@@ -280,8 +280,8 @@ __attribute__((noinline)) static bool wait_on(struct rme *rme, struct rme_waiter
         if (rme->leader == NULL) {
             over = lead(rme, waiter);
         } else if (rme->pending & RME_PENDING_WAKE) {
-            rme_unlock(
-                rme); /* wakes the leader now, because this thread will not return soon */
+            /* wakes the leader now, because this thread will not return soon */
+            rme_unlock(rme);
             rme_lock(rme);
             over = look(rme, waiter);
         } else {

@@ -91,8 +91,8 @@ struct rme_mreg {
     struct region_list dead;      /* to be deregistered */
     uint64_t entries, bytes;      /* of cached regions */
     atomic_uint_fast64_t pending; /* dead regions that are not deregistered yet */
-    pthread_mutex_t
-        dereg_lock; /* one thread at a time deregisters; before `lock`, and before the zone's */
+    /* one thread at a time deregisters; taken before `lock` and before the lock of the zone */
+    pthread_mutex_t dereg_lock;
 };
 
 /* Returns the rights including implied ones. */

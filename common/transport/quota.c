@@ -22,7 +22,8 @@
 
 /* ---- Hosts ---- */
 
-/* Peers cannot choose addresses with equal keys, because the factor is random. */
+/* The key is a hash of the text before the port.  Peers cannot choose texts with equal keys,
+ * because the factor is random. */
 struct rme_host *rme_host_get(struct rme *rme, const char *name)
 {
     const char *end = name != NULL ? strrchr(name, ':') : NULL;

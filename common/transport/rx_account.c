@@ -34,8 +34,8 @@
  * and releases everything accounted to the link.  Withheld credits are returned later and in
  * order, so that the acknowledgements are late but correct.
  *
- * Memory that malloc has freed stays with the process for the next flood (removed.md); so does
- * that of eager messages which were kept, one window of it (proto/eager.c).
+ * Memory that malloc has freed stays with the process for the next flood (removed.md).  So does
+ * the memory of messages that is kept for others, at most one window (proto/eager.c).
  */
 #include "transport/peer.h"
 
