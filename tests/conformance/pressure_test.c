@@ -12,14 +12,14 @@ enum { FLOOD = 10000, CLIENTS = 200 };
 
 static struct op flood_send[FLOOD], flood_recv[FLOOD];
 
-/* Returns the limit in KiB of what both engines hold back together: windows and fabric
- * buffers. */
+/* Returns the limit in KiB of what both engines keep of messages: windows and buffers of the
+ * fabric. */
 static long bound_kb(const struct node *n)
 {
     int64_t rx_size;
 
     assert_int_equal(rme_option_get(n->rme, "rx_size", &rx_size), 0);
-    return 12 * 1024 + (long)(rx_size / 1024) * 128;
+    return 8 * 1024 + (long)(rx_size / 1024) * 128;
 }
 
 /* Sanitizers delay freeing memory, so memory in use proves nothing there. */
@@ -45,6 +45,22 @@ static long resident_kb(void)
     return pages * 4;
 }
 
+/* Exchanges `count` messages that are posted before the first arrives: memory of operations,
+ * which no engine gives back, does not count in what is measured afterwards. */
+static void grow_operations(struct pair *p, int count)
+{
+    struct blob b;
+
+    blob_flat(&b, 1);
+    for (int i = 0; i < count; i++) {
+        post_recv(&flood_recv[i], p->server, p->to_client, &b, 1);
+        post_send(&flood_send[i], p->client, p->to_server, &b, 1);
+    }
+    pump_until_all(flood_send, count);
+    pump_until_all(flood_recv, count);
+    blob_free(&b);
+}
+
 /* 10,000 messages without receives: buffering is bounded, other tags go on, and in the end all
  * arrive in order. */
 void eager_flood_unposted(void **state)
@@ -58,6 +74,7 @@ void eager_flood_unposted(void **state)
     blob_flat(&in, 2000);
     blob_fill(&out, 1);
     pair_exchange(&p, 2000, 1);
+    grow_operations(&p, FLOOD);
     malloc_trim(0);
     long before = resident_kb();
     for (int i = 0; i < FLOOD; i++) {
@@ -68,7 +85,7 @@ void eager_flood_unposted(void **state)
             pump();
     }
     pump_times(200);
-    /* Operations cost the sender memory; the 20 MB of data must not pile up at the receiver. */
+    /* The 20 MB of data must not pile up at the receiver. */
     if (resident_kb() - before > bound_kb(p.server))
         fail_msg("%ld KiB more in use", resident_kb() - before);
     for (int i = 0; i < 20; i++)
@@ -133,6 +150,7 @@ void unexpected_flood_unclaimed(void **state)
     blob_flat(&out, 3000);
     blob_fill(&out, 1);
     p.server->no_unexpected = true;
+    grow_operations(&p, N);
     malloc_trim(0);
     long before = resident_kb();
     for (int i = 0; i < N; i++) {
