@@ -178,7 +178,7 @@ static enum fit look(struct rme_peer *peer, enum rme_stream stream, const struct
 {
     struct rme_eager_rdma_tx *tx = peer->proto->eager_rdma.tx;
 
-    if (tx == NULL || tx->released || peer->proto->eager_rdma.release_due ||
+    if (tx == NULL || tx->released || (peer->proto->eager_rdma.due & RME_WIRE_F_RELEASE) != 0 ||
         !suits(peer->rme, stream, seg, nseg, size) ||
         (stream == RME_EXPECTED && rme_invite_is_for(&peer->proto->invites, tag, size)))
         return FIT_NOT;
@@ -257,34 +257,49 @@ enum rme_started rme_eager_rdma_start(struct rme *rme, struct rme_op *op)
 
 /* ---- Grant and release ---- */
 
-static void release_soon(struct rme_peer *peer)
+/* Sends RELEASE behind all writes; the ring is the peer's again from then on. */
+static void release(struct rme_peer *peer, struct rme_eager_rdma_tx *tx, void *buffer)
 {
-    peer->proto->eager_rdma.release_due = true;
-    rme_peer_schedule(peer);
-}
-
-void rme_eager_rdma_release(struct rme_peer *peer)
-{
-    struct rme_eager_rdma_tx *tx = peer->proto->eager_rdma.tx;
-    struct rme_wire_message message;
-    void *buffer = rme_peer_tx(peer, RME_CREDIT_CONTROL);
-
-    if (buffer == NULL)
-        return;
-    peer->proto->eager_rdma.release_due = false;
-    rme_peer_header(peer, RME_WIRE_CREDIT, &message);
-    message.flags |= RME_WIRE_F_RELEASE;
-    if (tx == NULL || tx->released) { /* a ring that could not be used */
-        rme_peer_send_control(peer, &message, buffer);
-        return;
-    }
-    rme_wire_encode(&message, buffer);
-    rme_count(peer->rme, RME_C_CONTROL_SENT);
     tx->released = true;
     tx->pending++;
     tx->last = (struct rme_rdma_op){
         .notify = RME_NOTIFY_MSG, .tx = buffer, .tx_length = RME_WIRE_HEADER_SIZE};
     peer->rme->ops->rdma_op(peer->link, &tx->last);
+}
+
+static bool send_due(struct rme_peer *peer, struct rme_control *control)
+{
+    struct rme_eager_rdma *eager_rdma = &peer->proto->eager_rdma;
+
+    while (eager_rdma->due != 0) {
+        struct rme_eager_rdma_tx *tx = eager_rdma->tx;
+        uint16_t flag = eager_rdma->due & -eager_rdma->due;
+        void *buffer = rme_peer_tx(peer, RME_CREDIT_CONTROL);
+        struct rme_wire_message message;
+
+        if (buffer == NULL)
+            return false;
+        eager_rdma->due &= ~flag;
+        rme_peer_header(peer, RME_WIRE_CREDIT, &message);
+        message.flags |= flag;
+        if (flag == RME_WIRE_F_GRANT)
+            rme_eager_rdma_describe(peer, &message, buffer);
+        if (flag == RME_WIRE_F_RELEASE && tx != NULL && !tx->released) {
+            rme_wire_encode(&message, buffer);
+            rme_count(peer->rme, RME_C_CONTROL_SENT);
+            release(peer, tx, buffer);
+        } else { /* a ring that could not be used needs no transfer */
+            rme_peer_send_control(peer, &message, buffer);
+        }
+    }
+    list_del_init(&control->link);
+    return true;
+}
+
+void rme_eager_rdma_init(struct rme_eager_rdma *eager_rdma)
+{
+    *eager_rdma = (struct rme_eager_rdma){.control.send = send_due};
+    list_init(&eager_rdma->control.link);
 }
 
 /* Makes the state of a granted ring, and its staging buffer.  False: no memory. */
@@ -308,14 +323,15 @@ void rme_eager_rdma_granted(struct rme_peer *peer, const struct rme_wire_message
     const struct rme_eager_rdma_tx *tx = peer->proto->eager_rdma.tx;
     struct rme_wire_segment ring;
 
-    if ((tx != NULL && !tx->released) || peer->proto->eager_rdma.release_due ||
+    if ((tx != NULL && !tx->released) ||
+        (peer->proto->eager_rdma.due & RME_WIRE_F_RELEASE) != 0 ||
         peer->rme->tuning.eager_ring_bytes == 0) {
         rme_peer_protocol_error(peer, "an unexpected GRANT");
         return;
     }
     rme_wire_segment_at(message, 0, &ring);
     if (tx != NULL || !tx_new(peer, &ring))
-        release_soon(peer);
+        rme_eager_rdma_say(peer, RME_WIRE_F_RELEASE);
 }
 
 /* Without a ring, a RELEASE has crossed this WITHDRAW. */
@@ -324,7 +340,7 @@ void rme_eager_rdma_withdrawn(struct rme_peer *peer)
     const struct rme_eager_rdma_tx *tx = peer->proto->eager_rdma.tx;
 
     if (tx != NULL && !tx->released)
-        release_soon(peer);
+        rme_eager_rdma_say(peer, RME_WIRE_F_RELEASE);
 }
 
 void rme_eager_rdma_down(struct rme_peer *peer)
@@ -334,5 +350,5 @@ void rme_eager_rdma_down(struct rme_peer *peer)
     rme_eager_rdma_rx_free(peer);
     if (tx != NULL)
         tx_free(tx);
-    peer->proto->eager_rdma = (struct rme_eager_rdma){.rx = NULL};
+    rme_eager_rdma_init(&peer->proto->eager_rdma);
 }

@@ -17,7 +17,8 @@ struct rme_eager_rdma {
     struct rme_eager_rdma_tx *tx; /* ring granted by the peer; NULL: none */
     /* RTS of the peer that would have fitted a ring, since the link is up or a ring was used */
     uint32_t wants;
-    bool release_due; /* RELEASE is sent as soon as a credit permits */
+    uint16_t due;               /* flags of the CREDIT messages to be sent */
+    struct rme_control control; /* sends these, in the order of the flags */
 };
 
 /* Registered memory of one side of a ring, held for a peer: the ring, or its staging buffer. */
@@ -33,8 +34,7 @@ struct rme_eager_ring {
 rme_arrived_fn rme_eager_rdma_granted;
 void rme_eager_rdma_withdrawn(struct rme_peer *peer);
 rme_start_fn rme_eager_rdma_start;
-/* Sends RELEASE, which is due; the ring is the peer's again from then on. */
-void rme_eager_rdma_release(struct rme_peer *peer);
+void rme_eager_rdma_init(struct rme_eager_rdma *eager_rdma);
 /* Handles the end of the link. */
 void rme_eager_rdma_down(struct rme_peer *peer);
 /* Writes the message into the peer's ring, from a copy: its memory is the host's again.  False:
@@ -60,6 +60,8 @@ bool rme_eager_ring_map(struct rme_eager_ring *ring, struct rme_peer *peer,
                         enum rme_quota_id quota, size_t size, unsigned access);
 void rme_eager_ring_unmap(struct rme_eager_ring *ring, enum rme_quota_id quota);
 
+/* Adds the granted ring to GRANT, which is about to be sent from `tx`. */
+void rme_eager_rdma_describe(struct rme_peer *peer, struct rme_wire_message *message, void *tx);
 /* Notes an RTS of `size` bytes: a peer whose messages would fit is granted a ring. */
 void rme_eager_rdma_wanted(struct rme_peer *peer, uint64_t size);
 /* Decodes the message in the ring granted to the peer that this immediate names; its payload

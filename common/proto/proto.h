@@ -44,4 +44,15 @@ struct rme_protocols {
     size_t spare_bytes;           /* sum of the room in it */
 };
 
+/* Queues a CREDIT message with this flag: GRANT, WITHDRAW or RELEASE. */
+static inline void rme_eager_rdma_say(struct rme_peer *peer, uint16_t flag)
+{
+    struct rme_eager_rdma *eager_rdma = &peer->proto->eager_rdma;
+
+    eager_rdma->due |= flag;
+    if (list_empty(&eager_rdma->control.link))
+        list_add_tail(&eager_rdma->control.link, &peer->control);
+    rme_peer_schedule(peer);
+}
+
 #endif

@@ -134,68 +134,40 @@ void rme_eager_rdma_rx_free(struct rme_peer *peer)
     free(rx);
 }
 
-/* Tries to grant the peer a ring.  `tx` is a send buffer for GRANT. */
-static void grant(struct rme_peer *peer, void *tx)
+void rme_eager_rdma_describe(struct rme_peer *peer, struct rme_wire_message *message, void *tx)
 {
-    struct rme *rme = peer->rme;
-    struct rme_eager_rdma_rx *rx = rx_new(peer);
-    struct rme_wire_message message;
+    const struct rme_eager_rdma_rx *rx = peer->proto->eager_rdma.rx;
 
-    if (rx == NULL) {
-        rme->ops->tx_put(peer->link, tx);
-        return;
-    }
-    peer->proto->eager_rdma.rx = rx;
-    rx->recent = true;
-    list_add_tail(&rx->link, &rme->protocols->rings);
     peer->credit.bulk_due = (uint32_t)(rx->ring.size / 2);
-    rme_count(rme, RME_C_EAGER_RING_GRANTS);
-    rme_peer_header(peer, RME_WIRE_CREDIT, &message);
-    message.flags |= RME_WIRE_F_GRANT;
-    message.nsegment = 1;
+    message->nsegment = 1;
     rme_wire_put_segment(
         tx, RME_WIRE_CREDIT, 0,
         &(struct rme_wire_segment){(uintptr_t)rx->range.base, rx->range.key, rx->range.length});
-    rme_peer_send_control(peer, &message, tx);
 }
 
 void rme_eager_rdma_wanted(struct rme_peer *peer, uint64_t size)
 {
     struct rme_eager_rdma *eager_rdma = &peer->proto->eager_rdma;
+    struct rme *rme = peer->rme;
     uint32_t wants;
-    void *tx;
 
     if (eager_rdma->rx != NULL || size <= peer->eager_max[RME_EXPECTED] ||
-        size > rme_eager_rdma_most(peer->rme, RME_EXPECTED, true) ||
+        size > rme_eager_rdma_most(rme, RME_EXPECTED, true) ||
         (peer->hello.flags & RME_HELLO_F_EAGER_RDMA) == 0 || peer->state != RME_PEER_UP)
         return;
     wants = ++eager_rdma->wants + 2;
     if ((wants & (wants - 1)) != 0) /* 2, 6, 14, 30 ... are tried */
         return;
-    tx = rme_peer_tx(peer, RME_CREDIT_CONTROL);
-    if (tx != NULL)
-        grant(peer, tx);
-    else
-        eager_rdma->wants--; /* the next RTS tries again */
+    eager_rdma->rx = rx_new(peer);
+    if (eager_rdma->rx == NULL)
+        return;
+    eager_rdma->rx->recent = true;
+    list_add_tail(&eager_rdma->rx->link, &rme->protocols->rings);
+    rme_count(rme, RME_C_EAGER_RING_GRANTS);
+    rme_eager_rdma_say(peer, RME_WIRE_F_GRANT);
 }
 
 /* ---- Withdrawing ---- */
-
-/* Asks for a ring, if a credit permits; else the next search does. */
-static void withdraw(struct rme_eager_rdma_rx *rx)
-{
-    struct rme_peer *peer = rx->ring.peer;
-    struct rme_wire_message message;
-    void *tx = peer->state == RME_PEER_UP ? rme_peer_tx(peer, RME_CREDIT_CONTROL) : NULL;
-
-    if (tx == NULL)
-        return;
-    list_del_init(&rx->link);
-    rme_count(peer->rme, RME_C_EAGER_RING_WITHDRAWN);
-    rme_peer_header(peer, RME_WIRE_CREDIT, &message);
-    message.flags |= RME_WIRE_F_WITHDRAW;
-    rme_peer_send_control(peer, &message, tx);
-}
 
 uint64_t rme_eager_rdma_look_at(const struct rme *rme)
 {
@@ -215,8 +187,11 @@ void rme_eager_rdma_look(struct rme *rme, uint64_t now)
         struct rme_eager_rdma_rx *rx = container_of(node, struct rme_eager_rdma_rx, link);
 
         next = node->next;
-        if (!rx->recent)
-            withdraw(rx);
+        if (!rx->recent && rx->ring.peer->state == RME_PEER_UP) {
+            list_del_init(&rx->link);
+            rme_count(rme, RME_C_EAGER_RING_WITHDRAWN);
+            rme_eager_rdma_say(rx->ring.peer, RME_WIRE_F_WITHDRAW);
+        }
         rx->recent = false;
     }
 }
@@ -255,6 +230,7 @@ void rme_eager_rdma_released(struct rme_peer *peer)
         return;
     }
     peer->credit.bulk_due = 0;
+    peer->proto->eager_rdma.due &= ~RME_WIRE_F_WITHDRAW;
     if (peer->rme->caps->mws == 0) {
         rme_eager_rdma_rx_free(peer);
         return;

@@ -164,8 +164,6 @@ void rme_progress_tx(struct rme_peer *peer)
         continue;
     if (list_empty(&peer->rdma_queue))
         rme_move_end_turn(peer);
-    if (peer->proto->eager_rdma.release_due)
-        rme_eager_rdma_release(peer);
     if (peer->pong_due && rme_peer_send_header(peer, RME_WIRE_PONG, RME_CREDIT_CONTROL))
         peer->pong_due = false;
     start(peer);

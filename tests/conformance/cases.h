@@ -124,7 +124,8 @@
     X(fast_is_withdrawn)                                                                       \
     X(fast_is_withdrawn_in_use)                                                                \
     X(fast_ends_with_the_link)                                                                 \
-    X(fast_server_restarts)
+    X(fast_server_restarts)                                                                    \
+    X(single_credit_links_are_granted_rings)
 
 /* Eager rings for many clients: crowd_rings_test.c. */
 #define SHARE_CASES(X)                                                                         \

@@ -27,8 +27,7 @@
 #define LARGE_SIZE  200000 /* bytes of a message that does not */
 #define MANY_ENOUGH 600    /* messages after which a peer has surely been granted a ring */
 
-/* Exchanges requests and replies.  Two messages at the same time would not do on a link with a
- * single credit (credits_pool=0): each uses the credit that GRANT needs. */
+/* Exchanges requests and replies. */
 static void lend(struct pair *p)
 {
     for (int i = 0; i < 2 * LENT_AFTER; i++) {
@@ -647,4 +646,42 @@ void fast_server_restarts(void **state)
     lend(&p);
     assert_true(node_counter(p.client, "sends_eager_rdma") > before);
     assert_int_equal(node_counter(p.client, "eager_ring_bytes"), 160 << 10);
+}
+
+/* A link that begins with a single credit, on which each side answers at once, is granted rings
+ * as well: GRANT waits for its credit before later messages do. */
+void single_credit_links_are_granted_rings(void **state)
+{
+    struct pair p;
+    struct blob out, in[2];
+
+    (void)state;
+    if (lane.options != NULL) /* some rule the ring out */
+        skip();
+    bed_options(SMALL_AREA ",credits_pool=0");
+    pair_open(&p);
+    blob_flat(&out, FAST_SIZE);
+    blob_fill(&out, 1);
+    for (int k = 0; k < 2; k++)
+        blob_flat(&in[k], FAST_SIZE);
+    for (int i = 0; i < 100; i++) {
+        struct op send[2], recv[2];
+
+        for (int k = 0; k < 2; k++) {
+            struct node *n = k ? p.server : p.client;
+            struct rme_addr *to = k ? p.to_client : p.to_server;
+
+            post_recv(&recv[k], n, to, &in[k], 7);
+            post_send(&send[k], n, to, &out, 7);
+        }
+        pump_until_all(send, 2);
+        pump_until_all(recv, 2);
+    }
+    for (int k = 0; k < 2; k++) {
+        blob_check(&in[k], 1, FAST_SIZE);
+        blob_free(&in[k]);
+    }
+    blob_free(&out);
+    assert_int_equal(node_counter(p.client, "eager_ring_grants"), 1);
+    assert_int_equal(node_counter(p.server, "eager_ring_grants"), 1);
 }
