@@ -49,9 +49,12 @@ unsigned bmi_elan4_traps_take(struct bmi_elan4_nic *nic,
     return count;
 }
 
-/* Frees a nic; on_trap() is not called any more. */
-static void free_nic(struct bmi_elan4_nic *nic)
+/* Leaves the network and frees the nic, if the library detaches: else the interface may still
+ * access everything, and the record in the log stays locked. */
+static void leave(struct bmi_elan4_nic *nic)
 {
+    if (nic->ctx && !compat_leave(nic->ctx))
+        return;
     if (nic->log) {
         if (nic->context)
             bmi_elan4_log_give(nic->log, nic->context);
@@ -219,9 +222,7 @@ int bmi_elan4_nic_open(const struct bmi_elan4_nic_config *config, struct bmi_ela
         *out = nic;
         return 0;
     }
-    if (nic->ctx && !compat_leave(nic->ctx))
-        nic->log = NULL; /* the record stays locked */
-    free_nic(nic);
+    leave(nic);
     return rc;
 }
 
@@ -233,9 +234,7 @@ int bmi_elan4_nic_listen(struct bmi_elan4_nic *nic)
 void bmi_elan4_nic_close(struct bmi_elan4_nic *nic)
 {
     elan4_block_inputter(nic->ctx, 1);
-    if (!compat_leave(nic->ctx))
-        return; /* the interface may still access everything */
-    free_nic(nic);
+    leave(nic);
 }
 
 void *bmi_elan4_main(struct bmi_elan4_nic *nic, size_t align, size_t size)
