@@ -62,7 +62,7 @@ struct pm_scan_arg {
  * number may belong to another file. */
 struct opened {
     int fd;
-    uint64_t file; /* its identity; 0: not open */
+    _Atomic uint64_t file; /* its identity; 0: not open; a forked child does not lock */
 };
 
 struct rme_monitor {

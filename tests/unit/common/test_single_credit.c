@@ -471,8 +471,8 @@ static void credits_of_four_stay_four(void **state)
 /* A probe that lacks a credit does not request more. */
 static void a_probe_asks_for_no_credits(void **state)
 {
-    struct posted send, recv;
-    char got[8];
+    static struct posted send, recv; /* the teardown ends them */
+    static char got[8];
 
     (void)state;
     connect_with(OPTIONS "keepalive_ms=2", 1);
