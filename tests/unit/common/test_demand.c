@@ -316,8 +316,9 @@ static int use_without_the_descriptor(struct fixture *f, bool own)
 /* Loses the descriptor: its number is free, or belongs to a file of the program. */
 static void lose_the_descriptor(void)
 {
+    static struct fixture f;
+
     for (int own = 0; own < 2; own++) {
-        struct fixture f;
         int wrong;
 
         if (close_range(3, 1000, 0) != 0) /* the descriptor is 3 */
@@ -333,6 +334,7 @@ static void lose_the_descriptor(void)
         if (wrong != 0)
             _exit(wrong);
         rme_mreg_free(f.mreg);
+        rme_log_free(f.log);
         if (own && fcntl(3, F_GETFD) < 0)
             _exit(12);
     }
