@@ -167,17 +167,21 @@ void attack_lies(struct attack *a)
 
 /* ---- Eager ring ---- */
 
-/* Waits for GRANT: the server grants a ring to a client that announces messages that would
- * fit. */
+/* Waits for GRANT: the server grants a ring to a client that announces messages that would fit,
+ * before it answers PING. */
 static bool borrow(struct visit *v, struct rme_wire_segment *lent)
 {
     static struct arrival arrival;
     struct rme_wire_message rts = {.type = RME_WIRE_RTS, .tag = 0x40000000, .total = 8192};
+    struct rme_wire_message ping = {.type = RME_WIRE_PING};
 
     for (rts.from = 1; rts.from <= 4; rts.from++)
         if (!attack_say(v->attack, v->link, &rts))
             return false;
-    while (link_receive(v->link, &arrival, 20000) == 1)
+    if (!attack_say(v->attack, v->link, &ping))
+        return false;
+    while (link_receive(v->link, &arrival, 20000) == 1 &&
+           (arrival.is_imm || arrival.message.type != RME_WIRE_PONG))
         if (!arrival.is_imm && arrival.message.type == RME_WIRE_CREDIT &&
             arrival.message.nsegment == 1) {
             rme_wire_segment_at(&arrival.message, 0, lent);
@@ -213,18 +217,24 @@ static void write_and_change(struct visit *v, const struct rme_wire_segment *len
     }
 }
 
+/* Over Elan4 the rings of ended links stay mapped until their quarantine is over.  They count
+ * in the host's share, half of eager_ring_pool: 16 rings. */
 void attack_lent(struct attack *a)
 {
+    enum { SHARE = 16 };
+    static unsigned granted;
     struct visit v = {.attack = a,
                       .link = attack_open(a, &(struct link_plan){.borrows = true})};
     struct rme_wire_segment lent;
 
     if (v.link == NULL)
         return;
-    if (borrow(&v, &lent))
+    if (borrow(&v, &lent)) {
+        granted++;
         write_and_change(&v, &lent);
-    else
+    } else if (a->target.medium->strict || granted < SHARE) {
         complain(a, "no memory was lent");
+    }
     if (link_ended(v.link, 100))
         a->ended++;
     link_drop(v.link);
