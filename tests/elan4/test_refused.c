@@ -376,12 +376,7 @@ static struct rme_link *open_three(struct side *server, const char *options, str
 {
     struct rme_link *first;
 
-    open_side(server, "elan4://0:2", options);
-    setenv("BMI_ELAN4_SERVER_ADDR", said, 1);
-    open_side(deaf, NULL, its_options);
-    dial(deaf, "elan4://0:2");
-    until(deaf, server, RME_EV_LINK_UP, 1);
-    until(server, deaf, RME_EV_LINK_UP, 1);
+    open_pair(server, deaf, options, its_options);
     first = server->link;
     open_side(other, NULL, FOR_EVER);
     dial(other, "elan4://0:2");

@@ -217,8 +217,8 @@ static void write_and_change(struct visit *v, const struct rme_wire_segment *len
     }
 }
 
-/* Over Elan4 the rings of ended links stay mapped until their quarantine is over.  They count
- * in the host's share, half of eager_ring_pool: 16 rings. */
+/* Over Elan4 the rings of ended links stay mapped until the quarantine of the links is over.
+ * Mapped rings count in the share of the host: half of eager_ring_pool, 16 rings. */
 void attack_lent(struct attack *a)
 {
     enum { SHARE = 16 };

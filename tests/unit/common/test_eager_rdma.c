@@ -201,6 +201,28 @@ static void the_silent_lose_it(void **state)
     assert_int_equal(scripted_count(KIND(CREDIT, GRANT)), 1);
 }
 
+/* WITHDRAW waits while the peer releases the ring: WITHDRAW would withdraw the next ring. */
+static void a_withdrawal_that_waits_ends_with_its_ring(void **state)
+{
+    uint64_t now = rme_now() + 10000;
+
+    (void)state;
+    borrow();
+    script.no_tx = true;
+    look_at(now);
+    look_at(now + 1000);
+    scripted_says(KIND(CREDIT, RELEASE));
+    assert_int_equal(scripted_counter("eager_ring_bytes"), 0);
+    for (uint32_t i = 3; i <= 6; i++)
+        rts(i, SIZE);
+    assert_int_equal(scripted_counter("eager_ring_bytes"), AREA);
+    assert_int_equal(scripted_count(KIND(CREDIT, GRANT)), 1); /* of the first ring */
+    script_tx_room();
+    scripted_run();
+    assert_int_equal(scripted_count(KIND(CREDIT, GRANT)), 2);
+    assert_int_equal(scripted_count(KIND(CREDIT, WITHDRAW)), 0);
+}
+
 static void takes_what_is_written(void **state)
 {
     static struct posted recv;
@@ -657,6 +679,7 @@ int main(void)
         SCRIPTED_TEST(its_window_is_of_use_to_others),
         SCRIPTED_TEST(lends_again),
         SCRIPTED_TEST(the_silent_lose_it),
+        SCRIPTED_TEST(a_withdrawal_that_waits_ends_with_its_ring),
         SCRIPTED_TEST(takes_what_is_written),
         SCRIPTED_TEST(gives_places_back_in_time),
         SCRIPTED_TEST(early_ones_leave_the_ring),
