@@ -41,10 +41,18 @@ static void job_finish(struct job *job, const struct args *args, uint64_t count)
     job->warm = args->warm_given ? args->warm : clamp(job->count / 10, 1, 1000);
 }
 
+/* Uses one buffer, as perftest and common TCP benchmarks do, unless the data is verified. */
+static void job_one_buffer(struct job *job)
+{
+    if (!job->buffers && !job->verify)
+        job->buffers = 1;
+}
+
 static void job_lat(struct job *job, const struct args *args)
 {
     job->test = JOB_PINGPONG;
     job->window = 2;
+    job_one_buffer(job);
     job_finish(job, args, clamp(job->size ? DEFAULT_LAT_BYTES / job->size : 10000, 50, 10000));
 }
 
@@ -55,8 +63,7 @@ static void job_bw(struct job *job, const struct args *args)
         job->window = 8;
     job->pool = args->pool;
     job->reuse = args->reuse;
-    if (!job->buffers && !job->verify)
-        job->buffers = 1; /* as in perftest and common TCP benchmarks */
+    job_one_buffer(job);
     job_finish(job, args, clamp(job->size ? DEFAULT_BYTES / job->size : 50000, 32, 50000));
 }
 
