@@ -57,8 +57,10 @@
 #define SPINS_TRIED  4  /* trials after a pause */
 #define SPINS_PAUSE  16 /* waits without spinning, at first */
 #define SPINS_LONGER 4  /* maximum number of doublings of the pause */
-/* fraction of spin_us polled before the first sched_yield() */
-#define QUICK_PART 64
+/* fractions of spin_us polled before the first sched_yield(): usually, and if another thread
+ * ran during the last one */
+#define QUICK_PART  16
+#define SHARED_PART 64
 /* fraction of spin_us polled under CPU contention */
 #define CROWDED_PART 4
 #define CLOCK_SKIP   8 /* empty rounds per reading of the clock */
@@ -185,8 +187,8 @@ static void learn(struct rme *rme, bool ended, bool lost)
 }
 
 /*
- * Polls for spin_us, releasing the lock between rounds.  For the first part
- * (QUICK_PART) the leader only polls, because an early reply comes from a peer that was already
+ * Polls for spin_us, releasing the lock between rounds.  For the first part (QUICK_PART, or
+ * SHARED_PART) the leader only polls, because an early reply comes from a peer that was already
  * at work.  Afterwards the leader yields the processor between rounds.  With fewer processors
  * than threads, the thread that gets the processor is often the one, here or at the peer, that
  * produces the awaited event; and a thread that has used its time slice for polling has to wait
@@ -214,12 +216,13 @@ static bool spin_leading(struct rme *rme, struct rme_waiter *waiter)
     uint64_t end =
         min_u64(begin + spin, min_u64(waiter->until, UINT64_MAX / 1000000) * 1000000);
     struct rme_engine *e = rme_engine(rme);
+    uint64_t quick = spin / (e->offer_skip != 0 ? QUICK_PART : SHARED_PART);
     unsigned rounds = 0, kept = 0, taken = 0; /* kept: rounds since the last sched_yield() */
     uint64_t for_ns = 0;
     bool busy = true, offered, over;
 
     do {
-        offered = now - begin >= spin / QUICK_PART && !busy && kept++ >= e->offer_skip;
+        offered = now - begin >= quick && !busy && kept++ >= e->offer_skip;
         pthread_mutex_unlock(&rme->lock);
         if (offered) {
             for_ns = offer(e);

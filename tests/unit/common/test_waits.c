@@ -18,6 +18,7 @@
 
 static struct {
     unsigned offers;
+    uint64_t first; /* nanosecond of the first offer; 0: not yet */
     bool taken;     /* another thread takes the processor */
     bool kept;      /* and keeps it */
     uint64_t slept; /* time of the first sleep of a wait; 0: not yet */
@@ -27,6 +28,8 @@ int __wrap_sched_yield(void);
 int __wrap_sched_yield(void)
 {
     cpu.offers++;
+    if (cpu.first == 0)
+        cpu.first = rme_now_ns();
     clock_step_ns(cpu.kept ? KEPT_NS : cpu.taken ? TAKEN_NS : ALONE_NS);
     return 0;
 }
@@ -171,6 +174,34 @@ static void offers_that_nobody_takes_are_rare(void **state)
     assert_int_equal(e->offer_skip, 0);
 }
 
+/* Returns the nanoseconds that a wait polls before it offers the processor. */
+static uint64_t polls_before_offer(void)
+{
+    struct rme_done done;
+    uint64_t begin = rme_now_ns();
+
+    cpu.first = 0;
+    assert_int_equal(rme_test_context(scripted.rme, 0, &done, 1, 1), 0);
+    return cpu.first - begin;
+}
+
+/* A 16th of the polling time; a 64th if another thread ran during the last offer. */
+static void a_wanted_processor_is_offered_sooner(void **state)
+{
+    const uint64_t spin_ns = 8000000;
+
+    (void)state;
+    sleeper_open(OPTIONS ",spin_us=8000");
+    wait_in_vain(1);
+    cpu.taken = true;
+    wait_in_vain(1);
+    assert_in_range(polls_before_offer(), spin_ns / 64, spin_ns / 32);
+    cpu.taken = false;
+    wait_in_vain(1);
+    assert_in_range(polls_before_offer(), spin_ns / 16, spin_ns / 8);
+    scripted_close();
+}
+
 /* Returns the milliseconds after which a wait that polls for 100 ms at most first sleeps.
  * `before`: another thread takes the processor at the first offers, too. */
 static uint64_t slept_after(bool before, bool taken)
@@ -231,6 +262,7 @@ int main(void)
                                         scripted_teardown),
         cmocka_unit_test_setup_teardown(a_processor_that_others_keep_ends_polling, open_it,
                                         scripted_teardown),
+        cmocka_unit_test(a_wanted_processor_is_offered_sooner),
         cmocka_unit_test(a_wanted_processor_is_left_sooner),
     };
     return cmocka_run_group_tests(tests, clock_setup, NULL);
