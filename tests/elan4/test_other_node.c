@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Detection of a dead peer on another node, which this node's context log does not record. */
+/* The bootstrap server, and detection of a dead peer on another node, which this node's context
+ * log does not record. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -21,6 +23,17 @@ struct shared {
 };
 static struct shared *sh;
 static uint8_t here[64], there[64];
+
+static unsigned accepts; /* calls of accept() */
+
+int __real_accept(int fd, struct sockaddr *from, socklen_t *length);
+__attribute__((visibility("default"))) int __wrap_accept(int fd, struct sockaddr *from,
+                                                         socklen_t *length);
+int __wrap_accept(int fd, struct sockaddr *from, socklen_t *length)
+{
+    accepts++;
+    return __real_accept(fd, from, length);
+}
 
 static void share(void)
 {
@@ -120,16 +133,22 @@ static void ask_until_down(struct side *client, int downs)
     }
 }
 
-/* Opens a client that meets servers of node 1 by their bootstrap server. */
-static void open_client(struct side *client)
+/* Gives a server, such as "1:2", a port for its bootstrap server. */
+static void bootstrap_at(const char *server)
 {
     char where[60];
     int port = ports_take();
 
     assert_true(port > 0);
-    share();
-    snprintf(where, sizeof(where), "1:2=127.0.0.1:%d", port);
+    snprintf(where, sizeof(where), "%s=127.0.0.1:%d", server, port);
     setenv("BMI_ELAN4_SERVER_ADDR", where, 1);
+}
+
+/* Opens a client that meets servers of node 1 by their bootstrap server. */
+static void open_client(struct side *client)
+{
+    share();
+    bootstrap_at("1:2");
     open_side(client, NULL, FOR_EVER);
 }
 
@@ -223,12 +242,28 @@ static void dead_client_on_another_node_detected_behind_a_waiting_notification(v
     munmap(sh, sizeof(*sh));
 }
 
+/* A poll is much shorter than accept(), which makes a socket even without a client. */
+static void polls_without_a_client_accept_nothing(void **state)
+{
+    struct side server;
+
+    (void)state;
+    bootstrap_at("0:2");
+    open_side(&server, "elan4://0:2", FOR_EVER);
+    accepts = 0;
+    for (unsigned i = 0; i < 1000; i++)
+        poll_side(&server);
+    assert_int_equal(accepts, 0);
+    close_side(&server);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(dead_peer_on_another_node_detected_by_query),
         cmocka_unit_test(dead_peer_detected_by_a_successor_with_another_key),
         cmocka_unit_test(dead_client_on_another_node_detected_behind_a_waiting_notification),
+        cmocka_unit_test(polls_without_a_client_accept_nothing),
     };
 
     return cmocka_run_group_tests(tests, sides_set_up, sides_tear_down);
