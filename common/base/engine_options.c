@@ -73,8 +73,9 @@ const struct rme_option_row rme_engine_options[] = {
      "gets a ring when another's was idle for zone_idle_ms."},
     {"xfer_bytes_peer", "bytes", 1 * MIB, 64 * KIB, 1 * GIB, NULL,
      "Limit on rendezvous bytes that each side gives its device at a time per connection, "
-     "in transfers of half of that.  Less lowers the delay of small messages; the limit "
-     "must cover the network's rate times the time to wake up."},
+     "in transfers of half of that, or in one if a message within the limit is alone.  Less "
+     "lowers the delay of small messages; the limit must cover the network's rate times the "
+     "time to wake up."},
 
     /* progress */
     {"spin_us", "us", 200, 0, 1000000, NULL,

@@ -372,7 +372,7 @@ bool rme_frag_next(struct rme *rme, struct rme_op *op)
         return false;
     if (op->state == RME_OP_MOVING)
         room = rme_remote_window_room(op, r->prepared);
-    length = min_u64(length, room != 0 ? room : rme_move_most(rme));
+    length = min_u64(length, room != 0 ? room : rme_move_most(op->peer, length));
     memory = choose_memory(op, &length);
     if (memory == RME_MEMORY_RESERVE && room == 0)
         return false; /* rme_rndv_open is followed by another try */

@@ -18,6 +18,7 @@
  * Bytes are limited to keep the latency of small messages low, because these cannot pass data
  * that the device has accepted for writing or reading.  A transfer has at most half of the
  * limit (option xfer_bytes_peer), so that the device stays busy while the next one is posted.
+ * A message within the limit is a single transfer if the link has no other.
  * An op has at most RME_FRAGS_AHEAD transfers.  Its next transfer is appended to the queue, so
  * ops take turns, and a new op waits for the transfers queued so far, not for whole
  * messages.  While the peer moves data of this side over the same wire, each side has
@@ -135,10 +136,8 @@ static void put_fin(struct rme_peer *peer, struct rme_frag *frag, void *tx)
 /* Do the limits of the peer permit one more transfer? */
 static bool peer_may(const struct rme_peer *peer, uint64_t bytes)
 {
-    const struct rme_tuning *tuning = &peer->rme->tuning;
-    uint64_t most = peer->load.ops == 0 ? tuning->rdma_bytes : tuning->rdma_bytes / 2;
-
-    return peer->rdma_ops < tuning->rdma_ops_peer && peer->rdma_bytes + bytes <= most;
+    return peer->rdma_ops < peer->rme->tuning.rdma_ops_peer &&
+           peer->rdma_bytes + bytes <= rme_move_limit(peer);
 }
 
 /* Does the limit of the process permit one more transfer, for which no other peer waits? */

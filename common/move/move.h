@@ -138,19 +138,28 @@ static inline struct rme_remote_window *rme_remote_window_at(const struct rme_op
     }
     return NULL;
 }
-/* Returns the maximum of bytes of one transfer. */
-static inline uint64_t rme_move_most(const struct rme *rme)
+/* Returns the maximum of bytes of a peer's transfers that are with the device. */
+static inline uint64_t rme_move_limit(const struct rme_peer *peer)
 {
-    return rme->tuning.rdma_bytes / 2;
+    return peer->load.ops == 0 ? peer->rme->tuning.rdma_bytes
+                               : peer->rme->tuning.rdma_bytes / 2;
+}
+/* Returns the maximum of bytes of a peer's next transfer, of a message of which `rest` bytes
+ * are left. */
+static inline uint64_t rme_move_most(const struct rme_peer *peer, uint64_t rest)
+{
+    bool alone = peer->rdma_ops == 0 && list_empty(&peer->rdma_queue);
+
+    return alone && rest <= rme_move_limit(peer) ? rest : peer->rme->tuning.rdma_bytes / 2;
 }
 /* Returns how many bytes from `at` on one transfer can move; 0: no window. */
 static inline uint64_t rme_remote_window_room(const struct rme_op *op, uint64_t at)
 {
     const struct rme_remote_window *window = rme_remote_window_at(op, at);
 
-    return window == NULL
-               ? 0
-               : min_u64(window->offset + window->length - at, rme_move_most(op->peer->rme));
+    return window == NULL ? 0
+                          : min_u64(window->offset + window->length - at,
+                                    rme_move_most(op->peer, op->size - at));
 }
 
 /* ---- frag.c ---- */

@@ -157,7 +157,7 @@ enum rme_started rme_invite_start(struct rme *rme, struct rme_op *op)
     struct rme_rndv *r;
 
     if (op->kind != RME_OP_SEND || !rme_invite_is_for(invites, op->tag, op->size) ||
-        op->size > rme_move_most(rme) || !list_empty(&peer->rdma_queue) ||
+        op->size > rme_move_most(peer, op->size) || !list_empty(&peer->rdma_queue) ||
         !rme_move_may(peer, op->size) || /* else a transfer goes to the fabric at once */
         !rme_rndv_may_start(op)) /* may need RTS after all, and would precede those that wait */
         return RME_START_OTHER;

@@ -105,7 +105,7 @@ static void is_invited_without_credits(void **state)
 static void two_transfers_are_not_invited(void **state)
 {
     (void)state;
-    begin(&usual, ",xfer_bytes_peer=512K");
+    begin(&usual, ",xfer_bytes_peer=256K");
     SAYS(CTS, LARGE, .flags = RME_WIRE_F_UNSOLICITED, .tag = 3, .from = 9);
     send_(zone(0), LARGE, 3);
     send_(plain, 100, 3);
@@ -115,6 +115,27 @@ static void two_transfers_are_not_invited(void **state)
     assert_int_equal(ended, 1);
     assert_int_equal(errors(), 0);
     end();
+}
+
+/* More than half of the limit is a single transfer if nothing else moves, invited or not. */
+static void message_within_the_limit_is_one_transfer(void **state)
+{
+    (void)state;
+    for (int invited = 0; invited < 2; invited++) {
+        begin(&usual, ",xfer_bytes_peer=512K,rndv=write");
+        if (invited)
+            SAYS(CTS, LARGE, .flags = RME_WIRE_F_UNSOLICITED, .tag = 3, .from = 9);
+        send_(zone(0), LARGE, 3);
+        if (!invited)
+            SAYS(CTS, LARGE, .to = LAST, .from = 9);
+        assert_int_equal(script.rdma_ops, 1);
+        script_finish(0);
+        run();
+        assert_int_equal(script.rdma_ops, 0);
+        assert_int_equal(done_.error, 0);
+        assert_int_equal(done_.actual, LARGE);
+        end();
+    }
 }
 
 /* An acknowledgement must precede the data and cannot be sent yet. */
@@ -712,6 +733,7 @@ int main(void)
         cmocka_unit_test(all_transfers_are_with_a_deaf_peer),
         cmocka_unit_test(is_invited_without_credits),
         cmocka_unit_test(two_transfers_are_not_invited),
+        cmocka_unit_test(message_within_the_limit_is_one_transfer),
         cmocka_unit_test(is_invited_and_owes_a_word),
         cmocka_unit_test(immediate_beyond_its_credits),
         cmocka_unit_test(cancelled_twice),
