@@ -138,11 +138,15 @@ server_ready() { # number
         sleep 0.1
     done
 }
-# Waits until all servers serve.
+# Waits until all servers serve and the root folder exists. The server that makes the root folder
+# logs that it is ready before it has asked the others, and reports the end to nobody.
 wait_ready() {
-    local i
+    local i begun=$SECONDS
     for i in "${!server[@]}"; do server_ready "$i" || return; done
-    run pvfs2-ping -m "$mnt"
+    until run pvfs2-ping -m "$mnt" >"$tmp/ping" 2>&1; do
+        [ $((SECONDS - begun)) -le "$limit" ] || { cat "$tmp/ping"; return 1; }
+        sleep 0.1
+    done
 }
 stop_server() { # number
     kill "${server[$1]}" 2>/dev/null
