@@ -11,8 +11,8 @@
  *
  * Windows of soft-RoCE are not used: accesses with a window's rkey are checked against the
  * bounds of the MR (Linux 6.1; tests/verbs: "use of a memory window"), and a process killed
- * with an open window hangs for a minute, because its QP is destroyed before it.  Without
- * usable windows expose=operation makes the engine register the bytes of each operation
+ * with an open window hangs for a minute, because the QP is destroyed before the window.
+ * Without usable windows expose=operation makes the engine register the bytes of each operation
  * (caps.register_each).
  *
  * All links reuse the windows.  More are allocated when none is free, up to MOST_WINDOWS.
