@@ -92,11 +92,11 @@ int ib_mws_open(struct rme_fabric *f)
     ib_log(f, RME_LOG_INFO, "device %s: a key opens %s", f->dev.name,
            f->caps.mws ? "the bytes of one operation, to one peer"
            : f->caps.register_each
-               ? "the bytes of one operation, to every peer, as the device has no memory "
-                 "windows of type 2, or none that protect; each operation registers its bytes "
-                 "(expose=region spares that)"
-               : "all of a registration, to every peer, until it is deregistered: the option "
-                 "expose says region");
+               ? "the bytes of one operation, to every peer: the device has no usable memory "
+                 "windows of type 2; each operation registers its bytes (expose=region avoids "
+                 "that)"
+               : "all of a registration, to every peer, until deregistration: option "
+                 "expose=region");
     return 0;
 }
 
