@@ -223,12 +223,14 @@ static bool sort_addresses(const struct args *args, struct workers_config *confi
 
 static bool need(const struct workers_config *config, bool bmi, bool tcp)
 {
-    if (bmi && !config->count[SIDE_BMI])
+    if (bmi && !config->count[SIDE_BMI] && (tcp || !config->count[SIDE_TCP]))
         fprintf(stderr, "bmi-perf: no server named; give addresses like ib://host:port\n");
     else if (tcp && !config->count[SIDE_TCP])
         fprintf(stderr, "bmi-perf: no TCP server named; give addresses like host:port\n");
     else if (!bmi && config->count[SIDE_BMI])
-        fprintf(stderr, "bmi-perf: not an address of a TCP server; give one like host:port\n");
+        fprintf(stderr,
+                "bmi-perf: %s: not an address of a TCP server; give one like host:port\n",
+                config->servers[SIDE_BMI][0]);
     else if (!tcp && config->count[SIDE_TCP])
         fprintf(stderr, "bmi-perf: %s: not a BMI address; give one like ib://host:port\n",
                 config->servers[SIDE_TCP][0]);

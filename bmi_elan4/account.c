@@ -18,9 +18,10 @@
  * A process known to be dead is recorded here, so that the discovery by one link ends the
  * others at once, and nothing more is sent to it.
  *
- * A DMA cannot be withdrawn.  What has not landed at the end of its link is an orphan until it
- * lands, or another process has been seen at its place for quarantine_ms (move.c): that
- * process's interface has refused it meanwhile, unless its queue was full all the time.
+ * A DMA cannot be withdrawn.  A packet that has not landed at the end of its link is an orphan
+ * until the packet lands, or another process has been at the receiver's place for quarantine_ms
+ * (move.c): that process's interface has refused the packet meanwhile, unless its queue was
+ * full all the time.
  */
 #include "bmi_elan4/elan.h"
 

@@ -40,7 +40,7 @@ int bmi_elan4_log_owner(struct bmi_elan4_log *log, int context, uint64_t *genera
  * is none. */
 pid_t bmi_elan4_log_stranger(struct bmi_elan4_log *log, int context);
 
-/* Closes the log.  What was taken with it is to be given back before. */
+/* Closes the log.  All contexts taken from the log were given back before. */
 void bmi_elan4_log_close(struct bmi_elan4_log *log);
 
 #endif

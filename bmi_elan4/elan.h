@@ -293,8 +293,8 @@ void elan_account_charge(struct rme_fabric *f, const struct elan_dma *d);
 void elan_account_give(struct rme_fabric *f, const struct elan_dma *d);
 /* Returns true if that process holds as many buffers as one link may. */
 bool elan_account_full(const struct rme_fabric *f, const struct elan_peer *of);
-/* Returns true if it and its predecessors hold `times` as many: at twice as many there are no
- * new links, at three times no answers to requests. */
+/* Returns true if the process and its predecessors hold `times` as many: at twice as many there
+ * are no new links, at three times no answers to requests. */
 bool elan_place_full(const struct rme_fabric *f, unsigned vp, uint32_t times);
 /* Return true if a process is known to be dead, or another one has been seen at its place
  * since; or, on this node, if the log shows another owner or none. */
@@ -303,12 +303,12 @@ bool elan_account_gone(const struct rme_fabric *f, const struct elan_peer *of);
 /* Records that a process is alive, and its predecessors are dead: this or the next poll ends
  * their links. */
 void elan_see(struct rme_fabric *f, const struct elan_peer *from);
-/* Adds one whose link is gone, or that never had one, to the orphans. */
+/* Adds a buffer or transfer whose link is gone, or that never had a link, to the orphans. */
 void elan_orphan(struct rme_fabric *f, struct elan_dma *d, bool kept);
-/* Removes one that is over. */
+/* Removes an orphan that no DMA uses any more. */
 void elan_orphan_over(struct rme_fabric *f, struct elan_dma *d);
-/* Returns true if too many orphans of a node, or of that process, are held for a new link; logs
- * this, at a limited rate. */
+/* Returns true, and logs at a limited rate, if too many orphans of a node, or of that process,
+ * are held for a new link. */
 bool elan_kept_full(struct rme_fabric *f, int node, const struct elan_peer *from);
 
 /* tx.c */
@@ -367,8 +367,8 @@ void elan_moves_complete(struct rme_link *l);
 void elan_op_flush(struct rme_fabric *f);
 /* Frees the buffers of packets that have landed. */
 void elan_tx_landed(struct rme_fabric *f);
-/* Drops what is queued and not started; with `all` what was started or sent is orphaned until
- * it lands, and transfers are in quarantine. */
+/* Drops queued messages and transfers that are not started; with `all`, messages in flight
+ * become orphans until they land, and transfers are in quarantine. */
 void elan_tx_drop(struct rme_link *l, bool all);
 /* Returns true if an orphan has waited since `then`, or earlier, for that queue. */
 bool elan_tx_waits(const struct rme_fabric *f, const struct elan_peer *to, int64_t then);
@@ -432,7 +432,7 @@ void elan_rx_take(struct rme_fabric *f);
 void elan_rx_ready(struct rme_fabric *f);
 
 /* poll.c */
-/* Ends all links, and waits until their peers have been told. */
+/* Ends all links, and waits until LEFT has reached their peers, within limits (poll.c). */
 void elan_leave(struct rme_fabric *f);
 int elan_op_poll(struct rme_fabric *f, struct rme_event *events, int max);
 int elan_op_deadline(struct rme_fabric *f);

@@ -3,14 +3,14 @@
  * event.c - events of a poll, sleeping and waking.
  *
  * Everything that a host waits for ends in a packet in the own input queue: messages, and, by
- * their chains, own transfers.  Polling and sleeping therefore need only the inbox.
- * One signal, the nic's, ends a sleep: it is raised by an armed inbox, by traps and by wake().
- * It is in an epoll set with the descriptors of handshake.c.  While the inbox is armed, its
+ * their chains, own transfers.  Polling and sleeping therefore need only the inbox.  One
+ * signal, the nic's, ends a sleep.  An armed inbox, traps and wake() raise the signal, whose
+ * descriptor is in an epoll set with those of handshake.c.  While the inbox is armed, its
  * packets belong to its sleeper thread, which returns them before it raises the signal.
  *
  * Conditions without a packet are polled for every few milliseconds while something waits for
- * them.  This may begin while another thread sleeps without a limit: elan_look_soon() ends that
- * sleep.
+ * them.  Such a wait may begin while another thread sleeps without a limit: elan_look_soon()
+ * ends that sleep.
  */
 #include <errno.h>
 #include <string.h>

@@ -82,8 +82,8 @@ static void send_hello(struct rme_link *l)
 {
     const struct elan_peer *to = &l->peer;
 
-    /* a known generation shows the death of its process; otherwise the packet would never be
-     * over */
+    /* with a generation the death of the process is detected; without, the packet would never
+     * end */
     if (to->generation == 0 && elan_tx_waits(l->f, to, elan_now() - ELAN_ASK_MS)) {
         l->why = "the server's input queue accepts no messages";
         elan_link_down(l, -ETIMEDOUT);
@@ -106,14 +106,14 @@ static void refused(struct rme_link *l, uint32_t verdict)
 /*
  * Advances a handshake whose packets may not arrive at the queue, or not be answered.
  *
- * HELLO waits while the queue does not accept an earlier packet, which replaces HELLO, so that
- * only a few never land.
+ * HELLO waits while the queue does not accept an earlier packet, so that only a few packets
+ * never land; the earlier packet shows whether the queue accepts any.
  *
  * The bootstrap server is reached over another network than the queue.  If the queue accepts
  * nothing for a while, the bootstrap server is queried, and once more half a second after its
  * answer: a server that answers is running and empties its queue, so packets that do not land
- * within half a second from then on have no route.  A stopped or slow server does not answer,
- * and is waited for.
+ * within half a second from then on have no route.  A stopped or slow server does not answer;
+ * then the handshake waits.
  *
  * If the queue accepted HELLO and no answer comes, the bootstrap server is queried, too, with
  * exponential back-off: the server may have died meanwhile, which no packet in flight would
@@ -388,8 +388,8 @@ static void rejected(struct rme_link *l, const struct elan_packet *p, const uint
     elan_link_down(l, -EACCES);
 }
 
-/* Handles LEFT, or REJECT of a peer that does not know the link.  A peer that has given up the
- * link may still write, and so may one that has used it. */
+/* Handles LEFT, or REJECT of a peer that does not know the link.  A peer that has used the
+ * link, or has given the link up, may still write. */
 static void left(struct rme_link *l, uint8_t kind)
 {
     if (kind == ELAN_LEFT || l->expected || l->next_seq > 1 || !TAILQ_EMPTY(&l->moves))

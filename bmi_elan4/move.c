@@ -16,9 +16,10 @@
  * pieces and without a processor in between.
  *
  * This process does the additional set when all DMAs are posted.  A notification covers the
- * data of earlier silent transfers, too, so the set waits until these are complete, and the
- * transfer stays first in the queue of its link: the receiver would order the packets behind
- * it.  Earlier transfers with notifications need not be complete, for the same reason.
+ * data of earlier silent transfers, too.  The set therefore waits until these are complete.
+ * Meanwhile the transfer stays first in the queue of its link, because the receiver would hold
+ * packets behind the missing notification.  Earlier transfers with notifications need not be
+ * complete, for the same reason.
  *
  * Writes are DMAs of this process.  Reads are DMAs of the peer, requested by packets, and a
  * request that the peer refuses blocks its command queue.  Each link with reads therefore has
@@ -204,8 +205,8 @@ static uint32_t reading(const struct rme_link *l)
     return n;
 }
 
-/* Takes over the queue of a link without transfers.  That of an ending link may hold requests
- * that the peer has reported as refused, falsely. */
+/* Takes over the command queue of a link without transfers.  An ending link keeps its queue,
+ * which may hold requests that the peer has falsely reported as refused. */
 static E4_CmdQ *borrow(struct rme_fabric *f)
 {
     struct rme_link *l;
@@ -487,8 +488,8 @@ void elan_op_flush(struct rme_fabric *f)
 
 /* ---- Landing ---- */
 
-/* Returns true if it has landed; DONE removes the message of a transfer.  The library decides
- * whether a set word is valid. */
+/* Returns true if the message has landed; DONE removes the message of a transfer.  The library
+ * decides whether a set word is valid. */
 bool elan_tx_over(const struct rme_fabric *f, const struct elan_tx *tx)
 {
     return !tx->move && elan4_load64(tx->landed) != 0 &&
@@ -538,8 +539,9 @@ static bool succeeded(const struct rme_fabric *f, const struct elan_peer *p)
            o->last - o->first >= f->quarantine_ms;
 }
 
-/* Returns true if no DMA of an orphan is in flight any more: it has landed, another process has
- * been in that context for long enough, or a dead process's interface was to run its reads. */
+/* Returns true if no DMA of an orphan is in flight any more: the packet has landed, another
+ * process has been in the context for long enough, or the reads were left to the interface of a
+ * process that is dead. */
 static bool is_over(const struct rme_fabric *f, const struct elan_dma *d, int64_t now)
 {
     return (!d->is_move && elan_tx_over(f, (const struct elan_tx *)d)) ||

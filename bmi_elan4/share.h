@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * share.h - division of a limited resource among all processes, or among all nodes, where `vp`
- * is the number of a node.  A holder of as many as are left gets no more: a first greedy holder
- * gets a half, a second one a half of the rest, and so on, so that a few holders cannot exhaust
- * the resource.
+ * is the number of a node.  A holder of as many as are left gets no more.  So the first holder
+ * gets at most a half, the second one a half of the rest, and a few holders cannot exhaust the
+ * resource.
  */
 #ifndef BMI_ELAN4_SHARE_H
 #define BMI_ELAN4_SHARE_H

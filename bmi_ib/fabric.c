@@ -273,8 +273,8 @@ static int poll_rail(struct rme_fabric *f, struct rme_event *events, int max)
     return f->out_used;
 }
 
-/* Arms the CQ, unless it has failed, or the device has and no completions are pending: flushed
- * requests are awaited as usual.  Then a failure to arm is ignored.  The descriptors of a
+/* Arms the CQ, unless the CQ has failed, or the device has failed and no link is draining.
+ * While links of a failed device drain, a failure to arm is ignored.  The descriptors of a
  * removed device report EPOLLERR or EPOLLHUP forever and are removed from the epoll set. */
 static int arm_rail(struct rme_fabric *f)
 {

@@ -36,7 +36,7 @@ enum ib_link_state {
 #undef IB_LINK_ENUM
 };
 
-/* What a draining link waits for (link/link.c). */
+/* Pending parts of a drain (link/link.c). */
 #define IB_DRAIN_SENDS 1u
 #define IB_DRAIN_RECVS 2u
 #define IB_DRAIN_LAST  4u /* "last WQE reached" of an SRQ */

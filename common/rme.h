@@ -195,8 +195,8 @@ struct rme_list {
  *
  * Unmapped memory: -EFAULT is reported only for messages that the device moves without a copy:
  * those above eager_max that pack_threshold, lists and the planner's limits leave unpacked
- * (rme_explain).  For all others memcpy raises SIGSEGV, in whichever thread calls the
- * engine: a check first would cost a small message more than the rest of its path.
+ * (rme_explain).  For all others memcpy raises SIGSEGV in the thread whose call moves the
+ * message, because a check would cost a small message more than the rest of its path.
  *
  * Protected memory: mprotect() does not invalidate cached registrations.  A later receive into
  * memory that became read-only is still written by a real device, and ends the connection over
@@ -316,8 +316,8 @@ RME_API void rme_print_peers(struct rme *rme, void (*write)(void *arg, const cha
  * text.  Needs no engine. */
 RME_API void rme_print_options(FILE *out, const struct rme_fabric_ops *fabric);
 
-/* Returns true if an engine over this fabric accepts the named option, by an old name, too, and
- * if memory is too short to find out.  Needs no engine. */
+/* Returns true if an engine over this fabric accepts the named option, also under an old name,
+ * and if memory is too short for the look-up.  Needs no engine. */
 RME_API bool rme_option_known(const struct rme_fabric_ops *fabric, const char *name);
 
 /* Reads the value of an option as this engine uses it; -ENOENT: unknown option. */

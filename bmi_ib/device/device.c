@@ -45,10 +45,10 @@ uint64_t ib_now_ms(void)
     return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
-/* receives per connection without an SRQ; idle connections hold 16 bytes for each */
 #define EMUVERBS_VENDOR 0x02c0deu
-#define RQ_DEPTH        127
-#define READ_DEPTH      16 /* RDMA reads in flight offered per connection */
+/* receives per connection without an SRQ; idle connections hold 16 bytes for each */
+#define RQ_DEPTH   127
+#define READ_DEPTH 16 /* RDMA reads in flight offered per connection */
 
 /* ---- Choice ---- */
 

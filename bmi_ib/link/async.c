@@ -11,12 +11,12 @@
  * The list of all engines of the process has a lock that is held while events are read and
  * distributed, never while a note is handled.
  *
- * Events of a QP go to its link, of the CQ, SRQ or device to all links.  Others of the device
- * are logged.
+ * Events of a QP go to its link, of the CQ, SRQ or device to all links.  Other events of the
+ * device are logged.
  *
- * The program may use librdmacm itself, and so the same context.  An event of its objects
- * cannot be put back, and blocks their destruction until acknowledged: the event is
- * acknowledged, and the loss is logged.
+ * The program may use librdmacm itself, and so the same context.  An event of the program's
+ * objects cannot be put back, and blocks their destruction until acknowledged.  Such an event
+ * is therefore acknowledged, and its loss is logged.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -154,7 +154,7 @@ static void note(struct rme_fabric *f, struct rme_fabric *reading,
     ib_wake(f);
 }
 
-/* Distributes an event to the engines that it concerns. */
+/* Distributes an event to the engines concerned. */
 static void distribute(struct rme_fabric *reading, const struct ibv_async_event *e)
 {
     struct ib_async_note n = {.number = 0};

@@ -317,17 +317,18 @@ static bool mark_recv(struct rme_link *l)
  * In the error state the device completes all posted requests as flushed, in order.  A marker
  * on each queue completes last, for which each queue reserves an entry; after both, nothing of
  * the link is left with the device.  The receive marker is posted before the change of state,
- * because rxe flushes a receive queue only at that change.  The send marker is posted after it,
- * or the marker would be sent.  (A message of a peer that ignores credits may consume the
- * receive marker; everything before it is complete nevertheless.)
+ * because rxe flushes a receive queue only at that change.  The send marker is posted after the
+ * change, because the device would send a marker posted before.  (A message of a peer that
+ * ignores credits may consume the receive marker; all earlier receives are complete
+ * nevertheless.)
  *
  * With an SRQ the QP has no receive queue to mark.  The device raises "last WQE reached" when
  * it takes no more receives from the SRQ for this QP; rxe does not.  Without the event, a
  * receive taken and not completed would be missing from the pool.
  *
- * Only wr_id, status and qp_num of a flushed CQE are used.  A call that fails during the drain
- * counts as done, and so does all of it where the CQ has failed: qp_destroy() ends all access,
- * and the drain only ensures that no CQE is left.
+ * Only wr_id, status and qp_num of a flushed CQE are used.  A part of the drain whose call
+ * fails counts as done, and with a failed CQ so do all parts: qp_destroy() ends all access, and
+ * the drain only ensures that no CQE is left.
  */
 static void qp_drain(struct rme_link *l)
 {
@@ -501,8 +502,8 @@ void ib_link_drained(struct rme_link *l, unsigned parts)
     l->polled = f->cq.polled;
 }
 
-/* Destroys one QP whose last CQE was taken, which is one QP operation: all CQEs that were there
- * at the end of the drain. */
+/* Destroys one QP, which is one QP operation, once all CQEs that existed at the end of its
+ * drain are taken. */
 void ib_link_free_drained(struct rme_fabric *f)
 {
     struct rme_link *l = TAILQ_FIRST(&f->drained);
@@ -513,8 +514,8 @@ void ib_link_free_drained(struct rme_fabric *f)
     settle(l);
 }
 
-/* Abandons drains whose time is over, and a route that has taken too long: one, because that
- * may be a QP operation. */
+/* Abandons drains whose time is over, and one route that has taken too long: each route may be
+ * a QP operation. */
 void ib_link_timers(struct rme_fabric *f)
 {
     uint64_t now = ib_now_ms();

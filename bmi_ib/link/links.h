@@ -34,7 +34,7 @@ void ib_link_destroy(struct rme_link *l);
 void ib_link_timers(struct rme_fabric *f);
 /* Returns ms until the next timeout of a rail; 0: poll now, -1: none. */
 int ib_link_deadline(struct rme_fabric *f);
-/* Marks a device as failed or removed, for ever, and fails all its links. */
+/* Marks a device as failed or removed, permanently, and fails all its links. */
 void ib_link_device_gone(struct rme_fabric *f, const char *why);
 /* Frees all links of a rail and their table. */
 void ib_links_release(struct rme_fabric *f);

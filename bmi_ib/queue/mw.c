@@ -11,8 +11,8 @@
  *
  * Windows of soft-RoCE are not used: accesses with a window's rkey are checked against the
  * bounds of the MR (Linux 6.1; tests/verbs: "use of a memory window"), and a process killed
- * with an open window hangs for a minute, because its QP is destroyed before it.  Without
- * usable windows expose=operation makes the engine register the bytes of each operation
+ * with an open window hangs for a minute, because the QP is destroyed before the window.
+ * Without usable windows expose=operation makes the engine register the bytes of each operation
  * (caps.register_each).
  *
  * All links reuse the windows.  More are allocated when none is free, up to MOST_WINDOWS.
@@ -92,11 +92,11 @@ int ib_mws_open(struct rme_fabric *f)
     ib_log(f, RME_LOG_INFO, "device %s: a key opens %s", f->dev.name,
            f->caps.mws ? "the bytes of one operation, to one peer"
            : f->caps.register_each
-               ? "the bytes of one operation, to every peer, as the device has no memory "
-                 "windows of type 2, or none that protect; each operation registers its bytes "
-                 "(expose=region spares that)"
-               : "all of a registration, to every peer, until it is deregistered: the option "
-                 "expose says region");
+               ? "the bytes of one operation, to every peer: the device has no usable memory "
+                 "windows of type 2; each operation registers its bytes (expose=region avoids "
+                 "that)"
+               : "all of a registration, to every peer, until deregistration: option "
+                 "expose=region");
     return 0;
 }
 

@@ -86,7 +86,8 @@ void ib_flush(struct rme_fabric *f);
 /* Retires all requests up to a position. */
 void ib_rdma_op_completed(struct rme_link *l, uint32_t position);
 /* Frees the buffers of all transfers, posted or queued, of a QP that is about to be destroyed.
- * The caller holds the lock until that is done, so nothing else uses them before. */
+ * The caller holds the lock until then, so no buffer is used again before the QP is
+ * destroyed. */
 void ib_rdma_op_purge(struct rme_link *l);
 /* Delivers the events of completed transfers that found no room before. */
 void ib_emit_done(struct rme_fabric *f);
@@ -186,9 +187,9 @@ static inline void ib_link_queue(struct rme_link *l, struct rme_rdma_op *x)
         ib_link_dirty(l);
 }
 
-/* Sets the events (IB_EVENT_*) that ib_emit_links() has to deliver.  The first one ends a sleep
- * if it was raised outside its rail's poll, by a call of the engine or by the head's handling
- * of rdma_cm: it may come after the last poll before the sleep, and no descriptor reports it.
+/* Sets the events (IB_EVENT_*) that ib_emit_links() has to deliver.  The first event ends a
+ * sleep if raised outside its rail's poll, by a call of the engine or by the head's handling of
+ * rdma_cm: no descriptor reports such an event, and the last poll before the sleep may be over.
  */
 static inline void ib_link_events(struct rme_link *l, unsigned events)
 {

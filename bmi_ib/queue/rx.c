@@ -8,8 +8,8 @@
  * advertised number needs it, else put into the pool.  The advertised number shrinks only as
  * receives are consumed, because posted receives cannot be withdrawn.
  *
- * Order: buffers wait in a chain that is posted before the next send (rdma_op.c), so a peer
- * that learns of a credit finds the receive posted.  A queue may hold a few receives beyond the
+ * Order: buffers wait in a chain that is posted before the next send (rdma_op.c), so a receive
+ * is posted before the peer gets its credit.  A queue may hold a few receives beyond the
  * promise (slack); a chain that is no longer than the slack need not be posted, which batches
  * receives.  A per-QP queue has its slack once the advertised number is as large, i.e. when the
  * link is in use (common/transport/grant.c).  A listener without SRQ has no slack, because of
@@ -350,7 +350,7 @@ void ib_rx_take(struct rme_fabric *f, const struct ibv_wc *wc)
         return;
     struct rme_link *l = f->srq ? ib_link_by_qp(f, wc->qp_num) : ib_link_by_handle(f, rx->link);
     struct rme_event *e = NULL;
-    /* the short way: all that could be delivered before sets `attention` */
+    /* the short way: `attention` is set while earlier events wait for delivery */
     if (l && wc->status == IBV_WC_SUCCESS && wc->opcode == IBV_WC_RECV && l->state == IB_UP &&
         l->deliver && !f->attention)
         e = ib_event(f, RME_EV_RECV, l);
@@ -460,7 +460,7 @@ void ib_rx_renew(struct rme_fabric *f)
         (void)srq_renew(f);
 }
 
-/* Receives whose CQEs a failed CQ has lost would count as posted for ever. */
+/* Receives whose CQEs a failed CQ has lost would stay counted as posted. */
 int ib_rx_mend(struct rme_fabric *f)
 {
     if (!f->srq || (!f->srq_broken && !f->cq.broken))

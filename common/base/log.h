@@ -4,11 +4,11 @@
  * rme_log_drain, which the engine calls without a lock, passes them to the host's callback.
  * Own lock, a leaf in the lock order.
  *
- * A line whose format begins with "%s: " concerns the host named there.  Of such lines with the
- * same format and host, whatever the port, RME_LOG_BURST pass in RME_LOG_PERIOD_MS, except
- * DEBUG, which is not limited.  The others are counted, and their number is logged before the
- * next line that follows the period, or when the log is freed.  Any number of peers causes at
- * most 64 times RME_LOG_BURST lines in a period.
+ * A line whose format begins with "%s: " concerns the host named there.  Of the lines with the
+ * same format and host, on any port, RME_LOG_BURST pass in RME_LOG_PERIOD_MS; DEBUG is not
+ * limited.  The other lines are counted, and their number is logged before the next line that
+ * follows the period, or when the log is freed.  Any number of peers causes at most 64 times
+ * RME_LOG_BURST lines in a period.
  */
 #ifndef RME_LOG_H
 #define RME_LOG_H

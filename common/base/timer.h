@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* A set of deadlines, ordered by time.  The engine asks for the earliest before it sleeps. */
+/* A set of deadlines, ordered by time.  The engine reads the earliest one before sleeping. */
 #ifndef RME_TIMER_H
 #define RME_TIMER_H
 

@@ -18,8 +18,8 @@ struct query {
 #define QUERY_READABLE 1u
 #define QUERY_WRITABLE 2u
 
-/* Returns 0 if the whole range is mapped and readable, and with `write` writable; -EFAULT: it
- * is not; -EBADF: the descriptor is none of /proc/self/maps. */
+/* Returns 0 if the whole range is mapped and readable, and with `write` writable; -EFAULT: not
+ * so; -EBADF: the descriptor is not one of /proc/self/maps. */
 static int covers(int maps, uintptr_t start, uintptr_t end, bool write)
 {
     while (start < end) {

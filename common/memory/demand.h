@@ -17,16 +17,15 @@
 #include "memory/pin.h"
 
 /* Opens a descriptor for rme_demand_check.  -1: memory is pinned, because the device does not
- * page, or because the kernel cannot be asked, which is logged. */
+ * page, or the kernel lacks the query (logged). */
 int rme_demand_open(const struct rme_pin *pin);
 void rme_demand_close(int demand);
 
 /*
  * Checks that a range is mapped with the rights that `access` needs, at this moment; one system
- * call for each mapping, no lock, no allocation, any thread.  -EFAULT: it is not; -EACCES:
- * mapped, but not permitted to peers: for windows the kernel maps all pages writable, also for
- * reads.  If the program has closed the descriptor, another is opened; -ENOMEM: none can
- * be.
+ * call for each mapping, no lock, no allocation, any thread.  -EFAULT: not so; -EACCES: mapped,
+ * but not writable, which the kernel requires of memory for windows, also for reads.  If the
+ * program has closed the descriptor, another is opened; -ENOMEM: none can be.
  */
 int rme_demand_check(int demand, const struct rme_pin *pin, uintptr_t start, uintptr_t end,
                      unsigned access);

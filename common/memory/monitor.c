@@ -58,8 +58,8 @@ struct pm_scan_arg {
 #define HUGE_PAGE ((uintptr_t)2 << 20) /* transparent huge page, with 4 KiB pages */
 #define ASKS_MAX  100                  /* limit of queries about one range */
 
-/* A descriptor, and the file that it was opened for: the host may have closed it, and its
- * number may belong to another file. */
+/* A descriptor, and the identity of its file: the host may have closed the descriptor, whose
+ * number may then belong to another file. */
 struct opened {
     int fd;
     _Atomic uint64_t file; /* its identity; 0: not open; a forked child does not lock */
@@ -162,7 +162,8 @@ static bool is_watched(const struct rme_monitor *monitor, uintptr_t start, uintp
     return ask(monitor->asked.fd, start, end) == EINVAL;
 }
 
-/* Returns true if a huge page lies across this address; false if the kernel does not tell. */
+/* Returns true if a huge page lies across this address; false also if the kernel cannot report
+ * huge pages. */
 static bool splits_huge(const struct rme_monitor *monitor, uintptr_t address)
 {
     struct page_region found;
@@ -263,8 +264,8 @@ static void read_event(struct rme_monitor *monitor)
     }
 }
 
-/* The monitor's thread.  It closes the userfaultfd at its end, and thereby ends all watches for
- * good; threads that wait for their events to be read go on. */
+/* The monitor's thread.  Closes the userfaultfd at its end, which ends all watches; threads
+ * that wait for their events to be read continue. */
 static void *watch_events(void *arg)
 {
     struct rme_monitor *monitor = arg;
@@ -319,7 +320,7 @@ static int monitor_new(struct rme_monitor **out)
     return ret;
 }
 
-/* Wakes the thread up by an event.  False: it cannot be woken, and is not ending. */
+/* Wakes the thread up by an event.  False: the thread cannot be woken, and is not ending. */
 static bool wake_thread(struct rme_monitor *monitor)
 {
     void *page =

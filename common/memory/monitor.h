@@ -27,8 +27,8 @@ struct rme_monitor;
  * `gone` reports a range whose memory has changed.  The monitor's thread, or a thread in
  * rme_monitor_watch, runs `gone` with the monitor's lock held.  `gone` must not allocate, free,
  * unmap, call a function of this file except rme_monitor_drop, or take a lock whose holders do
- * so: other threads' munmap may wait until it returns.  For the same reason no thread may
- * allocate or free while holding the lock.
+ * so: munmap() in other threads may wait for the return of `gone`.  For the same reason no
+ * thread may allocate or free while holding the lock.
  */
 struct rme_watcher {
     void (*gone)(void *arg, uintptr_t start, uintptr_t end);

@@ -26,9 +26,9 @@
  *
  * Rights.  A region serves uses that need no more rights than the region has.  A peer gets only
  * the direction that its operation needs: memory that one peer reads and another writes has two
- * registrations.  Without windows a registration with a remote right has no rest of a page
- * before its first segment and behind its last.  Where it serves one operation alone
- * (rme_pin_alone), it has no holes either, and neither a zone nor the cache keeps it.
+ * registrations.  Without windows a registration with a remote right begins and ends with the
+ * bytes of its segments, not with their pages.  A registration for one operation alone
+ * (rme_pin_alone) has no holes either, and belongs neither to a zone nor to the cache.
  *
  * End.  A region without holds that is not cached is dead.  rme_mreg_dereg_flush deregisters
  * the dead in batches with only its own lock held, so that a second caller waits for the first.
@@ -151,7 +151,7 @@ static void gone(void *arg, uintptr_t start, uintptr_t end)
         forget(mreg, region_of(node));
 }
 
-/* Ends a hold.  True: the region died. */
+/* Ends a hold.  True: the region is dead. */
 static bool put(struct rme_mreg *mreg, struct region *region)
 {
     /* no event reports changes after the monitor was lost */

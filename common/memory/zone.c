@@ -10,7 +10,7 @@
  *
  * Release.  A slab that was idle during a whole interval between two checks (idle_ms) is
  * released, the oldest first, while more than REST_BYTES are idle; those stay for a process
- * that is active now and then.  At the limit, idle slabs make room at once.
+ * that is active now and then.  At the limit, idle slabs are released at once.
  *
  * Access by peers.  A slab's registration has all rights.  Where each operation registers for
  * itself (rme_pin_alone), slabs have local rights only.
@@ -303,10 +303,10 @@ static void *take_new(struct rme_zone *zone, const struct shape *shape, register
 }
 
 /*
- * Takes a block of a new registered slab.  Idle slabs make room for it below the limit.  A
- * refused slab may exceed a limit that rme_pin_budget() does not know: half its size is tried,
- * down to the usual minimum, or to the smallest slab if nothing is registered yet.  The lock is
- * dropped meanwhile.
+ * Takes a block of a new registered slab.  If the limit is reached, idle slabs are released
+ * first.  A refused slab may exceed a limit that rme_pin_budget() does not know: half its size
+ * is tried, down to the usual minimum, or to the smallest slab if nothing is registered yet.
+ * The lock is dropped meanwhile.
  */
 static void *extend(struct rme_zone *zone, size_t size)
 {

@@ -14,9 +14,9 @@
  *    block of the size is available, or the peer's quota is used up (below).
  *
  *  - Reserve: a block allocated when the engine was opened.  One fragment uses it at a time, in
- *    turn.  This way must work when nothing can be registered.  The key for a peer's writes
- *    therefore exists from the beginning and, in a fabric without windows, stays valid.  The
- *    block never contains other data than that of such messages.
+ *    turn.  The block must be usable when nothing can be registered.  The key for a peer's
+ *    writes therefore exists from the beginning and, in a fabric without windows, stays valid.
+ *    The block never contains other data than that of such messages.
  *
  * After a refusal the fragment and those behind it are made again in the next way (fall_back);
  * data moved before is kept.  A refused offer of several fragments is not made, and these are

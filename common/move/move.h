@@ -2,7 +2,7 @@
 /*
  * Moves the data of one message by RDMA, in fragments: local memory made usable by a device
  * (frag.c), which is either open to the peer (mw_bind.c) or moved into, or from, a window of
- * the peer's memory (move.c).  The protocols choose the message and the initiator.  They are
+ * the peer's memory (move.c).  The protocols choose the message and the initiator, and are
  * notified by the functions of op/protocol.h.
  */
 #ifndef RME_MOVE_H
@@ -199,9 +199,9 @@ void rme_reserve_close(struct rme *rme);
 /* Returns the maximum of segments per fragment, limited by a message of this type in a buffer
  * of `size` bytes, and by the number of memory windows. */
 uint32_t rme_mw_segments_max(const struct rme *rme, uint8_t type, size_t size);
-/* Opens a fragment to the peer, before its message is sent; `early`: it may stay open long
- * before the peer uses it (offer, invitation).  Returns false if no window is available, and
- * the peer is scheduled later unless `early`, or after failing the link. */
+/* Opens a fragment to the peer, before its message is sent; `early`: the fragment may stay open
+ * long before its use (offer, invitation).  Returns false if no window is available, and the
+ * peer is scheduled later unless `early`, or after failing the link. */
 bool rme_frag_bind(struct rme_peer *peer, struct rme_frag *frag, bool early);
 /* Opens a fragment and sends its CTS, queued in peer->control. */
 bool rme_frag_send_window(struct rme_peer *peer, struct rme_control *control);
@@ -226,8 +226,8 @@ bool rme_move_may(const struct rme_peer *peer, uint64_t bytes);
 /* Queues the transfer of a ready fragment, which lies within a remote window.  Returns false if
  * memory is short. */
 bool rme_move_queue(struct rme *rme, struct rme_frag *frag);
-/* Posts the first queued transfer of a peer.  Returns false if it waits for the reserve block,
- * for a limit, or for a credit or buffer. */
+/* Posts the first queued transfer of a peer.  Returns false if the transfer waits for the
+ * reserve block, for a limit, or for a credit or buffer. */
 bool rme_move_progress(struct rme_peer *peer);
 /* Removes a peer from the peers that wait for the limit of the process, and schedules the next
  * one. */

@@ -2,13 +2,13 @@
 /*
  * Opens memory to a peer, and closes it.
  *
- * A fragment that the peer shall access (CTS, RTS with an offer) is opened:
- * exactly its bytes, for one direction, to this peer alone.  Opening is queued immediately
- * before the message that carries the keys.  The fragment is closed when the peer has reported
- * the end of its transfers, when the peer chose another way, or when the op ends.  Closing
- * holds a reference to the op, so the completion is reported only when no key opens the host's
- * buffer any more.  The fragment's registration and block are released after that, because a
- * device does not deregister open memory, and because a block is reused for other messages.
+ * A fragment that the peer shall access (CTS, RTS with an offer) is opened: exactly its bytes,
+ * for one direction, to this peer alone.  Opening is queued immediately before the message that
+ * carries the keys.  The fragment is closed when the peer has reported the end of its
+ * transfers, when the peer chose another way, or when the op ends.  Closing holds a reference
+ * to the op, so the completion is reported only when no key opens the host's buffer any more.
+ * The fragment's registration and block are released after that: a device does not deregister
+ * open memory, and a block is reused for other messages.
  *
  * The end of a send whose memory the peer has read is late until its fragments are closed
  * (op/end.c).
@@ -26,10 +26,10 @@
  * connection, with all operations over it.  A host that accepts this calls
  * rme_set_forceful_cancel().
  *
- * Limits.  The number of windows is bounded.  A CTS without a window waits until one
- * is closed.  Fragments that wait for a receive of the other host (an offer, an invitation) may
- * stay open without bound.  They get at most half of the windows, and the offer or invitation
- * is omitted if none is left.  The other windows belong to peers that move data and need no
+ * Limits.  The number of windows is bounded.  A CTS without a window waits until one is closed.
+ * Fragments that wait for a receive of the other host (an offer, an invitation) may stay open
+ * without bound.  Such fragments get at most half of the windows; the offer or invitation is
+ * omitted if none is left.  The other windows belong to peers that move data and need no
  * further window for that, so these windows are released.
  *
  * A peer that moves nothing releases none, and many receives can be opened to such a peer.

@@ -56,8 +56,8 @@ static inline enum rme_stream rme_op_stream(const struct rme_op *op)
 /* Sets the result of an op: 0 or a negative errno.  The op is reported when no reference to its
  * memory is left. */
 void rme_op_end(struct rme *rme, struct rme_op *op, int error);
-/* Ends an op that is in no queue with success.  It is DONE at once, unless a device, a thread
- * or an op that ended earlier delays its report. */
+/* Ends an op that is in no queue with success.  The op is DONE at once, unless a device, a
+ * thread or an op that ended earlier delays its report. */
 void rme_op_complete(struct rme *rme, struct rme_op *op);
 /* Delays the reports of the peer's later receives until this op is reported. */
 static inline void rme_op_late(struct rme_op *op)

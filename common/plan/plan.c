@@ -223,7 +223,7 @@ static uint64_t frag_size_of(const struct rme_plan_in *in, const struct rme_plan
 static void explain_side(FILE *out, const char *name, const struct rme_plan_in *in,
                          const struct rme_plan_side *side, bool pack, const char *why)
 {
-    fprintf(out, "%-9s %s in units of %" PRIu64 " bytes, as %s\n", name,
+    fprintf(out, "%-9s %s in fragments of %" PRIu64 " bytes: %s\n", name,
             pack ? "copied" : "used in place", frag_size_of(in, side, pack), why);
 }
 
@@ -271,7 +271,7 @@ void rme_plan_explain(FILE *out, const struct rme_plan_in *send, const struct rm
     fprintf(out, "because   %s\n", plan.why);
     if (plan.proto >= RME_PROTO_RNDV_WRITE)
         fprintf(out, "RTS %s%s; a receive that is posted first, on an idle link, %s\n",
-                first.offer ? "advertises the sender's memory" : "advertises nothing, as ",
+                first.offer ? "advertises the sender's memory" : "advertises nothing: ",
                 first.offer ? "" : first.why,
                 invitation.invite ? "advertises its memory at once" : "waits for the RTS");
 }

@@ -6,17 +6,18 @@
  * that waits for credits can be cancelled.
  *
  * Refusal.  An eager message that is larger than its receive ends the receive with an error,
- * once FIN with the flag EAGER was sent.  It names the message by its place in the stream: the
+ * once FIN with the flag EAGER was sent.  FIN names the message by its place in the stream: the
  * cost of all eager messages up to it, which both sides count for the window (credit.h).  The
  * sender logs the loss in one line and counts it; the send stays complete, whether or not its
- * host has fetched the completion.  A host that cannot accept that sets eager_max=0: every
- * message that could be refused then goes by rendezvous, where both sides wait for the match.
- * A host that cancels the receive meanwhile ends the wait, and the sender learns nothing.
+ * host has fetched the completion.  With eager_max=0 every message that could be refused goes
+ * by rendezvous, where both sides wait for the match.  A cancel of the receive before FIN is
+ * sent ends the receive, and the sender gets no report.
  *
  * Answers without an operation.  The FIN that answers CANCEL of an unmatched RTS waits for a
  * credit in the object of the RTS, which counts as held until then.  Of the CANCELs of
- * invitations the last one is answered: a peer waits for one at a time, and earlier ones are of
- * receives that their immediate has ended.  When the link ends the peer gets no answer.
+ * invitations only the last one is answered: a peer has one invited receive at a time, so the
+ * immediate has ended the receives of earlier CANCELs.  When the link ends the peer gets no
+ * answer.
  */
 #include <errno.h>
 #include <inttypes.h>

@@ -49,7 +49,7 @@ void rme_eager_rdma_moved(struct rme_peer *peer, struct rme_rdma_op *rdma_op);
 /* Returns the largest payload of a message in a ring, regardless of credits, windows and room.
  * `copied`: a rendezvous would copy the sender's memory as well. */
 uint64_t rme_eager_rdma_most(const struct rme *rme, enum rme_stream stream, bool copied);
-/* Has the peer a ring that it has not released? */
+/* Has the peer a granted ring, not yet released? */
 static inline bool rme_eager_rdma_given(const struct rme_peer *peer)
 {
     return peer->credit.bulk_due != 0;

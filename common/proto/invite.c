@@ -16,12 +16,12 @@
  * Why both sides agree on the message.  An EAGER or RTS voids the invitation for its tag, on
  * both sides: the sender drops a held invitation when it sends one, and the receiver closes the
  * memory when it matches one with the receive.  An invitation could also arrive after such a
- * message was sent, and before the receiver has seen the message.  Therefore it carries the
- * number of messages that the receiver has seen (EAGER and RTS, of all tags), and the sender
- * drops an invitation on arrival if it has sent more.  So a held invitation is for the next
- * message of the tag: all earlier ones were seen before the receive invited, which it does only
- * as the oldest of its tag.  A dropped one is followed by an EAGER or RTS of the tag, or by the
- * cancel of the receive.
+ * message was sent, and before the receiver has seen the message.  Therefore the invitation
+ * carries the number of messages that the receiver has seen (EAGER and RTS, of all tags), and
+ * the sender drops an invitation on arrival if it has sent more.  So a held invitation is for
+ * the next message of the tag: the receiver had seen all earlier ones when the receive, the
+ * oldest of its tag, invited.  A dropped one is followed by an EAGER or RTS of the tag, or by
+ * the cancel of the receive.
  *
  * Why order is kept.  No message of the tag may overtake the written one.  Therefore the write
  * is handed to the fabric as a whole before the next message is started, or the invitation is
@@ -38,8 +38,8 @@
  * waits for FIN or the immediate alone: an EAGER or RTS was not written into its memory, and
  * meets the next receive.
  *
- * Hosts post receives for answers that may be large and are small.  So the engine learns for
- * each peer whether inviting pays.
+ * Hosts post receives for answers that may be large and are small.  So the engine counts void
+ * invitations for each peer, and after several in a row rarely invites.
  */
 #include <errno.h>
 #include <stdlib.h>

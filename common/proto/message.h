@@ -61,7 +61,7 @@ struct rme_message {
     bool is_rts;
     bool pulled;   /* arrived as RTS and is being pulled, or was */
     bool complete; /* unexpected: `data` is the whole message */
-    bool dropped;  /* the host no longer wants the message, which is still being pulled */
+    bool dropped;  /* the host has discarded the message, which is still being pulled */
     uint8_t flags; /* of its header */
     /* RTS: the sender's handle; expected and eager: the message's place (cancel.c); unexpected
      * and eager: number of the peer's link in whose window the message counts */

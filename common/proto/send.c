@@ -18,10 +18,10 @@
  * requeued at most twice, independent of the number of sends.
  *
  * Resources of every message, a credit and a buffer, are waited for in the order of posting:
- * the whole queue waits.  RTS slots are waited for in order, too (peer->proto->waitq).  A
- * small message passes the large ones that wait for a slot, as long as the window has room.
- * Without room it waits for window or slot at the head of the queue: a smaller one that passed
- * it might otherwise starve it.
+ * the whole queue waits.  RTS slots are waited for in order, too (peer->proto->waitq).  A small
+ * message passes the large ones that wait for a slot, as long as the window has room.  Without
+ * room the message waits for window or slot at the head of the queue, because smaller ones that
+ * passed might starve it.
  *
  * Unexpected messages have a queue of their own.  Unexpected messages are small, and the peer
  * delivers them in the order of sending, regardless of tags; so that queue waits as a whole.

@@ -45,7 +45,7 @@ struct rme_credit {
      * keeps its reserve */
     uint32_t starts_left;
     bool unacked; /* an immediate or FIN of the peer is among the unreturned credits */
-    bool stalled; /* a message waited for `have`: the next header tells the peer */
+    bool stalled; /* a message lacked a credit: flag STALLED in the next header */
 };
 
 void rme_credit_start(struct rme_credit *credit, uint32_t advertised, uint32_t have);

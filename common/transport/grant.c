@@ -12,15 +12,15 @@
  * RME_GRANT_USED messages.  Below that number, a fabric may hand buffers to its device one by
  * one.
  *
- * A link with few credits owes a CREDIT message for each message that it gets. But most
- * messages are requests, and the reply returns the credit if the CREDIT message is delayed. So
- * the peer waits in rme->credit_waiting until a message returns its credits, until a call
- * returns nothing to the host, which then has sent its replies, or for RME_CREDIT_WAIT_CALLS
- * calls that return something. The replies of a host that answers at once reach the first peer
- * of this stack; any other peer that got its reply is passed over in the end. A host that
- * makes no calls takes no messages either. The CREDIT message for a message consumed while
- * another thread sleeps in the fabric is not delayed: that thread may sleep for the next
- * message of the peer, and the thread that took this one may never call again.
+ * A link with few credits needs a CREDIT message after each message of the peer.  But most
+ * messages are requests, and the reply returns the credit if the CREDIT message is delayed.  So
+ * the peer waits in rme->credit_waiting until a call returns nothing to the host, which then
+ * has sent its replies, or for RME_CREDIT_WAIT_CALLS calls that return something.  A reply to
+ * the first peer of this stack removes the peer from the stack; a peer further down gets no
+ * CREDIT message in the end if a reply has returned its credits.  A host that makes no calls
+ * takes no messages either.  The CREDIT message for a message consumed while another thread
+ * sleeps in the fabric is not delayed: that thread may sleep for the next message of the peer,
+ * and the thread that took this one may never call again.
  */
 #include <errno.h>
 

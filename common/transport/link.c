@@ -59,8 +59,8 @@ static int link_error(int error)
     return error == -ETIMEDOUT || error == -EPROTO || error == -ENOMEM ? error : -ECONNRESET;
 }
 
-/* Besides those of lost links, hosts know two errors.  -EACCES: rejected by the engine of the
- * peer; -EBUSY: the request did not reach that engine. */
+/* Hosts distinguish two errors besides those of lost links.  -EACCES: rejected by the engine of
+ * the peer; -EBUSY: the request did not reach that engine. */
 int rme_peer_connect_error(int error)
 {
     if (error == -ECONNREFUSED || error == -EACCES || error == -EBUSY)
@@ -160,8 +160,9 @@ static void silence_begins(struct rme_peer *peer, uint64_t now)
     peer->ping_sent = false;
 }
 
-/* Time of the next check of a silent link, for which a probe is due after `period`.  A fabric
- * that finds out more looks after look_ms, and whenever the silence has doubled. */
+/* Returns the time of the next check of a silent link, whose probe is due after `period`.  A
+ * fabric with a liveness check of its own is asked after look_ms, and whenever the silence has
+ * doubled. */
 static uint64_t next_look(const struct rme_peer *peer, uint64_t now, uint32_t period)
 {
     uint64_t silence = now - peer->heard_at, look_ms = peer->rme->caps->look_ms;

@@ -293,8 +293,8 @@ static inline uint64_t rme_peer_key(const struct rme_peer *peer, uint64_t rkey)
     const struct rme_fabric_ops *ops = peer->rme->ops;
     return ops->link_key != NULL ? ops->link_key(peer->link, rkey) : rkey;
 }
-/* True if the credits permit a message of this class.  If not, the next header tells the
- * peer. */
+/* True if the credits permit a message of this class.  If not, the next header reports the
+ * stall. */
 bool rme_peer_may(struct rme_peer *peer, enum rme_credit_class class);
 /* True if the credits permit an immediate, which returns no credits. */
 bool rme_peer_may_report(struct rme_peer *peer);

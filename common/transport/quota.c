@@ -12,7 +12,7 @@
  *   peers that hold a part, including this one, plus one.  Where no other hosts exist, later
  *   peers of the host take their shares out of the other half.
  *
- * doc/design/quotas.md has the proof, and says what a peer without room does.
+ * doc/design/quotas.md has the proof, and the behaviour of a peer without room.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -13,9 +13,8 @@
  * - Credits advertised to peers do not grow.
  * - A host with its share gets no further link.
  * - Of the links of such a host, those with their share get no credits back but the two that
- *   control messages need.  Such a link starts nothing when the other credits are used up.  It
- *   continues when it holds less than its share, or when all links together hold less than half
- *   of the limit.
+ *   control messages need.  When its other credits are used up, a link starts nothing until the
+ *   link holds less than its share, or all links together hold less than half of the limit.
  *
  * No credits are withheld from a link with less than its fair share, or of another host.  The
  * shares add up to less than half of the limit, so the memory stays below the limit, except for
@@ -53,7 +52,7 @@ void rme_rx_account_judge(struct rme_peer *peer)
 }
 
 /* The share of another peer may be larger now, too.  That peer is judged when it releases
- * memory itself or a message is sent to it, because one release shall not visit all peers. */
+ * memory itself or a message is sent to it, so that one release does not visit all peers. */
 void rme_rx_uncharge(struct rme_peer *peer, uint64_t bytes)
 {
     struct rme *rme = peer->rme;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "transport/waiter.h"
 
-/* True if the waiter wants `what` (a context, or RME_WAIT_UNEXPECTED). */
+/* True if the waiter waits for `what` (a context, or RME_WAIT_UNEXPECTED). */
 static bool wants(const struct rme_waiter *waiter, int what)
 {
     if (waiter->ctx == what)

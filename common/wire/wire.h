@@ -232,7 +232,7 @@ void rme_hello_encode(const struct rme_hello *hello, uint8_t out[RME_HELLO_SIZE]
     X(VERSION, 2, "no common protocol version")                                                \
     X(RX_SIZE, 3, "receive buffers too small")                                                 \
     X(CREDITS, 4, "too few credits")                                                           \
-    X(MEMORY, 5, "no memory")                                                                  \
+    X(MEMORY, 5, "no memory, or the host holds its share (rx_buffered_bytes)")                 \
     X(CLOSING, 6, "shutting down")                                                             \
     X(LIMITS, 7, "zero window or limit")
 

@@ -93,7 +93,10 @@ static int show(const char *text)
     }
     closedir(dir);
     if (!shown)
-        fprintf(stderr, "emuelan4: process %s does not run on emuelan4\n", text);
+        fprintf(
+            stderr,
+            "emuelan4: process %s does not run on emuelan4; give the PID of one that does\n",
+            text);
     return shown ? printed() : 1;
 }
 
@@ -146,6 +149,7 @@ int main(int argc, char **argv)
         return 2;
     }
     execvp(argv[i], argv + i);
-    fprintf(stderr, "emuelan4: %s: %s\n", argv[i], strerror(errno));
+    fprintf(stderr, "emuelan4: %s: cannot run: %s; give a program in PATH, or a path\n",
+            argv[i], strerror(errno));
     return 127;
 }

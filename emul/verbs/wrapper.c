@@ -153,7 +153,10 @@ static int show(const char *text)
     }
     closedir(dir);
     if (ret)
-        fprintf(stderr, "emuverbs: process %s does not run on emuverbs\n", text);
+        fprintf(
+            stderr,
+            "emuverbs: process %s does not run on emuverbs; give the PID of one that does\n",
+            text);
     return ret ? ret : printed();
 }
 
@@ -228,6 +231,7 @@ int main(int argc, char **argv)
     /* otherwise programs built with AddressSanitizer require to be first in LD_PRELOAD */
     prepend("ASAN_OPTIONS", "verify_asan_link_order=0", ":");
     execvp(argv[i], argv + i);
-    fprintf(stderr, "emuverbs: %s: %s\n", argv[i], strerror(errno));
+    fprintf(stderr, "emuverbs: %s: cannot run: %s; give a program in PATH, or a path\n",
+            argv[i], strerror(errno));
     return 127;
 }

@@ -59,8 +59,8 @@ static struct shim_addr *new_addr(struct rme_addr *peer)
 
 /*
  * Walks the list, which has the addresses that this process looked up and did not drop: the
- * servers of its file systems, no clients.  A host caches addresses by their text, so it looks
- * up each text once.
+ * servers of its file systems, no clients.  A host caches addresses by their text, and looks
+ * each text up once.
  */
 static struct shim_addr *find_lookup(const char *name)
 {

@@ -183,8 +183,7 @@ static void lists_are_not_offered_in_vain(void **state)
     in.send.segments = 64;
     assert_false(decide(&in).send_pack);
     assert_false(decide(&in).offer);
-    explains(&in, "RTS advertises nothing, as the work requests of writing cost far less",
-             true);
+    explains(&in, "RTS advertises nothing: the work requests of writing cost far less", true);
     in.prefer = RME_PREFER_READ;
     assert_true(decide(&in).offer);
     in.prefer = RME_PREFER_AUTO;

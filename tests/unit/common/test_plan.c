@@ -245,11 +245,11 @@ static void explains_what_is_decided(void **state)
     in.frag_size = MIB;
     in.send.kept = in.recv.kept = true;
     (void)chosen_row(&in, &in, &text);
-    assert_non_null(strstr(text, "sender    used in place in units of 1048576 bytes, as"));
+    assert_non_null(strstr(text, "sender    used in place in fragments of 1048576 bytes: "));
     free(text);
     in.send.ready = in.recv.ready = true;
     (void)chosen_row(&in, &in, &text);
-    assert_non_null(strstr(text, "in units of 8388608 bytes, as"));
+    assert_non_null(strstr(text, "in fragments of 8388608 bytes: "));
     assert_null(strstr(text, "1048576"));
     free(text);
 }

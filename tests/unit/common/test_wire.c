@@ -537,6 +537,8 @@ static void reject_gives_back(void **state)
     for (size_t length = 0; length < sizeof(bytes); length++)
         assert_int_equal(rme_reject_decode(bytes, length, &back), -EPROTO);
     assert_string_equal(rme_reject_text(RME_REJECT_VERSION), "no common protocol version");
+    assert_string_equal(rme_reject_text(RME_REJECT_MEMORY),
+                        "no memory, or the host holds its share (rx_buffered_bytes)");
     assert_non_null(rme_reject_text(200));
 }
 
