@@ -7,9 +7,9 @@
  *
  * Failure path.  A group may be refused because of its holes, which are unmapped or lack the
  * needed rights [001 4.2.2]: a few segments are then registered one by one; for many the kernel
- * is asked for the holes, and groups end there.  If a single segment is refused, the cache
- * evicts its unused regions, all dead regions are deregistered, and the segment is tried once
- * more.  Then the whole call fails, and the caller copies.
+ * is asked for the holes, and groups end there.  If a single segment is refused for lack of
+ * resources, the cache evicts its unused regions, all dead regions are deregistered, and the
+ * segment is tried once more.  Then the whole call fails, and the caller copies.
  *
  * The cache [000 5.4].  Regions are found by range, evicted least recently used first, and
  * limited by entries and bytes.  No stale region is used.  A region is entered into the index,
@@ -451,15 +451,15 @@ static int register_group(struct rme_mreg *mreg, const struct part *part, uint32
     return 0;
 }
 
-/* Registers one segment.  After a refusal the cache evicts, the dead are deregistered, and the
- * second refusal is final. */
+/* Registers one segment.  Where resources lack the cache evicts, the dead are deregistered, and
+ * the second refusal is final. */
 static int register_one(struct rme_mreg *mreg, const struct part *part, unsigned access,
                         struct rme_mreg_hold *hold)
 {
     bool again = rme_mreg_caches(mreg) || rme_mreg_wants_dereg(mreg);
     int ret = register_group(mreg, part, 1, access, !again, hold);
 
-    if (ret == 0 || !again)
+    if (!again || !rme_pin_lacks(ret))
         return ret;
     drop_unused(mreg);
     return register_group(mreg, part, 1, access, true, hold);

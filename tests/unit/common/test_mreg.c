@@ -329,6 +329,29 @@ static void holes_of_a_group_serve_no_use(void **state)
     }
 }
 
+/* An eviction helps only where resources lack. */
+static void memory_that_cannot_be_registered_evicts_nothing(void **state)
+{
+    static const int errors[] = {EFAULT, EACCES, EINVAL, EIO};
+    struct engine *f = start_cached(16, 1 << 20);
+    struct rme_mreg_hold *hold;
+
+    (void)state;
+    use(f, f->memory, PAGE, SOURCE);
+    for (size_t i = 0; i < sizeof(errors) / sizeof(errors[0]); i++) {
+        struct rme_mseg seg = {.base = f->memory + 20 * PAGE, .length = PAGE};
+        unsigned before = f->fake.attempts;
+
+        f->fake.refuse = errors[i];
+        assert_int_equal(rme_mreg_acquire(f->mreg, &seg, 1, SOURCE, &hold), -errors[i]);
+        assert_int_equal(f->fake.attempts, before + 1);
+    }
+    f->fake.refuse = 0;
+    use(f, f->memory, PAGE, SOURCE);
+    assert_int_equal(f->fake.regs, 1);
+    engine_free(f);
+}
+
 static void the_cache_gives_way(void **state)
 {
     struct engine *f = start_cached(16, 1 << 20);
@@ -558,6 +581,7 @@ int main(void)
         cmocka_unit_test(an_unmap_while_registering_is_seen),
         cmocka_unit_test(groups_are_cached_by_their_segments),
         cmocka_unit_test(holes_of_a_group_serve_no_use),
+        cmocka_unit_test(memory_that_cannot_be_registered_evicts_nothing),
         cmocka_unit_test(the_cache_gives_way),
         cmocka_unit_test(the_dead_give_way),
         cmocka_unit_test(hints_register),
