@@ -325,6 +325,7 @@ static bool enter(struct rme_mreg *mreg, struct region *region)
 {
     bool exact = mreg->config.pin->keys_open && (region->access & RME_ACCESS_REMOTE) != 0;
     struct rme_inode *node = &region->node, *claim = &region->watch.claim;
+    bool fits;
     int ret;
 
     claim->start = node->start & ~(mreg->page - 1);
@@ -334,15 +335,15 @@ static bool enter(struct rme_mreg *mreg, struct region *region)
         node->end = claim->end;
     }
     pthread_mutex_lock(mreg->lock);
-    region->indexed = make_room(mreg, node->end - node->start);
-    if (region->indexed) {
+    region->indexed = fits = make_room(mreg, node->end - node->start);
+    if (fits) {
         rme_itree_insert(&mreg->index, node);
         mreg->entries++;
         mreg->bytes += node->end - node->start;
     }
     pthread_mutex_unlock(mreg->lock);
-    if (mreg->demand >= 0 || !region->indexed)
-        return region->indexed;
+    if (mreg->demand >= 0 || !fits)
+        return fits;
     ret = rme_monitor_watch(mreg->monitor, &region->watch);
     if (ret == -EBADF && atomic_exchange(&mreg->caches, false)) {
         rme_log_put(
