@@ -2,9 +2,9 @@
 /*
  * Normal path.  A slab is a mapping with one registration, cut into 1 to 64 blocks of one size,
  * with a bit for each free block.  Slabs with free and used blocks are listed by class,
- * registered ones in front.  A slab without used blocks is idle, and may serve any class whose
- * blocks can fill the slab.  Large requests are slabs of one block.  Release finds the slab in a
- * tree of addresses.
+ * registered ones in front.  A slab without used blocks is idle, and may serve any class
+ * whose blocks can fill the slab.  Large requests are slabs of one block.  Release finds the
+ * slab in a tree of addresses.
  *
  * Growth.  The lock is dropped while a slab is mapped and registered, which may take long.  The
  * bytes are counted against the limit before that, so concurrent growth stays below it.
