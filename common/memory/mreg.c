@@ -7,9 +7,9 @@
  *
  * Failure path.  A group may be refused because of its holes, which are unmapped or lack the
  * needed rights [001 4.2.2]: a few segments are then registered one by one; for many the kernel
- * is asked for the holes, and groups end there.  If a single segment is refused, the cache
- * evicts its unused regions, all dead regions are deregistered, and the segment is tried once
- * more.  Then the whole call fails, and the caller copies.
+ * is asked for the holes, and groups end there.  If a single segment is refused for lack of
+ * resources, the cache evicts its unused regions, all dead regions are deregistered, and the
+ * segment is tried once more.  Then the whole call fails, and the caller copies.
  *
  * The cache [000 5.4].  Regions are found by range, evicted least recently used first, and
  * limited by entries and bytes.  No stale region is used.  A region is entered into the index,
@@ -22,7 +22,9 @@
  *
  * Discards (MADV_DONTNEED) are reported first, and take the pages away after the event was
  * read: a region that is entered in between would lose its pages without another event.  A host
- * discards neither the memory of an operation nor that of a hint before the call returns.
+ * discards neither the memory of an operation nor that of a hint before the call returns.  A
+ * hole of a group is other memory, which an allocator may be discarding: a cached group serves
+ * uses within the pages of its segments (its spans) only.
  *
  * Rights.  A region serves uses that need no more rights than the region has.  A peer gets only
  * the direction that its operation needs: memory that one peer reads and another writes has two
@@ -53,6 +55,17 @@
 #define ASK_NS     1e5 /* cost of asking the kernel for the mappings */
 #define HINT_SHARE 4   /* a hint registers at most this fraction of the cache's bytes */
 
+/* A segment without keys. */
+struct part {
+    uintptr_t start, end;
+    struct rme_mseg *seg;
+    bool hole; /* the memory before it cannot be registered */
+};
+
+struct span {
+    uintptr_t start, end;
+};
+
 /* One registration of user memory: of one segment, or of a group with the holes between its
  * segments.  Allocated with one hold, and freed by the flush. */
 struct region {
@@ -67,6 +80,8 @@ struct region {
     bool indexed;  /* in the index: cached, and not known to have changed */
     bool live;     /* registered: the keys are valid */
     void *block;   /* block of the zone that is released when this is deregistered, or NULL */
+    uint32_t spans;
+    struct span span[]; /* the pages of the segments, in order of address */
 };
 
 TAILQ_HEAD(region_list, region);
@@ -196,15 +211,28 @@ static bool make_room(struct rme_mreg *mreg, uint64_t more)
     return true;
 }
 
-/* Returns true if a live region has the rights that a use needs, and no remote right beyond
- * them if a peer uses the region. */
+struct use {
+    uintptr_t start, end;
+    unsigned access;
+};
+
+/* Returns true if a live region, which covers a use, has the rights that the use needs, no
+ * remote right beyond them if a peer uses the region, and no hole there. */
 static bool serves(const struct rme_inode *node, const void *arg)
 {
     const struct region *region = region_of(node);
-    unsigned wanted = *(const unsigned *)arg;
+    const struct use *use = arg;
+    unsigned wanted = use->access;
     unsigned compared = wanted | ((wanted & RME_ACCESS_REMOTE) != 0 ? RME_ACCESS_REMOTE : 0);
+    uint32_t at = 0, behind = region->spans;
 
-    return region->live && (region->access & compared) == wanted;
+    while (behind - at > 1) {
+        uint32_t middle = at + (behind - at) / 2;
+
+        *(region->span[middle].start <= use->start ? &at : &behind) = middle;
+    }
+    return region->live && (region->access & compared) == wanted &&
+           use->end <= region->span[at].end;
 }
 
 /*
@@ -216,9 +244,10 @@ static bool serves(const struct rme_inode *node, const void *arg)
 static struct region *find(struct rme_mreg *mreg, uintptr_t start, uintptr_t end,
                            unsigned access, const struct region *known)
 {
+    const struct use use = {start, end, access};
     struct rme_inode *node;
 
-    while ((node = rme_itree_cover(&mreg->index, start, end, serves, &access)) != NULL) {
+    while ((node = rme_itree_cover(&mreg->index, start, end, serves, &use)) != NULL) {
         struct region *region = region_of(node);
         bool same = region == known;
 
@@ -296,6 +325,7 @@ static bool enter(struct rme_mreg *mreg, struct region *region)
 {
     bool exact = mreg->config.pin->keys_open && (region->access & RME_ACCESS_REMOTE) != 0;
     struct rme_inode *node = &region->node, *claim = &region->watch.claim;
+    bool fits;
     int ret;
 
     claim->start = node->start & ~(mreg->page - 1);
@@ -305,15 +335,15 @@ static bool enter(struct rme_mreg *mreg, struct region *region)
         node->end = claim->end;
     }
     pthread_mutex_lock(mreg->lock);
-    region->indexed = make_room(mreg, node->end - node->start);
-    if (region->indexed) {
+    region->indexed = fits = make_room(mreg, node->end - node->start);
+    if (fits) {
         rme_itree_insert(&mreg->index, node);
         mreg->entries++;
         mreg->bytes += node->end - node->start;
     }
     pthread_mutex_unlock(mreg->lock);
-    if (mreg->demand >= 0 || !region->indexed)
-        return region->indexed;
+    if (mreg->demand >= 0 || !fits)
+        return fits;
     ret = rme_monitor_watch(mreg->monitor, &region->watch);
     if (ret == -EBADF && atomic_exchange(&mreg->caches, false)) {
         rme_log_put(
@@ -326,18 +356,49 @@ static bool enter(struct rme_mreg *mreg, struct region *region)
     return ret == 0;
 }
 
-/* Registers a range as a new region with one hold: into the cache, or exactly the range for one
- * operation; a refusal is logged if `loud`.  -EAGAIN: not cacheable; other errors: of the
- * registration. */
-static int region_new(struct rme_mreg *mreg, uintptr_t start, uintptr_t end, unsigned access,
-                      bool cached, bool loud, struct region **out)
+/* Writes the spans of segments, in order of address, to `span` unless NULL; memory on demand
+ * has no holes.  Returns their number. */
+static uint32_t spans_of(const struct rme_mreg *mreg, const struct part *part, uint32_t count,
+                         struct span *span)
+{
+    struct span last = {0, 0};
+    uint32_t spans = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        uintptr_t start = part[i].start & ~(mreg->page - 1);
+        uintptr_t end = (part[i].end + mreg->page - 1) & ~(mreg->page - 1);
+
+        if (spans == 0 || (start > last.end && mreg->demand < 0)) {
+            last = (struct span){start, end};
+            spans++;
+        } else if (end > last.end) {
+            last.end = end;
+        }
+        if (span != NULL)
+            span[spans - 1] = last;
+    }
+    return spans;
+}
+
+/* Registers segments, in order of address, as a new region with one hold: into the cache, or
+ * exactly their range for one operation; a refusal is logged if `loud`.  -EAGAIN: not
+ * cacheable; other errors: of the registration. */
+static int region_new(struct rme_mreg *mreg, const struct part *part, uint32_t count,
+                      unsigned access, bool cached, bool loud, struct region **out)
 {
     unsigned demand = mreg->demand >= 0 ? RME_ACCESS_DEMAND : 0;
-    struct region *region = calloc(1, sizeof(*region));
+    uint32_t spans = cached ? spans_of(mreg, part, count, NULL) : 0;
+    struct region *region = calloc(1, sizeof(*region) + spans * sizeof(region->span[0]));
+    uintptr_t start = part->start, end = 0;
     int ret = 0;
 
     if (region == NULL)
         return -ENOMEM;
+    for (uint32_t i = 0; i < count; i++)
+        if (part[i].end > end)
+            end = part[i].end;
+    if (cached)
+        region->spans = spans_of(mreg, part, count, region->span);
     region->node.start = start;
     region->node.end = end;
     region->access = access;
@@ -362,13 +423,6 @@ static int region_new(struct rme_mreg *mreg, uintptr_t start, uintptr_t end, uns
 
 /* ---- groups ---- */
 
-/* A segment without keys. */
-struct part {
-    uintptr_t start, end;
-    struct rme_mseg *seg;
-    bool hole; /* the memory before it cannot be registered */
-};
-
 static int by_address(const void *a, const void *b)
 {
     uintptr_t left = ((const struct part *)a)->start, right = ((const struct part *)b)->start;
@@ -381,17 +435,13 @@ static int by_address(const void *a, const void *b)
 static int register_group(struct rme_mreg *mreg, const struct part *part, uint32_t count,
                           unsigned access, bool loud, struct rme_mreg_hold *hold)
 {
-    uintptr_t start = part->start, end = 0;
     struct region *region;
     int ret = -EAGAIN;
 
-    for (uint32_t i = 0; i < count; i++)
-        if (part[i].end > end)
-            end = part[i].end;
     if (caches_for(mreg, access))
-        ret = region_new(mreg, start, end, access, true, false, &region);
+        ret = region_new(mreg, part, count, access, true, false, &region);
     if (ret == -EAGAIN || (ret != 0 && loud))
-        ret = region_new(mreg, start, end, access, false, loud, &region);
+        ret = region_new(mreg, part, count, access, false, loud, &region);
     if (ret != 0)
         return ret;
     hold->region[hold->count++] = region;
@@ -402,15 +452,15 @@ static int register_group(struct rme_mreg *mreg, const struct part *part, uint32
     return 0;
 }
 
-/* Registers one segment.  After a refusal the cache evicts, the dead are deregistered, and the
- * second refusal is final. */
+/* Registers one segment.  Where resources lack the cache evicts, the dead are deregistered, and
+ * the second refusal is final. */
 static int register_one(struct rme_mreg *mreg, const struct part *part, unsigned access,
                         struct rme_mreg_hold *hold)
 {
     bool again = rme_mreg_caches(mreg) || rme_mreg_wants_dereg(mreg);
     int ret = register_group(mreg, part, 1, access, !again, hold);
 
-    if (ret == 0 || !again)
+    if (!again || !rme_pin_lacks(ret))
         return ret;
     drop_unused(mreg);
     return register_group(mreg, part, 1, access, true, hold);
@@ -619,6 +669,7 @@ void rme_mreg_hint(struct rme_mreg *mreg, void *start, uint64_t length, unsigned
 {
     uintptr_t from = (uintptr_t)start;
     struct region *region;
+    struct part part;
     int cancels;
 
     if (!rme_mreg_caches(mreg) || length == 0 || length > UINTPTR_MAX - from)
@@ -631,12 +682,12 @@ void rme_mreg_hint(struct rme_mreg *mreg, void *start, uint64_t length, unsigned
         access &= ~RME_ACCESS_REMOTE;
     if (length > mreg->config.max_bytes / HINT_SHARE)
         length = mreg->config.max_bytes / HINT_SHARE;
+    part = (struct part){.start = from, .end = from + length};
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancels);
     pthread_mutex_lock(mreg->lock);
-    region = find(mreg, from, from + length, access, NULL);
+    region = find(mreg, part.start, part.end, access, NULL);
     pthread_mutex_unlock(mreg->lock);
-    if (region != NULL ||
-        region_new(mreg, from, from + length, access, true, false, &region) == 0) {
+    if (region != NULL || region_new(mreg, &part, 1, access, true, false, &region) == 0) {
         pthread_mutex_lock(mreg->lock);
         (void)put(mreg, region);
         pthread_mutex_unlock(mreg->lock);

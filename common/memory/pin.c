@@ -76,17 +76,11 @@ int rme_pin_reg(struct rme_pin *pin, void *base, size_t length, unsigned access,
 {
     int ret = rme_pin_try(pin, base, length, access, mr);
 
-    switch (ret) {
-    case -ENOMEM:
-    case -EAGAIN:
-    case -ENOSPC:
-    case -EPERM:
-        atomic_fetch_add(&pin->refused, 1);
-        explain(pin, length);
-        return -ENOMEM;
-    default:
+    if (!rme_pin_lacks(ret))
         return ret;
-    }
+    atomic_fetch_add(&pin->refused, 1);
+    explain(pin, length);
+    return -ENOMEM;
 }
 
 void rme_pin_dereg(struct rme_pin *pin, struct rme_mr *mr)

@@ -7,6 +7,7 @@
 #ifndef RME_PIN_H
 #define RME_PIN_H
 
+#include <errno.h>
 #include <stdatomic.h>
 #include "fabric.h"
 #include "base/log.h"
@@ -49,6 +50,12 @@ void rme_pin_init(struct rme_pin *pin, const struct rme_fabric_ops *ops,
 int rme_pin_reg(struct rme_pin *pin, void *base, size_t length, unsigned access,
                 struct rme_mr *mr);
 void rme_pin_dereg(struct rme_pin *pin, struct rme_mr *mr);
+
+/* Returns true for an error of a registration that lacked memory or room at the device. */
+static inline bool rme_pin_lacks(int error)
+{
+    return error == -ENOMEM || error == -EAGAIN || error == -ENOSPC || error == -EPERM;
+}
 
 /* Registers like rme_pin_reg where a failure is expected: a refusal is neither counted nor
  * explained, and the error is the fabric's. */

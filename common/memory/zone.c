@@ -2,8 +2,9 @@
 /*
  * Normal path.  A slab is a mapping with one registration, cut into 1 to 64 blocks of one size,
  * with a bit for each free block.  Slabs with free and used blocks are listed by class,
- * registered ones in front.  A slab without used blocks is idle, and may serve any class.
- * Large requests are slabs of one block.  Release finds the slab in a tree of addresses.
+ * registered ones in front.  A slab without used blocks is idle, and may serve any class
+ * whose blocks can fill the slab.  Large requests are slabs of one block.  Release finds the
+ * slab in a tree of addresses.
  *
  * Growth.  The lock is dropped while a slab is mapped and registered, which may take long.  The
  * bytes are counted against the limit before that, so concurrent growth stays below it.
@@ -252,12 +253,14 @@ static void *take_partial(struct rme_zone *zone, int class)
 }
 
 /* Takes a block of the smallest sufficient idle slab; NULL: none.  A large request gets a slab
- * of at most twice its size. */
+ * of at most twice its size, others one that their blocks can fill. */
 static void *take_idle(struct rme_zone *zone, const struct shape *shape)
 {
-    size_t most = shape->class == LARGE ? 2 * shape->block : MAX_SLAB;
+    size_t most = shape->block * (shape->class == LARGE ? 2 : BLOCKS);
     struct slab *slab, *best = NULL;
 
+    if (shape->class != LARGE && most > MAX_SLAB)
+        most = MAX_SLAB;
     TAILQ_FOREACH(slab, &zone->idle, link)
         if (slab->size >= shape->block && slab->size <= most &&
             (best == NULL || slab->size < best->size))

@@ -334,8 +334,9 @@ static void prepare(struct rme *rme, struct rme_op *op, struct rme_frag *frag)
     }
 }
 
-/* Returns true if the processor can read, or write, this memory. */
-static bool is_there(uintptr_t base, uint64_t length, int advice)
+/* Returns true if the processor can read, or write, this memory; `unknown`: the kernel does not
+ * tell (Linux before 5.14). */
+static bool is_there(uintptr_t base, uint64_t length, int advice, bool unknown)
 {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
     uintptr_t from = base & ~(page - 1);
@@ -344,19 +345,18 @@ static bool is_there(uintptr_t base, uint64_t length, int advice)
     do
         result = madvise((void *)from, base + length - from, advice);
     while (result != 0 && (errno == EAGAIN || errno == EINTR));
-    /* Linux before 5.14 lacks these values of `advice`: assume true */
-    return result == 0 || (errno == EINVAL && madvise((void *)from, 0, advice) != 0);
+    return result == 0 || (unknown && errno == EINVAL && madvise((void *)from, 0, advice) != 0);
 }
 
 /* Returns true if the processor can access the op's memory under a fragment. */
-static bool may_copy(const struct rme_op *op, const struct rme_frag *frag)
+static bool may_copy(const struct rme_op *op, const struct rme_frag *frag, bool unknown)
 {
     int advice = rme_op_sends(op) ? MADV_POPULATE_READ : MADV_POPULATE_WRITE;
     struct rme_walk walk = rme_walk(op->seg, op->nseg, frag->offset, frag->length);
     struct rme_seg part;
 
     while (rme_walk_next(&walk, &part))
-        if (!is_there((uintptr_t)part.base, part.length, advice))
+        if (!is_there((uintptr_t)part.base, part.length, advice, unknown))
             return false;
     return true;
 }
@@ -383,7 +383,7 @@ bool rme_frag_next(struct rme *rme, struct rme_op *op)
     }
     if (frag->memory == RME_MEMORY_DIRECT)
         cut_direct(op, frag, length);
-    if (r->refused && !may_copy(op, frag)) {
+    if (r->refused && !may_copy(op, frag, true)) {
         frag_destroy(frag);
         rme_rndv_stop(rme, op, -EFAULT);
         return false;
@@ -509,7 +509,9 @@ static void fall_back(struct rme *rme, struct rme_op *op, struct rme_frag *frag)
 /* ---- Work without the lock ---- */
 
 /* Registers the fragment's segments, and counts the time, or allocates and registers its block.
- * Called without the lock: no other thread accesses the memory of a BUSY fragment. */
+ * Called without the lock: no other thread accesses the memory of a BUSY fragment.  -EACCES:
+ * memory that the processor can access, but for which the kernel refuses devices, such as a
+ * shared file of a disk that is to be written (Linux 6.5). */
 static int make_usable(struct rme *rme, struct rme_frag *frag)
 {
     uint64_t begin;
@@ -526,7 +528,10 @@ static int make_usable(struct rme *rme, struct rme_frag *frag)
     begin = rme_now_ns();
     result = rme_mreg_acquire(rme->mreg, frag->mseg, frag->nmseg, frag->access, &frag->hold);
     atomic_fetch_add(&rme->pin.register_ns, rme_now_ns() - begin);
-    return result;
+    return (result == -EFAULT || result == -EINVAL || result == -EOPNOTSUPP) &&
+                   may_copy(frag->op, frag, false)
+               ? -EACCES
+               : result;
 }
 
 void rme_frag_work(struct rme *rme)

@@ -186,7 +186,8 @@
     X(registration_refused)                                                                    \
     X(registration_refused_now_and_then)                                                       \
     X(send_from_read_only_memory)                                                              \
-    X(memory_that_is_not_there)
+    X(memory_that_is_not_there)                                                                \
+    X(memory_that_a_device_refuses)
 
 /* Exact counts: count_test.c. */
 #define COUNT_CASES(X)                                                                         \

@@ -300,3 +300,27 @@ void memory_that_is_not_there(void **state)
         bed_setup(&none);
     }
 }
+
+/* Mapped memory that the kernel registers for no device, such as a shared file of a disk (Linux
+ * 6.5) or of fsdax, is copied. */
+void memory_that_a_device_refuses(void **state)
+{
+    static const int errors[] = {-EFAULT, -EINVAL, -EOPNOTSUPP, -EACCES, -ENOMEM};
+    struct pair p;
+
+    (void)state;
+    if (!lane.is_loop)
+        skip();
+    for (int i = 0; i < 10; i++) {
+        void *none = NULL;
+
+        bed_options(i % 2 ? "rndv=read" : "rndv=write");
+        pair_open(&p);
+        loop_fault(NULL, LOOP_REG, 1, UINT64_MAX, errors[i / 2]);
+        pair_exchange(&p, 3000000, 1);
+        loop_fault(NULL, LOOP_REG, 1, 0, 0);
+        pair_exchange(&p, 3000000, 1);
+        bed_teardown(&none);
+        bed_setup(&none);
+    }
+}

@@ -273,6 +273,29 @@ static void idle_memory_makes_room(void **state)
     stop(f);
 }
 
+/* Idle slabs of large blocks hold few small ones: 1,024 blocks of 4 KiB leave most of 64 MiB to
+ * others. */
+static void small_blocks_do_not_fill_large_slabs(void **state)
+{
+    struct fixture *f = start(64 * MIB);
+    void *large[16], *small[1024];
+
+    (void)state;
+    for (int i = 0; i < 16; i++)
+        assert_non_null(large[i] = rme_zone_alloc(f->zone, 4 * MIB));
+    for (int i = 0; i < 16; i++)
+        assert_int_equal(rme_zone_release(f->zone, large[i]), 0);
+    for (int i = 0; i < 1024; i++) {
+        assert_non_null(small[i] = rme_zone_alloc(f->zone, 4 * KIB));
+        assert_true(registered(f, small[i], 4 * KIB));
+    }
+    for (int i = 0; i < 14; i++) {
+        assert_non_null(large[i] = rme_zone_alloc(f->zone, 4 * MIB));
+        assert_true(registered(f, large[i], 4 * MIB));
+    }
+    stop(f);
+}
+
 static void a_bigger_block_serves(void **state)
 {
     struct fixture *f = start(4 * MIB);
@@ -503,6 +526,7 @@ int main(void)
         cmocka_unit_test(the_first_slab_is_as_small_as_it_must_be),
         cmocka_unit_test(the_rest_below_the_bound_is_used),
         cmocka_unit_test(idle_memory_makes_room),
+        cmocka_unit_test(small_blocks_do_not_fill_large_slabs),
         cmocka_unit_test(a_bigger_block_serves),
         cmocka_unit_test(large_mappings_are_kept_a_little),
         cmocka_unit_test(plain_memory_is_not_kept),
