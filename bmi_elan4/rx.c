@@ -166,8 +166,8 @@ static void dispatch(struct rme_fabric *f, const uint8_t *slot)
         elan_handshake_packet(f, NULL, &p, slot + ELAN_HEADER);
         return;
     }
-    if (p.to != f->nic->generation)
-        return; /* for an earlier owner of the context */
+    if (p.to != f->nic->generation || (p.kind == ELAN_DONE && p.from != f->nic->vp))
+        return; /* for an earlier owner of the context; or DONE of another process */
     if (p.kind == ELAN_DONE) {
         elan_move_done(f, p.arg, p.seq);
         return;

@@ -188,6 +188,40 @@ static void refusal_wakes(void **state)
     close_side(&server);
 }
 
+/* Only this process's interface reports that a transfer is complete: a peer that claims so is
+ * ignored, although its packet names the transfer. */
+static void peer_reports_a_completion(void **state)
+{
+    struct side server, client;
+    struct field f;
+    (void)state;
+    open_pair(&server, &client, FOR_EVER, FOR_EVER);
+    lay_out(&f, &server, -1, true);
+    assert_int_equal(elan4_block_inputter(server.f->nic->ctx, 1), 0);
+    struct rme_rdma_op x = list(&f, &client, false, 0);
+    ops->rdma_op(client.link, &x);
+    ops->flush(client.f);
+    const struct elan_move *m = TAILQ_FIRST(&client.link->moves);
+    assert_true(m->let);
+    /* a packet without order has the next number of its link */
+    assert_int_equal(server.link->next_seq, m->use);
+    assert_int_equal(elan_tx_control(server.link, ELAN_DONE, m->index, NULL, 0), 0);
+    for (uint64_t end = guard_ms() + PATIENCE_MS; elan_tx_flying(server.link);) {
+        assert_true(guard_ms() < end);
+        poll_side(&client);
+    }
+    poll_side(&client); /* takes the packet, if not taken yet */
+    assert_int_equal(client.count[RME_EV_RDMA_DONE], 0);
+    assert_ptr_equal(TAILQ_FIRST(&client.link->moves), m);
+    assert_int_equal(elan4_block_inputter(server.f->nic->ctx, 0), 0);
+    until(&client, &server, RME_EV_RDMA_DONE, 1);
+    until(&server, &client, RME_EV_IMM, 1);
+    munmap(f.hole, 4096);
+    part(&client, &server);
+    close_side(&client);
+    close_side(&server);
+}
+
 /* The peer's queue is full: no number is sent 64 ahead of an undelivered one. */
 static void window_of_packets(void **state)
 {
@@ -528,6 +562,7 @@ int main(void)
         cmocka_unit_test(read_from_nowhere),
         cmocka_unit_test(silent_one_is_refused),
         cmocka_unit_test(refusal_wakes),
+        cmocka_unit_test(peer_reports_a_completion),
         cmocka_unit_test(window_of_packets),
         cmocka_unit_test(queue_of_reads),
         cmocka_unit_test(read_cut_short),
