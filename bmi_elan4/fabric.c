@@ -140,8 +140,6 @@ static int open_bootstrap(struct rme_fabric *f)
 
 static void elan_close(struct rme_fabric *f)
 {
-    if (f->bootstrap.listener >= 0)
-        bmi_elan4_bootstrap_close(&f->bootstrap);
     if (f->nic)
         elan_leave(f);
     if (f->servers)
@@ -152,6 +150,9 @@ static void elan_close(struct rme_fabric *f)
         bmi_elan4_inbox_close(f->inbox);
     if (f->nic)
         bmi_elan4_nic_close(f->nic);
+    /* not earlier: to peers a refused query says that nothing of this process is in flight */
+    if (f->bootstrap.listener >= 0)
+        bmi_elan4_bootstrap_close(&f->bootstrap);
     elan_tx_close(f);
     free(f->account);
     free(f);
