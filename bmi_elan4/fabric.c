@@ -176,6 +176,7 @@ static int elan_open(const struct rme_fabric_config *config, struct rme_fabric *
     f->tx_per_link = f->tx_most < 64 ? 8 : f->tx_most / 8;
     f->active.most = f->tx_most / 4;
     f->places.most = ELAN_LINKS;
+    f->held.most = ELAN_HELD;
     f->answers.most = f->kept_most / 2;
     f->dead_ms = rme_option(config->options, "elan_dead_ms");
     f->quarantine_ms = rme_option(config->options, "elan_quarantine_ms");

@@ -527,7 +527,7 @@ static void close_fabric(void)
     give_back();
     for (unsigned i = 0; i < XFERS; i++)
         FUZZ_CHECK(rdma_op_at[i] == NULL);
-    FUZZ_CHECK(f->places.taken == 0 && f->active.taken == 0);
+    FUZZ_CHECK(f->places.taken == 0 && f->active.taken == 0 && f->held.taken == 0);
     FUZZ_CHECK(elan_script_lent() == 0);
     ops->close(f);
 }
