@@ -217,7 +217,7 @@ bool rme_addr_is_over(const struct rme_addr *addr)
 
 int rme_addr_match(const struct rme_addr *addr, const char *pattern, int netmask)
 {
-    return netmask == 32 && strstr(pattern, addr->name) != NULL;
+    return netmask < 0 && strstr(pattern, addr->name) != NULL;
 }
 
 int rme_addr_reach(struct rme *r, struct rme_addr *addr, int ms)
