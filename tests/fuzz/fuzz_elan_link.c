@@ -446,7 +446,7 @@ static void step(struct input *in)
         break;
     case 15:
         if (arg & 1 && rdma_op_at[arg / 2 % XFERS] != NULL)
-            elan_script_trap(arg >> 6, (uintptr_t)rdma_op_at[arg / 2 % XFERS]->here);
+            elan_script_trap((arg >> 6) % 3, (uintptr_t)rdma_op_at[arg / 2 % XFERS]->here);
         else
             elan_script_trap(arg % 3, 0x100000 + byte(in) * 64u);
         break;
