@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A thread forks while another one holds any of BMI's locks: the fork returns, in the child each
- * call returns, and BMI can be started again. The program is linked with --wrap for pthread_mutex_lock: the
- * other thread stops with its lock until the fork is done, or until the forking thread waits
- * for that lock. The result is therefore independent of timing.
+ * A thread forks while another one holds any of BMI's locks: the fork returns, in the child
+ * each call returns, and BMI can be started again. The program is linked with --wrap for
+ * pthread_mutex_lock: the other thread stops with its lock until the fork is done, or until the
+ * forking thread waits for that lock. The result is therefore independent of timing.
  */
 #include <pthread.h>
 #include <semaphore.h>
