@@ -34,9 +34,10 @@
 #include "base/timer.h"
 
 #define ELAN_HELLO_MAX   512
-#define ELAN_LINKS       4096 /* maximum links of a process */
-#define ELAN_WINDOW      64   /* maximum packets of a link in flight, a power of two */
-#define ELAN_READS       78   /* maximum read requests of a link that are not complete */
+#define ELAN_LINKS       4096  /* maximum links of a process */
+#define ELAN_WINDOW      64    /* maximum packets of a link in flight, a power of two */
+#define ELAN_HELD        16384 /* maximum packets of a process that overtook others */
+#define ELAN_READS       78    /* maximum read requests of a link that are not complete */
 #define ELAN_RESTLESS_MS 1
 #define ELAN_DRAIN_MS    300 /* time for a link to end in order, before its peer is silent */
 #define ELAN_LOOK_MS     25  /* interval of checks of a peer that accepts no messages */
@@ -200,6 +201,7 @@ struct rme_fabric {
     uint64_t traps; /* refusals handled */
     struct rme_link *table[ELAN_LINKS];
     struct elan_share places;  /* accepted links */
+    struct elan_share held;    /* packets that overtook others */
     uint32_t next_index, uses; /* next free index, perhaps; part of the next link's number */
     struct elan_links links, eventful, dirty, ready, sending, wanting;
     struct elan_links ending; /* the last one to begin is first */

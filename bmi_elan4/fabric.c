@@ -140,8 +140,6 @@ static int open_bootstrap(struct rme_fabric *f)
 
 static void elan_close(struct rme_fabric *f)
 {
-    if (f->bootstrap.listener >= 0)
-        bmi_elan4_bootstrap_close(&f->bootstrap);
     if (f->nic)
         elan_leave(f);
     if (f->servers)
@@ -152,6 +150,9 @@ static void elan_close(struct rme_fabric *f)
         bmi_elan4_inbox_close(f->inbox);
     if (f->nic)
         bmi_elan4_nic_close(f->nic);
+    /* not earlier: to peers a refused query says that nothing of this process is in flight */
+    if (f->bootstrap.listener >= 0)
+        bmi_elan4_bootstrap_close(&f->bootstrap);
     elan_tx_close(f);
     free(f->account);
     free(f);
@@ -175,6 +176,7 @@ static int elan_open(const struct rme_fabric_config *config, struct rme_fabric *
     f->tx_per_link = f->tx_most < 64 ? 8 : f->tx_most / 8;
     f->active.most = f->tx_most / 4;
     f->places.most = ELAN_LINKS;
+    f->held.most = ELAN_HELD;
     f->answers.most = f->kept_most / 2;
     f->dead_ms = rme_option(config->options, "elan_dead_ms");
     f->quarantine_ms = rme_option(config->options, "elan_quarantine_ms");

@@ -86,7 +86,10 @@ bool elan_op_rx_return(struct rme_fabric *f, void *token)
 static void close_rx(struct rme_link *l)
 {
     for (unsigned i = 0; i < ELAN_WINDOW; i++) {
-        l->bye_in |= l->held[i] && l->held[i]->p.kind == ELAN_BYE;
+        if (!l->held[i])
+            continue;
+        l->bye_in |= l->held[i]->p.kind == ELAN_BYE;
+        elan_share_give(&l->f->held, l->peer.vp);
         free(l->held[i]);
         l->held[i] = NULL;
     }

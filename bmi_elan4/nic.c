@@ -98,6 +98,13 @@ static int attach(struct bmi_elan4_nic *nic, const struct bmi_elan4_nic_config *
         first = r->low_context + 1;
         last = r->high_context;
     }
+    if (first > last) {
+        snprintf(why, size,
+                 "elan_contexts=%d-%d: the only context is the server's; set a larger "
+                 "elan_contexts for all processes",
+                 r->low_context, r->high_context);
+        return -EINVAL;
+    }
     for (int c = first; c <= last && rc == -EBUSY; c++)
         rc = attach_at(nic, config->key, c);
     pid_t holder = rc == -EBUSY ? bmi_elan4_log_stranger(nic->log, first) : 0;

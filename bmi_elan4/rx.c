@@ -94,6 +94,7 @@ static void deliver_held(struct rme_link *l)
             return;
         }
         free(h);
+        elan_share_give(&l->f->held, l->peer.vp);
         l->expected++;
     }
 }
@@ -118,6 +119,10 @@ static void hold(struct rme_link *l, const struct elan_packet *p, const uint8_t 
         return;
     }
     h = malloc(sizeof(*h) + p->bytes);
+    if (h && !elan_share_take(&l->f->held, l->peer.vp)) {
+        free(h);
+        h = NULL;
+    }
     if (!h) { /* later packets cannot be delivered in order */
         elan_link_end(l, -ENOMEM);
         if (p->kind == ELAN_BYE)
@@ -166,8 +171,8 @@ static void dispatch(struct rme_fabric *f, const uint8_t *slot)
         elan_handshake_packet(f, NULL, &p, slot + ELAN_HEADER);
         return;
     }
-    if (p.to != f->nic->generation)
-        return; /* for an earlier owner of the context */
+    if (p.to != f->nic->generation || (p.kind == ELAN_DONE && p.from != f->nic->vp))
+        return; /* for an earlier owner of the context; or DONE of another process */
     if (p.kind == ELAN_DONE) {
         elan_move_done(f, p.arg, p.seq);
         return;

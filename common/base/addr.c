@@ -272,6 +272,8 @@ int rme_addr_match(const struct rme_addr *addr, const char *pattern, int netmask
 
     if (addr->nparts != 0 || wanted == NULL || *wanted == '\0')
         return 0;
+    if (strcmp(wanted, "*") == 0)
+        return 1;
     if (addr->has_from && from_text(wanted, &network))
         return same_network(&addr->from, &network, netmask);
     if (strchr(wanted, '*') != NULL)

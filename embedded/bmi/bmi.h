@@ -87,7 +87,7 @@ const char *BMI_addr_rev_lookup(BMI_addr_t addr);
 const char *BMI_addr_rev_lookup_unexpected(BMI_addr_t addr);
 
 /* Returns 1 if the peer is in "proto://host", or in "proto://network" with `netmask` leading
- * bits; else 0, or a negative error. */
+ * bits, where 32 means the whole address; else 0, or a negative error. */
 int BMI_query_addr_range(BMI_addr_t addr, const char *id_string, int netmask);
 
 /*

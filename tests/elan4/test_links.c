@@ -592,6 +592,21 @@ static void rubbish(void **state)
     close_side(&server);
 }
 
+/* A range of one context has none for clients; 1024 is beyond the log's table. */
+static void no_context_for_clients(void **state)
+{
+    struct bmi_elan4_nic_config config = {.range = {0, 63, 1023, 1023},
+                                          .folder = folder,
+                                          .context = BMI_ELAN4_CLIENT,
+                                          .main_bytes = 1 << 20,
+                                          .sdram_bytes = 1 << 16};
+    struct bmi_elan4_nic *nic;
+    char why[300] = "";
+    (void)state;
+    assert_int_equal(bmi_elan4_nic_open(&config, &nic, why, sizeof(why)), -EINVAL);
+    assert_non_null(strstr(why, "elan_contexts=1023-1023"));
+}
+
 /* A wait for a buffer of an up link is polled each millisecond. On a link that ends, or is down
  * before this is reported, no wait is possible. */
 static void a_buffer_of_a_link_that_ends(void **state)
@@ -749,6 +764,7 @@ int main(void)
         cmocka_unit_test(a_successor_of_one_that_asked),
         cmocka_unit_test(successor_of_a_liar_has_its_place),
         cmocka_unit_test(rubbish),
+        cmocka_unit_test(no_context_for_clients),
         cmocka_unit_test(a_buffer_of_a_link_that_ends),
         cmocka_unit_test(what_does_not_go_at_once_ends_a_sleep),
         cmocka_unit_test(who_gave_up_is_heard),

@@ -2,6 +2,8 @@
 /* The bootstrap server, and detection of a dead peer on another node, which this node's context
  * log does not record. */
 #include <errno.h>
+#include <netinet/in.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,6 +27,7 @@ static struct shared *sh;
 static uint8_t here[64], there[64];
 
 static unsigned accepts; /* calls of accept() */
+static int port;         /* of the last bootstrap_at() */
 
 int __real_accept(int fd, struct sockaddr *from, socklen_t *length);
 __attribute__((visibility("default"))) int __wrap_accept(int fd, struct sockaddr *from,
@@ -137,8 +140,8 @@ static void ask_until_down(struct side *client, int downs)
 static void bootstrap_at(const char *server)
 {
     char where[60];
-    int port = ports_take();
 
+    port = ports_take();
     assert_true(port > 0);
     snprintf(where, sizeof(where), "%s=127.0.0.1:%d", server, port);
     setenv("BMI_ELAN4_SERVER_ADDR", where, 1);
@@ -257,6 +260,45 @@ static void polls_without_a_client_accept_nothing(void **state)
     close_side(&server);
 }
 
+static unsigned slept; /* before leaving began */
+
+/* Connects to a leaving server's bootstrap server, and lets the server leave. */
+static void *ask_leaving(void *arg)
+{
+    struct side *client = arg;
+    struct sockaddr_in at = {.sin_family = AF_INET,
+                             .sin_port = htons((uint16_t)port),
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+
+    while (clock_sleeps() - slept < 3)
+        usleep(1000);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    bool met = connect(fd, (struct sockaddr *)&at, sizeof(at)) == 0;
+    close(fd);
+    return elan4_block_inputter(client->f->nic->ctx, 0) == 0 && met ? NULL : arg;
+}
+
+/* A refused query says that nothing of the server is in flight: its port is open until the
+ * server has left the context, for which a peer with work may make it wait. */
+static void refuses_only_after_leaving(void **state)
+{
+    struct side server, client;
+    pthread_t thread;
+    void *failed;
+    (void)state;
+    bootstrap_at("0:2");
+    open_pair(&server, &client, "", "");
+    assert_int_equal(elan4_block_inputter(client.f->nic->ctx, 1), 0);
+    clock_stop(); /* stays for as long as that takes */
+    slept = clock_sleeps();
+    assert_int_equal(pthread_create(&thread, NULL, ask_leaving, &client), 0);
+    close_side(&server);
+    clock_run();
+    assert_int_equal(pthread_join(thread, &failed), 0);
+    assert_null(failed);
+    close_side(&client);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -264,6 +306,7 @@ int main(void)
         cmocka_unit_test(dead_peer_detected_by_a_successor_with_another_key),
         cmocka_unit_test(dead_client_on_another_node_detected_behind_a_waiting_notification),
         cmocka_unit_test(polls_without_a_client_accept_nothing),
+        cmocka_unit_test(refuses_only_after_leaving),
     };
 
     return cmocka_run_group_tests(tests, sides_set_up, sides_tear_down);

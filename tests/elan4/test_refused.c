@@ -188,6 +188,74 @@ static void refusal_wakes(void **state)
     close_side(&server);
 }
 
+/* Only this process's interface reports that a transfer is complete: a peer that claims so is
+ * ignored, although its packet names the transfer. */
+static void peer_reports_a_completion(void **state)
+{
+    struct side server, client;
+    struct field f;
+    (void)state;
+    open_pair(&server, &client, FOR_EVER, FOR_EVER);
+    lay_out(&f, &server, -1, true);
+    assert_int_equal(elan4_block_inputter(server.f->nic->ctx, 1), 0);
+    struct rme_rdma_op x = list(&f, &client, false, 0);
+    ops->rdma_op(client.link, &x);
+    ops->flush(client.f);
+    const struct elan_move *m = TAILQ_FIRST(&client.link->moves);
+    assert_true(m->let);
+    /* a packet without order has the next number of its link */
+    assert_int_equal(server.link->next_seq, m->use);
+    assert_int_equal(elan_tx_control(server.link, ELAN_DONE, m->index, NULL, 0), 0);
+    for (uint64_t end = guard_ms() + PATIENCE_MS; elan_tx_flying(server.link);) {
+        assert_true(guard_ms() < end);
+        poll_side(&client);
+    }
+    poll_side(&client); /* takes the packet, if not taken yet */
+    assert_int_equal(client.count[RME_EV_RDMA_DONE], 0);
+    assert_ptr_equal(TAILQ_FIRST(&client.link->moves), m);
+    assert_int_equal(elan4_block_inputter(server.f->nic->ctx, 0), 0);
+    until(&client, &server, RME_EV_RDMA_DONE, 1);
+    until(&server, &client, RME_EV_IMM, 1);
+    munmap(f.hole, 4096);
+    part(&client, &server);
+    close_side(&client);
+    close_side(&server);
+}
+
+/* A process that leaves out a packet on each of its links fills half of the memory for packets
+ * that overtook others, and then loses links. */
+static void memory_of_held_packets(void **state)
+{
+    enum { EACH_LINK = ELAN_WINDOW - 1, LINKS = ELAN_HELD / 2 / EACH_LINK + 1 };
+    struct side server, client;
+    (void)state;
+    open_side(&server, "elan4://0:2", FOR_EVER);
+    setenv("BMI_ELAN4_SERVER_ADDR", said, 1);
+    open_side(&client, NULL, FOR_EVER);
+    for (int i = 1; i <= LINKS; i++) {
+        assert_int_equal(server.f->held.taken, (i - 1) * EACH_LINK);
+        dial(&client, "elan4://0:2");
+        until(&client, &server, RME_EV_LINK_UP, i);
+        until(&server, &client, RME_EV_LINK_UP, i);
+        client.link->next_seq++;
+        for (int k = 0; k < EACH_LINK; k++)
+            say(&client, "held");
+        for (uint64_t end = guard_ms() + PATIENCE_MS; elan_tx_flying(client.link);) {
+            assert_true(guard_ms() < end);
+            poll_side(&server);
+        }
+        poll_side(&server); /* takes the last packets */
+        poll_side(&client);
+    }
+    until(&server, &client, RME_EV_LINK_DOWN, 1);
+    assert_int_equal(server.error, -ENOMEM);
+    assert_int_equal(server.f->held.taken, (LINKS - 1) * EACH_LINK);
+    close_side(&client);
+    until(&server, NULL, RME_EV_LINK_DOWN, LINKS);
+    assert_int_equal(server.f->held.taken, 0);
+    close_side(&server);
+}
+
 /* The peer's queue is full: no number is sent 64 ahead of an undelivered one. */
 static void window_of_packets(void **state)
 {
@@ -528,6 +596,8 @@ int main(void)
         cmocka_unit_test(read_from_nowhere),
         cmocka_unit_test(silent_one_is_refused),
         cmocka_unit_test(refusal_wakes),
+        cmocka_unit_test(peer_reports_a_completion),
+        cmocka_unit_test(memory_of_held_packets),
         cmocka_unit_test(window_of_packets),
         cmocka_unit_test(queue_of_reads),
         cmocka_unit_test(read_cut_short),

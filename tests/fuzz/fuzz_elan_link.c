@@ -446,7 +446,7 @@ static void step(struct input *in)
         break;
     case 15:
         if (arg & 1 && rdma_op_at[arg / 2 % XFERS] != NULL)
-            elan_script_trap(arg >> 6, (uintptr_t)rdma_op_at[arg / 2 % XFERS]->here);
+            elan_script_trap((arg >> 6) % 3, (uintptr_t)rdma_op_at[arg / 2 % XFERS]->here);
         else
             elan_script_trap(arg % 3, 0x100000 + byte(in) * 64u);
         break;
@@ -527,7 +527,7 @@ static void close_fabric(void)
     give_back();
     for (unsigned i = 0; i < XFERS; i++)
         FUZZ_CHECK(rdma_op_at[i] == NULL);
-    FUZZ_CHECK(f->places.taken == 0 && f->active.taken == 0);
+    FUZZ_CHECK(f->places.taken == 0 && f->active.taken == 0 && f->held.taken == 0);
     FUZZ_CHECK(elan_script_lent() == 0);
     ops->close(f);
 }

@@ -174,11 +174,12 @@ static const char *shim_rev_lookup(bmi_method_addr_p host)
     return a ? rme_addr_name(a->peer) : "UNKNOWN";
 }
 
-/* A rule of our scheme may be applied to an address of another method, which does not match. */
+/* A rule of our scheme may be applied to an address of another method, which does not match.
+ * OrangeFS passes 32 for a rule without bits, which is the whole address, also of IPv6. */
 static int shim_query_range(bmi_method_addr_p host, const char *pattern, int netmask)
 {
     const struct shim_addr *a = shim_addr_of(host);
-    return a && rme_addr_match(a->peer, pattern, netmask) > 0;
+    return a && rme_addr_match(a->peer, pattern, netmask == 32 ? -1 : netmask) > 0;
 }
 
 /* ---- Unexpected messages ---- */

@@ -98,6 +98,11 @@ static void after_fork_in_child(void)
     after_fork();
 }
 
+/*
+ * Registers the fork handlers.  Must follow the registration by the engine and its fabric,
+ * whose locks are inner: handlers run in reverse order, so `lock` is taken first, as by a
+ * thread that asks the engine with `lock` held.
+ */
 static void guard_forks(void)
 {
     (void)pthread_atfork(before_fork, after_fork, after_fork_in_child);
@@ -111,7 +116,6 @@ static int shim_initialize(bmi_method_addr_p listen, int method_id, int flags, c
     struct shim_addr *addr = NULL;
     int ret;
 
-    (void)pthread_once(&once, guard_forks);
     self.tells_why = (flags & SHIM_TELLS_WHY) != 0;
     if (listen) {
         listen->method_type = method_id;
@@ -136,6 +140,7 @@ static int shim_initialize(bmi_method_addr_p listen, int method_id, int flags, c
             shim_drop_addr(listen);
         return shim_error(ret);
     }
+    (void)pthread_once(&once, guard_forks);
     self.listen = addr;
     atomic_store(&self.reached, listen != NULL || SHIM_FIRST_LOOKUP_MS == 0);
     self.method_id = method_id;

@@ -34,6 +34,24 @@ struct rme {
 struct fake fake;
 static struct rme *engine;
 
+/* Innermost lock, held during forks, of all engines: as that of bmi_elan4 (kernel.h). */
+static pthread_mutex_t fabric_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void hold_fabric(void)
+{
+    pthread_mutex_lock(&fabric_lock);
+}
+
+static void release_fabric(void)
+{
+    pthread_mutex_unlock(&fabric_lock);
+}
+
+static void guard_fabric(void)
+{
+    (void)pthread_atfork(hold_fabric, release_fabric, release_fabric);
+}
+
 void fake_reset(void)
 {
     memset(&fake, 0, sizeof(fake));
@@ -46,10 +64,13 @@ void fake_log(enum rme_log_level level, const char *line)
 
 int rme_open(const struct rme_config *config, struct rme **out)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
     if (fake.open_error) {
         config->log(config->log_arg, RME_LOG_ERROR, strerror(-fake.open_error));
         return fake.open_error;
     }
+    pthread_once(&once, guard_fabric);
     struct rme *r = calloc(1, sizeof(*r));
     if (!r)
         return -ENOMEM;
@@ -188,13 +209,15 @@ bool rme_addr_is_over(const struct rme_addr *addr)
         over &= m->what.addr != addr;
     for (const struct message *m = engine->given; m; m = m->next)
         over &= m->what.addr != addr;
+    hold_fabric(); /* the engine calls the fabric with its lock */
+    release_fabric();
     pthread_mutex_unlock(&engine->lock);
     return over;
 }
 
 int rme_addr_match(const struct rme_addr *addr, const char *pattern, int netmask)
 {
-    return netmask == 32 && strstr(pattern, addr->name) != NULL;
+    return netmask < 0 && strstr(pattern, addr->name) != NULL;
 }
 
 int rme_addr_reach(struct rme *r, struct rme_addr *addr, int ms)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A thread forks while another one holds any of BMI's locks: in the child each call returns,
- * and BMI can be started again. The program is linked with --wrap for pthread_mutex_lock: the
- * other thread stops with its lock until the fork is done, or until the forking thread waits
- * for that lock. The result is therefore independent of timing.
+ * A thread forks while another one holds any of BMI's locks: the fork returns, in the child
+ * each call returns, and BMI can be started again. The program is linked with --wrap for
+ * pthread_mutex_lock: the other thread stops with its lock until the fork is done, or until the
+ * forking thread waits for that lock. The result is therefore independent of timing.
  */
 #include <pthread.h>
 #include <semaphore.h>
@@ -14,7 +14,7 @@
 
 #include "shim_rig.h"
 
-enum { PATIENCE_S = 60 }; /* timeout of a child that hangs */
+enum { PATIENCE_S = 60 }; /* timeout of a child that hangs, and of a fork */
 
 static _Thread_local bool forks, stops;
 /* the other thread's locks: number of the one at which it stops; number so far */
@@ -126,7 +126,9 @@ static void fork_now(void)
 
     assert_int_equal(pipe(result), 0);
     forks = true;
+    alarm(PATIENCE_S); /* for locks that the two threads take in different orders */
     pid_t child = fork();
+    alarm(0);
     forks = false;
     if (child == 0) {
         alarm(PATIENCE_S);
