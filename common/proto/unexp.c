@@ -239,7 +239,9 @@ struct rme_message *rme_unexp_take(struct rme *rme)
         struct rme_message *next =
             container_of(peer->proto->complete.next, struct rme_message, waiting);
 
-        list_add_tail(&next->link, &rme->protocols->unexpected);
+        /* which may have arrived after the end of an op that is not reported yet */
+        list_add_tail(&next->link, rme_is_ending(rme) ? &rme->protocols->unpublished
+                                                      : &rme->protocols->unexpected);
     }
     rme_rx_uncharge(peer, u->rx_buffered);
     if (u->pulled) {

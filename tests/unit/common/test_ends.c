@@ -132,6 +132,44 @@ static void what_ends_meanwhile_comes_later(void **state)
     sem_destroy(&go_on);
 }
 
+/* Nor is an unexpected message that arrives meanwhile behind one that was not fetched. */
+static void a_message_behind_another_comes_later(void **state)
+{
+    struct rme_hello hello = scripted_hello();
+    struct rme_unexpected unexpected[2];
+    struct rme_done first[4];
+    struct posted large;
+    pthread_t thread;
+    void *found;
+
+    (void)state;
+    scripted_open(OPTIONS, &hello);
+    assert_int_equal(sem_init(&held_up, 0, 0), 0);
+    assert_int_equal(sem_init(&go_on, 0, 0), 0);
+    uint32_t name = receive(&large, 0);
+    script.deregistering = deregisters;
+    say_eager(RME_WIRE_F_UNEXPECTED, 3);
+    assert_int_equal(look(first), 0);
+
+    script_imm(0, name);
+    assert_int_equal(pthread_create(&thread, NULL, look_once, first), 0);
+    sem_wait(&held_up);
+
+    say_eager(RME_WIRE_F_UNEXPECTED, 4);
+    int early = rme_test_unexpected(scripted.rme, unexpected, 2, 0);
+    sem_post(&go_on);
+    assert_int_equal(pthread_join(thread, &found), 0);
+    assert_int_equal((intptr_t)found, 1);
+    assert_int_equal(early, 1);
+    assert_int_equal(rme_test_unexpected(scripted.rme, &unexpected[1], 1, 0), 1);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(unexpected[i].tag, 3 + i);
+        assert_int_equal(rme_unexpected_free(scripted.rme, unexpected[i].buffer), 0);
+    }
+    sem_destroy(&held_up);
+    sem_destroy(&go_on);
+}
+
 /* A peer that sends something and disconnects meanwhile is not over before its message was
  * reported. */
 static void who_goes_meanwhile_is_heard(void **state)
@@ -319,6 +357,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         SCRIPTED_TEST(what_ends_meanwhile_comes_later),
+        SCRIPTED_TEST(a_message_behind_another_comes_later),
         SCRIPTED_TEST(who_goes_meanwhile_is_heard),
         SCRIPTED_TEST(who_goes_on_waiting_wakes_who_sleeps),
         SCRIPTED_TEST(who_asks_for_a_link_or_ends_it_wakes_who_sleeps),
