@@ -128,8 +128,9 @@ RME_API bool rme_addr_is_over(const struct rme_addr *addr);
  * host name, optionally with a scheme:// in front and :port or /anything behind.  `netmask`
  * leading bits are compared, all if negative or larger than the address.  A host name is
  * compared with the peer's name, ignoring case; no name is resolved.  Returns 1 if they match,
- * else 0, also for a pattern that cannot be parsed and a parsed address.  The host * matches
- * every peer.  The source address is kept after a disconnect: access rules still apply.
+ * -EINVAL for a host name that does not, else 0, also for a pattern that cannot be parsed and a
+ * parsed address.  The host * matches every peer.  The source address is kept after a
+ * disconnect: access rules still apply.
  */
 RME_API int rme_addr_match(const struct rme_addr *addr, const char *pattern, int netmask);
 

@@ -278,5 +278,7 @@ int rme_addr_match(const struct rme_addr *addr, const char *pattern, int netmask
         return same_network(&addr->from, &network, netmask);
     if (strchr(wanted, '*') != NULL)
         return addr->has_from && match_stars(&addr->from, wanted);
-    return have != NULL && strcasecmp(wanted, have) == 0;
+    if (have != NULL && strcasecmp(wanted, have) == 0)
+        return 1;
+    return isalpha((unsigned char)*wanted) ? -EINVAL : 0;
 }

@@ -178,8 +178,15 @@ static const char *shim_rev_lookup(bmi_method_addr_p host)
  * OrangeFS passes 32 for a rule without bits, which is the whole address, also of IPv6. */
 static int shim_query_range(bmi_method_addr_p host, const char *pattern, int netmask)
 {
+    static atomic_flag told = ATOMIC_FLAG_INIT;
     const struct shim_addr *a = shim_addr_of(host);
-    return a && rme_addr_match(a->peer, pattern, netmask == 32 ? -1 : netmask) > 0;
+    int match = a ? rme_addr_match(a->peer, pattern, netmask == 32 ? -1 : netmask) : 0;
+
+    if (match < 0 && !atomic_flag_test_and_set(&told))
+        gossip_err("bmi_%s: rule \"%s\": selects no client: host names are not resolved; use "
+                   "addresses\n",
+                   SHIM_SCHEME, pattern);
+    return match > 0;
 }
 
 /* ---- Unexpected messages ---- */

@@ -217,6 +217,8 @@ bool rme_addr_is_over(const struct rme_addr *addr)
 
 int rme_addr_match(const struct rme_addr *addr, const char *pattern, int netmask)
 {
+    if (strstr(pattern, "name") != NULL)
+        return -EINVAL;
     return netmask < 0 && strstr(pattern, addr->name) != NULL;
 }
 

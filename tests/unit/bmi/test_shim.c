@@ -206,6 +206,12 @@ static void guard_and_foreign_addresses(void **state)
     assert_int_equal(BMI_query_addr_range(peer, "fake://host:1", 32), 1);
     assert_int_equal(BMI_query_addr_range(peer, "fake://host:1", 24), 0);
     assert_int_equal(BMI_query_addr_range(peer, "fake://guest:1", 32), 0);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(BMI_query_addr_range(peer, "fake://name", 32), 0);
+        assert_int_equal(lines.errors, 1);
+    }
+    assert_string_equal(lines.last_error, "bmi_fake: rule \"fake://name\": selects no client: "
+                                          "host names are not resolved; use addresses");
     assert_int_equal(bmi_fake_ops.query_addr_range(&foreign, "fake://host:1", 32), 0);
     assert_string_equal(bmi_fake_ops.rev_lookup_unexpected(&foreign), "UNKNOWN");
     bmi_op_id_t id;

@@ -141,10 +141,12 @@ static void matching(void **state)
         {"fe80::1", "10.*", -1, 0},
         {"fe80::1", "ib://*", -1, 1},
         {"fe80::1%eth0", "fe80::1", -1, 1},
-        {"10.1.2.3", "node7", -1, 0},
+        {"10.1.2.3", "node7", -1, -EINVAL},
+        {"fe80::1", "ib://node7:3335", -1, -EINVAL},
+        {"10.1.2.3", "fe80::1", -1, 0},
         {"node7", "node7", -1, 1},
         {"node7", "ib://NODE7:1", -1, 1},
-        {"node7", "node8", -1, 0},
+        {"node7", "node8", -1, -EINVAL},
         {"node7", "ib://*:3335", -1, 1},
         {"node7", "10.1.2.3", -1, 0},
     };
@@ -159,9 +161,10 @@ static void matching(void **state)
             fail_msg("%s against %s/%d", cases[i].peer, cases[i].pattern, cases[i].netmask);
     }
     assert_int_equal(match_peer("n:1", "n", -1), 1);
-    assert_int_equal(match_peer("unknown address", "n", -1), 0);
+    assert_int_equal(match_peer("unknown address", "n", -1), -EINVAL);
     assert_int_equal(match_peer("unknown address", "*", -1), 1);
     assert_int_equal(match_peer("0:3", "elan4://*", -1), 1);
+    assert_int_equal(match_peer("0:3", "elan4://node7", -1), -EINVAL);
     assert_int_equal(match_peer("n:1", NULL, -1), 0);
     assert_int_equal(match_peer("n:1", "0.*", -1), 0);
 }
