@@ -11,7 +11,8 @@
  * (quota.c).  From half of it on the following rules hold:
  *
  * - Credits advertised to peers do not grow.
- * - A host with its share gets no further link.
+ * - A host with its share gets no further link, nor one in place of a lost link, whose messages
+ *   count until they are taken.
  * - Of the links of such a host, those with their share get no credits back but the two that
  *   control messages need.  When its other credits are used up, a link starts nothing until the
  *   link holds less than its share, or all links together hold less than half of the limit.
