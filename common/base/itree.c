@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A treap: ordered by (start, address of the node), a heap by a hash of the node's address.
- * Each node has the largest end of its subtree, which limits a search to branches that can
- * succeed.
+ * A treap: ordered by (start, end, address of the node), a heap by a hash of the node's
+ * address.  Each node has the largest end of its subtree, which limits a search to branches
+ * that can succeed.
  */
 #include <stddef.h>
 
@@ -19,7 +19,9 @@ static uint64_t priority(const struct rme_inode *node)
 
 static bool before(const struct rme_inode *a, const struct rme_inode *b)
 {
-    return a->start != b->start ? a->start < b->start : (uintptr_t)a < (uintptr_t)b;
+    return a->start != b->start ? a->start < b->start
+           : a->end != b->end   ? a->end < b->end
+                                : (uintptr_t)a < (uintptr_t)b;
 }
 
 static void update(struct rme_inode *node)

@@ -21,7 +21,7 @@ void rme_timer_set(struct rme_timers *timers, struct rme_timer *timer, uint64_t 
 {
     rme_timer_stop(timers, timer);
     timer->node.start = when;
-    timer->node.end = when + 1;
+    timer->node.end = ++timers->settings;
     rme_itree_insert(&timers->tree, &timer->node);
 }
 
