@@ -541,7 +541,8 @@ static void run(int ops)
     clear_run();
 }
 
-/* Of each row a run has one: limits that are usual, and so small that they are reached. */
+/* Limits: usual ones, and some so small that they are reached.  The first run has the first of
+ * each row, the others draw one of each. */
 static const char *const drawn[][3] = {
     {"rndv=auto", "rndv=write", "rndv=read"},
     {"credits=8", "credits=4", "credits=4,credits_pool=0"},
@@ -553,7 +554,7 @@ static const char *const drawn[][3] = {
     {"loop_sq_depth=64", "loop_sq_depth=2", "loop_late_done=20"},
 };
 
-static void open_all(uint64_t seed)
+static void open_all(uint64_t seed, bool draws)
 {
     static char options[512];
     int length;
@@ -563,7 +564,7 @@ static void open_all(uint64_t seed)
                       (unsigned long long)seed, soup.lossy ? "backoff_max_ms=1" : "spin_us=0");
     for (size_t i = 0; i < sizeof drawn / sizeof drawn[0]; i++)
         length += snprintf(options + length, sizeof options - (size_t)length, ",%s",
-                           drawn[i][roll(sizeof drawn[i] / sizeof drawn[i][0])]);
+                           drawn[i][draws ? roll(sizeof drawn[i] / sizeof drawn[i][0]) : 0]);
     bed_options(options);
     soup.pair[0].server = node_open("server", lane_uri(0));
     for (int k = 0; k < CLIENTS; k++) {
@@ -592,7 +593,7 @@ static void seeds(bool lossy)
         void *none = NULL;
         printf("# seed %llu\n", (unsigned long long)(lane.seed + i));
         fflush(stdout);
-        open_all(lane.seed + i);
+        open_all(lane.seed + i, i > 0);
         if (!lossy) {
             run(ops);
         } else {
@@ -609,7 +610,7 @@ static void seeds(bool lossy)
         bed_setup(&none);
     }
     printf("# %llu messages were invited\n", (unsigned long long)invited);
-    assert_true(invited > 0 || count < 8); /* some runs use reads or copies only */
+    assert_true(invited > 0); /* in the first run */
 }
 
 static void soup_of_messages(void **state)
