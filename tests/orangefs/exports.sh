@@ -56,7 +56,7 @@ listable() { # pvfs2-ping wants to write
 
 with_rules && check "$what: root's files are root's" makes 0
 end
-for rule in "$host" 127.0.0.0@8 "127.*" "10.0.0.0@8 $scheme://$host"; do
+for rule in "$host" 127.0.0.0@8 "127.*" "*" "10.0.0.0@8 $scheme://$host"; do
     with_rules "RootSquash $scheme://$rule" && check "$what: root's files are nobody's" makes $anonymous
     end
 done
@@ -69,6 +69,13 @@ with_rules "RootSquash $scheme://127.0.0.0@8" "RootSquashExceptions $scheme://$h
 end
 with_rules "AllSquash $scheme://127.0.0.0@8" && check "$what: root's files are nobody's" makes $anonymous
 end
+
+# Host names are not resolved.
+if [ "$scheme" = ib ]; then
+    with_rules "RootSquash ib://no-host.invalid" && check "$what: root's files are root's" makes 0
+    check "$what: the log names the rule" grep -rq 'rule "ib://no-host.invalid": selects no client' "$tmp" --include='server*'
+    end
+fi
 
 # A rule for another network is checked with our addresses, too: OrangeFS uses the rule's scheme.
 if [ "$scheme" = ib ]; then
