@@ -81,28 +81,54 @@ static void say_eager(uint8_t flags, int32_t tag)
                  NULL);
 }
 
-static void what_ends_meanwhile_comes_later(void **state)
+static void open_held(void)
 {
     struct rme_hello hello = scripted_hello();
+
+    scripted_open(OPTIONS, &hello);
+    assert_int_equal(sem_init(&held_up, 0, 0), 0);
+    assert_int_equal(sem_init(&go_on, 0, 0), 0);
+}
+
+/* Ends a receive by its immediate in a thread, which stops between the end of the operation and
+ * its report. */
+static pthread_t hold_up(uint32_t name, struct rme_done *done)
+{
+    pthread_t thread;
+
+    script.deregistering = deregisters;
+    script_imm(0, name);
+    assert_int_equal(pthread_create(&thread, NULL, look_once, done), 0);
+    sem_wait(&held_up);
+    return thread;
+}
+
+/* Lets the thread go on; returns the number of its completions. */
+static int let_go(pthread_t thread)
+{
+    void *found;
+
+    sem_post(&go_on);
+    assert_int_equal(pthread_join(thread, &found), 0);
+    sem_destroy(&held_up);
+    sem_destroy(&go_on);
+    return (int)(intptr_t)found;
+}
+
+static void what_ends_meanwhile_comes_later(void **state)
+{
     struct rme_unexpected unexpected;
     struct rme_done first[4], later[4];
     struct posted large[2], small;
     uint32_t name[2];
-    pthread_t thread;
-    void *found;
 
     (void)state;
-    scripted_open(OPTIONS, &hello);
-    assert_int_equal(sem_init(&held_up, 0, 0), 0);
-    assert_int_equal(sem_init(&go_on, 0, 0), 0);
+    open_held();
     for (int i = 0; i < 2; i++)
         name[i] = receive(&large[i], i);
     scripted_recv(&small, memory[2], LARGE, 2);
-    script.deregistering = deregisters;
 
-    script_imm(0, name[0]);
-    assert_int_equal(pthread_create(&thread, NULL, look_once, first), 0);
-    sem_wait(&held_up);
+    pthread_t thread = hold_up(name[0], first);
 
     /* an operation without memory to deregister, one with, and an unexpected message */
     say_eager(0, 2);
@@ -111,12 +137,10 @@ static void what_ends_meanwhile_comes_later(void **state)
     early += look(later);
     say_eager(RME_WIRE_F_UNEXPECTED, 3);
     early += rme_test_unexpected(scripted.rme, &unexpected, 1, 0);
-    sem_post(&go_on);
-    assert_int_equal(pthread_join(thread, &found), 0);
+    int reported = let_go(thread);
     assert_int_equal(early, 0);
 
     /* the first thread has reported some of them; poll for the rest */
-    int reported = (int)(intptr_t)found;
     assert_in_range(reported, 1, 3);
     memcpy(later, first, sizeof(later));
     if (reported < 3)
@@ -128,70 +152,48 @@ static void what_ends_meanwhile_comes_later(void **state)
         assert_int_equal(later[i].error, 0);
     assert_int_equal(rme_test_unexpected(scripted.rme, &unexpected, 1, 0), 1);
     assert_int_equal(rme_unexpected_free(scripted.rme, unexpected.buffer), 0);
-    sem_destroy(&held_up);
-    sem_destroy(&go_on);
 }
 
 /* Nor is an unexpected message that arrives meanwhile behind one that was not fetched. */
 static void a_message_behind_another_comes_later(void **state)
 {
-    struct rme_hello hello = scripted_hello();
     struct rme_unexpected unexpected[2];
     struct rme_done first[4];
     struct posted large;
-    pthread_t thread;
-    void *found;
 
     (void)state;
-    scripted_open(OPTIONS, &hello);
-    assert_int_equal(sem_init(&held_up, 0, 0), 0);
-    assert_int_equal(sem_init(&go_on, 0, 0), 0);
+    open_held();
     uint32_t name = receive(&large, 0);
-    script.deregistering = deregisters;
     say_eager(RME_WIRE_F_UNEXPECTED, 3);
     assert_int_equal(look(first), 0);
 
-    script_imm(0, name);
-    assert_int_equal(pthread_create(&thread, NULL, look_once, first), 0);
-    sem_wait(&held_up);
+    pthread_t thread = hold_up(name, first);
 
     say_eager(RME_WIRE_F_UNEXPECTED, 4);
     int early = rme_test_unexpected(scripted.rme, unexpected, 2, 0);
-    sem_post(&go_on);
-    assert_int_equal(pthread_join(thread, &found), 0);
-    assert_int_equal((intptr_t)found, 1);
+    assert_int_equal(let_go(thread), 1);
     assert_int_equal(early, 1);
     assert_int_equal(rme_test_unexpected(scripted.rme, &unexpected[1], 1, 0), 1);
     for (int i = 0; i < 2; i++) {
         assert_int_equal(unexpected[i].tag, 3 + i);
         assert_int_equal(rme_unexpected_free(scripted.rme, unexpected[i].buffer), 0);
     }
-    sem_destroy(&held_up);
-    sem_destroy(&go_on);
 }
 
 /* A peer that sends something and disconnects meanwhile is not over before its message was
  * reported. */
 static void who_goes_meanwhile_is_heard(void **state)
 {
-    struct rme_hello hello = scripted_hello();
     struct rme_unexpected unexpected;
     struct rme_done first[4], later[4];
     struct posted large;
-    pthread_t thread;
-    void *found;
 
     (void)state;
-    scripted_open(OPTIONS, &hello);
-    assert_int_equal(sem_init(&held_up, 0, 0), 0);
-    assert_int_equal(sem_init(&go_on, 0, 0), 0);
+    open_held();
     uint32_t name = receive(&large, 0);
-    script.deregistering = deregisters;
     assert_false(rme_addr_is_over(scripted.peer));
 
-    script_imm(0, name);
-    assert_int_equal(pthread_create(&thread, NULL, look_once, first), 0);
-    sem_wait(&held_up);
+    pthread_t thread = hold_up(name, first);
 
     say_eager(RME_WIRE_F_UNEXPECTED, 3);
     int early = look(later);
@@ -199,21 +201,17 @@ static void who_goes_meanwhile_is_heard(void **state)
     early += look(later);
     early += rme_test_unexpected(scripted.rme, &unexpected, 1, 0);
     bool dead = rme_addr_is_dead(scripted.peer), over = rme_addr_is_over(scripted.peer);
-    sem_post(&go_on);
-    assert_int_equal(pthread_join(thread, &found), 0);
+    assert_int_equal(let_go(thread), 1);
     assert_int_equal(early, 0);
     assert_true(dead);
     assert_false(over);
 
-    assert_int_equal((int)(intptr_t)found, 1);
     assert_false(rme_addr_is_over(scripted.peer));
     assert_int_equal(rme_test_unexpected(scripted.rme, &unexpected, 1, 0), 1);
     assert_int_equal(unexpected.tag, 3);
     assert_false(rme_addr_is_over(scripted.peer)); /* the host has a message of it */
     assert_int_equal(rme_unexpected_free(scripted.rme, unexpected.buffer), 0);
     assert_true(rme_addr_is_over(scripted.peer));
-    sem_destroy(&held_up);
-    sem_destroy(&go_on);
 }
 
 /* ---- A thread sleeps meanwhile ---- */
