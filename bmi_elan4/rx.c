@@ -171,10 +171,11 @@ static void dispatch(struct rme_fabric *f, const uint8_t *slot)
         elan_handshake_packet(f, NULL, &p, slot + ELAN_HEADER);
         return;
     }
-    if (p.to != f->nic->generation || (p.kind == ELAN_DONE && p.from != f->nic->vp))
-        return; /* for an earlier owner of the context; or DONE of another process */
+    if (p.to != f->nic->generation)
+        return; /* for an earlier owner of the context */
     if (p.kind == ELAN_DONE) {
-        elan_move_done(f, p.arg, p.seq);
+        if (p.from == f->nic->vp) /* another process's DONE says nothing about transfers here */
+            elan_move_done(f, p.arg, p.seq);
         return;
     }
     struct rme_link *l = f->table[p.link % ELAN_LINKS];

@@ -7,12 +7,12 @@
 
 /* A member of objects with a deadline; zero-initialised. */
 struct rme_timer {
-    struct rme_inode node; /* start: ms of rme_now(); end: see settings; 0: not set */
+    struct rme_inode node; /* start: ms of rme_now(); end: number of the setting, 0: not set */
 };
 
 struct rme_timers {
     struct rme_itree tree;
-    uint64_t settings; /* timers of one ms expire in the order in which they were set */
+    uint64_t settings; /* number so far: timers of one ms expire in the order of setting */
 };
 
 static inline bool rme_timer_is_set(const struct rme_timer *timer)

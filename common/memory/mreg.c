@@ -452,8 +452,8 @@ static int register_group(struct rme_mreg *mreg, const struct part *part, uint32
     return 0;
 }
 
-/* Registers one segment.  Where resources lack the cache evicts, the dead are deregistered, and
- * the second refusal is final. */
+/* Registers one segment.  After a refusal for lack of resources the cache evicts, the dead are
+ * deregistered, and the second refusal is final. */
 static int register_one(struct rme_mreg *mreg, const struct part *part, unsigned access,
                         struct rme_mreg_hold *hold)
 {

@@ -334,8 +334,8 @@ static void prepare(struct rme *rme, struct rme_op *op, struct rme_frag *frag)
     }
 }
 
-/* Returns true if the processor can read, or write, this memory; `unknown`: the kernel does not
- * tell (Linux before 5.14). */
+/* Returns true if the processor can read, or write, this memory; `unknown` if the kernel lacks
+ * these values of `advice` (Linux before 5.14). */
 static bool is_there(uintptr_t base, uint64_t length, int advice, bool unknown)
 {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
