@@ -3,11 +3,11 @@
  * Operations: those posted by the host, and pulls (the engine's own receives of large
  * unexpected messages).
  *
- * The table owns all ops, and frees them when the engine is closed.  The id of an op is the
- * address of the host's part, which follows the op in memory, and which a host may read at any
- * time (struct rme_config).  The op that has been free for the longest time is reused first,
- * and RME_OP_RESTING free ops are not reused, so a stale id does not name a new op soon.
- * Messages carry handles instead (rme_rndv.own).
+ * The table owns all ops.  The id of an op is the address of the host's part, which a host may
+ * read at any time until the engine is closed (struct rme_config).  The op that has been free
+ * for the longest time is reused first, and RME_OP_RESTING free ops are not reused, so a stale
+ * id does not name a new op soon.  Messages carry handles instead (rme_rndv.own).  When no op
+ * is live, the memory of those above a few thousand returns to the system.
  */
 #ifndef RME_OP_H
 #define RME_OP_H
@@ -39,6 +39,7 @@ enum rme_op_state {
 #define RME_OP_KEEP_SEGS   64u /* segments of an unused op that stay allocated, at most */
 #define RME_OP_CHUNK       64u /* ops in the first allocation; each one doubles their number */
 #define RME_OP_CHUNKS      15
+#define RME_OP_KEEP_CHUNKS 6u  /* chunks of an idle table: 4,032 ops, 1.8 MB */
 #define RME_OP_RESTING     32u /* free ops that are not reused yet */
 
 /* State of a rendezvous; see proto/rndv.c. */
@@ -105,11 +106,11 @@ struct rme_op {
 };
 
 struct rme_op_table {
-    char *chunk[RME_OP_CHUNKS];
-    uint32_t nchunk;
+    struct rme_op *chunk[RME_OP_CHUNKS]; /* in whole pages; NULL: never used */
+    char *parts[RME_OP_CHUNKS];          /* the host's, of the same ops */
+    uint32_t nchunk;                     /* the first ones, in use */
     struct list_head free;
     uint64_t live, room;
-    size_t stride;    /* bytes of an op and its host's part */
     const void *host; /* first content of the host's part; NULL: only the id */
     size_t host_size;
 };
@@ -151,6 +152,8 @@ static inline struct rme_op *rme_op_new(struct rme_op_table *table, uint32_t nse
 }
 /* Frees allocated segments. */
 void rme_op_drop_segs(struct rme_op *op);
+/* Returns the memory of the last chunks to the system; no op is live. */
+void rme_op_shrink(struct rme_op_table *table);
 /* Returns an op without a peer to the end of the free list. */
 static inline void rme_op_recycle(struct rme_op_table *table, struct rme_op *op)
 {
@@ -160,8 +163,9 @@ static inline void rme_op_recycle(struct rme_op_table *table, struct rme_op *op)
     op->peer = NULL;
     list_del_init(&op->link);
     list_add_tail(&op->link, &table->free);
-    table->live--;
     __atomic_store_n(rme_op_host(op), 0, __ATOMIC_RELAXED);
+    if (--table->live == 0 && table->nchunk > RME_OP_KEEP_CHUNKS)
+        rme_op_shrink(table);
 }
 
 /* Returns the live op of an id; NULL: none. */

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Hash tables with keys that peers choose, ids of operations, timers. */
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include "op/match.h"
 #include "move/move.h"
 #include "op/op.h"
@@ -101,6 +104,62 @@ static void ids_rest_before_they_come_back(void **state)
     assert_null(rme_op_find(table, UINT64_MAX));
     rme_op_table_clear(table);
     free(table);
+}
+
+/* Returns the pages of a chunk that are in memory. */
+static size_t pages_of(const struct rme_op_table *table, uint32_t c)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), resident = 0;
+    size_t pages = ((RME_OP_CHUNK << c) * sizeof(struct rme_op) + page - 1) / page;
+    unsigned char *in = malloc(pages);
+
+    assert_non_null(in);
+    assert_int_equal(mincore(table->chunk[c], pages * page, in), 0);
+    for (size_t i = 0; i < pages; i++)
+        resident += in[i] & 1;
+    free(in);
+    return resident;
+}
+
+/* The memory of many ops returns to the system when all have ended.  The host still reads their
+ * ids, as free. */
+static void memory_of_many_ops_returns(void **state)
+{
+    enum { MANY = 10000, SEGS = 100 };
+    const uint64_t host[2] = {0, 77};
+    static rme_id id[MANY];
+    struct rme_op_table table;
+
+    (void)state;
+    rme_op_table_init(&table, host, sizeof(host));
+    for (int round = 0; round < 3; round++) {
+        for (uint32_t i = 0; i < MANY; i++) {
+            struct rme_op *op = rme_op_new(&table, i % 1000 == 0 ? SEGS : 1);
+
+            assert_non_null(op);
+            op->state = RME_OP_POSTED;
+            id[i] = op->id;
+            for (uint32_t k = 0; k < op->nseg; k++)
+                op->seg[k] = (struct rme_seg){NULL, k};
+        }
+        assert_true(table.nchunk > RME_OP_KEEP_CHUNKS);
+        for (uint32_t i = 0; i < MANY; i++) {
+            struct rme_op *op = rme_op_find(&table, id[i]);
+
+            assert_non_null(op);
+            assert_int_equal(op->seg[op->nseg - 1].length, op->nseg - 1);
+            rme_op_recycle(&table, op);
+        }
+        assert_int_equal(table.nchunk, RME_OP_KEEP_CHUNKS);
+        for (uint32_t c = RME_OP_KEEP_CHUNKS; c < RME_OP_CHUNKS && table.chunk[c] != NULL; c++)
+            assert_int_equal(pages_of(&table, c), 0);
+        for (uint32_t i = 0; i < MANY; i++) {
+            assert_null(rme_op_find(&table, id[i]));
+            assert_int_equal(((uint64_t *)id[i])[0], 0);
+            assert_int_equal(((uint64_t *)id[i])[1], 77);
+        }
+    }
+    rme_op_table_clear(&table);
 }
 
 /* ---- Names ---- */
@@ -291,6 +350,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(chains_stay_short),
         cmocka_unit_test(ids_rest_before_they_come_back),
+        cmocka_unit_test(memory_of_many_ops_returns),
         cmocka_unit_test(the_last_of_two_names_is_found),
         cmocka_unit_test(a_table_of_names_that_are_alike_grows_in_proportion),
         cmocka_unit_test(one_of_many_that_are_alike_is_taken_out_without_a_look_at_the_others),
