@@ -154,6 +154,34 @@ ENDING='kill -9 $PPID'
 PATH=$path
 check "patching was killed: some files have the patch" grep -q AX_BMI_EXT "$t/configure.ac"
 check "--undo after that restores every byte" sh -c "'$graft' --undo '$t' && diff -r '$tmp/new' '$t'"
+
+# Killed before the first change: with its folder just made, and with a part of the old folder kept.
+cat >"$tmp/bin/mkdir" <<P
+#!/bin/sh
+$(command -v mkdir) "\$@" || exit
+case "\$*" in */.bmi-graft) kill -9 \$PPID ;; esac
+P
+cat >"$tmp/bin/tar" <<'P'
+#!/bin/sh
+echo part >"$4"
+kill -9 $PPID
+P
+chmod +x "$tmp/bin/mkdir" "$tmp/bin/tar"
+undone_after_kill() { # option of the killed run
+    fresh
+    PATH=$tmp/bin:$PATH "$graft" "$1" "$t" >/dev/null 2>&1
+    ls "$t/.bmi-graft" && "$graft" --check "$t" | grep 'methods are not in it' && "$graft" --undo "$t" && diff -r "$tmp/new" "$t"
+}
+grafted_after_kill() {
+    fresh
+    PATH=$tmp/bin:$PATH "$graft" "$t" >/dev/null 2>&1
+    ls "$t/.bmi-graft" && "$graft" "$t" && "$graft" --undo "$t" && diff -r "$tmp/new" "$t"
+}
+check "killed before the first change: another run grafts, --undo restores every byte" grafted_after_kill
+check "--overlay killed with its folder just made: --undo restores every byte" undone_after_kill --overlay
+rm "$tmp/bin/mkdir"
+check "--overlay killed while the old folder is kept: --undo restores every byte" undone_after_kill --overlay
+
 check "a folder that is no tree is refused" refused "is no OrangeFS source tree" "$graft" "$tmp/common"
 check "a missing folder is refused" refused "no such directory" "$graft" "$tmp/nowhere"
 check "no argument: usage" refused "usage" "$graft"
