@@ -182,6 +182,20 @@ check "--overlay killed with its folder just made: --undo restores every byte" u
 rm "$tmp/bin/mkdir"
 check "--overlay killed while the old folder is kept: --undo restores every byte" undone_after_kill --overlay
 
+# Without the right of root to write everywhere.
+mortal=
+[ "$(id -u)" != 0 ] || mortal='setpriv --bounding-set=-dac_override --inh-caps=-dac_override'
+fresh && chmod a-w "$t" "$t/src/io/bmi"
+if [ -z "$mortal" ] || $mortal true 2>/dev/null; then
+    # shellcheck disable=SC2086
+    check "--check of a tree that may not be written" sh -c "$mortal '$graft' --check '$t' | grep 'methods are not in it'"
+    # shellcheck disable=SC2086
+    check "grafting a tree that may not be written is refused, untouched" refused "may not be written" $mortal "$graft" "$t"
+else
+    skip "a tree that may not be written" "setpriv cannot drop capabilities"
+fi
+chmod u+w "$t" "$t/src/io/bmi"
+
 check "a folder that is no tree is refused" refused "is no OrangeFS source tree" "$graft" "$tmp/common"
 check "a missing folder is refused" refused "no such directory" "$graft" "$tmp/nowhere"
 check "no argument: usage" refused "usage" "$graft"
