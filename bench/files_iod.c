@@ -47,7 +47,7 @@ static struct iod_files *of(struct files *files)
 
 static bool failed(struct iod_files *f)
 {
-    snprintf(f->files.why, sizeof f->files.why, "%s", f->client.why);
+    snprintf(f->files.why, sizeof f->files.why, "%.1000s", f->client.why);
     return false;
 }
 

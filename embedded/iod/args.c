@@ -2,6 +2,7 @@
 #include "config.h"
 #include "embedded/iod/args.h"
 #include "embedded/iod/name.h"
+#include "embedded/iod/text.h"
 #include "embedded/program/program.h"
 
 #include <errno.h>
@@ -22,13 +23,17 @@ void args_set_program(const char *argv0)
 
 bool args_complain(const char *format, ...)
 {
+    char *line = NULL;
     va_list args;
 
-    fprintf(stderr, "%s: ", program);
     va_start(args, format);
-    vfprintf(stderr, format, args);
+    if (vasprintf(&line, format, args) < 0)
+        line = NULL;
     va_end(args);
-    fputc('\n', stderr);
+    if (line)
+        text_no_controls(line); /* one line, with any name */
+    fprintf(stderr, "%s: %s\n", program, line ? line : "no memory; close other programs");
+    free(line);
     return false;
 }
 

@@ -9,6 +9,7 @@
 #ifndef IOD_CLIENT_H
 #define IOD_CLIENT_H
 
+#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -22,7 +23,7 @@
 #include "embedded/iod/proto.h"
 #include "embedded/iod/workers.h"
 
-#define CLIENT_WHY 1024
+#define CLIENT_WHY (PATH_MAX + 1024) /* bytes of a line that begins with a path */
 
 enum remote_state { REMOTE_IDLE, REMOTE_ASKED, REMOTE_ANSWERED };
 

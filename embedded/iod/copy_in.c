@@ -41,7 +41,8 @@ static bool open_source(struct copy *copy, const char *source, struct stat *st)
     copy->fd = open(source, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* O_NONBLOCK: do not block on a
                                                                  * FIFO */
     if (copy->fd < 0)
-        return client_fail(client, "%s: cannot read: %s; %s", source, strerror(errno),
+        return client_fail(client, "%.*s: cannot read: %s; %s", PATH_MAX, source,
+                           strerror(errno),
                            errno == ENOENT   ? "check the name"
                            : errno == EACCES ? "get permission to read it"
                                              : "choose another file");

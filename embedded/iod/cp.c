@@ -266,12 +266,12 @@ int main(int argc, char **argv)
         s.copy.client.ignored = args_ignored;
     catch_signals();
     if (s.verbose)
-        fprintf(stderr, "bmi-cp: copying %s to %s\n", from.text, to.text);
+        args_complain("copying %s to %s", from.text, to.text);
     began = clock_seconds();
     good = from.remote ? copy_out(&copy, &s.copy, from.address, from.name, to.text)
                        : copy_in(&copy, &s.copy, from.text, to.address, to.name);
     if (good && copy.note[0] && !s.quiet)
-        fprintf(stderr, "bmi-cp: %s\n", copy.note);
+        args_complain("%s", copy.note);
     if (good)
         print_result(&s, &copy, clock_seconds() - began);
     else

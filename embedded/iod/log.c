@@ -3,6 +3,7 @@
 #include "embedded/iod/log.h"
 #include "embedded/iod/text.h"
 
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <time.h>
@@ -22,7 +23,7 @@ bool log_wanted(enum log_level level)
 
 void log_line(enum log_level level, const char *format, ...)
 {
-    char line[3072];
+    char line[PATH_MAX + 1024];
     struct timespec now;
     struct tm tm;
     size_t at;
