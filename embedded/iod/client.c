@@ -361,7 +361,8 @@ static void look_around(struct client *client)
         say_alive(client->remote[i], now);
     }
     if (client->o.interrupted && *client->o.interrupted)
-        client_fail(client, "interrupted; nothing was left behind, copy again");
+        client_fail(client, "%s: interrupted; nothing was changed, start again",
+                    client->subject);
     if (client->tick)
         client->tick(client, client->tick_arg);
 }

@@ -5,7 +5,8 @@
  * The first server decides, as in a copy in: once it has removed the upload the file is gone,
  * and the other parts follow.  A part whose first server has no file of that name is a leftover
  * of a removal and is removed by naming its server.  If the first server has a higher upload,
- * that is the file, and the removal restarts there.
+ * that is the file, and the removal restarts there.  Once the first server is asked, interrupts
+ * are ignored, or parts would be left.
  *
  * A part that cannot be read at the named server is removed there only: its list of servers is
  * unknown, and the other parts are an incomplete file.
@@ -157,10 +158,12 @@ static enum removal remove_from(struct copy *copy, struct remote **start)
     }
     for (int i = t.list.count - 1; i >= 0 && head; i--) /* before anything is removed */
         head = copy_go(copy, at, t.list.item[i], (uint32_t)i);
+    copy->client.o.interrupted = NULL;
     if (head)
         result = remove_first(copy, head, &t, start);
     if (result == REMOVED)
         result = remove_others(copy, at, &t);
+    copy->client.o.interrupted = copy->o.client.interrupted;
 out:
     args_list_free(&t.list);
     return result;

@@ -108,8 +108,10 @@ int main(int argc, char **argv)
     program_catch(SIGINT, on_signal);
     program_catch(SIGHUP, on_signal);
     sigaction(SIGTERM, &action, NULL);
-    for (int i = optind; good && i < argc && !interrupted; i++)
-        whole = remove_one(&s, argv[i]) && whole;
+    for (int i = optind; good && i < argc; i++)
+        whole = (interrupted ? args_complain("%s: interrupted; remove the file again", argv[i])
+                             : remove_one(&s, argv[i])) &&
+                whole;
     access_free(s.allow);
-    return (good && whole && !interrupted) || result == ARGS_DONE ? 0 : 1;
+    return (good && whole) || result == ARGS_DONE ? 0 : 1;
 }
