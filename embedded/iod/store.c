@@ -56,6 +56,17 @@ int store_stream(const struct store *store, DIR **out)
     return 0;
 }
 
+struct dirent *store_next(DIR *dir, int *error)
+{
+    struct dirent *entry;
+
+    errno = 0;
+    entry = readdir(dir);
+    if (!entry)
+        *error = -errno;
+    return entry;
+}
+
 int store_open_file(const struct store *store, const char *file)
 {
     int fd = openat(store->folder, file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
@@ -74,7 +85,7 @@ static int check_empty(const struct store *store)
 
     if (error)
         return error;
-    while (!error && (entry = readdir(dir)))
+    while (!error && (entry = store_next(dir, &error)))
         if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
             strcmp(entry->d_name, "lost+found") != 0 &&
             strcmp(entry->d_name, STORE_LOCK_FILE) != 0) /* another server may be starting */

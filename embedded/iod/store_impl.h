@@ -67,7 +67,9 @@ int store_sync(const struct store *store);
  * unknown */
 bool store_no_object(int error);
 int store_stream(const struct store *store, DIR **out); /* opens a new stream of the folder */
-int store_read_head(int fd, struct object_meta *meta);  /* -EISDIR: not a regular file */
+/* returns the next entry of a stream; NULL: the end, *error is 0, or -errno of a failure */
+struct dirent *store_next(DIR *dir, int *error);
+int store_read_head(int fd, struct object_meta *meta); /* -EISDIR: not a regular file */
 /* opens for reading; -EISDIR: a symbolic link or socket */
 int store_open_file(const struct store *store, const char *file);
 

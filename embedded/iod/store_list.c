@@ -66,7 +66,7 @@ static int collect_names(struct store *store, const char *last, struct names *na
 
     if (error)
         return error;
-    while (!error && (entry = readdir(dir)))
+    while (!error && (entry = store_next(dir, &error)))
         if (name_decode(entry->d_name, name, sizeof name) > 0 && strcmp(name, last) > 0)
             error = names_add(names, name);
     closedir(dir);

@@ -242,7 +242,7 @@ int uploads_load(struct store *store)
 
     if (error)
         return error;
-    while (!error && (entry = readdir(dir))) {
+    while (!error && (entry = store_next(dir, &error))) {
         if (is_ours(entry->d_name, STORE_UPLOAD)) {
             if (unlinkat(store->folder, entry->d_name, 0) == 0)
                 store->removed++;

@@ -11,9 +11,12 @@
  * DISKSTOP_CLOSE=TEXT         close() of a file with TEXT in its name fails with EDQUOT
  * DISKSTOP_FSYNC=NAME         fsync() of the file with exactly this name fails with EIO
  * DISKSTOP_FSYNC_ERRNO=N      or with this error
+ * DISKSTOP_READDIR=NAME       readdir() of the folder with exactly this name fails with EIO
+ *                             while NAME.bad exists
  * DISKSTOP_FTRUNCATE=TEXT     ftruncate() of a file with TEXT in its name fails with EFBIG
  */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -159,4 +162,21 @@ EXPORT int fsync(int fd)
         return real(fd);
     errno = number ? atoi(number) : EIO;
     return -1;
+}
+
+EXPORT struct dirent *readdir(DIR *dir)
+{
+    struct dirent *(*real)(DIR *) = dlsym(RTLD_NEXT, "readdir");
+    const char *wanted = getenv("DISKSTOP_READDIR");
+    char name[4096], bad[4200];
+    int before = errno; /* which stays at the end of the folder */
+
+    snprintf(bad, sizeof bad, "%s.bad", wanted ? wanted : "");
+    if (wanted && access(bad, F_OK) == 0 && name_of(dirfd(dir), name, sizeof name) &&
+        strcmp(name, wanted) == 0) {
+        errno = EIO;
+        return NULL;
+    }
+    errno = before;
+    return real(dir);
 }
