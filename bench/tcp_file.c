@@ -15,6 +15,7 @@
 #include "bench/sockets.h"
 #include "bench/tcp_store.h"
 #include "bench/transport.h"
+#include "embedded/iod/target.h"
 
 #define STRIP 65536
 
@@ -96,6 +97,24 @@ static void *share_thread(void *arg)
     return NULL;
 }
 
+/* Opens the source; returns a descriptor, or -1 with `why`. */
+static int open_source(const char *path, struct stat *stat, char *why)
+{
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    char byte;
+
+    if (file < 0 || fstat(file, stat))
+        snprintf(why, WHY_SIZE, "%s: %s", path, strerror(errno));
+    else if (stat->st_size == 0 && pread(file, &byte, 1, 0) > 0) /* as in /proc */
+        snprintf(why, WHY_SIZE, "%s: unknown size; copy the data to a regular file first",
+                 path);
+    else
+        return file;
+    if (file >= 0)
+        close(file);
+    return -1;
+}
+
 /* Runs all shares; returns 0, or -1 with `why`. */
 static int run_shares(struct share *share, unsigned count, char *why)
 {
@@ -123,24 +142,18 @@ int tcp_copy(bool put, const char *path, const char *name, char *const *servers,
              char *why)
 {
     struct share share[MAX_SERVERS];
-    struct stat stat;
+    struct target target = {.fd = -1};
+    struct stat stat = {.st_size = 0};
     unsigned i;
-    char byte;
-    int rc, file = put ? open(path, O_RDONLY | O_CLOEXEC)
-                       : open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    int rc, file = -1;
 
-    if (file < 0 || fstat(file, &stat)) {
-        snprintf(why, WHY_SIZE, "%s: %s", path, strerror(errno));
-        if (file >= 0)
-            close(file);
+    if (put)
+        file = open_source(path, &stat, why);
+    else if (target_find(&target, path, name, why, WHY_SIZE) &&
+             target_open(&target, why, WHY_SIZE))
+        file = target.fd;
+    if (file < 0)
         return -1;
-    }
-    if (put && stat.st_size == 0 && pread(file, &byte, 1, 0) > 0) { /* as in /proc */
-        snprintf(why, WHY_SIZE, "%s: unknown size; copy the data to a regular file first",
-                 path);
-        close(file);
-        return -1;
-    }
     for (i = 0; i < count; i++)
         share[i] = (struct share){.put = put,
                                   .file = file,
@@ -150,11 +163,10 @@ int tcp_copy(bool put, const char *path, const char *name, char *const *servers,
                                   .index = i,
                                   .count = count};
     rc = run_shares(share, count, why);
-    if (close(file) && !rc) {
-        snprintf(why, WHY_SIZE, "%s: %s", path, strerror(errno));
+    if (!rc && !put && !target_finish(&target, 0644, false, why, WHY_SIZE))
         rc = -1;
-    }
-    if (rc && !put)
-        unlink(path);
+    if (put)
+        close(file);
+    target_close(&target);
     return rc;
 }
