@@ -137,6 +137,11 @@ int main(int argc, char **argv)
         } else if (value && strcmp(argv[i], "--counters-dir") == 0) {
             if (!set_folder("EMUELAN4_COUNTERS_DIR", value))
                 return 2;
+        } else if (strcmp(argv[i], "--show") == 0 || strcmp(argv[i], "--node") == 0 ||
+                   strcmp(argv[i], "--dir") == 0 || strcmp(argv[i], "--counters-dir") == 0) {
+            fprintf(stderr, "emuelan4: option %s needs a value; see emuelan4 --help\n",
+                    argv[i]);
+            return 2;
         } else {
             fprintf(stderr, "emuelan4: unknown option %s; emuelan4 --help lists them\n",
                     argv[i]);

@@ -202,6 +202,10 @@ int main(int argc, char **argv)
         } else if (strcmp(argv[i], "--") == 0) {
             i++;
             break;
+        } else if (strcmp(argv[i], "--show") == 0 || strcmp(argv[i], "--counters-dir") == 0) {
+            fprintf(stderr, "emuverbs: option %s needs a value; see emuverbs --help\n",
+                    argv[i]);
+            return 2;
         } else {
             fprintf(stderr, "emuverbs: unknown option %s; emuverbs --help lists them\n",
                     argv[i]);
