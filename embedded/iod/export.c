@@ -127,9 +127,13 @@ static void work_export(struct job *job)
     struct server *server = export->server;
     int error = export_to(server, server->config.metrics);
 
-    if (error != export->error)
-        log_line(LOG_ERRORS, "%s: %s", server->config.metrics,
-                 error ? strerror(-error) : "can be written again");
+    if (error && error != export->error)
+        log_line(LOG_ERRORS,
+                 "%s: cannot be written: %s; make room there, or give the server's user write "
+                 "permission",
+                 server->config.metrics, strerror(-error));
+    else if (error != export->error)
+        log_line(LOG_ERRORS, "%s: can be written again", server->config.metrics);
     export->error = error;
     atomic_store(&export->busy, false);
 }
