@@ -146,6 +146,28 @@ static void pools_and_holes_out_of_range_are_refused(void **state)
     assert_non_null(job_check(&job));
 }
 
+/* Only segments of user memory that are put are packed by the program. */
+static void what_cannot_be_packed_is_refused(void **state)
+{
+    struct job job = good_job();
+
+    (void)state;
+    job.memory = JOB_USER;
+    job.direction = JOB_PUT;
+    job.extent = 4096;
+    job.stride = 8192;
+    job.pack = 1;
+    assert_null(job_check(&job));
+    job.direction = JOB_GET;
+    assert_non_null(job_check(&job));
+    job.direction = JOB_PUT;
+    job.memory = JOB_BMI;
+    assert_non_null(job_check(&job));
+    job.memory = JOB_USER;
+    job.extent = job.stride = 0;
+    assert_non_null(job_check(&job));
+}
+
 static void foreign_bytes_are_no_job(void **state)
 {
     struct job job = good_job(), back;
@@ -438,6 +460,7 @@ int main(void)
         cmocka_unit_test(the_clients_memory_is_its_own),
         cmocka_unit_test(a_pool_is_used_in_turn),
         cmocka_unit_test(pools_and_holes_out_of_range_are_refused),
+        cmocka_unit_test(what_cannot_be_packed_is_refused),
         cmocka_unit_test(foreign_bytes_are_no_job),
         cmocka_unit_test(jobs_out_of_range_are_refused),
         cmocka_unit_test(buffers_are_at_most_the_window),

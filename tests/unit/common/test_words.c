@@ -456,6 +456,43 @@ static void a_cancel_does_not_wait_for_a_window(void **state)
     the_second_goes_on(recv);
 }
 
+/* Lets time pass, and polls often enough that timers are looked at. */
+static void pass(uint64_t ms)
+{
+    clock_step_ms(ms);
+    for (int i = 0; i < 100; i++)
+        scripted_run();
+}
+
+/* Each cancel waits for its own answer.  The answer of an earlier one comes; the link ends when
+ * the later one has had none for a tenth of connect_timeout_ms. */
+static void a_cancel_without_an_answer_has_its_own_time(void **state)
+{
+    struct posted send[2];
+
+    (void)state;
+    open_usual(NO_INVITE);
+    for (int i = 0; i < 2; i++)
+        scripted_send(&send[i], memory, LARGE, 5 + i);
+    assert_int_equal(scripted_count(RME_WIRE_RTS), 2);
+    for (int i = 0; i < 2; i++) {
+        rme_cancel(scripted.rme, send[i].id);
+        pass(20000);
+    }
+    scripted_peer_sends(
+        (struct rme_wire_message){.type = RME_WIRE_FIN,
+                                  .status = RME_WIRE_CANCELED,
+                                  .to = scripted_word(RME_WIRE_RTS, 0)->message.from},
+        NULL);
+    scripted_check(&send[0], -ECANCELED);
+    assert_int_equal(scripted_counter("peers"), 1);
+    pass(39998); /* the deadline of the first has passed, that of the second not */
+    assert_int_equal(scripted_counter("peers"), 1);
+    pass(3);
+    assert_int_equal(scripted_counter("peers"), 0);
+    scripted_check(&send[1], -ECANCELED);
+}
+
 static void its_answer_does_not(void **state)
 {
     struct posted recv[2];
@@ -602,6 +639,23 @@ static void we_give_up_what_we_were_granted(void **state)
     assert_int_equal(scripted_counter("protocol_errors"), 0);
 }
 
+/* A message that a receive waits for is judged as any other one. */
+static void credits_that_were_not_spent_end_the_link(void **state)
+{
+    struct posted recv;
+
+    (void)state;
+    open_usual(NO_INVITE);
+    scripted_recv(&recv, memory, 8, 3);
+    scripted.keeps = true;
+    scripted_peer_sends(
+        (struct rme_wire_message){.type = RME_WIRE_EAGER, .tag = 3, .credits = UINT16_MAX},
+        NULL);
+    scripted.keeps = false;
+    assert_int_equal(scripted_counter("protocol_errors"), 1);
+    scripted_check(&recv, -EPROTO);
+}
+
 /* A peer with few unused credits keeps those that it needs. */
 static void enough_is_kept_to_go_on(void **state)
 {
@@ -663,11 +717,13 @@ int main(void)
         SCRIPTED_TEST(the_end_of_an_unanswered_request_is_nothing),
         SCRIPTED_TEST(opening_looks_whether_the_link_is_up),
         SCRIPTED_TEST(a_cancel_does_not_wait_for_a_window),
+        SCRIPTED_TEST(a_cancel_without_an_answer_has_its_own_time),
         SCRIPTED_TEST(its_answer_does_not),
         SCRIPTED_TEST(a_refusal_does_not),
         SCRIPTED_TEST(nor_where_a_send_has_the_window),
         SCRIPTED_TEST(an_idle_peer_gives_up_what_it_was_granted),
         SCRIPTED_TEST(we_give_up_what_we_were_granted),
+        SCRIPTED_TEST(credits_that_were_not_spent_end_the_link),
         SCRIPTED_TEST(enough_is_kept_to_go_on),
         SCRIPTED_TEST(who_cannot_be_asked_is_noticed),
     };
