@@ -31,7 +31,6 @@
 #include "base/table.h"
 #include "engine/engine.h"
 #include "proto/message.h"
-#include "proto/unexp.h"
 
 /* limit on locked memory below which message buffers are smaller */
 #define TIGHT_BYTES      (1u << 20)

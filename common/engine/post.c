@@ -3,9 +3,7 @@
 #include <errno.h>
 
 #include "engine/engine.h"
-#include "proto/cancel.h"
 #include "proto/message.h"
-#include "proto/tags.h"
 
 #define EAGER_RDMA_SEGS 8 /* maximum number of segments sent without an operation */
 

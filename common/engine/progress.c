@@ -8,11 +8,7 @@
 #include <errno.h>
 
 #include "engine/engine.h"
-#include "proto/arrive.h"
-#include "proto/cancel.h"
 #include "proto/rndv.h"
-#include "proto/send.h"
-#include "proto/unexp.h"
 
 #define ROUND      16 /* events per poll */
 #define ROUNDS_MAX 8  /* polls per call, after which other threads get the lock */

@@ -5,7 +5,6 @@
 
 #include "engine/engine.h"
 #include "proto/message.h"
-#include "proto/unexp.h"
 
 int rme_context_open(struct rme *rme, int ctx)
 {

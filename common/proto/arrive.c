@@ -3,11 +3,8 @@
 #include <errno.h>
 #include <string.h>
 
-#include "proto/arrive.h"
-#include "proto/cancel.h"
 #include "proto/message.h"
 #include "proto/rndv.h"
-#include "proto/unexp.h"
 
 /* Passes a message to the function of its type.  Of a plain CREDIT and of unknown types, only
  * the header counts. */

@@ -24,9 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "proto/cancel.h"
 #include "proto/rndv.h"
-#include "proto/tags.h"
 
 void rme_cancel_op(struct rme *rme, struct rme_op *op)
 {

@@ -23,7 +23,6 @@
 
 #include "proto/message.h"
 #include "proto/rndv.h"
-#include "proto/tags.h"
 
 #define SPARE_LEAST 2048u /* smallest room of a message whose memory is kept */
 

@@ -45,10 +45,8 @@
 #include <stdlib.h>
 
 #include "plan/plan.h"
-#include "proto/cancel.h"
 #include "proto/message.h"
 #include "proto/rndv.h"
-#include "proto/tags.h"
 
 /* void invitations in a row: inviting this peer does not pay */
 #define FAIL_STREAK 4u

@@ -8,12 +8,8 @@
  */
 #include <string.h>
 
-#include "proto/arrive.h"
-#include "proto/cancel.h"
 #include "proto/message.h"
 #include "proto/rndv.h"
-#include "proto/tags.h"
-#include "proto/unexp.h"
 
 const size_t rme_peer_proto_size = sizeof(struct rme_peer_proto);
 

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Protocol state of each peer and of the engine. */
+/* Protocol state of each peer and of the engine, and functions of the protocols for each other
+ * and for the engine. */
 #ifndef RME_PROTO_H
 #define RME_PROTO_H
 
 #include "op/operations.h"
 #include "proto/eager_rdma.h"
 #include "proto/invite.h"
+
+struct rme_message;
 
 /* Protocol state of a peer. */
 struct rme_peer_proto {
@@ -54,5 +57,91 @@ static inline void rme_eager_rdma_say(struct rme_peer *peer, uint16_t flag)
         list_add_tail(&eager_rdma->control.link, &peer->control);
     rme_peer_schedule(peer);
 }
+
+/* ---- send.c: order of sending ---- */
+
+/* Sends queued messages and transfers, as far as credits and buffers allow. */
+void rme_progress_tx(struct rme_peer *peer);
+
+/* ---- tags.c: sends that hold their tag ---- */
+
+/* Returns the send that holds a tag; NULL: none. */
+struct rme_op *rme_tag_holder(const struct rme_peer *peer, int32_t tag);
+/* Dequeues the send and lets it hold its tag, in the peer's `waitq`; NULL: until
+ * rme_send_ready. */
+void rme_send_wait(struct rme_op *op, struct list_head *waitq);
+/* Removes a QUEUED send from its queue, because it is sent or ends, and passes its tag on. */
+void rme_send_leave(struct rme_op *op);
+/* Lets a QUEUED send be tried next, because its memory is ready. */
+void rme_send_ready(struct rme_op *op);
+
+/* ---- arrive.c: arrivals of a peer ---- */
+
+/* Are arrivals of this peer's link processed? */
+static inline bool rme_peer_listens(const struct rme_peer *peer)
+{
+    return peer->state == RME_PEER_UP || peer->state == RME_PEER_ACCEPTING;
+}
+
+/* True if credits or windows of a header may permit a send.  A message that lacked a credit has
+ * set `starved`; a message that waits for the peer's host is in a queue. */
+static inline bool rme_peer_waits(const struct rme_peer *peer)
+{
+    const struct rme_peer_proto *proto = peer->proto;
+
+    return peer->starved || peer->credit.throttled || !list_empty(&peer->endings) ||
+           !list_empty(&peer->control) || !list_empty(&peer->rdma_queue) ||
+           !list_empty(&proto->sendq[RME_EXPECTED]) ||
+           !list_empty(&proto->sendq[RME_UNEXPECTED_STREAM]);
+}
+
+/* Processes a received message if it is EAGER and fits a posted receive, and nothing else on
+ * the link is affected.  False: nothing was done, and the message is to be decoded and taken
+ * as any other one. */
+bool rme_take_eager(struct rme_peer *peer, const void *data, size_t length);
+
+/* Process a message, whose credits and windows are already applied, or an immediate.
+ * rme_peer_listens() must be true. */
+void rme_take_message(struct rme_peer *peer, const struct rme_wire_message *message);
+void rme_take_immediate(struct rme_peer *peer, uint32_t imm);
+
+static inline void rme_rx_return(struct rme *rme, void *rx)
+{
+    if (rme->ops->rx_return(rme->fabric, rx))
+        rme->pending |= RME_PENDING_FLUSH;
+}
+
+/* ---- unexp.c: unexpected messages, from arrival to delivery ---- */
+
+rme_arrived_fn rme_unexp_arrived, rme_unexp_rts_arrived;
+/* Handles the CANCEL of an RTS that no receive has taken. */
+rme_cancelled_fn rme_message_cancelled;
+/* Handles the end of the peer's link. */
+void rme_unexp_disconnected(struct rme_peer *peer);
+
+/* Takes the first complete message; NULL: none.  The host owns its buffer until
+ * rme_unexp_free(). */
+struct rme_message *rme_unexp_take(struct rme *rme);
+
+/* Frees a message that the host has fetched; false: `buffer` is not the buffer of one. */
+bool rme_unexp_free(struct rme *rme, const void *buffer);
+/* Delivers the messages that were held back for ops that had ended before. */
+void rme_unexp_publish(struct rme *rme);
+/* Handles the end of a pull. */
+void rme_unexp_pulled(struct rme *rme, struct rme_op *op);
+void rme_unexp_clear(struct rme *rme);
+
+/* ---- cancel.c: cancellation of operations, and refusal of messages ---- */
+
+rme_arrived_fn rme_refusal_arrived;
+
+/* Cancels an op for the host. */
+void rme_cancel_op(struct rme *rme, struct rme_op *op);
+/* Returns true if a CANCEL has had no answer for cancel_ms.  Otherwise sets peer->cancel_by to
+ * the next deadline. */
+bool rme_cancel_overdue(struct rme_peer *peer, uint64_t now);
+/* Sends FIN, the answer to CANCEL, for an operation of the peer that has no other end here;
+ * false: no credit or buffer. */
+bool rme_cancel_answer(struct rme_peer *peer, uint32_t to);
 
 #endif

@@ -47,7 +47,6 @@
 #include <stdlib.h>
 
 #include "proto/rndv.h"
-#include "proto/tags.h"
 
 /* Allocates a handle: never 0, no name of a place in a delegated buffer, and not in use, which
  * matters only after 2^32 handles. */

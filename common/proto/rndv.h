@@ -7,10 +7,7 @@
 #ifndef RME_RNDV_H
 #define RME_RNDV_H
 
-#include "move/move.h"
-#include "plan/plan.h"
-
-struct rme_message;
+#include "proto/proto.h"
 
 rme_arrived_fn rme_cts_arrived, rme_fin_arrived;
 rme_start_fn rme_rndv_start;

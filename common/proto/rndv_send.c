@@ -3,8 +3,6 @@
 #include <errno.h>
 
 #include "proto/rndv.h"
-#include "proto/tags.h"
-#include "proto/proto.h"
 
 /* offers per peer that hold a bounce buffer or a registration of their own */
 #define COSTLY_OFFERS 16

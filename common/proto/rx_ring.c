@@ -30,7 +30,6 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#include "proto/arrive.h"
 #include "proto/message.h"
 #include "proto/rndv.h"
 

@@ -37,8 +37,6 @@
 #include "move/move.h"
 #include "proto/message.h"
 #include "proto/rndv.h"
-#include "proto/send.h"
-#include "proto/tags.h"
 
 static struct rme_op *first_of(const struct list_head *ring)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Sends that hold their tag.  send.c has the rules. */
-#include "proto/tags.h"
+#include "proto/proto.h"
 
 struct rme_op *rme_tag_holder(const struct rme_peer *peer, int32_t tag)
 {

@@ -19,11 +19,8 @@
 #include <string.h>
 
 #include "base/addr_int.h"
-#include "proto/arrive.h"
-#include "proto/cancel.h"
 #include "proto/message.h"
 #include "proto/rndv.h"
-#include "proto/unexp.h"
 #include "transport/waiter.h"
 
 void rme_unexp_publish(struct rme *rme)
