@@ -6,7 +6,6 @@
 #include "move/move.h"
 #include "op/operations.h"
 #include "proto/proto.h"
-#include "transport/waiter.h"
 
 /* All state of an engine.  The lower layers access `rme` only. */
 struct rme_engine {

@@ -3,7 +3,7 @@
  * Moves the data of one message by RDMA, in fragments: local memory made usable by a device
  * (frag.c), which is either open to the peer (mw_bind.c) or moved into, or from, a window of
  * the peer's memory (move.c).  The protocols choose the message and the initiator, and are
- * notified by the functions of op/protocol.h.
+ * notified by the functions of op/operations.h.
  */
 #ifndef RME_MOVE_H
 #define RME_MOVE_H

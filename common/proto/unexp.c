@@ -21,7 +21,6 @@
 #include "base/addr_int.h"
 #include "proto/message.h"
 #include "proto/rndv.h"
-#include "transport/waiter.h"
 
 void rme_unexp_publish(struct rme *rme)
 {

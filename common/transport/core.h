@@ -119,7 +119,7 @@ struct rme {
     struct rme_load load; /* load of this process */
     uint64_t jitter;      /* state of rme_random() */
 
-    /* waiting threads: waiter.h */
+    /* waiting threads */
     struct rme_waiter *leader;
     struct list_head followers;
     bool sleeping; /* the leader is in the fabric's wait() */
@@ -151,6 +151,41 @@ static inline uint32_t rme_random(struct rme *rme, uint32_t bound)
 static inline void rme_lock(struct rme *rme)
 {
     pthread_mutex_lock(&rme->lock);
+}
+
+/* ---- Threads that wait in a call of the host, and their notification (engine/wait.c) ---- */
+
+/* A waiting call of the host; in its stack frame. */
+struct rme_waiter {
+    struct list_head link; /* in rme->followers */
+    pthread_cond_t cond;   /* valid while in rme->followers */
+    int ctx;               /* RME_WAIT_*, or a context */
+    int found;             /* completions taken by ready() */
+    uint64_t until;        /* end of the wait, as rme_now() */
+    /* takes what is ready and counts it in `found`; true: the call shall return.  The engine's
+     * lock is held. */
+    bool (*ready)(struct rme *rme, struct rme_waiter *waiter);
+};
+
+#define RME_WAIT_ANY        (-1) /* a completion of any context */
+#define RME_WAIT_UNEXPECTED (-2) /* an unexpected message */
+
+/* Wakes the sleeping threads that wait for `what`. */
+void rme_wait_tell(struct rme *rme, int what);
+/* Reports that `what`, a context or RME_WAIT_*, is ready. */
+static inline void rme_wait_notify(struct rme *rme, int what)
+{
+    if (rme->sleeping || !list_empty(&rme->followers))
+        rme_wait_tell(rme, what);
+}
+/* Wakes the leader if a timer is due before the end of the leader's sleep. */
+void rme_wait_deadline(struct rme *rme);
+/* Wakes the leader after a link was requested or disconnected, because the fabric may report
+ * the result without an event that ends the sleep. */
+static inline void rme_wait_link(struct rme *rme)
+{
+    if (rme->sleeping)
+        rme->pending |= RME_PENDING_WAKE;
 }
 
 #endif

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "plan/split.h"
-#include "transport/peer_int.h"
+#include "transport/peer.h"
 
 void rme_peer_hello(const struct rme *rme, uint32_t credits, uint8_t out[RME_HELLO_SIZE])
 {

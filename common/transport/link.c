@@ -48,8 +48,7 @@
 
 #include "base/remedy.h"
 #include "plan/split.h"
-#include "transport/peer_int.h"
-#include "transport/waiter.h"
+#include "transport/peer.h"
 
 /* ---- Errors ---- */
 

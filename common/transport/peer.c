@@ -4,8 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "transport/peer_int.h"
-#include "transport/waiter.h"
+#include "transport/peer.h"
 
 const char *const rme_peer_state_names[] = {
 #define RME_PEER_NAME(id, name, text) name,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-#include "transport/waiter.h"
+#include "transport/core.h"
 
 /* True if the waiter waits for `what` (a context, or RME_WAIT_UNEXPECTED). */
 static bool wants(const struct rme_waiter *waiter, int what)
