@@ -38,7 +38,6 @@
  * are free.
  */
 #include <errno.h>
-#include <stdlib.h>
 
 #include "move/move.h"
 

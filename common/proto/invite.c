@@ -42,7 +42,6 @@
  * invitations for each peer, and after several in a row rarely invites.
  */
 #include <errno.h>
-#include <stdlib.h>
 
 #include "plan/plan.h"
 #include "proto/message.h"

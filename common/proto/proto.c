@@ -6,7 +6,6 @@
  * end with the error, and wait in peer->draining for the link to be down, because a device may
  * use their memory until then.
  */
-#include <string.h>
 
 #include "proto/message.h"
 #include "proto/rndv.h"

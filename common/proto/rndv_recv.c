@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* The receiver's end of a rendezvous, which decides the side that moves the data. */
 #include <errno.h>
-#include <stdlib.h>
 
 #include "proto/message.h"
 #include "proto/rndv.h"

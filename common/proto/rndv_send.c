@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* The sender's end of a rendezvous: RTS, and the receiver's answers. */
-#include <errno.h>
 
 #include "proto/rndv.h"
 

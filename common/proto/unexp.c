@@ -15,8 +15,6 @@
  * address, so an invalid pointer of the host is harmless.
  */
 #include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/addr_int.h"
 #include "proto/message.h"

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Hello exchange before a link is up: versions, features and limits of two engines.  The
  * passive side validates the hello and accepts with its own, or rejects with a reason code. */
-#include <stdlib.h>
 
 #include "plan/split.h"
 #include "transport/peer.h"
