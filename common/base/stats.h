@@ -2,7 +2,7 @@
 /*
  * Counters: lists of name, unit and text, from which the enum, the table and all output are
  * made. The engine's lock guards them; a fabric increments its own in calls that hold that
- * lock. Callers of registrations count these under the lock.
+ * lock. Registrations and zones are counted without the lock, by rme_pin_count().
  */
 #ifndef RME_STATS_H
 #define RME_STATS_H

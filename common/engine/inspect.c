@@ -137,8 +137,8 @@ int rme_counter_get(struct rme *rme, int index, struct rme_counter *out)
     if (!rme_enter(rme))
         return 0;
     rme->stats.value[RME_C_OPS_LIVE] = rme->operations->table.live;
-    rme_pin_fold(&rme->pin, &rme->stats);
-    out->value = rme->stats.value[index];
+    out->value =
+        rme->stats.value[index] + rme_pin_counted(&rme->pin, (enum rme_counter_id)index);
     if (index < RME_C_PEER)
         for (struct list_head *node = rme->peers.next; node != &rme->peers; node = node->next)
             out->value += container_of(node, struct rme_peer, of_engine)->count[index];

@@ -189,7 +189,7 @@ static bool evict(struct rme_mreg *mreg)
     if (region == NULL)
         return false;
     forget(mreg, region);
-    atomic_fetch_add(&mreg->config.pin->evictions, 1);
+    rme_pin_count(mreg->config.pin, RME_C_REG_EVICTIONS, 1);
     return true;
 }
 
@@ -543,7 +543,7 @@ static void set_keys(struct rme_mreg *mreg, struct rme_mseg *seg, const struct r
 {
     seg->lkey = mr->lkey;
     seg->rkey = mr->rkey;
-    atomic_fetch_add(&mreg->config.pin->hits, 1);
+    rme_pin_count(mreg->config.pin, RME_C_REG_HITS, 1);
 }
 
 /* Returns true for a segment without keys.  (Keys of a fabric are never both 0.) */
@@ -614,7 +614,7 @@ static int register_open(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t l
     for (uint32_t at = 0; at < left && done >= 0; at += (uint32_t)done)
         done = register_first(mreg, &part[at], left - at, access, hold);
     pthread_setcancelstate(cancels, NULL);
-    atomic_fetch_add(&mreg->config.pin->misses, left);
+    rme_pin_count(mreg->config.pin, RME_C_REG_MISSES, left);
     free(part);
     return done < 0 ? done : 0;
 }

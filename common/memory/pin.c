@@ -8,7 +8,6 @@
 #include <linux/capability.h>
 
 #include "memory/pin.h"
-#include "base/stats.h"
 
 void rme_pin_init(struct rme_pin *pin, const struct rme_fabric_ops *ops,
                   struct rme_fabric *fabric, struct rme_log *log)
@@ -49,7 +48,9 @@ static void explain(struct rme_pin *pin, size_t length)
         " bytes registered already; data is copied instead, which is slower; raise the "
         "limit: ulimit -l unlimited, LimitMEMLOCK=infinity in a systemd unit, docker run "
         "--ulimit memlock=-1",
-        length, text, (uint64_t)(atomic_load(&pin->bytes) - atomic_load(&pin->demand_bytes)));
+        length, text,
+        (uint64_t)(rme_pin_counted(pin, RME_C_REGISTERED_BYTES) -
+                   rme_pin_counted(pin, RME_C_DEMAND_BYTES)));
 }
 
 int rme_pin_try(struct rme_pin *pin, void *base, size_t length, unsigned access,
@@ -63,10 +64,10 @@ int rme_pin_try(struct rme_pin *pin, void *base, size_t length, unsigned access,
         return ret;
     }
     mr->demand = (access & RME_ACCESS_DEMAND) != 0;
-    atomic_fetch_add(&pin->bytes, length);
+    rme_pin_count(pin, RME_C_REGISTERED_BYTES, length);
     if (mr->demand)
-        atomic_fetch_add(&pin->demand_bytes, length);
-    atomic_fetch_add(&pin->registrations, 1);
+        rme_pin_count(pin, RME_C_DEMAND_BYTES, length);
+    rme_pin_count(pin, RME_C_REGISTRATIONS, 1);
     return 0;
 }
 
@@ -77,7 +78,7 @@ int rme_pin_reg(struct rme_pin *pin, void *base, size_t length, unsigned access,
 
     if (!rme_pin_lacks(ret))
         return ret;
-    atomic_fetch_add(&pin->refused, 1);
+    rme_pin_count(pin, RME_C_REG_REFUSED, 1);
     explain(pin, length);
     return -ENOMEM;
 }
@@ -87,25 +88,11 @@ void rme_pin_dereg(struct rme_pin *pin, struct rme_mr *mr)
     size_t length = mr->length;
 
     if (mr->demand)
-        atomic_fetch_sub(&pin->demand_bytes, length);
+        rme_pin_count(pin, RME_C_DEMAND_BYTES, -(uint64_t)length);
     pin->ops->dereg(pin->fabric, mr);
     atomic_fetch_sub(&pin->live, 1);
-    atomic_fetch_sub(&pin->bytes, length);
-    atomic_fetch_add(&pin->deregistrations, 1);
-}
-
-void rme_pin_fold(const struct rme_pin *pin, struct rme_stats *stats)
-{
-    stats->value[RME_C_REGISTRATIONS] = atomic_load(&pin->registrations);
-    stats->value[RME_C_DEREGISTRATIONS] = atomic_load(&pin->deregistrations);
-    stats->value[RME_C_REGISTER_NS] = atomic_load(&pin->register_ns);
-    stats->value[RME_C_REGISTERED_BYTES] = atomic_load(&pin->bytes);
-    stats->value[RME_C_DEMAND_BYTES] = atomic_load(&pin->demand_bytes);
-    stats->value[RME_C_REG_HITS] = atomic_load(&pin->hits);
-    stats->value[RME_C_REG_MISSES] = atomic_load(&pin->misses);
-    stats->value[RME_C_REG_EVICTIONS] = atomic_load(&pin->evictions);
-    stats->value[RME_C_REG_REFUSED] = atomic_load(&pin->refused);
-    stats->value[RME_C_ZONE_BYTES] = atomic_load(&pin->zone_bytes);
+    rme_pin_count(pin, RME_C_REGISTERED_BYTES, -(uint64_t)length);
+    rme_pin_count(pin, RME_C_DEREGISTRATIONS, 1);
 }
 
 static bool may_lock_anything(void)

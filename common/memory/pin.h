@@ -11,8 +11,7 @@
 #include <stdatomic.h>
 #include "fabric.h"
 #include "base/log.h"
-
-struct rme_stats;
+#include "base/stats.h"
 
 #define RME_ACCESS_REMOTE (RME_ACCESS_REMOTE_READ | RME_ACCESS_REMOTE_WRITE)
 
@@ -29,13 +28,8 @@ struct rme_pin {
      * Tested by rme_unlock. */
     atomic_bool chores;
     atomic_bool explained;
-    atomic_uint_fast64_t live;         /* current registrations */
-    atomic_uint_fast64_t bytes;        /* registered bytes */
-    atomic_uint_fast64_t demand_bytes; /* of these, not pinned */
-    atomic_uint_fast64_t registrations, deregistrations, refused;
-    atomic_uint_fast64_t register_ns;             /* spent by threads on memory of operations */
-    atomic_uint_fast64_t hits, misses, evictions; /* user memory (mreg.h) */
-    atomic_uint_fast64_t zone_bytes;              /* zones (zone.h) */
+    atomic_uint_fast64_t live; /* current registrations */
+    struct rme_stats stats;    /* counters of registrations and zones */
 };
 
 /* Initialises the accounting of an open fabric.  log may be NULL. */
@@ -62,8 +56,16 @@ static inline bool rme_pin_lacks(int error)
 int rme_pin_try(struct rme_pin *pin, void *base, size_t length, unsigned access,
                 struct rme_mr *mr);
 
-/* Copies the counts into the engine's counters (stats.h); the caller holds their lock. */
-void rme_pin_fold(const struct rme_pin *pin, struct rme_stats *stats);
+/* Adds to a counter, modulo 2^64, or reads it.  The process's value is its sum with that of the
+ * engine (rme_counter_get). */
+static inline void rme_pin_count(struct rme_pin *pin, enum rme_counter_id id, uint64_t n)
+{
+    __atomic_fetch_add(&pin->stats.value[id], n, __ATOMIC_RELAXED);
+}
+static inline uint64_t rme_pin_counted(const struct rme_pin *pin, enum rme_counter_id id)
+{
+    return __atomic_load_n(&pin->stats.value[id], __ATOMIC_RELAXED);
+}
 
 /* Returns true if memory with these rights must be registered exactly, and for one operation
  * alone. */

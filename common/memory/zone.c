@@ -163,7 +163,7 @@ struct shape {
 static bool fits(const struct rme_zone *zone, size_t size)
 {
     return size <= zone->config.max_bytes &&
-           atomic_load(&zone->config.pin->zone_bytes) <= zone->config.max_bytes - size;
+           rme_pin_counted(zone->config.pin, RME_C_ZONE_BYTES) <= zone->config.max_bytes - size;
 }
 
 /* A new slab is up to half as large as all others: a process that needs few blocks pins little,
@@ -178,7 +178,7 @@ static struct shape shape_for(const struct rme_zone *zone, size_t size)
     for (; shape.block < size; shape.block *= 2)
         shape.class ++;
     while (shape.size < MAX_SLAB &&
-           4 * shape.size <= atomic_load(&zone->config.pin->zone_bytes))
+           4 * shape.size <= rme_pin_counted(zone->config.pin, RME_C_ZONE_BYTES))
         shape.size *= 2;
     while (shape.size > zone->max_slab || shape.size > BLOCKS * shape.block ||
            (shape.size > RME_ZONE_SLAB && !fits(zone, shape.size)))
@@ -282,7 +282,7 @@ static void give_back(struct rme_zone *zone, struct slab *slab)
     pthread_mutex_unlock(&zone->lock);
     slab_free(zone->config.pin, slab);
     pthread_mutex_lock(&zone->lock);
-    atomic_fetch_sub(&zone->config.pin->zone_bytes, bytes);
+    rme_pin_count(zone->config.pin, RME_C_ZONE_BYTES, -bytes);
 }
 
 /* Maps a new slab, which `reg` registers, or with NULL nothing, and takes its first block.  The
@@ -292,12 +292,12 @@ static void *take_new(struct rme_zone *zone, const struct shape *shape, register
     uint64_t counted = reg != NULL ? shape->size : 0;
     struct slab *slab;
 
-    atomic_fetch_add(&zone->config.pin->zone_bytes, counted);
+    rme_pin_count(zone->config.pin, RME_C_ZONE_BYTES, counted);
     pthread_mutex_unlock(&zone->lock);
     slab = slab_new(zone->config.pin, shape->size, reg);
     pthread_mutex_lock(&zone->lock);
     if (slab == NULL) {
-        atomic_fetch_sub(&zone->config.pin->zone_bytes, counted);
+        rme_pin_count(zone->config.pin, RME_C_ZONE_BYTES, -counted);
         return NULL;
     }
     rme_itree_insert(&zone->places, &slab->place);
@@ -313,7 +313,8 @@ static void *take_new(struct rme_zone *zone, const struct shape *shape, register
  */
 static void *extend(struct rme_zone *zone, size_t size)
 {
-    size_t smallest = atomic_load(&zone->config.pin->zone_bytes) > 0 ? RME_ZONE_SLAB : MIN_SLAB;
+    size_t smallest =
+        rme_pin_counted(zone->config.pin, RME_C_ZONE_BYTES) > 0 ? RME_ZONE_SLAB : MIN_SLAB;
     struct shape shape = shape_for(zone, size);
 
     while (!fits(zone, shape.size) && !TAILQ_EMPTY(&zone->idle))

@@ -527,7 +527,7 @@ static int make_usable(struct rme *rme, struct rme_frag *frag)
     }
     begin = rme_now_ns();
     result = rme_mreg_acquire(rme->mreg, frag->mseg, frag->nmseg, frag->access, &frag->hold);
-    atomic_fetch_add(&rme->pin.register_ns, rme_now_ns() - begin);
+    rme_pin_count(&rme->pin, RME_C_REGISTER_NS, rme_now_ns() - begin);
     return (result == -EFAULT || result == -EINVAL || result == -EOPNOTSUPP) &&
                    may_copy(frag->op, frag, false)
                ? -EACCES

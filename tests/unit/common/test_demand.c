@@ -69,8 +69,8 @@ static void stop(struct fixture *f)
     rme_mreg_free(f->mreg);
     assert_int_equal(fake_live(&f->fake), 0);
     assert_int_equal(f->fake.bad_deregs, 0);
-    assert_int_equal(atomic_load(&f->pin.bytes), 0);
-    assert_int_equal(atomic_load(&f->pin.demand_bytes), 0);
+    assert_int_equal(rme_pin_counted(&f->pin, RME_C_REGISTERED_BYTES), 0);
+    assert_int_equal(rme_pin_counted(&f->pin, RME_C_DEMAND_BYTES), 0);
     rme_log_free(f->log);
     fake_destroy(&f->fake);
     munmap(f->memory, PAGES * PAGE);
@@ -111,8 +111,8 @@ static void nothing_is_pinned(void **state)
     assert_int_equal(use(&f, f.memory, 10 * PAGE, SINK), 0); /* more than the limit */
     assert_int_equal(use(&f, f.memory + 5, 10 * PAGE - 5, SINK), 0);
     assert_int_equal(f.fake.regs, 1);
-    assert_int_equal(atomic_load(&f.pin.bytes), 10 * PAGE);
-    assert_int_equal(atomic_load(&f.pin.demand_bytes), 10 * PAGE);
+    assert_int_equal(rme_pin_counted(&f.pin, RME_C_REGISTERED_BYTES), 10 * PAGE);
+    assert_int_equal(rme_pin_counted(&f.pin, RME_C_DEMAND_BYTES), 10 * PAGE);
     stop(&f);
 }
 

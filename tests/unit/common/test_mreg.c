@@ -99,7 +99,7 @@ static void a_hole_that_is_refused(void **state)
     end(f, hold);
     rme_log_drain(f->log);
     assert_int_equal(f->seen.lines, 0); /* no log line for this refusal */
-    assert_int_equal(atomic_load(&f->pin.refused), 0);
+    assert_int_equal(rme_pin_counted(&f->pin, RME_C_REG_REFUSED), 0);
     engine_free(f);
 }
 
@@ -172,7 +172,7 @@ static void a_second_use_hits(void **state)
     assert_false(rme_mreg_release(f->mreg, hold));
     use(f, f->memory, 2 * PAGE + 1, SOURCE);
     assert_int_equal(f->fake.regs, 2);
-    assert_int_equal(atomic_load(&f->pin.hits), 3);
+    assert_int_equal(rme_pin_counted(&f->pin, RME_C_REG_HITS), 3);
     engine_free(f);
 }
 
@@ -381,7 +381,7 @@ static void the_dead_give_way(void **state)
         assert_int_equal(madvise(f->memory, PAGE, MADV_DONTNEED), 0);
         use(f, f->memory + 20 * PAGE, PAGE, SOURCE);
         assert_int_equal(f->fake.deregs, entries == 0 ? 2 : 1);
-        assert_int_equal(atomic_load(&f->pin.refused), 0);
+        assert_int_equal(rme_pin_counted(&f->pin, RME_C_REG_REFUSED), 0);
         engine_free(f);
     }
 }
@@ -418,13 +418,13 @@ static void hints_are_bounded(void **state)
     /* limited to a quarter of the cache */
     rme_mreg_hint(f->mreg, f->memory, 200 * PAGE, SOURCE);
     assert_int_equal(f->fake.regs, 1);
-    assert_int_equal(atomic_load(&f->pin.bytes), 16 * PAGE);
+    assert_int_equal(rme_pin_counted(&f->pin, RME_C_REGISTERED_BYTES), 16 * PAGE);
     for (size_t i = 0; i < 1000; i++)
         rme_mreg_hint(f->mreg, f->memory + (20 + 2 * (i % 100)) * PAGE, 1, SOURCE);
     assert_int_equal(fake_live(&f->fake), 8);
     f->fake.refuse = ENOMEM; /* a refusal of a hint is not counted */
     rme_mreg_hint(f->mreg, f->memory, PAGE, SOURCE);
-    assert_int_equal(atomic_load(&f->pin.refused), 0);
+    assert_int_equal(rme_pin_counted(&f->pin, RME_C_REG_REFUSED), 0);
     f->fake.refuse = 0;
     rme_mreg_hint(f->mreg, NULL, PAGE, SOURCE); /* nothing is mapped there */
     rme_mreg_hint(f->mreg, f->memory, SIZE_MAX, SOURCE);

@@ -440,8 +440,8 @@ static void run_all(void *(*body)(void *), bool writes)
         failed += thread[i].failed;
     }
     for (int i = 0; i < ENGINES; i++) {
-        hits += (long)atomic_load(&bed.pin[i].hits);
-        evictions += (long)atomic_load(&bed.pin[i].evictions);
+        hits += (long)rme_pin_counted(&bed.pin[i], RME_C_REG_HITS);
+        evictions += (long)rme_pin_counted(&bed.pin[i], RME_C_REG_EVICTIONS);
     }
     print_message("%ld steps, %ld transfers (%s), %d registrations, %ld hits, %ld evictions, "
                   "%ld stale, %ld failed\n",

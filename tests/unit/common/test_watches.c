@@ -108,9 +108,9 @@ static void some_are_given_up_together(void **state)
 
         for (size_t k = 0; k < 32; k++)
             assert_true(registers(e, base + k * 2 * PAGE, PAGE));
-        assert_int_equal(atomic_load(&e->pin.evictions), 0); /* all fit */
+        assert_int_equal(rme_pin_counted(&e->pin, RME_C_REG_EVICTIONS), 0); /* all fit */
         assert_true(registers(e, base + 100 * PAGE, PAGE));
-        assert_int_equal(atomic_load(&e->pin.evictions), gone);
+        assert_int_equal(rme_pin_counted(&e->pin, RME_C_REG_EVICTIONS), gone);
         rme_mreg_dereg_flush(e->mreg);
         assert_int_equal(e->fake.deregs, gone);
         assert_int_equal(fake_live(&e->fake), 33 - gone);

@@ -36,8 +36,8 @@ static void stop(struct fixture *f)
     rme_zone_free(f->zone);
     assert_int_equal(fake_live(&f->fake), 0);
     assert_int_equal(f->fake.bad_deregs, 0);
-    assert_int_equal(atomic_load(&f->pin.bytes), 0);
-    assert_int_equal(atomic_load(&f->pin.zone_bytes), 0);
+    assert_int_equal(rme_pin_counted(&f->pin, RME_C_REGISTERED_BYTES), 0);
+    assert_int_equal(rme_pin_counted(&f->pin, RME_C_ZONE_BYTES), 0);
     rme_log_free(f->log);
     fake_destroy(&f->fake);
     free(f);
@@ -62,12 +62,12 @@ static void slabs_grow_with_what_is_used(void **state)
     (void)state;
     for (size_t size = 4 * KIB; size <= 128 * KIB; size *= 2)
         block[blocks++] = rme_zone_alloc(f->zone, size);
-    assert_true(atomic_load(&f->pin.zone_bytes) <= 2 * MIB);
+    assert_true(rme_pin_counted(&f->pin, RME_C_ZONE_BYTES) <= 2 * MIB);
     while (blocks < 16 * 16)
         block[blocks++] = rme_zone_alloc(f->zone, 64 * KIB);
     for (int i = 0; i < blocks; i++)
         assert_non_null(block[i]);
-    assert_true(atomic_load(&f->pin.zone_bytes) <= 32 * MIB);
+    assert_true(rme_pin_counted(&f->pin, RME_C_ZONE_BYTES) <= 32 * MIB);
     assert_true(f->fake.regs <= 16);
     /* Idle slabs of any size serve any class. */
     for (int i = 0; i < blocks; i++)
@@ -164,7 +164,7 @@ static void smaller_slabs_where_large_ones_are_refused(void **state)
         small = rme_zone_alloc(f->zone, 64 * KIB);
         assert_true(registered(f, small, 64 * KIB));
     }
-    assert_int_equal(atomic_load(&f->pin.bytes), 2 * MIB);
+    assert_int_equal(rme_pin_counted(&f->pin, RME_C_REGISTERED_BYTES), 2 * MIB);
     large = rme_zone_alloc(f->zone, 500 * KIB);
     assert_true(registered(f, large, 500 * KIB));
     rme_log_drain(f->log);
@@ -188,7 +188,7 @@ static void the_bound_holds(void **state)
         assert_non_null(block[i]);
         memset(block[i], i, MIB);
         plain += !registered(f, block[i], MIB);
-        assert_true(atomic_load(&f->pin.bytes) <= 16 * MIB);
+        assert_true(rme_pin_counted(&f->pin, RME_C_REGISTERED_BYTES) <= 16 * MIB);
     }
     assert_int_equal(plain, 48);
     for (int i = 0; i < 64; i++)
@@ -215,14 +215,14 @@ static void a_bound_below_the_smallest_mapping(void **state)
     assert_true(registered(f, b, 8 * KIB));
     assert_false(registered(f, plain, 1));
     assert_false(registered(f, large, 1));
-    assert_int_equal(atomic_load(&f->pin.bytes), 16 * KIB);
+    assert_int_equal(rme_pin_counted(&f->pin, RME_C_REGISTERED_BYTES), 16 * KIB);
     assert_null(rme_zone_find(f->zone, end, 1, RME_ACCESS_LOCAL));
     assert_int_equal(rme_zone_release(f->zone, end), -EINVAL);
     memset(large, 1, 20 * KIB);
     assert_int_equal(rme_zone_release(f->zone, a), 0);
     a = rme_zone_alloc(f->zone, 4 * KIB); /* the same memory, in smaller blocks */
     assert_true(registered(f, a, 4 * KIB));
-    assert_int_equal(atomic_load(&f->pin.bytes), 16 * KIB);
+    assert_int_equal(rme_pin_counted(&f->pin, RME_C_REGISTERED_BYTES), 16 * KIB);
     assert_int_equal(rme_zone_release(f->zone, a), 0);
     assert_int_equal(rme_zone_release(f->zone, b), 0);
     assert_int_equal(rme_zone_release(f->zone, plain), 0);
@@ -269,7 +269,7 @@ static void idle_memory_makes_room(void **state)
         assert_int_equal(rme_zone_release(f->zone, small[i]), 0);
     large = rme_zone_alloc(f->zone, 12 * MIB);
     assert_true(registered(f, large, 12 * MIB));
-    assert_true(atomic_load(&f->pin.bytes) <= 16 * MIB);
+    assert_true(rme_pin_counted(&f->pin, RME_C_REGISTERED_BYTES) <= 16 * MIB);
     stop(f);
 }
 
@@ -354,7 +354,7 @@ static uint64_t bytes_after_look(struct fixture *f, uint64_t now, uint64_t next)
     assert_true(rme_zone_look(f->zone, now) == next);
     if (atomic_exchange(&f->pin.chores, false))
         rme_zone_trim(f->zone);
-    return atomic_load(&f->pin.bytes);
+    return rme_pin_counted(&f->pin, RME_C_REGISTERED_BYTES);
 }
 
 /* Plain memory is unmapped as soon as it is freed. */
@@ -478,7 +478,7 @@ static void many_threads(void **state)
         (void)rme_zone_look(f->zone, now);
         rme_zone_trim(f->zone);
     }
-    assert_true(atomic_load(&f->pin.bytes) <= MIB);
+    assert_true(rme_pin_counted(&f->pin, RME_C_REGISTERED_BYTES) <= MIB);
     stop(f);
 }
 
