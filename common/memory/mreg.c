@@ -630,7 +630,7 @@ int rme_mreg_acquire(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t count
         ret = register_open(mreg, seg, (uint32_t)ret, access, *out);
     if (ret == 0)
         return 0;
-    if (rme_mreg_release(mreg, *out))
+    if (rme_mreg_release(mreg, *out, NULL))
         rme_mreg_dereg_flush(mreg);
     *out = NULL;
     return (int)ret;
@@ -641,12 +641,13 @@ int rme_mreg_try(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t count, un
 {
     if (find_keys(mreg, seg, count, implied(access), out) == 0)
         return 0;
-    (void)rme_mreg_release(mreg, *out); /* all of it is cached: no deregistration is needed */
+    /* all of it is cached: no deregistration is needed */
+    (void)rme_mreg_release(mreg, *out, NULL);
     *out = NULL;
     return -EAGAIN;
 }
 
-bool rme_mreg_release_block(struct rme_mreg *mreg, struct rme_mreg_hold *hold, void *block)
+bool rme_mreg_release(struct rme_mreg *mreg, struct rme_mreg_hold *hold, void *block)
 {
     bool died = false;
 

@@ -15,7 +15,7 @@
  * Rule that keeps freed memory from staying registered: a completion is reported to the host
  * only after the operation's registrations are ended, monitored, or on demand.  So an operation
  * ends like this:
- * - (engine's lock)   need = rme_mreg_release(mreg, hold);
+ * - (engine's lock)   need = rme_mreg_release(mreg, hold, block);
  * - (no lock)         if (need) rme_mreg_dereg_flush(mreg);
  * - then the completion becomes visible.
  *
@@ -78,11 +78,7 @@ int rme_mreg_try(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t count, un
 /* Ends a hold, and releases a block of the zone, which may be reused when the registrations are
  * ended; both may be NULL.  True: call rme_mreg_dereg_flush before the completion is
  * reported. */
-bool rme_mreg_release_block(struct rme_mreg *mreg, struct rme_mreg_hold *hold, void *block);
-static inline bool rme_mreg_release(struct rme_mreg *mreg, struct rme_mreg_hold *hold)
-{
-    return rme_mreg_release_block(mreg, hold, NULL);
-}
+bool rme_mreg_release(struct rme_mreg *mreg, struct rme_mreg_hold *hold, void *block);
 
 /*
  * Deregisters released registrations that are not cached, and evicted ones, in one batch.

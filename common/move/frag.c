@@ -417,7 +417,7 @@ static void give_back(struct rme *rme, struct rme_frag *frag)
     struct rme_reserve *passed = frag->reserve;
 
     rme_quota_add(peer, RME_QUOTA_BOUNCE, -frag->charged);
-    op->dereg_flush = rme_mreg_release_block(rme->mreg, frag->hold, block) || op->dereg_flush;
+    op->dereg_flush = rme_mreg_release(rme->mreg, frag->hold, block) || op->dereg_flush;
     frag_destroy(frag);
     if (passed == NULL)
         return;

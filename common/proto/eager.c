@@ -177,7 +177,7 @@ struct rme_message *rme_message_new(struct rme_peer *peer, int32_t tag, size_t r
     list_init(&message->waiting);
     list_init(&message->answer.link);
     message->rx_buffered = sizeof(*message) + size;
-    rme_rx_charge(peer, message->rx_buffered);
+    rme_quota_add(peer, RME_QUOTA_RX, message->rx_buffered);
     message->peer = peer;
     message->tag = tag;
     return message;
@@ -253,7 +253,7 @@ void rme_message_wait(struct rme_message *message)
     if (offer != NULL)
         bytes = sizeof(*offer) + offer->nsegment * sizeof(offer->segment[0]);
     message->rx_buffered += bytes;
-    rme_rx_charge(peer, bytes);
+    rme_quota_add(peer, RME_QUOTA_RX, bytes);
 }
 
 struct rme_message *rme_message_from_rts(struct rme_peer *peer,

@@ -105,7 +105,7 @@ static bool pull(struct rme_peer *peer, struct rme_message *rts)
     list_del_init(&rts->waiting);
     rme_table_drop(&rme->table, &rts->by_handle);
     /* held until the peer returns credits, which may take any time */
-    rme_rx_charge(peer, PULL_KEPT);
+    rme_quota_add(peer, RME_QUOTA_RX, PULL_KEPT);
     op->kind = RME_OP_PULL;
     op->state = RME_OP_FREE;
     op->tag = full->tag;

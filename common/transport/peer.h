@@ -120,11 +120,7 @@ static inline bool rme_rx_account_is_tight(const struct rme *rme)
 /* Judges whether the peer's credits are withheld, and schedules the peer when that begins or
  * ends (rx_account.c). */
 void rme_rx_account_judge(struct rme_peer *peer);
-/* Add bytes to the account of the peer, or subtract bytes. */
-static inline void rme_rx_charge(struct rme_peer *peer, uint64_t bytes)
-{
-    rme_quota_add(peer, RME_QUOTA_RX, bytes);
-}
+/* Subtracts bytes from the account of the peer; rme_quota_add adds them. */
 void rme_rx_uncharge(struct rme_peer *peer, uint64_t bytes);
 static inline void rme_rx_account_look(struct rme_peer *peer)
 {

@@ -76,7 +76,7 @@ bool registers(struct engine *e, void *base, size_t length)
 
     assert_int_equal(rme_mreg_acquire(e->mreg, &seg, 1, SOURCE, &hold), 0);
     assert_true(fake_covers(&e->fake, seg.rkey, base, length, SOURCE));
-    if (rme_mreg_release(e->mreg, hold))
+    if (rme_mreg_release(e->mreg, hold, NULL))
         rme_mreg_dereg_flush(e->mreg);
     return e->fake.regs != before;
 }

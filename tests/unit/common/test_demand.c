@@ -96,7 +96,7 @@ static int use(struct fixture *f, char *base, size_t length, unsigned access)
     if (ret != 0)
         return ret;
     assert_true(fake_covers(&f->fake, seg.rkey, base, length, access | RME_ACCESS_DEMAND));
-    if (rme_mreg_release(f->mreg, hold))
+    if (rme_mreg_release(f->mreg, hold, NULL))
         rme_mreg_dereg_flush(f->mreg);
     return 0;
 }
@@ -191,7 +191,7 @@ static void *uses(void *arg)
         struct rme_mreg_hold *hold;
 
         if (rme_mreg_acquire(crowd->f->mreg, &seg, 1, SINK, &hold) == 0 &&
-            rme_mreg_release(crowd->f->mreg, hold))
+            rme_mreg_release(crowd->f->mreg, hold, NULL))
             rme_mreg_dereg_flush(crowd->f->mreg);
     }
     return NULL;

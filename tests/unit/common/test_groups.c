@@ -59,7 +59,7 @@ static unsigned use(struct engine *f, uint32_t count, size_t stride, unsigned ac
     for (uint32_t i = 0; i < count; i++)
         assert_true(fake_covers(&f->fake, seg[i].rkey, seg[i].base, 100, access) &&
                     fake_covers(&f->fake, seg[i].lkey, seg[i].base, 100, access));
-    if (rme_mreg_release(f->mreg, hold))
+    if (rme_mreg_release(f->mreg, hold, NULL))
         rme_mreg_dereg_flush(f->mreg);
     return f->fake.regs - before;
 }

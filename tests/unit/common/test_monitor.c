@@ -562,7 +562,8 @@ static void lose_descriptors(void)
         must(registers(e, other, PAGE), 5);
     must(!rme_mreg_caches(e->mreg), 6);
     must(fake_live(&e->fake) == 1, 12);
-    must(rme_mreg_release(e->mreg, hold), 13); /* in use at the loss, not kept after that */
+    /* in use at the loss, not kept after that */
+    must(rme_mreg_release(e->mreg, hold, NULL), 13);
     rme_mreg_dereg_flush(e->mreg);
     must(fake_live(&e->fake) == 0, 7);
     rme_log_drain(e->log);

@@ -20,7 +20,7 @@ static struct engine *start(uint64_t entries, uint64_t bytes)
 
 static void end(struct engine *f, struct rme_mreg_hold *hold)
 {
-    if (rme_mreg_release(f->mreg, hold))
+    if (rme_mreg_release(f->mreg, hold, NULL))
         rme_mreg_dereg_flush(f->mreg);
 }
 
@@ -55,12 +55,12 @@ static void empty_and_zone_segments_cost_nothing(void **state)
     (void)state;
     assert_int_equal(rme_mreg_try(f->mreg, seg, 3, SINK, &hold), 0);
     expect_keys(f, seg, 3, SINK);
-    assert_false(rme_mreg_release(f->mreg, hold));
+    assert_false(rme_mreg_release(f->mreg, hold, NULL));
     assert_int_equal(rme_mreg_acquire(f->mreg, seg, 3, SINK, &hold), 0);
     expect_keys(f, seg, 3, SINK);
-    assert_false(rme_mreg_release(f->mreg, hold));
+    assert_false(rme_mreg_release(f->mreg, hold, NULL));
     assert_int_equal(rme_mreg_acquire(f->mreg, NULL, 0, SINK, &hold), 0);
-    assert_false(rme_mreg_release(f->mreg, hold));
+    assert_false(rme_mreg_release(f->mreg, hold, NULL));
     assert_int_equal(f->fake.attempts, before);
     assert_int_equal(rme_zone_release(f->zone, block), 0);
     engine_free(f);
@@ -115,7 +115,7 @@ static void many_releases_one_dereg_flush(void **state)
         assert_int_equal(rme_mreg_acquire(f->mreg, &seg, 1, SINK, &hold[i]), 0);
     }
     for (int i = 0; i < 10; i++)
-        assert_true(rme_mreg_release(f->mreg, hold[i]));
+        assert_true(rme_mreg_release(f->mreg, hold[i], NULL));
     assert_int_equal(f->fake.deregs, 0);
     rme_mreg_dereg_flush(f->mreg);
     assert_int_equal(f->fake.deregs, 10);
@@ -169,7 +169,7 @@ static void a_second_use_hits(void **state)
     use(f, f->memory, 2 * PAGE, SOURCE); /* cached in whole pages */
     assert_int_equal(f->fake.regs, 1);
     assert_int_equal(rme_mreg_try(f->mreg, &seg, 1, RME_ACCESS_LOCAL, &hold), 0);
-    assert_false(rme_mreg_release(f->mreg, hold));
+    assert_false(rme_mreg_release(f->mreg, hold, NULL));
     use(f, f->memory, 2 * PAGE + 1, SOURCE);
     assert_int_equal(f->fake.regs, 2);
     assert_int_equal(rme_pin_counted(&f->pin, RME_C_REG_HITS), 3);
@@ -377,7 +377,7 @@ static void the_dead_give_way(void **state)
 
         f->pin.max_regs = 1;
         assert_int_equal(rme_mreg_acquire(f->mreg, &seg, 1, SOURCE, &hold), 0);
-        (void)rme_mreg_release(f->mreg, hold);
+        (void)rme_mreg_release(f->mreg, hold, NULL);
         assert_int_equal(madvise(f->memory, PAGE, MADV_DONTNEED), 0);
         use(f, f->memory + 20 * PAGE, PAGE, SOURCE);
         assert_int_equal(f->fake.deregs, entries == 0 ? 2 : 1);
@@ -398,12 +398,12 @@ static void hints_register(void **state)
         rme_mreg_hint(f->mreg, f->memory, 3 * PAGE, SOURCE);
     assert_int_equal(f->fake.regs, 1);
     assert_int_equal(rme_mreg_try(f->mreg, &seg, 1, SOURCE, &hold), 0);
-    assert_false(rme_mreg_release(f->mreg, hold));
+    assert_false(rme_mreg_release(f->mreg, hold, NULL));
     assert_int_equal(rme_mreg_try(f->mreg, &seg, 1, SINK, &hold), -EAGAIN);
     seg.base = f->memory + 10 * PAGE;
     rme_mreg_hint(f->mreg, seg.base, 3 * PAGE, RME_ACCESS_REMOTE_WRITE);
     assert_int_equal(rme_mreg_try(f->mreg, &seg, 1, SINK, &hold), 0);
-    assert_false(rme_mreg_release(f->mreg, hold));
+    assert_false(rme_mreg_release(f->mreg, hold, NULL));
     rme_mreg_hint(off->mreg, off->memory, 3 * PAGE, SOURCE);
     assert_int_equal(off->fake.attempts, 0);
     engine_free(off);
@@ -537,7 +537,7 @@ static void what_is_shown_is_for_one_operation(void **state)
     assert_int_equal(f->fake.regs, 3);
     assert_int_not_equal(seg.rkey, again.rkey);
     expect_exactly(f, seg.rkey, f->memory + 100, 5000, SINK);
-    assert_true(rme_mreg_release(f->mreg, hold));
+    assert_true(rme_mreg_release(f->mreg, hold, NULL));
     rme_mreg_dereg_flush(f->mreg);
     assert_false(fake_covers(&f->fake, seg.rkey, f->memory + 100, 1, 0));
     end(f, other);
@@ -558,7 +558,7 @@ static void what_is_shown_is_for_one_operation(void **state)
     seg = (struct rme_mseg){.base = block, .length = 7000};
     assert_int_equal(rme_mreg_acquire(f->mreg, &seg, 1, SOURCE, &hold), 0);
     expect_exactly(f, seg.rkey, block, 7000, SOURCE);
-    assert_true(rme_mreg_release_block(f->mreg, hold, block));
+    assert_true(rme_mreg_release(f->mreg, hold, block));
     assert_non_null(rme_zone_find(f->zone, block, 8192, RME_ACCESS_LOCAL)); /* still in use */
     rme_mreg_dereg_flush(f->mreg);
     assert_null(rme_zone_find(f->zone, block, 8192, RME_ACCESS_LOCAL));

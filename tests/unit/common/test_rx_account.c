@@ -346,7 +346,7 @@ static void a_release_looks_at_few_of_many_that_wait(void **state)
     stranger = new_waiter(&rme, &host[HOSTS]);
     for (unsigned i = 0; i < WAITERS; i++) {
         crowd.peer[i] = new_waiter(&rme, &host[i % HOSTS]);
-        rme_rx_charge(crowd.peer[i], 65536 + i);
+        rme_quota_add(crowd.peer[i], RME_QUOTA_RX, 65536 + i);
     }
     for (unsigned i = 0; i < WAITERS; i++)
         rme_rx_account_look(crowd.peer[i]);
@@ -356,7 +356,7 @@ static void a_release_looks_at_few_of_many_that_wait(void **state)
     assert_int_equal(sigaction(SIGSEGV, &action, &before), 0);
     for (unsigned i = 0; i < WAITERS; i++)
         assert_in_range(looks(crowd.peer[i], 1), 1, LOOKS);
-    rme_rx_charge(stranger, 1);
+    rme_quota_add(stranger, RME_QUOTA_RX, 1);
     assert_in_range(looks(stranger, 1), 0, LOOKS);
     assert_int_equal(scheduled(&rme), 0);
     /* holds less than its share of its host's, and continues alone */

@@ -114,7 +114,7 @@ static int transfer(struct thread *t, char *base, size_t length, bool mixed)
         t->failed++;
     else if (memcmp(access == SOURCE ? t->got : base, t->mine, length) != 0)
         t->stale++;
-    if (rme_mreg_release(mreg, hold) || pick(t, 8) == 0)
+    if (rme_mreg_release(mreg, hold, NULL) || pick(t, 8) == 0)
         rme_mreg_dereg_flush(mreg);
     return 0;
 }
@@ -520,7 +520,7 @@ static void use_list(struct thread *t)
         else if (memcmp(seg[i].base, t->mine, PAGE) != 0)
             t->stale++;
     }
-    if (rme_mreg_release(mreg, hold))
+    if (rme_mreg_release(mreg, hold, NULL))
         rme_mreg_dereg_flush(mreg);
     for (unsigned i = 0; i < count; i++)
         give_page_back(t, seg[i].base);
