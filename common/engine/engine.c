@@ -50,8 +50,6 @@
 /* outstanding transfers of the process; the bytes of each are limited, too */
 #define XFERS      256u
 #define XFER_PEERS 16u /* divisor of that limit: the limit of a peer */
-/* keepalive intervals between the probes of a link without work, which wake a processor */
-#define IDLE_PROBES 15u
 /* divisor of connect_timeout_ms: a connected peer answers CANCEL sooner than a request */
 #define CANCEL_PART 10u
 /* Registrations evicted together, whose watches then end in one call: an eviction takes 1.6 us
@@ -79,7 +77,6 @@ static void read_tuning(struct rme_tuning *t, const struct rme_options *o)
     t->rts_max = t->eager_window[RME_EXPECTED] / RTS_BYTES;
     t->credits = (uint32_t)rme_option(o, "credits");
     t->credits_max = larger(t->credits, CREDITS_MAX);
-    t->credits_pool = (uint32_t)rme_option(o, "credits_pool");
     t->frag_size = (uint64_t)rme_option(o, "fragment_bytes");
     t->prefer = (enum rme_prefer)rme_option(o, "rndv");
     t->lists = (enum rme_lists)rme_option(o, "lists");
@@ -92,11 +89,9 @@ static void read_tuning(struct rme_tuning *t, const struct rme_options *o)
     t->rdma_bytes = (uint64_t)rme_option(o, "xfer_bytes_peer");
     t->spin_us = (uint32_t)rme_option(o, "spin_us");
     t->connect_ms = (uint32_t)rme_option(o, "connect_timeout_ms");
-    t->busy_ms = 2 * t->connect_ms;
     t->backoff_max_ms = (uint32_t)rme_option(o, "backoff_max_ms");
     t->backoff_min_ms = larger(t->backoff_max_ms / 100, 1);
     t->keepalive_ms = (uint32_t)rme_option(o, "keepalive_ms");
-    t->idle_keepalive_ms = IDLE_PROBES * t->keepalive_ms;
     t->peer_timeout_ms = (uint32_t)rme_option(o, "peer_timeout_ms");
     t->cancel_ms = larger(t->connect_ms / CANCEL_PART, 1);
 }
@@ -181,18 +176,18 @@ static int open_fabric(struct rme *rme, const struct rme_config *config)
         .log_arg = rme->log,
     };
     int error = rme->ops->open(&fabric, &rme->fabric);
-    uint32_t shared;
+    uint64_t shared, pool;
 
     if (error != 0)
         return error;
     rme->caps = rme->ops->caps(rme->fabric);
     rme->limits = rme->caps->limits != NULL ? rme->caps->limits : &rme_limits_adapter;
     shared = rme->caps->shared_rx;
+    pool = (uint64_t)rme_option(rme->options, "credits_pool");
     rme->quota[RME_QUOTA_MWS].limit = rme->caps->mws;
-    rme->quota[RME_QUOTA_CREDITS].limit =
-        shared != 0           ? min_u64(rme->tuning.credits_pool, shared / POOL_PART)
-        : rme->caps->keeps_rx ? rme->tuning.credits_pool
-                              : UINT32_MAX;
+    rme->quota[RME_QUOTA_CREDITS].limit = shared != 0 ? min_u64(pool, shared / POOL_PART)
+                                          : rme->caps->keeps_rx ? pool
+                                                                : UINT32_MAX;
     return 0;
 }
 
@@ -216,7 +211,7 @@ static int open_memory(struct rme *rme)
     int64_t zones = rme_option(rme->options, "zone_bytes");
     struct rme_zone_config zone = {
         .pin = &rme->pin,
-        .max_bytes = rme->tuning.zone_bytes = zones >= 0 ? (uint64_t)zones : share(2),
+        .max_bytes = zones >= 0 ? (uint64_t)zones : share(2),
         .idle_ms = (uint64_t)rme_option(rme->options, "zone_idle_ms"),
     };
     struct rme_mreg_config mreg = {
@@ -238,7 +233,6 @@ static int open_memory(struct rme *rme)
     error = rme_mreg_new(&mreg, &rme->mreg);
     if (error != 0)
         return error;
-    rme->tuning.regcache_bytes = rme_mreg_bound(rme->mreg);
     return rme_reserve_open(rme);
 }
 
@@ -289,23 +283,20 @@ static int open_parts(struct rme *rme, const struct rme_config *config)
 
 static void init_rings(struct rme *rme)
 {
-    struct list_head *const rings[] = {&rme->peers,
-                                       &rme->scheduled,
-                                       &rme->movers,
-                                       &rme->mw_waitq,
-                                       &rme->throttled,
-                                       &rme->move_state->work,
-                                       &rme->operations->ended,
-                                       &rme->protocols->unexpected,
-                                       &rme->protocols->rings,
-                                       &rme->protocols->unpublished,
-                                       &rme->protocols->spare,
-                                       &rme->followers,
-                                       &rme->move_state->reserve[RME_RESERVE_INITIATOR].waiting,
-                                       &rme->move_state->reserve[RME_RESERVE_TARGET].waiting};
-
-    for (size_t i = 0; i < sizeof(rings) / sizeof(rings[0]); i++)
-        list_init(rings[i]);
+    list_init(&rme->peers);
+    list_init(&rme->scheduled);
+    list_init(&rme->movers);
+    list_init(&rme->mw_waitq);
+    list_init(&rme->throttled);
+    list_init(&rme->move_state->work);
+    list_init(&rme->operations->ended);
+    list_init(&rme->protocols->unexpected);
+    list_init(&rme->protocols->rings);
+    list_init(&rme->protocols->unpublished);
+    list_init(&rme->protocols->spare);
+    list_init(&rme->followers);
+    list_init(&rme->move_state->reserve[RME_RESERVE_INITIATOR].waiting);
+    list_init(&rme->move_state->reserve[RME_RESERVE_TARGET].waiting);
     for (int i = 0; i < RME_MAX_CONTEXTS; i++)
         list_init(&rme->operations->ctx[i].done);
 }

@@ -183,10 +183,10 @@ static int read_attribute(const struct rme_peer *peer, int index, struct rme_cou
         {"transfer_bytes", "bytes", "limit of rendezvous bytes given to the device at a time",
          rme->tuning.rdma_bytes, true},
         {"cache_bytes", "bytes", "limit of user memory that stays registered; 0: none",
-         caches * rme->tuning.regcache_bytes, true},
+         caches * rme_mreg_bound(rme->mreg), true},
         {"zone_bytes", "bytes",
          "limit of registered engine memory (BMI_memalloc, bounce buffers)",
-         rme->tuning.zone_bytes, true},
+         rme->quota[RME_QUOTA_BOUNCE].limit, true},
         {"polls_us", "us",
          "time that a waiting call of this process polls now before it sleeps, by recent "
          "success",

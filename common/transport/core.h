@@ -32,10 +32,9 @@ struct rme_tuning {
     uint64_t eager_max; /* limit for expected messages, reduced to the message buffer */
     uint32_t eager_window[RME_STREAMS];
     uint32_t rts_max;
-    uint32_t credits, credits_max, credits_pool;
+    uint32_t credits, credits_max;
     uint64_t frag_size;
     uint64_t pack_threshold;
-    uint64_t zone_bytes, regcache_bytes; /* limits */
     enum rme_prefer prefer;
     enum rme_lists lists;
     bool invite;
@@ -47,8 +46,8 @@ struct rme_tuning {
     uint32_t rdma_ops_peer, rdma_ops;
     uint64_t rdma_bytes; /* of one peer */
     uint32_t spin_us;
-    uint32_t connect_ms, busy_ms, backoff_min_ms, backoff_max_ms;
-    uint32_t keepalive_ms, idle_keepalive_ms, peer_timeout_ms, cancel_ms;
+    uint32_t connect_ms, backoff_min_ms, backoff_max_ms;
+    uint32_t keepalive_ms, peer_timeout_ms, cancel_ms;
 };
 
 /* Work that is pending until the lock is released.  Code that queues work sets a bit, so that

@@ -36,9 +36,9 @@
  *
  * One timer per peer serves all these purposes.  Without work the timer is not set on a client.
  * A server, which never sends to an idle client and would keep the resources of a dead one,
- * probes after idle_keepalive_ms.  With the probe the server asks for the receive buffers that
- * the client was granted in use (credit.c), so for an idle link it holds no more than at first,
- * unless its device keeps posted receives (caps.keeps_rx).
+ * probes after IDLE_PROBES intervals.  With the probe the server asks for the receive buffers
+ * that the client was granted in use (credit.c), so for an idle link it holds no more than at
+ * first, unless its device keeps posted receives (caps.keeps_rx).
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -48,6 +48,9 @@
 #include "base/remedy.h"
 #include "plan/split.h"
 #include "transport/peer.h"
+
+/* keepalive intervals between the probes of a link without work, which wake a processor */
+#define IDLE_PROBES 15u
 
 /* ---- Errors ---- */
 
@@ -87,9 +90,9 @@ static void connect_failed(struct rme_peer *peer)
 
     back_off(peer);
     if (peer->was_busy && peer->busy_by == 0)
-        peer->busy_by = now + rme->tuning.busy_ms;
+        peer->busy_by = now + 2 * rme->tuning.connect_ms;
     /* the connection backlog of the peer is full, but its server accepts requests: another
-     * attempt, without a report to the host, until busy_ms is over */
+     * attempt, without a report to the host, until twice connect_timeout_ms is over */
     if (peer->was_busy && now < peer->busy_by) {
         rme_count(rme, RME_C_CONNECTS_AGAIN);
         rme_peer_step(peer, RME_PEER_BACKOFF);
@@ -200,7 +203,7 @@ static uint32_t probe_ms(const struct rme_peer *peer)
 
     if (!list_empty(&peer->ops))
         return tuning->keepalive_ms;
-    return peer->passive ? tuning->idle_keepalive_ms : 0;
+    return peer->passive ? IDLE_PROBES * tuning->keepalive_ms : 0;
 }
 
 void rme_peer_up(struct rme_peer *peer, const struct rme_event *event)
