@@ -209,11 +209,7 @@ static int check_release(struct rme *rme)
 static int open_memory(struct rme *rme)
 {
     int64_t zones = rme_option(rme->options, "zone_bytes");
-    struct rme_zone_config zone = {
-        .pin = &rme->pin,
-        .max_bytes = zones >= 0 ? (uint64_t)zones : share(2),
-        .idle_ms = (uint64_t)rme_option(rme->options, "zone_idle_ms"),
-    };
+    uint64_t most = zones >= 0 ? (uint64_t)zones : share(2);
     struct rme_mreg_config mreg = {
         .pin = &rme->pin,
         .max_entries = (uint64_t)rme_option(rme->options, "regcache_entries"),
@@ -225,8 +221,8 @@ static int open_memory(struct rme *rme)
     int error;
 
     rme_pin_init(&rme->pin, rme->ops, rme->fabric, rme->log);
-    rme->quota[RME_QUOTA_BOUNCE].limit = zone.max_bytes;
-    error = rme_zone_new(&zone, &rme->zone);
+    rme->quota[RME_QUOTA_BOUNCE].limit = most;
+    error = rme_zone_new(&rme->pin, most, rme->tuning.idle_ms, &rme->zone);
     if (error != 0)
         return error;
     mreg.zone = rme->zone;

@@ -75,7 +75,8 @@ struct slab {
 TAILQ_HEAD(slab_list, slab);
 
 struct rme_zone {
-    struct rme_zone_config config;
+    struct rme_pin *pin;
+    uint64_t max_bytes, idle_ms;       /* of rme_zone_new */
     pthread_mutex_t lock;              /* guards the fields below; a leaf in the lock order */
     size_t max_slab;                   /* reduced when a registration of that size is refused */
     struct slab_list partial[CLASSES]; /* some blocks free, some used */
@@ -162,8 +163,8 @@ struct shape {
 
 static bool fits(const struct rme_zone *zone, size_t size)
 {
-    return size <= zone->config.max_bytes &&
-           rme_pin_counted(zone->config.pin, RME_C_ZONE_BYTES) <= zone->config.max_bytes - size;
+    return size <= zone->max_bytes &&
+           rme_pin_counted(zone->pin, RME_C_ZONE_BYTES) <= zone->max_bytes - size;
 }
 
 /* A new slab is up to half as large as all others: a process that needs few blocks pins little,
@@ -178,7 +179,7 @@ static struct shape shape_for(const struct rme_zone *zone, size_t size)
     for (; shape.block < size; shape.block *= 2)
         shape.class ++;
     while (shape.size < MAX_SLAB &&
-           4 * shape.size <= rme_pin_counted(zone->config.pin, RME_C_ZONE_BYTES))
+           4 * shape.size <= rme_pin_counted(zone->pin, RME_C_ZONE_BYTES))
         shape.size *= 2;
     while (shape.size > zone->max_slab || shape.size > BLOCKS * shape.block ||
            (shape.size > RME_ZONE_SLAB && !fits(zone, shape.size)))
@@ -280,9 +281,9 @@ static void give_back(struct rme_zone *zone, struct slab *slab)
     delist(zone, slab);
     rme_itree_remove(&zone->places, &slab->place);
     pthread_mutex_unlock(&zone->lock);
-    slab_free(zone->config.pin, slab);
+    slab_free(zone->pin, slab);
     pthread_mutex_lock(&zone->lock);
-    rme_pin_count(zone->config.pin, RME_C_ZONE_BYTES, -bytes);
+    rme_pin_count(zone->pin, RME_C_ZONE_BYTES, -bytes);
 }
 
 /* Maps a new slab, which `reg` registers, or with NULL nothing, and takes its first block.  The
@@ -292,12 +293,12 @@ static void *take_new(struct rme_zone *zone, const struct shape *shape, register
     uint64_t counted = reg != NULL ? shape->size : 0;
     struct slab *slab;
 
-    rme_pin_count(zone->config.pin, RME_C_ZONE_BYTES, counted);
+    rme_pin_count(zone->pin, RME_C_ZONE_BYTES, counted);
     pthread_mutex_unlock(&zone->lock);
-    slab = slab_new(zone->config.pin, shape->size, reg);
+    slab = slab_new(zone->pin, shape->size, reg);
     pthread_mutex_lock(&zone->lock);
     if (slab == NULL) {
-        rme_pin_count(zone->config.pin, RME_C_ZONE_BYTES, -counted);
+        rme_pin_count(zone->pin, RME_C_ZONE_BYTES, -counted);
         return NULL;
     }
     rme_itree_insert(&zone->places, &slab->place);
@@ -314,7 +315,7 @@ static void *take_new(struct rme_zone *zone, const struct shape *shape, register
 static void *extend(struct rme_zone *zone, size_t size)
 {
     size_t smallest =
-        rme_pin_counted(zone->config.pin, RME_C_ZONE_BYTES) > 0 ? RME_ZONE_SLAB : MIN_SLAB;
+        rme_pin_counted(zone->pin, RME_C_ZONE_BYTES) > 0 ? RME_ZONE_SLAB : MIN_SLAB;
     struct shape shape = shape_for(zone, size);
 
     while (!fits(zone, shape.size) && !TAILQ_EMPTY(&zone->idle))
@@ -369,17 +370,19 @@ void *rme_zone_try(struct rme_zone *zone, size_t size)
 
 /* ---- start and end ---- */
 
-int rme_zone_new(const struct rme_zone_config *config, struct rme_zone **out)
+int rme_zone_new(struct rme_pin *pin, uint64_t max_bytes, uint64_t idle_ms,
+                 struct rme_zone **out)
 {
     struct rme_zone *zone = calloc(1, sizeof(*zone));
 
     if (zone == NULL)
         return -ENOMEM;
-    zone->config = *config;
+    zone->pin = pin;
+    zone->max_bytes = max_bytes;
+    zone->idle_ms = idle_ms;
     zone->max_slab = MAX_SLAB;
     while (zone->max_slab > MIN_SLAB &&
-           zone->max_slab >
-               config->max_bytes / (zone->max_slab > RME_ZONE_SLAB ? SLAB_SHARE : 2))
+           zone->max_slab > max_bytes / (zone->max_slab > RME_ZONE_SLAB ? SLAB_SHARE : 2))
         zone->max_slab /= 2;
     pthread_mutex_init(&zone->lock, NULL);
     for (int class = 0; class < CLASSES; class ++)
@@ -467,18 +470,18 @@ uint64_t rme_zone_look(struct rme_zone *zone, uint64_t now)
 {
     uint64_t next = UINT64_MAX;
 
-    if (zone->config.idle_ms == 0)
+    if (zone->idle_ms == 0)
         return next;
     pthread_mutex_lock(&zone->lock);
-    if (now - zone->looked_at >= zone->config.idle_ms) {
+    if (now - zone->looked_at >= zone->idle_ms) {
         zone->looks++;
         zone->looked_at = now;
         if (find_surplus(zone) != NULL)
-            atomic_store(&zone->config.pin->chores, true);
+            atomic_store(&zone->pin->chores, true);
     }
     if (zone->idle_bytes > REST_BYTES &&
         zone->looks - TAILQ_FIRST(&zone->idle)->idle_since <= 1)
-        next = zone->looked_at + zone->config.idle_ms;
+        next = zone->looked_at + zone->idle_ms;
     pthread_mutex_unlock(&zone->lock);
     return next;
 }
@@ -490,7 +493,7 @@ const struct rme_mr *rme_zone_find(struct rme_zone *zone, const void *start, siz
 {
     struct slab *slab;
 
-    if (rme_pin_alone(zone->config.pin, access))
+    if (rme_pin_alone(zone->pin, access))
         return NULL;
     pthread_mutex_lock(&zone->lock);
     slab = slab_of(zone, start, length);

@@ -20,15 +20,11 @@ struct rme_zone;
  * small limit of locked memory. */
 #define RME_ZONE_SLAB ((size_t)256 << 10)
 
-struct rme_zone_config {
-    struct rme_pin *pin;
-    uint64_t max_bytes; /* limit of registered zone memory; memory beyond it is unregistered */
-    /* memory that was not needed for this time is released; 0: never */
-    uint64_t idle_ms;
-};
-
-/* Creates a zone.  Maps and registers nothing yet.  -ENOMEM. */
-int rme_zone_new(const struct rme_zone_config *config, struct rme_zone **out);
+/* Creates a zone of up to `max_bytes` of registered memory; memory beyond that is unregistered.
+ * Memory that was not needed for `idle_ms` is released; 0: never.  Maps and registers nothing
+ * yet.  -ENOMEM. */
+int rme_zone_new(struct rme_pin *pin, uint64_t max_bytes, uint64_t idle_ms,
+                 struct rme_zone **out);
 
 /* Deregisters and unmaps everything, used blocks included.  NULL is allowed. */
 void rme_zone_free(struct rme_zone *zone);

@@ -9,14 +9,13 @@
 struct engine *engine_open(struct rme_mreg_config config, uint64_t zone_bytes, size_t pages)
 {
     struct engine *e = calloc(1, sizeof(*e));
-    struct rme_zone_config zone = {.max_bytes = zone_bytes};
 
     assert_non_null(e);
     fake_init(&e->fake);
     e->log = rme_log_new(fake_log_line, &e->seen);
     rme_pin_init(&e->pin, &fake_ops, fake_fabric(&e->fake), e->log);
-    zone.pin = config.pin = &e->pin;
-    assert_int_equal(rme_zone_new(&zone, &e->zone), 0);
+    config.pin = &e->pin;
+    assert_int_equal(rme_zone_new(&e->pin, zone_bytes, 0, &e->zone), 0);
     config.zone = e->zone;
     assert_int_equal(rme_mreg_new(&config, &e->mreg), 0);
     e->pages = pages;

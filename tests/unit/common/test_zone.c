@@ -20,14 +20,12 @@ struct fixture {
 static struct fixture *start(uint64_t max_bytes)
 {
     struct fixture *f = calloc(1, sizeof(*f));
-    struct rme_zone_config config = {.max_bytes = max_bytes, .idle_ms = 1000};
 
     assert_non_null(f);
     fake_init(&f->fake);
     f->log = rme_log_new(fake_log_line, &f->seen);
     rme_pin_init(&f->pin, &fake_ops, fake_fabric(&f->fake), f->log);
-    config.pin = &f->pin;
-    assert_int_equal(rme_zone_new(&config, &f->zone), 0);
+    assert_int_equal(rme_zone_new(&f->pin, max_bytes, 1000, &f->zone), 0);
     return f;
 }
 
