@@ -56,12 +56,6 @@ void rme_op_end(struct rme *rme, struct rme_op *op, int error);
 /* Ends an op that is in no queue with success.  The op is DONE at once, unless a device, a
  * thread or an op that ended earlier delays its report. */
 void rme_op_complete(struct rme *rme, struct rme_op *op);
-/* Delays the reports of the peer's later receives until this op is reported. */
-static inline void rme_op_late(struct rme_op *op)
-{
-    op->peer->late += !op->late;
-    op->late = true;
-}
 /* Drops a reference to the op's memory. */
 void rme_op_put(struct rme *rme, struct rme_op *op);
 
@@ -106,8 +100,6 @@ typedef void rme_arrived_fn(struct rme_peer *peer, const struct rme_wire_message
 typedef bool rme_cancelled_fn(struct rme_peer *peer, const struct rme_wire_message *cancel);
 /* Starts the first QUEUED send of its tag. */
 typedef enum rme_started rme_start_fn(struct rme *rme, struct rme_op *op);
-/* Returns true if the start would return neither RME_START_OTHER nor RME_START_WAIT. */
-typedef bool rme_may_start_fn(const struct rme_op *op);
 
 /* For an op with `has_rndv` (proto/rndv.c). */
 /* Continues the op after its memory is ready, or data has moved. */

@@ -179,7 +179,8 @@ struct rme_plan_in rme_rndv_plan_in(const struct rme *rme, uint64_t bytes)
         .max_read_sge = rme->caps->segments_apart ? 1 : rme->caps->max_read_sge,
         .has_read = rme->caps->has_read,
         .slow_read = rme->caps->slow_read,
-        .invites = rme->tuning.invite && !rme->pin.each && bytes <= rme->tuning.rdma_bytes,
+        .invites =
+            rme->tuning.invite && !rme->pin.each && bytes <= rme->tuning.rdma_bytes,
         .opens = rme->caps->mws != 0,
         .limits = rme->limits,
     };
@@ -427,8 +428,10 @@ void rme_rndv_ended(struct rme *rme, struct rme_op *op)
     unload(op);
     drop_frags(rme, op);
     rme_frags_invalidate(rme, op);
-    if (op->error == 0 && (op->rndv.moves > 0 || (op->invalidating > 0 && rme_op_sends(op))))
-        rme_op_late(op);
+    /* delays the reports of the peer's later receives until this op is reported */
+    op->late =
+        op->error == 0 && (op->rndv.moves > 0 || (op->invalidating > 0 && rme_op_sends(op)));
+    peer->late += op->late;
     if (op->rndv.rts_out) {
         op->rndv.rts_out = false;
         peer->proto->rts_out[rme_op_stream(op)]--;

@@ -11,7 +11,8 @@
 
 rme_arrived_fn rme_cts_arrived, rme_fin_arrived;
 rme_start_fn rme_rndv_start;
-rme_may_start_fn rme_rndv_may_start;
+/* Returns true if the start would not return RME_START_WAIT. */
+bool rme_rndv_may_start(const struct rme_op *op);
 rme_cancelled_fn rme_rndv_cancelled;
 
 /* ---- rndv.c: common to both ends ---- */
