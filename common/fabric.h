@@ -97,7 +97,8 @@ struct rme_caps {
     /* memory windows that mw_bind() can have open at a time, over all links; 0: none, and the
      * rkey of a registration gives every peer access to all of it */
     uint32_t mws;
-    /* without windows: register memory for one operation alone before a peer gets its rkey */
+    /* only without windows: register memory for one operation alone before a peer gets its
+     * rkey */
     bool register_each;
     /*
      * RME_ACCESS_DEMAND is supported: user memory is registered without pinning, and each

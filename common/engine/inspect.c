@@ -229,9 +229,9 @@ int rme_option_get(struct rme *rme, const char *name, int64_t *value)
 
 const char *rme_key_opens(const struct rme *rme)
 {
-    if (rme->pin.each)
+    if (rme->caps->register_each)
         return "the bytes of one operation, to every peer, until the operation ends";
-    if (rme->pin.keys_open)
+    if (rme->caps->mws == 0)
         return "all of a registration, to every peer, for as long as it is kept";
     return "the bytes of one operation, to one peer, until the operation ends";
 }

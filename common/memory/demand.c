@@ -44,7 +44,7 @@ static int open_maps(void)
 int rme_demand_check(int demand, const struct rme_pin *pin, uintptr_t start, uintptr_t end,
                      unsigned access)
 {
-    bool opens = !pin->keys_open && (access & RME_ACCESS_REMOTE) != 0;
+    bool opens = pin->caps->mws != 0 && (access & RME_ACCESS_REMOTE) != 0;
     bool writes = (access & RME_ACCESS_LOCAL_WRITE) != 0;
     int ret = covers(demand, start, end, writes || opens), maps = demand;
 
@@ -61,9 +61,10 @@ int rme_demand_check(int demand, const struct rme_pin *pin, uintptr_t start, uin
 
 int rme_demand_open(const struct rme_pin *pin)
 {
-    int demand = pin->on_demand ? open_maps() : -1;
+    int demand = pin->caps->on_demand ? open_maps() : -1;
 
-    if (!pin->on_demand || covers(demand, (uintptr_t)pin, (uintptr_t)(pin + 1), true) == 0)
+    if (!pin->caps->on_demand ||
+        covers(demand, (uintptr_t)pin, (uintptr_t)(pin + 1), true) == 0)
         return demand;
     if (demand >= 0)
         close(demand);

@@ -323,7 +323,7 @@ static void drop_unused(struct rme_mreg *mreg)
  * descriptors. */
 static bool enter(struct rme_mreg *mreg, struct region *region)
 {
-    bool exact = mreg->config.pin->keys_open && (region->access & RME_ACCESS_REMOTE) != 0;
+    bool exact = mreg->config.pin->caps->mws == 0 && (region->access & RME_ACCESS_REMOTE) != 0;
     struct rme_inode *node = &region->node, *claim = &region->watch.claim;
     bool fits;
     int ret;
@@ -679,7 +679,7 @@ void rme_mreg_hint(struct rme_mreg *mreg, void *start, uint64_t length, unsigned
         rme_zone_find(mreg->config.zone, start, length, RME_ACCESS_LOCAL) != NULL)
         return;
     access = implied(access);
-    if (mreg->config.pin->each)
+    if (mreg->config.pin->caps->register_each)
         access &= ~RME_ACCESS_REMOTE;
     if (length > mreg->config.max_bytes / HINT_SHARE)
         length = mreg->config.max_bytes / HINT_SHARE;

@@ -15,10 +15,7 @@ void rme_pin_init(struct rme_pin *pin, const struct rme_fabric_ops *ops,
     memset(pin, 0, sizeof(*pin));
     pin->ops = ops;
     pin->fabric = fabric;
-    pin->max_regs = ops->caps(fabric)->max_regs;
-    pin->keys_open = ops->caps(fabric)->mws == 0;
-    pin->each = pin->keys_open && ops->caps(fabric)->register_each;
-    pin->on_demand = ops->caps(fabric)->on_demand;
+    pin->caps = ops->caps(fabric);
     pin->log = log;
     if (log != NULL)
         rme_log_tells(log, &pin->chores);
@@ -32,12 +29,12 @@ static void explain(struct rme_pin *pin, size_t length)
 
     if (atomic_exchange(&pin->explained, true))
         return;
-    if (atomic_load(&pin->live) >= pin->max_regs) {
+    if (atomic_load(&pin->live) >= pin->caps->max_regs) {
         rme_log_put(pin->log, RME_LOG_WARN,
                     "memory cannot be registered: all %" PRIu64
                     " registrations of the device are in use; data is copied instead; lower "
                     "regcache_entries or the number of processes on this device",
-                    pin->max_regs);
+                    pin->caps->max_regs);
         return;
     }
     if (getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
@@ -56,7 +53,7 @@ static void explain(struct rme_pin *pin, size_t length)
 int rme_pin_try(struct rme_pin *pin, void *base, size_t length, unsigned access,
                 struct rme_mr *mr)
 {
-    bool full = atomic_fetch_add(&pin->live, 1) >= pin->max_regs;
+    bool full = atomic_fetch_add(&pin->live, 1) >= pin->caps->max_regs;
     int ret = full ? -ENOMEM : pin->ops->reg(pin->fabric, base, length, access, mr);
 
     if (ret != 0) {

@@ -18,11 +18,7 @@
 struct rme_pin {
     struct rme_fabric *fabric;
     const struct rme_fabric_ops *ops;
-    uint64_t max_regs; /* the device's limit of registrations */
-    /* no windows: the key of a registration gives every peer access to all of it */
-    bool keys_open;
-    bool each;      /* then memory that a peer accesses is registered for one operation alone */
-    bool on_demand; /* user memory is not pinned (caps.on_demand) */
+    const struct rme_caps *caps;
     struct rme_log *log;
     /* Set after the cache, the zone or the log has queued work for a thread without a lock.
      * Tested by rme_unlock. */
@@ -71,7 +67,7 @@ static inline uint64_t rme_pin_counted(const struct rme_pin *pin, enum rme_count
  * alone. */
 static inline bool rme_pin_alone(const struct rme_pin *pin, unsigned access)
 {
-    return pin->each && (access & RME_ACCESS_REMOTE) != 0;
+    return pin->caps->register_each && (access & RME_ACCESS_REMOTE) != 0;
 }
 
 /*

@@ -124,7 +124,8 @@ typedef int register_fn(struct rme_pin *pin, void *base, size_t length, unsigned
  * needed.  NULL: no memory, or refused. */
 static struct slab *slab_new(struct rme_pin *pin, size_t size, register_fn *reg)
 {
-    unsigned access = RME_ACCESS_LOCAL_WRITE | (pin->each ? 0 : RME_ACCESS_REMOTE);
+    unsigned access =
+        RME_ACCESS_LOCAL_WRITE | (pin->caps->register_each ? 0 : RME_ACCESS_REMOTE);
     struct slab *slab = calloc(1, sizeof(*slab));
     char *base = slab != NULL ? map_memory(size) : NULL;
 

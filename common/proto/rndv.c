@@ -180,7 +180,7 @@ struct rme_plan_in rme_rndv_plan_in(const struct rme *rme, uint64_t bytes)
         .has_read = rme->caps->has_read,
         .slow_read = rme->caps->slow_read,
         .invites =
-            rme->tuning.invite && !rme->pin.each && bytes <= rme->tuning.rdma_bytes,
+            rme->tuning.invite && !rme->caps->register_each && bytes <= rme->tuning.rdma_bytes,
         .opens = rme->caps->mws != 0,
         .limits = rme->limits,
     };
@@ -190,7 +190,7 @@ struct rme_plan_side rme_rndv_side(const struct rme *rme, uint64_t segments, boo
                                    bool sends)
 {
     /* memory for remote writes that is registered per segment */
-    bool apart = rme->pin.each && !sends && segments > 1;
+    bool apart = rme->caps->register_each && !sends && segments > 1;
 
     return (struct rme_plan_side){.segments = segments,
                                   .ready = ready,

@@ -32,7 +32,7 @@ void rme_rndv_plan_send(struct rme *rme, struct rme_op *op)
  */
 static bool offerable(const struct rme_op *op, uint8_t memory)
 {
-    return (memory == RME_MEMORY_DIRECT && !op->peer->rme->pin.each) ||
+    return (memory == RME_MEMORY_DIRECT && !op->peer->rme->caps->register_each) ||
            (memory != RME_MEMORY_RESERVE &&
             op->peer->proto->rts_out[rme_op_stream(op)] < COSTLY_OFFERS);
 }

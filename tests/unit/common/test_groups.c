@@ -196,11 +196,11 @@ static void holes_at_a_receiver(void **state)
 
     (void)state;
     assert_int_equal(attempts(f, 64, SINK, 1), 1);
-    f->pin.keys_open = true;
+    f->fake.caps.mws = 0;
     assert_int_equal(attempts(f, 64, SINK, 1), 1);
     make_holes(f, 2, 4, 21, UNMAPPED, ANY);
     assert_int_equal(attempts(f, 64, SINK, 3), 1 + 3);
-    f->pin.each = true;
+    f->fake.caps.register_each = true;
     assert_int_equal(attempts(f, 64, SINK, 64), 64);
     engine_free(f);
 }

@@ -359,7 +359,7 @@ static void the_cache_gives_way(void **state)
     (void)state;
     use(f, f->memory, PAGE, SOURCE);
     use(f, f->memory + 20 * PAGE, PAGE, SOURCE);
-    f->pin.max_regs = 2;
+    f->fake.caps.max_regs = 2;
     use(f, f->memory + 40 * PAGE, PAGE, SOURCE);
     assert_int_equal(fake_live(&f->fake), 1);
     engine_free(f);
@@ -375,7 +375,7 @@ static void the_dead_give_way(void **state)
         struct engine *f = entries == 0 ? start(0, 0) : start_cached(entries, 1 << 20);
         struct rme_mseg seg = {.base = f->memory, .length = PAGE};
 
-        f->pin.max_regs = 1;
+        f->fake.caps.max_regs = 1;
         assert_int_equal(rme_mreg_acquire(f->mreg, &seg, 1, SOURCE, &hold), 0);
         (void)rme_mreg_release(f->mreg, hold, NULL);
         assert_int_equal(madvise(f->memory, PAGE, MADV_DONTNEED), 0);
@@ -495,7 +495,7 @@ static void what_is_shown_is_exact(void **state)
     struct rme_mreg_hold *hold;
 
     (void)state;
-    f->pin.keys_open = true;
+    f->fake.caps.mws = 0;
     assert_int_equal(rme_mreg_acquire(f->mreg, seg, 3, SINK, &hold), 0);
     assert_int_equal(f->fake.regs, 2); /* the two of a group, with its hole, and the third */
     assert_int_equal(seg[0].rkey, seg[1].rkey);
@@ -528,7 +528,8 @@ static void what_is_shown_is_for_one_operation(void **state)
     char *block;
 
     (void)state;
-    f->pin.keys_open = f->pin.each = true;
+    f->fake.caps.mws = 0;
+    f->fake.caps.register_each = true;
     use(f, f->memory, 3 * PAGE, RME_ACCESS_LOCAL_WRITE); /* cached, for local use */
     assert_int_equal(f->fake.regs, 1);
     assert_int_equal(rme_mreg_try(f->mreg, &seg, 1, SINK, &hold), -EAGAIN);

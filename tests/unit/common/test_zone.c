@@ -407,7 +407,7 @@ static void device_limit(void **state)
     struct fixture *f = start(256 * MIB);
 
     (void)state;
-    f->pin.max_regs = 2;
+    f->fake.caps.max_regs = 2;
     assert_true(registered(f, rme_zone_alloc(f->zone, MIB), MIB));
     assert_true(registered(f, rme_zone_alloc(f->zone, 4 * MIB), 4 * MIB));
     assert_false(registered(f, rme_zone_alloc(f->zone, 6 * MIB), 6 * MIB));
@@ -493,8 +493,8 @@ static void keys_of_slabs(void **state)
         const struct rme_mr *own, *mr;
         char *block;
 
-        f->pin.keys_open = true;
-        f->pin.each = each;
+        f->fake.caps.mws = 0;
+        f->fake.caps.register_each = each;
         block = rme_zone_alloc(f->zone, 8192);
         own = rme_zone_find(f->zone, block, 8192, RME_ACCESS_LOCAL);
         assert_non_null(own);
