@@ -30,7 +30,6 @@
 
 #include "base/table.h"
 #include "engine/engine.h"
-#include "proto/message.h"
 
 /* limit on locked memory below which message buffers are smaller */
 #define TIGHT_BYTES      (1u << 20)

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "engine/engine.h"
-#include "proto/rndv.h"
 
 /* ---- Addresses ---- */
 

@@ -3,7 +3,6 @@
 #include <errno.h>
 
 #include "engine/engine.h"
-#include "proto/message.h"
 
 #define EAGER_RDMA_SEGS 8 /* maximum number of segments sent without an operation */
 

@@ -8,7 +8,6 @@
 #include <errno.h>
 
 #include "engine/engine.h"
-#include "proto/rndv.h"
 
 #define ROUND      16 /* events per poll */
 #define ROUNDS_MAX 8  /* polls per call, after which other threads get the lock */

@@ -4,7 +4,6 @@
 #include <errno.h>
 
 #include "engine/engine.h"
-#include "proto/message.h"
 
 int rme_context_open(struct rme *rme, int ctx)
 {

@@ -3,8 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "proto/message.h"
-#include "proto/rndv.h"
+#include "proto/proto.h"
 
 /* Passes a message to the function of its type.  Of a plain CREDIT and of unknown types, only
  * the header counts. */

@@ -23,7 +23,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "proto/rndv.h"
+#include "proto/proto.h"
 
 void rme_cancel_op(struct rme *rme, struct rme_op *op)
 {

@@ -21,8 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "proto/message.h"
-#include "proto/rndv.h"
+#include "proto/proto.h"
 
 #define SPARE_LEAST 2048u /* smallest room of a message whose memory is kept */
 

@@ -59,8 +59,7 @@
  */
 #include <stdlib.h>
 
-#include "proto/message.h"
-#include "proto/rndv.h"
+#include "proto/proto.h"
 
 #define WRITES  128u /* maximal number of messages in a ring, and a power of two */
 #define UNQUIET 16u  /* one of this many writes is signalled */

@@ -44,8 +44,7 @@
 #include <errno.h>
 
 #include "plan/plan.h"
-#include "proto/message.h"
-#include "proto/rndv.h"
+#include "proto/proto.h"
 
 /* void invitations in a row: inviting this peer does not pay */
 #define FAIL_STREAK 4u

@@ -7,8 +7,7 @@
  * use their memory until then.
  */
 
-#include "proto/message.h"
-#include "proto/rndv.h"
+#include "proto/proto.h"
 
 const size_t rme_peer_proto_size = sizeof(struct rme_peer_proto);
 

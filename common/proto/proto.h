@@ -4,11 +4,47 @@
 #ifndef RME_PROTO_H
 #define RME_PROTO_H
 
-#include "op/operations.h"
-#include "proto/eager_rdma.h"
-#include "proto/invite.h"
+#include <stdlib.h>
 
+#include "move/move.h"
+
+struct rme_eager_rdma_rx;
+struct rme_eager_rdma_tx;
 struct rme_message;
+
+/* State of a peer: messages written into a ring in the receiver's memory (eager_rdma.c). */
+struct rme_eager_rdma {
+    struct rme_eager_rdma_rx *rx; /* ring granted to the peer; NULL: none */
+    struct rme_eager_rdma_tx *tx; /* ring granted by the peer; NULL: none */
+    /* RTS of the peer that would have fitted a ring, since the link is up or a ring was used */
+    uint32_t wants;
+    uint16_t due;               /* flags of the CREDIT messages to be sent */
+    struct rme_control control; /* sends these, in the order of the flags */
+};
+
+/* Registered memory of one side of a ring, held for a peer: the ring, or its staging buffer. */
+struct rme_eager_ring {
+    struct rme_peer *peer;
+    char *base;
+    size_t size;
+    struct rme_mr mr;
+};
+
+/* State of a peer, for one link: memory that is open to the sender before RTS (invite.c). */
+struct rme_invites {
+    /* receive whose invitation is neither matched nor void; NULL: none */
+    struct rme_op *inviting;
+    uint32_t seen; /* EAGER and RTS of expected messages received, modulo 2^32 */
+    /* void invitations in a row, then also receives that did not invite */
+    uint32_t fail_streak;
+
+    struct rme_remote_window *held; /* the peer's invitation; NULL: none */
+    int32_t tag;                    /* of the invited messages */
+    uint32_t from;                  /* handle of the peer's receive */
+    struct rme_control answer;      /* FIN to the peer's last CANCEL of an invitation */
+    uint32_t cancelled;             /* handle of its receive */
+    uint32_t sent;                  /* EAGER and RTS of expected messages sent, modulo 2^32 */
+};
 
 /* Protocol state of a peer. */
 struct rme_peer_proto {
@@ -57,6 +93,231 @@ static inline void rme_eager_rdma_say(struct rme_peer *peer, uint16_t flag)
         list_add_tail(&eager_rdma->control.link, &peer->control);
     rme_peer_schedule(peer);
 }
+
+/* ---- invite.c: invitations ---- */
+
+void rme_invites_init(struct rme_invites *invites);
+/* The receiver. */
+/* Lets a receive invite, if possible: the oldest of its tag, after a receive was posted. */
+void rme_invite_try(struct rme *rme, struct rme_op *op);
+/* Voids the invitation, because an EAGER or RTS has met the receive, which is POSTED again. */
+void rme_invite_void(struct rme *rme, struct rme_op *op);
+
+/* The sender. */
+rme_arrived_fn rme_invite_arrived;
+rme_start_fn rme_invite_start;
+rme_cancelled_fn rme_invite_cancelled;
+
+/* Drops the held invitation, if any. */
+static inline void rme_invite_drop(struct rme_invites *invites)
+{
+    free(invites->held);
+    invites->held = NULL;
+}
+/* Notes an EAGER or RTS, which voids a held invitation for its tag. */
+static inline void rme_invite_sent(struct rme_invites *invites, int32_t tag)
+{
+    invites->sent++;
+    if (invites->held != NULL && invites->tag == tag)
+        rme_invite_drop(invites);
+}
+/* Is a held invitation for an expected message of this tag and size? */
+static inline bool rme_invite_is_for(const struct rme_invites *invites, int32_t tag,
+                                     uint64_t size)
+{
+    return invites->held != NULL && invites->tag == tag && invites->held->length == size;
+}
+
+/* ---- eager.c: matching of expected messages, and messages that precede their receives ---- */
+
+rme_arrived_fn rme_eager_arrived, rme_rts_arrived;
+rme_start_fn rme_eager_start;
+/* Frees the unmatched messages of a peer whose link is given up. */
+void rme_messages_drop(struct rme_peer *peer);
+
+/* Accounts for an EAGER, in a buffer or in the ring, that was handed to the fabric. */
+static inline void rme_eager_sent(struct rme_peer *peer, enum rme_stream stream, int32_t tag,
+                                  uint64_t size)
+{
+    if (stream == RME_EXPECTED)
+        rme_invite_sent(&peer->proto->invites, tag);
+    else
+        rme_peer_count(peer, RME_C_UNEXPECTED_SENT, 1);
+    rme_window_add(&peer->eager_window[stream], size);
+    rme_peer_count(peer, RME_C_SENDS_EAGER, 1);
+    rme_peer_count(peer, RME_C_BYTES_SENT, size);
+    rme_count_add(peer->rme, RME_C_BYTES_COPIED, size);
+}
+/* Do size and window allow this message to go eagerly?  Does not check credits. */
+static inline bool rme_eager_fits(const struct rme_peer *peer, enum rme_stream stream,
+                                  uint64_t size)
+{
+    return size <= peer->eager_max[stream] &&
+           rme_window_fits(&peer->eager_window[stream], size);
+}
+/* Sends a message in one piece at once; false: not possible now. */
+bool rme_eager_send_now(struct rme_peer *peer, enum rme_stream stream, const void *base,
+                        uint64_t size, int32_t tag);
+/* Sends the message with the other messages of this round; false: no credit or buffer. */
+bool rme_eager_send(struct rme_peer *peer, enum rme_stream stream, const struct rme_seg *seg,
+                    uint32_t nseg, uint64_t size, int32_t tag);
+
+/* A message that no operation has taken: an unmatched expected one; an unexpected one, which
+ * the host owns once it has fetched it; also, temporarily, an RTS that matches at once. */
+struct rme_message {
+    /* expected: in the table of receives and unmatched messages; unexpected and fetched:
+     * `keyed` in the table of fetched messages */
+    struct rme_match match;
+    /* expected or cancelled: in `messages` of the peer; unexpected: in `unexpected` of the
+     * peer; the first complete one of a peer in rme_protocols.unexpected */
+    struct list_head link;
+    struct list_head waiting;   /* unexpected: in the peer's `pulls`, later in its `complete` */
+    struct rme_keyed by_handle; /* of an RTS that waits */
+    struct rme_control answer;  /* FIN of an RTS that was cancelled */
+    struct rme_peer *peer;      /* NULL once the host has fetched the message */
+    struct rme_addr *sender;    /* from then on, with a reference */
+    int32_t tag;
+    bool is_rts;
+    bool pulled;   /* arrived as RTS and is being pulled, or was */
+    bool complete; /* unexpected: `data` is the whole message */
+    bool dropped;  /* the host has discarded the message, which is still being pulled */
+    uint8_t flags; /* of its header */
+    /* RTS: the sender's handle; expected and eager: the message's place (cancel.c); unexpected
+     * and eager: number of the peer's link in whose window the message counts */
+    uint32_t from;
+    uint32_t shape;
+    uint32_t load_ops;
+    uint64_t load_bytes;
+    uint64_t total;                          /* bytes of the message */
+    struct rme_remote_window *remote_window; /* memory offered by the RTS; NULL: none */
+    size_t rx_buffered;          /* bytes in the receive-side accounting of the peer */
+    size_t room;                 /* of `data` */
+    _Alignas(16) uint8_t data[]; /* the payload, if not an RTS */
+};
+
+/* Makes a message with room for `room` bytes, in no table; NULL: no memory, which ends the
+ * link. */
+struct rme_message *rme_message_new(struct rme_peer *peer, int32_t tag, size_t room);
+/* Likewise, a copy of an eager message, or of an RTS and its offer. */
+struct rme_message *rme_message_copy(struct rme_peer *peer,
+                                     const struct rme_wire_message *arrived);
+struct rme_message *rme_message_from_rts(struct rme_peer *peer,
+                                         const struct rme_wire_message *arrived);
+/* Matches a new receive with the oldest message of its tag. */
+void rme_recv_match(struct rme *rme, struct rme_op *op, struct rme_match *first);
+/* Makes an RTS wait: its sender's handle finds it, and its offer is accounted to the peer. */
+void rme_message_wait(struct rme_message *message);
+/* Finds the RTS that waits under the sender's handle; NULL: none. */
+struct rme_message *rme_message_find(struct rme_peer *peer, uint32_t from);
+/* Removes a message from its tables and queues, and frees it. */
+void rme_message_free(struct rme_message *message);
+/* Frees the memory of a message that is in no table, or keeps it for another one. */
+void rme_message_recycle(struct rme *rme, struct rme_message *message);
+/* Frees the memory that is kept. */
+void rme_message_clear(struct rme *rme);
+
+/* ---- eager_rdma.c: the sender ---- */
+
+rme_arrived_fn rme_eager_rdma_granted;
+void rme_eager_rdma_withdrawn(struct rme_peer *peer);
+rme_start_fn rme_eager_rdma_start;
+void rme_eager_rdma_init(struct rme_eager_rdma *eager_rdma);
+/* Handles the end of the link. */
+void rme_eager_rdma_down(struct rme_peer *peer);
+/* Writes the message into the peer's ring, from a copy: its memory is the host's again.  False:
+ * no credit, no room or not a message for the ring. */
+bool rme_eager_rdma_send(struct rme_peer *peer, enum rme_stream stream,
+                         const struct rme_seg *seg, uint32_t nseg, uint64_t size, int32_t tag);
+/* Handles the completion of a write, or of RELEASE: a transfer whose owner is NULL. */
+void rme_eager_rdma_moved(struct rme_peer *peer, struct rme_rdma_op *rdma_op);
+
+/* ---- rx_ring.c: the receiver ---- */
+
+/* Returns the largest payload of a message in a ring, regardless of credits, windows and room.
+ * `copied`: a rendezvous would copy the sender's memory as well. */
+uint64_t rme_eager_rdma_most(const struct rme *rme, enum rme_stream stream, bool copied);
+/* Has the peer a granted ring, not yet released? */
+static inline bool rme_eager_rdma_given(const struct rme_peer *peer)
+{
+    return peer->credit.bulk_due != 0;
+}
+/* Maps `size` bytes for a peer and registers them.  False: no memory, or more than the quota; a
+ * host's first ring needs no share of that. */
+bool rme_eager_ring_map(struct rme_eager_ring *ring, struct rme_peer *peer,
+                        enum rme_quota_id quota, size_t size, unsigned access);
+void rme_eager_ring_unmap(struct rme_eager_ring *ring, enum rme_quota_id quota);
+
+/* Adds the granted ring to GRANT, which is about to be sent from `tx`. */
+void rme_eager_rdma_describe(struct rme_peer *peer, struct rme_wire_message *message, void *tx);
+/* Notes an RTS of `size` bytes: a peer whose messages would fit is granted a ring. */
+void rme_eager_rdma_wanted(struct rme_peer *peer, uint64_t size);
+/* Decodes the message in the ring granted to the peer that this immediate names; its payload
+ * stays in place, which returns to the peer with the message's credit.  -ENOENT: the immediate
+ * names none.  -EPROTO. */
+int rme_eager_rdma_decode(struct rme_peer *peer, uint32_t imm,
+                          struct rme_wire_message *message);
+void rme_eager_rdma_released(struct rme_peer *peer);
+/* Handles RME_EV_MW_INVALIDATED.  True: the event was for a ring of this peer. */
+bool rme_eager_rdma_closed(struct rme_peer *peer, const void *closed);
+/* Frees the ring granted to the peer, if any, which can access it no more. */
+void rme_eager_rdma_rx_free(struct rme_peer *peer);
+
+/* Withdraws idle rings; `now` is rme_now(). */
+void rme_eager_rdma_look(struct rme *rme, uint64_t now);
+/* Time by which rme_eager_rdma_look() is due; UINT64_MAX: no ring is granted or idle ones
+ * stay. */
+uint64_t rme_eager_rdma_look_at(const struct rme *rme);
+
+/* ---- rndv.c: rendezvous, common to both ends ---- */
+
+rme_cancelled_fn rme_rndv_cancelled;
+
+/* Starts the use of op->rndv, under a new handle. */
+void rme_rndv_new(struct rme *rme, struct rme_op *op);
+void rme_rndv_set_peer_handle(struct rme_op *op, uint32_t handle);
+/* Finds an op of this peer by its own handle; NULL: none. */
+struct rme_op *rme_rndv_find(struct rme_peer *peer, uint32_t handle);
+
+/*
+ * Describes this side of a message to the planner: memory of `segments` segments, `ready` if it
+ * is registered independently of the message (memory of zones).  rme_rndv_own_side() describes
+ * the memory of an operation.
+ */
+struct rme_plan_side rme_rndv_side(const struct rme *rme, uint64_t segments, bool ready,
+                                   bool sends);
+/* Describes an unknown other side: a process like this one. */
+struct rme_plan_side rme_rndv_far_side(const struct rme *rme, bool server);
+struct rme_plan_side rme_rndv_own_side(struct rme *rme, const struct rme_op *op);
+/* Describes this engine and its device to the planner; the caller fills in the two sides. */
+struct rme_plan_in rme_rndv_plan_in(const struct rme *rme, uint64_t bytes);
+
+/* Enters TARGET or MOVING, counts the op in the load of the side that moves, and advances. */
+void rme_rndv_begin(struct rme *rme, struct rme_op *op, enum rme_op_state state);
+/* Continues a stopped op.  Without transfers in flight, queues its last control message, and
+ * ends the op or waits for the peer's answer. */
+void rme_rndv_halt(struct rme *rme, struct rme_op *op);
+/* Ends an op, and the peer's end of it by FIN.  The peer has no transfer in flight and starts
+ * none. */
+void rme_rndv_finish(struct rme *rme, struct rme_op *op, int error);
+/* Unpacks and frees the fragments up to `done`, which the peer has moved. */
+void rme_rndv_target_done(struct rme *rme, struct rme_op *op, uint64_t done);
+
+/* ---- rndv_send.c, rndv_recv.c ---- */
+
+rme_arrived_fn rme_cts_arrived, rme_fin_arrived;
+rme_start_fn rme_rndv_start;
+/* Returns true if the start would not return RME_START_WAIT. */
+bool rme_rndv_may_start(const struct rme_op *op);
+/* Plans a send with the receiver's side unknown: the use of its memory, and whether the memory
+ * is offered. */
+void rme_rndv_plan_send(struct rme *rme, struct rme_op *op);
+
+/* Starts a receive (or pull) that an RTS has matched. */
+void rme_rndv_receive(struct rme *rme, struct rme_op *op, struct rme_message *rts);
+/* Ends a receive that is too small for the eager message of op->size bytes at `place`, once FIN
+ * has reported that to the sender. */
+void rme_rndv_refuse(struct rme *rme, struct rme_op *op, uint32_t place);
+void rme_rndv_imm(struct rme_peer *peer, uint32_t imm);
 
 /* ---- send.c: order of sending ---- */
 

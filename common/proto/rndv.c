@@ -46,7 +46,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "proto/rndv.h"
+#include "proto/proto.h"
 
 /* Allocates a handle: never 0, no name of a place in a delegated buffer, and not in use, which
  * matters only after 2^32 handles. */
@@ -215,7 +215,8 @@ struct rme_plan_side rme_rndv_own_side(struct rme *rme, const struct rme_op *op)
 
 /* ---- Control messages ---- */
 
-void rme_rndv_queue_ctrl(struct rme_op *op, enum rme_wire_type type)
+/* Queues FIN or CANCEL of an op, in place of one that is still queued: FIN says more. */
+static void queue_ctrl(struct rme_op *op, enum rme_wire_type type)
 {
     struct rme_control *control = &op->rndv.control;
 
@@ -324,14 +325,14 @@ void rme_rndv_stop(struct rme *rme, struct rme_op *op, int error)
 static void ask_peer(struct rme *rme, struct rme_op *op)
 {
     rme_op_step(op, RME_OP_CANCELLING);
-    rme_rndv_queue_ctrl(op, RME_WIRE_CANCEL);
+    queue_ctrl(op, RME_WIRE_CANCEL);
     op->rndv.cancel_by = rme_now() + rme->tuning.cancel_ms;
     rme_peer_watch_cancel(op->peer);
 }
 
 void rme_rndv_finish(struct rme *rme, struct rme_op *op, int error)
 {
-    rme_rndv_queue_ctrl(op, RME_WIRE_FIN);
+    queue_ctrl(op, RME_WIRE_FIN);
     rme_op_end(rme, op, error);
 }
 

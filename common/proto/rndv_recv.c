@@ -2,8 +2,7 @@
 /* The receiver's end of a rendezvous, which decides the side that moves the data. */
 #include <errno.h>
 
-#include "proto/message.h"
-#include "proto/rndv.h"
+#include "proto/proto.h"
 
 /*
  * Plans a receive.  The sender's load in RTS does not include work that this side has given the

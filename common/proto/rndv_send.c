@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* The sender's end of a rendezvous: RTS, and the receiver's answers. */
 
-#include "proto/rndv.h"
+#include "proto/proto.h"
 
 /* offers per peer that hold a bounce buffer or a registration of their own */
 #define COSTLY_OFFERS 16

@@ -30,8 +30,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#include "proto/message.h"
-#include "proto/rndv.h"
+#include "proto/proto.h"
 
 /* Largest payload: doc/design/eager-ring.md has the measurements.  The larger limit is for
  * messages that a rendezvous would copy, too. */

@@ -35,8 +35,7 @@
  * completed one.
  */
 #include "move/move.h"
-#include "proto/message.h"
-#include "proto/rndv.h"
+#include "proto/proto.h"
 
 static struct rme_op *first_of(const struct list_head *ring)
 {

@@ -17,8 +17,7 @@
 #include <errno.h>
 
 #include "base/addr_int.h"
-#include "proto/message.h"
-#include "proto/rndv.h"
+#include "proto/proto.h"
 
 void rme_unexp_publish(struct rme *rme)
 {

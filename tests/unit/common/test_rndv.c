@@ -8,7 +8,7 @@
 #include <signal.h>
 #include <sys/mman.h>
 
-#include "proto/message.h"
+#include "proto/proto.h"
 #include "played.h"
 
 #define PART 70000u

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Eager messages that are larger than their receives: the receive ends when FIN was sent to the
  * peer, which this program plays (played.h). */
-#include "proto/message.h"
+#include "proto/proto.h"
 #include "played.h"
 
 static uint64_t refused_bytes;
