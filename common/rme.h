@@ -285,7 +285,7 @@ RME_API void rme_memory_hint(struct rme *rme, const void *memory, size_t size,
 
 /* ---- Inspection ---- */
 
-/* One counter; stats.c has the table of names, units and texts. */
+/* One counter; stats.h has the names, units and texts. */
 struct rme_counter {
     const char *name;
     const char *unit;

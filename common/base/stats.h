@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Counters: lists of name, unit and text, from which the enum, the table and all output are
+ * Counters: lists of name, unit and text, from which the enum and the table (inspect.c) are
  * made. The engine's lock guards them; a fabric increments its own in calls that hold that
  * lock. Registrations and zones are counted without the lock, by rme_pin_count().
  */
@@ -120,13 +120,5 @@ enum rme_counter_id {
 struct rme_stats {
     uint64_t value[RME_C_COUNT];
 };
-
-struct rme_counter_row {
-    const char *name;
-    const char *unit;
-    const char *text;
-};
-
-extern const struct rme_counter_row rme_counter_rows[RME_C_COUNT];
 
 #endif

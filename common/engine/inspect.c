@@ -120,19 +120,18 @@ void rme_memory_hint(struct rme *rme, const void *memory, size_t size,
 
 /* ---- Counters and options ---- */
 
-/* Describes a counter of the table. */
-static void fill(struct rme_counter *out, int index, uint64_t value)
-{
-    const struct rme_counter_row *row = &rme_counter_rows[index];
-
-    *out = (struct rme_counter){row->name, row->unit, row->text, value, index >= RME_C_GAUGES};
-}
+static const struct rme_counter counters[RME_C_COUNT] = {
+#define RME_COUNTER_ROW(id, name, unit, text)                                                  \
+    [RME_C_##id] = {name, unit, text, 0, RME_C_##id >= RME_C_GAUGES},
+    RME_COUNTERS(RME_COUNTER_ROW)
+#undef RME_COUNTER_ROW
+};
 
 int rme_counter_get(struct rme *rme, int index, struct rme_counter *out)
 {
     if (index < 0 || index >= RME_C_COUNT)
         return -ENOENT;
-    fill(out, index, 0);
+    *out = counters[index];
     if (!rme_enter(rme))
         return 0;
     rme->stats.value[RME_C_OPS_LIVE] = rme->operations->table.live;
@@ -150,7 +149,7 @@ uint64_t rme_counter_value(struct rme *rme, const char *name)
     struct rme_counter counter;
 
     for (int i = 0; i < RME_C_COUNT; i++)
-        if (strcmp(rme_counter_rows[i].name, name) == 0)
+        if (strcmp(counters[i].name, name) == 0)
             return rme_counter_get(rme, i, &counter) == 0 ? counter.value : 0;
     return 0;
 }
@@ -202,10 +201,9 @@ static int read_attribute(const struct rme_peer *peer, int index, struct rme_cou
 
     if (index < 0 || index >= count + RME_C_PEER)
         return -ENOENT;
-    if (index < count)
-        *out = own[index];
-    else
-        fill(out, index - count, peer->count[index - count]);
+    *out = index < count ? own[index] : counters[index - count];
+    if (index >= count)
+        out->value = peer->count[index - count];
     return 0;
 }
 
