@@ -120,13 +120,13 @@ static uint64_t receiver_requests(const struct rme_plan_in *in, const struct rme
 
 static bool is_heavy(const struct rme_plan_side *side)
 {
-    return side->server && side->load_ops > RME_HEAVY_OPS;
+    return side->server && side->load.ops > RME_HEAVY_OPS;
 }
 
 static bool less_loaded(const struct rme_plan_side *a, const struct rme_plan_side *b)
 {
-    return a->load_ops != b->load_ops ? a->load_ops < b->load_ops
-                                      : a->load_bytes < b->load_bytes;
+    return a->load.ops != b->load.ops ? a->load.ops < b->load.ops
+                                      : a->load.bytes < b->load.bytes;
 }
 
 /* Does the device have far less work with `one` than with `other` requests? */
@@ -246,8 +246,7 @@ void rme_plan_explain(FILE *out, const struct rme_plan_in *send, const struct rm
     if (first.proto == RME_PROTO_EAGER_RDMA) /* the receiver has no decision */
         plan = first;
     inviting.eager_rdma_max = send->eager_rdma_max;
-    inviting.send =
-        rme_plan_unseen_sender(recv->send.server, recv->send.load_ops, recv->send.load_bytes);
+    inviting.send = rme_plan_unseen_sender(recv->send.server, recv->send.load);
     rme_plan(&inviting, &invitation);
 
     fprintf(out,

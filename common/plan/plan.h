@@ -56,8 +56,7 @@ struct rme_plan_side {
     /* a new registration stays cached for the next message */
     bool kept;
     bool server;
-    uint64_t load_ops;   /* messages that the process has to move by RDMA */
-    uint64_t load_bytes; /* bytes of those */
+    struct rme_load load; /* that the process has to move by RDMA */
 };
 
 struct rme_plan_in {
@@ -103,14 +102,9 @@ static inline uint64_t rme_plan_list_threshold(enum rme_lists lists)
 void rme_plan(const struct rme_plan_in *in, struct rme_plan *plan);
 
 /* Assumptions of a receiver about the unknown sender of a message. */
-static inline struct rme_plan_side rme_plan_unseen_sender(bool server, uint64_t load_ops,
-                                                          uint64_t load_bytes)
+static inline struct rme_plan_side rme_plan_unseen_sender(bool server, struct rme_load load)
 {
-    return (struct rme_plan_side){.segments = 1,
-                                  .ready = true,
-                                  .server = server,
-                                  .load_ops = load_ops,
-                                  .load_bytes = load_bytes};
+    return (struct rme_plan_side){.segments = 1, .ready = true, .server = server, .load = load};
 }
 
 /* Largest offer whose memory is registered as a whole and stays cached, in fragments.  4 MiB

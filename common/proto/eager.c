@@ -266,8 +266,7 @@ struct rme_message *rme_message_from_rts(struct rme_peer *peer,
     message->flags = arrived->flags;
     message->from = arrived->from;
     message->shape = arrived->shape;
-    message->load_ops = arrived->load_ops;
-    message->load_bytes = arrived->load_bytes;
+    message->load = (struct rme_load){arrived->load_ops, arrived->load_bytes};
     message->total = arrived->total;
     if (arrived->rndv_window == 0)
         return message;

@@ -186,8 +186,7 @@ struct rme_message {
      * and eager: number of the peer's link in whose window the message counts */
     uint32_t from;
     uint32_t shape;
-    uint32_t load_ops;
-    uint64_t load_bytes;
+    struct rme_load load;                    /* of the sender */
     uint64_t total;                          /* bytes of the message */
     struct rme_remote_window *remote_window; /* memory offered by the RTS; NULL: none */
     size_t rx_buffered;          /* bytes in the receive-side accounting of the peer */

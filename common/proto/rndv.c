@@ -196,8 +196,7 @@ struct rme_plan_side rme_rndv_side(const struct rme *rme, uint64_t segments, boo
                                   .ready = ready,
                                   .kept = !apart && rme_mreg_caches(rme->mreg),
                                   .server = rme->server,
-                                  .load_ops = rme->load.ops,
-                                  .load_bytes = rme->load.bytes};
+                                  .load = rme->load};
 }
 
 struct rme_plan_side rme_rndv_far_side(const struct rme *rme, bool server)

@@ -18,8 +18,9 @@ static void plan_receive(struct rme *rme, struct rme_op *op, const struct rme_me
         .segments = rts->remote_window != NULL ? rts->remote_window->nsegment : rts->shape,
         .ready = rts->remote_window != NULL,
         .server = (peer->hello.flags & RME_HELLO_F_SERVER) != 0,
-        .load_ops = peer->load.ops > rts->load_ops ? peer->load.ops : rts->load_ops,
-        .load_bytes = peer->load.bytes > rts->load_bytes ? peer->load.bytes : rts->load_bytes};
+        .load = {.ops = peer->load.ops > rts->load.ops ? peer->load.ops : rts->load.ops,
+                 .bytes =
+                     peer->load.bytes > rts->load.bytes ? peer->load.bytes : rts->load.bytes}};
     in.recv = rme_rndv_own_side(rme, op);
     in.nothing_to_read = rts->remote_window == NULL;
     rme_plan(&in, plan);

@@ -32,13 +32,13 @@ static void the_scattered_side_initiates(void **state)
     (void)state;
     in.send.segments = 256;
     in.send.ready = in.recv.ready = true;
-    in.send.load_ops = 10; /* by load the receiver would read, in 256 requests */
+    in.send.load.ops = 10; /* by load the receiver would read, in 256 requests */
     assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_WRITE);
     assert_int_equal(decide(&in).requests, 9);
     in.send.segments = 1;
     in.recv.segments = 256;
-    in.send.load_ops = 0;
-    in.recv.load_ops = 10;
+    in.send.load.ops = 0;
+    in.recv.load.ops = 10;
     assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_READ);
     in.max_read_sge = 1; /* no gain without scatter */
     assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_WRITE);
@@ -68,7 +68,7 @@ static void dear_reads_are_written(void **state)
     in.max_sge = in.max_read_sge = 1;
     in.send.ready = in.recv.ready = true;
     in.recv.segments = 64;
-    in.send.load_ops = 10; /* by load the receiver reads */
+    in.send.load.ops = 10; /* by load the receiver reads */
     assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_READ);
     dear.read = 2;
     in.limits = &dear;
@@ -157,9 +157,9 @@ static void who_copies_reads(void **state)
     explains(&in,
              "the receiver copies and is not more loaded than the sender: the receiver reads",
              true);
-    in.recv.load_ops = 1;
+    in.recv.load.ops = 1;
     assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_WRITE);
-    in.send.load_ops = 1;
+    in.send.load.ops = 1;
     assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_READ);
     in.slow_read = true;
     assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_WRITE);
@@ -193,9 +193,9 @@ static void lists_are_not_offered_in_vain(void **state)
     assert_false(decide(&in).offer);
     in.send.server = true;
     in.recv.server = false;
-    in.send.load_ops = RME_HEAVY_OPS + 1;
+    in.send.load.ops = RME_HEAVY_OPS + 1;
     assert_true(decide(&in).offer);
-    in.send.load_ops = 0;
+    in.send.load.ops = 0;
     in.send.segments = 8;
     assert_true(decide(&in).offer);
 }

@@ -55,9 +55,9 @@ static void direction(void **state)
         struct rme_plan_in in = base(MIB);
         enum rme_proto proto;
 
-        in.send.load_ops = row->send_ops;
-        in.send.load_bytes = row->send_bytes;
-        in.recv.load_ops = row->recv_ops;
+        in.send.load.ops = row->send_ops;
+        in.send.load.bytes = row->send_bytes;
+        in.recv.load.ops = row->recv_ops;
         in.send.server = (row->conditions & FROM_SERVER) != 0;
         in.recv.server = (row->conditions & TO_CLIENT) == 0;
         in.has_read = (row->conditions & NO_READS) == 0;
@@ -100,7 +100,7 @@ static void invites(void **state)
 
     (void)state;
     in.invites = true;
-    in.send = rme_plan_unseen_sender(false, 0, 0);
+    in.send = rme_plan_unseen_sender(false, (struct rme_load){0});
     in.recv.ready = true;
     assert_true(decide(&in).invite);
     in.recv.ready = false;
@@ -121,9 +121,9 @@ static void invites(void **state)
     in.prefer = RME_PREFER_READ;
     assert_false(decide(&in).invite);
     in.prefer = RME_PREFER_AUTO;
-    in.send.load_ops = 1; /* the receiver is less loaded: it waits for an offer */
+    in.send.load.ops = 1; /* the receiver is less loaded: it waits for an offer */
     assert_false(decide(&in).invite);
-    in.send.load_ops = 0;
+    in.send.load.ops = 0;
     in.invites = false;
     assert_false(decide(&in).invite);
 }
