@@ -88,12 +88,11 @@ bool rme_move_queue(struct rme *rme, struct rme_frag *frag)
     struct rme_op *op = frag->op;
     struct rme_remote_window *window = rme_remote_window_at(op, frag->offset);
     bool read = !rme_op_sends(op);
-    struct rme_split_limits limits = {read ? rme->caps->max_read_sge : rme->caps->max_sge,
-                                      rme->caps->max_piece};
+    uint32_t max_sge = read ? rme->caps->max_read_sge : rme->caps->max_sge;
     uint64_t skip = frag->offset - window->offset;
     bool report = skip + frag->length == window->length;
-    uint64_t cuts = window->nsegment + frag->length / limits.max_piece;
-    uint64_t segs = cuts + frag->nmseg, pieces = cuts + segs / limits.max_sge + 1;
+    uint64_t cuts = window->nsegment + frag->length / rme->caps->max_piece;
+    uint64_t segs = cuts + frag->nmseg, pieces = cuts + segs / max_sge + 1;
     struct rme_rdma_seg *piece =
         malloc(pieces * sizeof(*piece) + segs * sizeof(struct rme_sge));
 
@@ -106,8 +105,9 @@ bool rme_move_queue(struct rme *rme, struct rme_frag *frag)
                           : RME_NOTIFY_IMM,
         .imm = rme_rndv_peer_handle(op),
         .piece = piece,
-        .npiece = rme_split(frag->mseg, 0, window->segment, skip, frag->length, &limits, piece,
-                            (struct rme_sge *)(void *)(piece + pieces)),
+        .npiece =
+            rme_split(frag->mseg, window->segment, skip, frag->length, max_sge,
+                      rme->caps->max_piece, piece, (struct rme_sge *)(void *)(piece + pieces)),
         .bytes = frag->length,
         .owner = frag};
     list_add_tail(&frag->control.link, &op->peer->rdma_queue);

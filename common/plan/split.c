@@ -3,11 +3,11 @@
 
 #include "plan/split.h"
 
-uint32_t rme_split(const struct rme_mseg *local, uint64_t lskip,
-                   const struct rme_wire_segment *remote, uint64_t rskip, uint64_t length,
-                   const struct rme_split_limits *limits, struct rme_rdma_seg *piece,
-                   struct rme_sge *seg)
+uint32_t rme_split(const struct rme_mseg *local, const struct rme_wire_segment *remote,
+                   uint64_t rskip, uint64_t length, uint32_t max_sge, uint64_t max_piece,
+                   struct rme_rdma_seg *piece, struct rme_sge *seg)
 {
+    uint64_t lskip = 0;
     uint32_t count = 0;
 
     for (; length > 0; piece++, count++) {
@@ -19,8 +19,8 @@ uint32_t rme_split(const struct rme_mseg *local, uint64_t lskip,
         }
         *piece = (struct rme_rdma_seg){
             .raddr = remote->address + rskip, .rkey = remote->key, .seg = seg};
-        room = min_u64(min_u64(remote->length - rskip, limits->max_piece), length);
-        for (; room > 0 && piece->nseg < limits->max_sge; piece->nseg++) {
+        room = min_u64(min_u64(remote->length - rskip, max_piece), length);
+        for (; room > 0 && piece->nseg < max_sge; piece->nseg++) {
             uint64_t part;
 
             while (lskip >= local->length) {

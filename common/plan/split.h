@@ -50,25 +50,18 @@ static inline bool rme_walk_next(struct rme_walk *walk, struct rme_seg *part)
     return false;
 }
 
-/* Limits of a device for one work request. */
-struct rme_split_limits {
-    uint32_t max_sge;   /* local segments, >= 1 */
-    uint64_t max_piece; /* bytes, >= 1 */
-};
-
 /*
  * Cuts `length` bytes into pieces, each one contiguous remote range against at most max_sge
- * local segments, and returns their number.  The bytes begin `lskip` bytes into the local list
- * and `rskip` bytes into the remote list; the caller ensures that both lists contain them.
- * Empty segments are skipped.  With cuts = number of remote segments + length / max_piece,
- * `seg` has room for cuts + number of local segments, and `piece` for cuts + that room /
- * max_sge + 1: a piece that ends elsewhere has max_sge segments, and only the cuts divide local
- * ones.
+ * local segments, and returns their number.  The bytes begin with the local list and `rskip`
+ * bytes into the remote list; the caller ensures that both lists contain them.  max_sge and
+ * max_piece, bytes of a piece, are at least 1.  Empty segments are skipped.  With cuts = number
+ * of remote segments + length / max_piece, `seg` has room for cuts + number of local segments,
+ * and `piece` for cuts + that room / max_sge + 1: a piece that ends elsewhere has max_sge
+ * segments, and only the cuts divide local ones.
  */
-uint32_t rme_split(const struct rme_mseg *local, uint64_t lskip,
-                   const struct rme_wire_segment *remote, uint64_t rskip, uint64_t length,
-                   const struct rme_split_limits *limits, struct rme_rdma_seg *piece,
-                   struct rme_sge *seg);
+uint32_t rme_split(const struct rme_mseg *local, const struct rme_wire_segment *remote,
+                   uint64_t rskip, uint64_t length, uint32_t max_sge, uint64_t max_piece,
+                   struct rme_rdma_seg *piece, struct rme_sge *seg);
 
 /* Copies between a list of several segments and contiguous memory (rme_seg_copy). */
 void rme_seg_copy_list(const struct rme_seg *seg, uint32_t nseg, uint64_t offset, void *flat,

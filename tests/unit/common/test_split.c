@@ -43,20 +43,20 @@ static uint32_t cut_remote(struct rme_wire_segment *list, uint8_t *memory, uint6
 }
 
 /* Executes the pieces like a device. */
-static void execute(const struct rme_rdma_seg *piece, uint32_t npiece,
-                    const struct rme_split_limits *limits)
+static void execute(const struct rme_rdma_seg *piece, uint32_t npiece, uint32_t max_sge,
+                    uint64_t max_piece)
 {
     for (uint32_t p = 0; p < npiece; p++) {
         uint8_t *to = (uint8_t *)(uintptr_t)piece[p].raddr;
         uint64_t bytes = 0;
 
-        assert_in_range(piece[p].nseg, 1, limits->max_sge);
+        assert_in_range(piece[p].nseg, 1, max_sge);
         for (uint32_t s = 0; s < piece[p].nseg; s++) {
             assert_true(piece[p].seg[s].length > 0);
             memcpy(to + bytes, piece[p].seg[s].base, piece[p].seg[s].length);
             bytes += piece[p].seg[s].length;
         }
-        assert_in_range(bytes, 1, limits->max_piece);
+        assert_in_range(bytes, 1, max_piece);
     }
 }
 
@@ -66,11 +66,10 @@ static void random_lists(void **state)
 
     (void)state;
     for (int round = 0; round < 3000; round++) {
-        struct rme_split_limits limits = {1 + draw(6), 1 + draw(round % 2 ? 100 : 100000)};
-        uint64_t total = 1 + draw(BYTES), lskip = draw((uint32_t)total),
-                 rskip = draw((uint32_t)total);
-        uint64_t most = total - (lskip > rskip ? lskip : rskip),
-                 length = 1 + draw((uint32_t)most);
+        uint32_t max_sge = 1 + draw(6);
+        uint64_t max_piece = 1 + draw(round % 2 ? 100 : 100000);
+        uint64_t total = 1 + draw(BYTES), rskip = draw((uint32_t)total);
+        uint64_t length = 1 + draw((uint32_t)(total - rskip));
         struct rme_mseg local[LIST];
         struct rme_wire_segment remote[LIST];
         uint32_t nlocal, nremote, npiece;
@@ -82,20 +81,20 @@ static void random_lists(void **state)
             from[i] = (uint8_t)draw(256);
         memset(to, 0, sizeof(to));
         memset(want, 0, sizeof(want));
-        memcpy(want + rskip, from + lskip, length);
+        memcpy(want + rskip, from, length);
         nlocal = cut_local(local, from, total, LIST);
         nremote = cut_remote(remote, to, total, LIST);
-        cuts = nremote + length / limits.max_piece; /* as the comment of rme_split says */
+        cuts = nremote + length / max_piece; /* as the comment of rme_split says */
         segs = cuts + nlocal;
-        pieces = cuts + segs / limits.max_sge + 1;
+        pieces = cuts + segs / max_sge + 1;
         piece = calloc(pieces, sizeof(*piece));
         seg = calloc(segs, sizeof(*seg));
         assert_non_null(piece);
         assert_non_null(seg);
-        npiece = rme_split(local, lskip, remote, rskip, length, &limits, piece, seg);
+        npiece = rme_split(local, remote, rskip, length, max_sge, max_piece, piece, seg);
         assert_true(npiece <= pieces);
         assert_true(piece[npiece - 1].seg + piece[npiece - 1].nseg <= seg + segs);
-        execute(piece, npiece, &limits);
+        execute(piece, npiece, max_sge, max_piece);
         assert_memory_equal(to, want, sizeof(to));
         free(piece);
         free(seg);
@@ -104,7 +103,6 @@ static void random_lists(void **state)
 
 static void beyond_four_gib(void **state)
 {
-    struct rme_split_limits limits = {4, 1ULL << 31};
     struct rme_mseg local = {.base = NULL, .length = 1ULL << 40};
     struct rme_wire_segment remote = {0, 1, 1ULL << 40};
     struct rme_rdma_seg piece[4];
@@ -112,11 +110,10 @@ static void beyond_four_gib(void **state)
     uint32_t npiece;
 
     (void)state;
-    npiece =
-        rme_split(&local, 5ULL << 32, &remote, 6ULL << 32, 3ULL << 31, &limits, piece, seg);
+    npiece = rme_split(&local, &remote, 6ULL << 32, 3ULL << 31, 4, 1ULL << 31, piece, seg);
     assert_int_equal(npiece, 3);
     assert_int_equal(piece[2].raddr, (6ULL << 32) + (2ULL << 31));
-    assert_int_equal((uintptr_t)piece[2].seg[0].base, (5ULL << 32) + (2ULL << 31));
+    assert_int_equal((uintptr_t)piece[2].seg[0].base, 2ULL << 31);
 }
 
 static void cutting_copying(void **state)
