@@ -51,16 +51,4 @@ static inline struct list_head *list_pop(struct list_head *ring)
     return node;
 }
 
-/* Appends all members of `from` to `to`. */
-static inline void list_splice_tail_init(struct list_head *from, struct list_head *to)
-{
-    if (list_empty(from))
-        return;
-    from->next->prev = to->prev;
-    to->prev->next = from->next;
-    from->prev->next = to;
-    to->prev = from->prev;
-    list_init(from);
-}
-
 #endif

@@ -41,18 +41,16 @@ void rme_proto_on_connect(struct rme_peer *peer)
  */
 static void sends_first(struct list_head *ops)
 {
-    struct list_head receives;
-    struct list_head *next;
+    struct list_head *last = ops->prev, *next = ops->next, *node = ops;
 
-    list_init(&receives);
-    for (struct list_head *node = ops->next; node != ops; node = next) {
+    while (node != last) {
+        node = next;
         next = node->next;
         if (!rme_op_sends(container_of(node, struct rme_op, of_peer))) {
             list_del_init(node);
-            list_add_tail(node, &receives);
+            list_add_tail(node, ops);
         }
     }
-    list_splice_tail_init(&receives, ops);
 }
 
 /* Removes an op from its queue or table, and its queued control message, because the link is

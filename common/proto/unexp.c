@@ -21,9 +21,12 @@
 
 void rme_unexp_publish(struct rme *rme)
 {
+    struct list_head *node;
+
     if (list_empty(&rme->protocols->unpublished))
         return;
-    list_splice_tail_init(&rme->protocols->unpublished, &rme->protocols->unexpected);
+    while ((node = list_pop(&rme->protocols->unpublished)) != NULL)
+        list_add_tail(node, &rme->protocols->unexpected);
     rme->protocols->unexpected_changes++;
     rme_wait_notify(rme, RME_WAIT_UNEXPECTED);
 }
