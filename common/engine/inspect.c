@@ -175,7 +175,10 @@ static int read_attribute(const struct rme_peer *peer, int index, struct rme_cou
          rme->tuning.frag_size, true},
         {"pack_bytes", "bytes",
          "lists with less payload are packed; 0: by size (--explain); 2^64-1: all",
-         rme_plan_list_threshold(rme->tuning.lists), true},
+         rme->tuning.lists == RME_LISTS_AUTO   ? 0
+         : rme->tuning.lists == RME_LISTS_PACK ? UINT64_MAX
+                                               : 1,
+         true},
         {"segments", "segments", "limit of segments per work request", rme->caps->max_sge,
          true},
         {"transfer_bytes", "bytes", "limit of rendezvous bytes given to the device at a time",
@@ -233,6 +236,12 @@ const char *rme_key_opens(const struct rme *rme)
     return "the bytes of one operation, to one peer, until the operation ends";
 }
 
+static const char *const state_names[] = {
+#define RME_PEER_NAME(id, name, text) name,
+    RME_PEER_STATES(RME_PEER_NAME)
+#undef RME_PEER_NAME
+};
+
 static void print_peer(const struct rme_peer *peer, FILE *out)
 {
     void (*path)(const struct rme_link *, char *, size_t) = peer->rme->ops->link_path;
@@ -243,7 +252,7 @@ static void print_peer(const struct rme_peer *peer, FILE *out)
     fprintf(out,
             "%s: %s, credits %u to send, %u granted (%u unreturned), %u operations, %llu bytes "
             "buffered, %u transfers, %llu bytes sent, %llu received%s%s\n",
-            rme_peer_name(peer), rme_peer_state_names[peer->state], peer->credit.have,
+            rme_peer_name(peer), state_names[peer->state], peer->credit.have,
             peer->credit.advertised, peer->credit.unreturned, peer->refcount,
             (unsigned long long)peer->quota[RME_QUOTA_RX], peer->rdma_ops,
             (unsigned long long)peer->count[RME_C_BYTES_SENT],
@@ -283,7 +292,8 @@ void rme_explain(struct rme *rme, uint64_t bytes, uint64_t segments, FILE *out)
         min_u64(rme->tuning.rx_size - RME_WIRE_HEADER_SIZE, rme->tuning.eager_max);
     send.eager_rdma_max = rme_eager_rdma_most(rme, RME_EXPECTED, segments == 1);
     send.send = rme_rndv_side(rme, segments, false, true);
-    send.recv = rme_rndv_far_side(rme, !rme->server);
+    send.recv.kept = rme_mreg_caches(rme->mreg);
+    send.recv.server = !rme->server;
     recv.recv = rme_rndv_side(rme, 1, false, false);
     recv.recv.server = !rme->server;
     recv.send = (struct rme_plan_side){.server = rme->server};

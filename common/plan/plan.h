@@ -92,12 +92,6 @@ struct rme_plan {
     const char *why_send, *why_recv; /* reasons for the use of each side's memory */
 };
 
-/* Payload below which lists are packed; 0: limits decide. */
-static inline uint64_t rme_plan_list_threshold(enum rme_lists lists)
-{
-    return lists == RME_LISTS_AUTO ? 0 : lists == RME_LISTS_PACK ? UINT64_MAX : 1;
-}
-
 /* Decides on one message.  Pure: no state, no lock, no failure. */
 void rme_plan(const struct rme_plan_in *in, struct rme_plan *plan);
 

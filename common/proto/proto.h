@@ -284,8 +284,6 @@ struct rme_op *rme_rndv_find(struct rme_peer *peer, uint32_t handle);
  */
 struct rme_plan_side rme_rndv_side(const struct rme *rme, uint64_t segments, bool ready,
                                    bool sends);
-/* Describes an unknown other side: a process like this one. */
-struct rme_plan_side rme_rndv_far_side(const struct rme *rme, bool server);
 struct rme_plan_side rme_rndv_own_side(struct rme *rme, const struct rme_op *op);
 /* Describes this engine and its device to the planner; the caller fills in the two sides. */
 struct rme_plan_in rme_rndv_plan_in(const struct rme *rme, uint64_t bytes);

@@ -199,11 +199,6 @@ struct rme_plan_side rme_rndv_side(const struct rme *rme, uint64_t segments, boo
                                   .load = rme->load};
 }
 
-struct rme_plan_side rme_rndv_far_side(const struct rme *rme, bool server)
-{
-    return (struct rme_plan_side){.kept = rme_mreg_caches(rme->mreg), .server = server};
-}
-
 struct rme_plan_side rme_rndv_own_side(struct rme *rme, const struct rme_op *op)
 {
     bool ready = op->nseg == 1 && rme_zone_find(rme->zone, op->seg[0].base, op->seg[0].length,

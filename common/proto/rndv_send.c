@@ -17,7 +17,8 @@ void rme_rndv_plan_send(struct rme *rme, struct rme_op *op)
     rme_rndv_new(rme, op);
     peer->proto->preparing += op->kind == RME_OP_SEND;
     in.send = rme_rndv_own_side(rme, op);
-    in.recv = rme_rndv_far_side(rme, (peer->hello.flags & RME_HELLO_F_SERVER) != 0);
+    in.recv.kept = rme_mreg_caches(rme->mreg); /* as here: the receiver is unknown */
+    in.recv.server = (peer->hello.flags & RME_HELLO_F_SERVER) != 0;
     in.has_read = (peer->hello.flags & RME_HELLO_F_READ) != 0;
     rme_plan(&in, &plan);
     op->rndv.memory = plan.send_pack ? RME_MEMORY_PACK : RME_MEMORY_DIRECT;

@@ -177,8 +177,6 @@ static inline void rme_wait_notify(struct rme *rme, int what)
     if (rme->sleeping || !list_empty(&rme->followers))
         rme_wait_tell(rme, what);
 }
-/* Wakes the leader if a timer is due before the end of the leader's sleep. */
-void rme_wait_deadline(struct rme *rme);
 /* Wakes the leader after a link was requested or disconnected, because the fabric may report
  * the result without an event that ends the sleep. */
 static inline void rme_wait_link(struct rme *rme)

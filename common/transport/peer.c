@@ -6,12 +6,6 @@
 
 #include "transport/peer.h"
 
-const char *const rme_peer_state_names[] = {
-#define RME_PEER_NAME(id, name, text) name,
-    RME_PEER_STATES(RME_PEER_NAME)
-#undef RME_PEER_NAME
-};
-
 /* ---- Making and freeing ---- */
 
 struct rme_peer *rme_peer_new(struct rme *rme, struct rme_addr *addr)
@@ -106,8 +100,11 @@ void rme_peer_release(struct rme_peer *peer)
 
 void rme_peer_set_timer(struct rme_peer *peer, uint64_t when)
 {
-    rme_timer_set(&peer->rme->timers, &peer->timer, when);
-    rme_wait_deadline(peer->rme);
+    struct rme *rme = peer->rme;
+
+    rme_timer_set(&rme->timers, &peer->timer, when);
+    if (rme->sleeping && rme_timers_next(&rme->timers) < rme->sleeps_until)
+        rme->pending |= RME_PENDING_WAKE;
 }
 
 /* Here, because the end of a link needs it, and grant.c needs that end. */

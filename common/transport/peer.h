@@ -128,7 +128,6 @@ static inline void rme_rx_account_look(struct rme_peer *peer)
         rme_rx_account_judge(peer);
 }
 
-extern const char *const rme_peer_state_names[];
 static inline const char *rme_peer_name(const struct rme_peer *peer)
 {
     return peer->addr->name;

@@ -22,9 +22,3 @@ void rme_wait_tell(struct rme *rme, int what)
             pthread_cond_signal(&waiter->cond);
     }
 }
-
-void rme_wait_deadline(struct rme *rme)
-{
-    if (rme->sleeping && rme_timers_next(&rme->timers) < rme->sleeps_until)
-        rme->pending |= RME_PENDING_WAKE;
-}
