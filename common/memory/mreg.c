@@ -410,8 +410,8 @@ static int region_new(struct rme_mreg *mreg, const struct part *part, uint32_t c
     if (ret == 0 && demand != 0)
         ret = rme_demand_check(mreg->demand, mreg->config.pin, start, end, access);
     if (ret == 0)
-        ret = (loud ? rme_pin_reg : rme_pin_try)(mreg->config.pin, (void *)start, end - start,
-                                                 access | demand, &region->mr);
+        ret = rme_pin_reg(mreg->config.pin, (void *)start, end - start, access | demand, loud,
+                          &region->mr);
     pthread_mutex_lock(mreg->lock);
     region->live = ret == 0;
     if (ret != 0)

@@ -50,7 +50,7 @@ static void explain(struct rme_pin *pin, size_t length)
                    rme_pin_counted(pin, RME_C_DEMAND_BYTES)));
 }
 
-int rme_pin_try(struct rme_pin *pin, void *base, size_t length, unsigned access,
+int rme_pin_reg(struct rme_pin *pin, void *base, size_t length, unsigned access, bool loud,
                 struct rme_mr *mr)
 {
     bool full = atomic_fetch_add(&pin->live, 1) >= pin->caps->max_regs;
@@ -58,7 +58,11 @@ int rme_pin_try(struct rme_pin *pin, void *base, size_t length, unsigned access,
 
     if (ret != 0) {
         atomic_fetch_sub(&pin->live, 1);
-        return ret;
+        if (!loud || !rme_pin_lacks(ret))
+            return ret;
+        rme_pin_count(pin, RME_C_REG_REFUSED, 1);
+        explain(pin, length);
+        return -ENOMEM;
     }
     mr->demand = (access & RME_ACCESS_DEMAND) != 0;
     rme_pin_count(pin, RME_C_REGISTERED_BYTES, length);
@@ -66,18 +70,6 @@ int rme_pin_try(struct rme_pin *pin, void *base, size_t length, unsigned access,
         rme_pin_count(pin, RME_C_DEMAND_BYTES, length);
     rme_pin_count(pin, RME_C_REGISTRATIONS, 1);
     return 0;
-}
-
-int rme_pin_reg(struct rme_pin *pin, void *base, size_t length, unsigned access,
-                struct rme_mr *mr)
-{
-    int ret = rme_pin_try(pin, base, length, access, mr);
-
-    if (!rme_pin_lacks(ret))
-        return ret;
-    rme_pin_count(pin, RME_C_REG_REFUSED, 1);
-    explain(pin, length);
-    return -ENOMEM;
 }
 
 void rme_pin_dereg(struct rme_pin *pin, struct rme_mr *mr)

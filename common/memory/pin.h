@@ -33,11 +33,11 @@ void rme_pin_init(struct rme_pin *pin, const struct rme_fabric_ops *ops,
                   struct rme_fabric *fabric, struct rme_log *log);
 
 /*
- * Register and deregister: without a lock of the engine, any thread.  -ENOMEM: refused by the
- * system or the device's limit (counted, explained once); other errors are the fabric's
- * (-EFAULT, -EINVAL: not mapped, not writable).
+ * Register and deregister: without a lock of the engine, any thread.  If `loud`, a refusal by
+ * the system or the device's limit is counted, explained once, and -ENOMEM; otherwise a failure
+ * is expected.  Other errors are the fabric's (-EFAULT, -EINVAL: not mapped, not writable).
  */
-int rme_pin_reg(struct rme_pin *pin, void *base, size_t length, unsigned access,
+int rme_pin_reg(struct rme_pin *pin, void *base, size_t length, unsigned access, bool loud,
                 struct rme_mr *mr);
 void rme_pin_dereg(struct rme_pin *pin, struct rme_mr *mr);
 
@@ -46,11 +46,6 @@ static inline bool rme_pin_lacks(int error)
 {
     return error == -ENOMEM || error == -EAGAIN || error == -ENOSPC || error == -EPERM;
 }
-
-/* Registers like rme_pin_reg where a failure is expected: a refusal is neither counted nor
- * explained, and the error is the fabric's. */
-int rme_pin_try(struct rme_pin *pin, void *base, size_t length, unsigned access,
-                struct rme_mr *mr);
 
 /* Adds to a counter, modulo 2^64, or reads it.  The process's value is its sum with that of the
  * engine (rme_counter_get). */

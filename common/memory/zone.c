@@ -116,26 +116,26 @@ static char *map_memory(size_t size)
     return base;
 }
 
-/* Registers memory: rme_pin_try, or rme_pin_reg, which logs a refusal. */
-typedef int register_fn(struct rme_pin *pin, void *base, size_t length, unsigned access,
-                        struct rme_mr *mr);
+/* Is a slab registered, and is a refusal logged? */
+enum use { PLAIN, QUIET, LOUD };
 
-/* Maps a slab, not yet cut into blocks, and registers it, with `reg` NULL not.  No lock is
- * needed.  NULL: no memory, or refused. */
-static struct slab *slab_new(struct rme_pin *pin, size_t size, register_fn *reg)
+/* Maps a slab, not yet cut into blocks, and registers it, unless PLAIN.  No lock is needed.
+ * NULL: no memory, or refused. */
+static struct slab *slab_new(struct rme_pin *pin, size_t size, enum use use)
 {
     unsigned access =
         RME_ACCESS_LOCAL_WRITE | (pin->caps->register_each ? 0 : RME_ACCESS_REMOTE);
     struct slab *slab = calloc(1, sizeof(*slab));
     char *base = slab != NULL ? map_memory(size) : NULL;
 
-    if (base == NULL || (reg != NULL && reg(pin, base, size, access, &slab->mr) != 0)) {
+    if (base == NULL ||
+        (use != PLAIN && rme_pin_reg(pin, base, size, access, use == LOUD, &slab->mr) != 0)) {
         if (base != NULL)
             munmap(base, size);
         free(slab);
         return NULL;
     }
-    slab->registered = reg != NULL;
+    slab->registered = use != PLAIN;
     slab->base = base;
     slab->size = size;
     slab->place.start = (uintptr_t)base;
@@ -287,16 +287,16 @@ static void give_back(struct rme_zone *zone, struct slab *slab)
     rme_pin_count(zone->pin, RME_C_ZONE_BYTES, -bytes);
 }
 
-/* Maps a new slab, which `reg` registers, or with NULL nothing, and takes its first block.  The
- * lock is dropped meanwhile. */
-static void *take_new(struct rme_zone *zone, const struct shape *shape, register_fn *reg)
+/* Maps a new slab, registered unless PLAIN, and takes its first block.  The lock is dropped
+ * meanwhile. */
+static void *take_new(struct rme_zone *zone, const struct shape *shape, enum use use)
 {
-    uint64_t counted = reg != NULL ? shape->size : 0;
+    uint64_t counted = use != PLAIN ? shape->size : 0;
     struct slab *slab;
 
     rme_pin_count(zone->pin, RME_C_ZONE_BYTES, counted);
     pthread_mutex_unlock(&zone->lock);
-    slab = slab_new(zone->pin, shape->size, reg);
+    slab = slab_new(zone->pin, shape->size, use);
     pthread_mutex_lock(&zone->lock);
     if (slab == NULL) {
         rme_pin_count(zone->pin, RME_C_ZONE_BYTES, -counted);
@@ -323,7 +323,7 @@ static void *extend(struct rme_zone *zone, size_t size)
         give_back(zone, TAILQ_LAST(&zone->idle, slab_list));
     while (fits(zone, shape.size)) {
         bool last = shape.class == LARGE || shape.size <= smallest;
-        void *block = take_new(zone, &shape, last ? rme_pin_reg : rme_pin_try);
+        void *block = take_new(zone, &shape, last ? LOUD : QUIET);
 
         if (block != NULL || last)
             return block;
@@ -354,7 +354,7 @@ static void *alloc(struct rme_zone *zone, size_t size, bool grow)
     while (block == NULL && ++shape.class < CLASSES)
         block = take_partial(zone, shape.class);
     if (block == NULL && grow)
-        block = take_new(zone, &plain, NULL);
+        block = take_new(zone, &plain, PLAIN);
     pthread_mutex_unlock(&zone->lock);
     return block;
 }

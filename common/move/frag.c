@@ -574,8 +574,8 @@ static bool allocate(struct rme *rme, struct rme_reserve *reserve, size_t size, 
     if (reserve->block == NULL)
         return false;
     if (rme_pin_alone(&rme->pin, access)) /* only the last refusal is logged */
-        reserve->alone = (size > RESERVE_BYTES_MIN ? rme_pin_try : rme_pin_reg)(
-                             &rme->pin, reserve->block, size, access, &reserve->own) == 0;
+        reserve->alone = rme_pin_reg(&rme->pin, reserve->block, size, access,
+                                     size <= RESERVE_BYTES_MIN, &reserve->own) == 0;
     reserve->mr =
         reserve->alone ? &reserve->own : rme_zone_find(rme->zone, reserve->block, size, access);
     return reserve->mr != NULL;

@@ -70,7 +70,7 @@ bool rme_eager_ring_map(struct rme_eager_ring *ring, struct rme_peer *peer,
         return false;
     /* a forked child must not share pages that the device writes to */
     (void)madvise(base, size, MADV_DONTFORK);
-    if (rme_pin_try(&rme->pin, base, size, access, &ring->mr) != 0) {
+    if (rme_pin_reg(&rme->pin, base, size, access, false, &ring->mr) != 0) {
         munmap(base, size);
         return false;
     }
