@@ -92,7 +92,7 @@ void *rme_memory_alloc(struct rme *rme, size_t size)
 
     if (rme_forked(rme))
         return NULL;
-    memory = rme_zone_alloc(rme->zone, size);
+    memory = rme_zone_alloc(rme->zone, size, true);
     if (memory != NULL)
         /*
          * Clears the memory, so that a peer cannot read another peer's data, for instance after

@@ -336,7 +336,7 @@ static void *extend(struct rme_zone *zone, size_t size)
 
 /* Allocates a block: of an existing slab for its size, with `grow` of a new one, of a larger
  * class [000 5.2], and with `grow` of plain memory. */
-static void *alloc(struct rme_zone *zone, size_t size, bool grow)
+void *rme_zone_alloc(struct rme_zone *zone, size_t size, bool grow)
 {
     struct shape shape, plain = {.class = LARGE};
     void *block;
@@ -357,16 +357,6 @@ static void *alloc(struct rme_zone *zone, size_t size, bool grow)
         block = take_new(zone, &plain, PLAIN);
     pthread_mutex_unlock(&zone->lock);
     return block;
-}
-
-void *rme_zone_alloc(struct rme_zone *zone, size_t size)
-{
-    return alloc(zone, size, true);
-}
-
-void *rme_zone_try(struct rme_zone *zone, size_t size)
-{
-    return alloc(zone, size, false);
 }
 
 /* ---- start and end ---- */

@@ -6,7 +6,7 @@
  *
  * Threads: any thread, without a lock of the engine, because a slab may have to be registered.
  * The zone has its own lock, which is not held during a registration.  rme_zone_find,
- * rme_zone_try and rme_zone_release may be called with the engine's lock.
+ * rme_zone_release, and rme_zone_alloc without `grow` may be called with the engine's lock.
  */
 #ifndef RME_ZONE_H
 #define RME_ZONE_H
@@ -32,13 +32,11 @@ void rme_zone_free(struct rme_zone *zone);
 /*
  * Allocates a block of at least `size` bytes (0 counts as 1), aligned to a page, content
  * undefined.  NULL: no memory.  If the registration is refused the block is plain memory:
- * without a registration, and is used like other memory of the host.
+ * without a registration, and is used like other memory of the host.  Without `grow`, only
+ * registered memory that is free is used: nothing is mapped or registered, and the call never
+ * blocks for long.
  */
-void *rme_zone_alloc(struct rme_zone *zone, size_t size);
-
-/* Allocates from registered memory only: maps and registers nothing, never blocks for long.
- * NULL: none is free. */
-void *rme_zone_try(struct rme_zone *zone, size_t size);
+void *rme_zone_alloc(struct rme_zone *zone, size_t size, bool grow);
 
 /* Frees a block.  -EINVAL: not the start of a used block (foreign, freed twice, inside a
  * block); nothing is done.  Registered memory stays; the engine's lock may be held. */

@@ -311,7 +311,7 @@ static void prepare(struct rme *rme, struct rme_op *op, struct rme_frag *frag)
         frag->charged = block_of(frag->length);
         rme_quota_add(op->peer, RME_QUOTA_BOUNCE, frag->charged);
         if (frag->length < LONG_COPY)
-            frag->block = rme_zone_try(rme->zone, frag->length);
+            frag->block = rme_zone_alloc(rme->zone, frag->length, false);
         if (frag->block != NULL && use_zone(rme, frag)) {
             fill(frag, op);
             frag_ready(rme, frag);
@@ -519,7 +519,7 @@ static int make_usable(struct rme *rme, struct rme_frag *frag)
 
     if (frag->memory == RME_MEMORY_PACK) {
         if (frag->block == NULL)
-            frag->block = rme_zone_alloc(rme->zone, frag->length);
+            frag->block = rme_zone_alloc(rme->zone, frag->length, true);
         if (frag->block != NULL && use_zone(rme, frag))
             return 0;
         if (frag->block == NULL || !rme_pin_alone(&rme->pin, frag->access))
@@ -570,7 +570,7 @@ void rme_frag_work(struct rme *rme)
  * false if there is none, or it is not registered. */
 static bool allocate(struct rme *rme, struct rme_reserve *reserve, size_t size, unsigned access)
 {
-    reserve->block = rme_zone_alloc(rme->zone, size);
+    reserve->block = rme_zone_alloc(rme->zone, size, true);
     if (reserve->block == NULL)
         return false;
     if (rme_pin_alone(&rme->pin, access)) /* only the last refusal is logged */

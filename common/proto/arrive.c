@@ -45,7 +45,9 @@ static void take_message(struct rme_peer *peer, const struct rme_wire_message *m
         rme_peer_disconnect(peer, -ECONNRESET);
         break;
     case RME_WIRE_PING:
-        rme_peer_pinged(peer, (uint32_t)message->tag);
+        peer->asked = (uint32_t)message->tag;
+        peer->pong_due = true;
+        rme_peer_schedule(peer);
         break;
     case RME_WIRE_PONG:
         rme_peer_reduced(peer, (uint32_t)message->tag);

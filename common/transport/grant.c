@@ -98,13 +98,6 @@ void rme_grant_used(struct rme_peer *peer)
         rme_grant_more(peer);
 }
 
-void rme_peer_pinged(struct rme_peer *peer, uint32_t asked)
-{
-    peer->asked = asked;
-    peer->pong_due = true;
-    rme_peer_schedule(peer);
-}
-
 void rme_peer_reduced(struct rme_peer *peer, uint32_t count)
 {
     if (count == 0)

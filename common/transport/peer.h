@@ -78,7 +78,7 @@ struct rme_peer {
     struct list_head held;
 
     struct rme_credit credit;
-    uint32_t asked; /* credits that the peer asked this side to give up */
+    uint32_t asked; /* credits that the peer's PING asked this side to give up */
     struct rme_window eager_window[RME_STREAMS];
     struct rme_window holding[RME_STREAMS];
     uint32_t rdma_ops;               /* outstanding transfers of this side */
@@ -181,9 +181,7 @@ bool rme_peer_timer_rest(struct rme_peer *peer);
 /* Handles the expired timer of a peer. */
 void rme_peer_timer(struct rme_peer *peer, uint64_t now);
 
-/* Handle PING, which asks for an answer and for `asked` credits that this side does not need,
- * and PONG, with which the peer gave `count` credits up. */
-void rme_peer_pinged(struct rme_peer *peer, uint32_t asked);
+/* Handles PONG, with which the peer gave `count` credits up. */
 void rme_peer_reduced(struct rme_peer *peer, uint32_t count);
 
 /* Schedules BYE, which is sent as soon as there is a credit.  rme->byes no longer counts BYE

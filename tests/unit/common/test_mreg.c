@@ -45,7 +45,7 @@ static void fill(struct engine *f, struct rme_mseg *seg, uint32_t count, size_t 
 static void empty_and_zone_segments_cost_nothing(void **state)
 {
     struct engine *f = start(0, 0);
-    char *block = rme_zone_alloc(f->zone, 10000);
+    char *block = rme_zone_alloc(f->zone, 10000, true);
     struct rme_mseg seg[3] = {{.base = NULL, .length = 0},
                               {.base = block + 5, .length = 9000},
                               {.base = block, .length = 0}};
@@ -455,7 +455,7 @@ static void hints_leave_blocks_alone(void **state)
     char *block;
 
     (void)state;
-    block = rme_zone_alloc(f->zone, 8192);
+    block = rme_zone_alloc(f->zone, 8192, true);
     assert_int_equal(f->fake.regs, 1);
     rme_mreg_hint(f->mreg, block, 8192, SOURCE);
     assert_int_equal(f->fake.regs, 1);
@@ -463,7 +463,7 @@ static void hints_leave_blocks_alone(void **state)
 
     /* one that is not registered is like other memory, until it is freed */
     f->fake.refuse = ENOMEM;
-    block = rme_zone_alloc(f->zone, 1 << 20);
+    block = rme_zone_alloc(f->zone, 1 << 20, true);
     f->fake.refuse = 0;
     rme_mreg_hint(f->mreg, block, 8192, SOURCE);
     assert_int_equal(f->fake.regs, 2);
@@ -555,7 +555,7 @@ static void what_is_shown_is_for_one_operation(void **state)
         assert_false(
             fake_covers(&f->fake, i + 1, f->memory + 20 * PAGE, 1, RME_ACCESS_REMOTE_WRITE));
 
-    block = rme_zone_alloc(f->zone, 8192);
+    block = rme_zone_alloc(f->zone, 8192, true);
     seg = (struct rme_mseg){.base = block, .length = 7000};
     assert_int_equal(rme_mreg_acquire(f->mreg, &seg, 1, SOURCE, &hold), 0);
     expect_exactly(f, seg.rkey, block, 7000, SOURCE);

@@ -59,10 +59,10 @@ static void slabs_grow_with_what_is_used(void **state)
 
     (void)state;
     for (size_t size = 4 * KIB; size <= 128 * KIB; size *= 2)
-        block[blocks++] = rme_zone_alloc(f->zone, size);
+        block[blocks++] = rme_zone_alloc(f->zone, size, true);
     assert_true(rme_pin_counted(&f->pin, RME_C_ZONE_BYTES) <= 2 * MIB);
     while (blocks < 16 * 16)
-        block[blocks++] = rme_zone_alloc(f->zone, 64 * KIB);
+        block[blocks++] = rme_zone_alloc(f->zone, 64 * KIB, true);
     for (int i = 0; i < blocks; i++)
         assert_non_null(block[i]);
     assert_true(rme_pin_counted(&f->pin, RME_C_ZONE_BYTES) <= 32 * MIB);
@@ -72,7 +72,7 @@ static void slabs_grow_with_what_is_used(void **state)
         assert_int_equal(rme_zone_release(f->zone, block[i]), 0);
     int regs = f->fake.regs;
     for (int i = 0; i < 16; i++)
-        assert_non_null(block[i] = rme_zone_alloc(f->zone, 256 * KIB));
+        assert_non_null(block[i] = rme_zone_alloc(f->zone, 256 * KIB, true));
     assert_int_equal(f->fake.regs, regs);
     stop(f);
 }
@@ -80,13 +80,14 @@ static void slabs_grow_with_what_is_used(void **state)
 static void wrong_frees(void **state)
 {
     struct fixture *f = start(256 * MIB);
-    char *block = rme_zone_alloc(f->zone, 10000), *other = rme_zone_alloc(f->zone, 10000);
-    char *large = rme_zone_alloc(f->zone, 20 * MIB);
+    char *block = rme_zone_alloc(f->zone, 10000, true),
+         *other = rme_zone_alloc(f->zone, 10000, true);
+    char *large = rme_zone_alloc(f->zone, 20 * MIB, true);
     int local;
 
     (void)state;
-    assert_null(rme_zone_alloc(f->zone, SIZE_MAX));
-    assert_null(rme_zone_alloc(f->zone, SIZE_MAX / 4));
+    assert_null(rme_zone_alloc(f->zone, SIZE_MAX, true));
+    assert_null(rme_zone_alloc(f->zone, SIZE_MAX / 4, true));
     assert_int_equal(rme_zone_release(f->zone, &local), -EINVAL);
     assert_int_equal(rme_zone_release(f->zone, NULL), -EINVAL);
     assert_int_equal(rme_zone_release(f->zone, block + 1), -EINVAL);
@@ -103,7 +104,8 @@ static void wrong_frees(void **state)
 static void ranges(void **state)
 {
     struct fixture *f = start(256 * MIB);
-    char *block = rme_zone_alloc(f->zone, 8192), *next = rme_zone_alloc(f->zone, 8192);
+    char *block = rme_zone_alloc(f->zone, 8192, true),
+         *next = rme_zone_alloc(f->zone, 8192, true);
 
     (void)state;
     assert_non_null(next);
@@ -123,8 +125,8 @@ static void refusal_gives_plain_memory(void **state)
 
     (void)state;
     f->fake.refuse = ENOMEM;
-    first = rme_zone_alloc(f->zone, 5000);
-    second = rme_zone_alloc(f->zone, 5000);
+    first = rme_zone_alloc(f->zone, 5000, true);
+    second = rme_zone_alloc(f->zone, 5000, true);
     assert_non_null(first);
     assert_non_null(second);
     memset(first, 1, 8192);
@@ -134,12 +136,12 @@ static void refusal_gives_plain_memory(void **state)
     assert_non_null(strstr(f->seen.last, "memlock"));
     assert_non_null(strstr(f->seen.last, "ulimit -l"));
     assert_non_null(strstr(f->seen.last, "--ulimit memlock=-1"));
-    assert_null(rme_zone_try(f->zone, 5000));
+    assert_null(rme_zone_alloc(f->zone, 5000, false));
 
     /* once the system allows it again, new blocks are registered and unregistered idle memory
      * is freed */
     f->fake.refuse = 0;
-    third = rme_zone_alloc(f->zone, 5000);
+    third = rme_zone_alloc(f->zone, 5000, true);
     assert_true(registered(f, third, 5000));
     assert_int_equal(rme_zone_release(f->zone, first), 0);
     assert_int_equal(rme_zone_release(f->zone, second), 0);
@@ -159,15 +161,15 @@ static void smaller_slabs_where_large_ones_are_refused(void **state)
     f->fake.refuse_above = 512 * KIB;
     /* slabs of 256, 256, 512 KiB; one of 1 MiB is refused, 512 KiB twice */
     for (int i = 0; i < 32; i++) {
-        small = rme_zone_alloc(f->zone, 64 * KIB);
+        small = rme_zone_alloc(f->zone, 64 * KIB, true);
         assert_true(registered(f, small, 64 * KIB));
     }
     assert_int_equal(rme_pin_counted(&f->pin, RME_C_REGISTERED_BYTES), 2 * MIB);
-    large = rme_zone_alloc(f->zone, 500 * KIB);
+    large = rme_zone_alloc(f->zone, 500 * KIB, true);
     assert_true(registered(f, large, 500 * KIB));
     rme_log_drain(f->log);
     assert_int_equal(f->seen.lines, 0); /* nothing was copied, so nothing is logged */
-    large = rme_zone_alloc(f->zone, MIB);
+    large = rme_zone_alloc(f->zone, MIB, true);
     assert_false(registered(f, large, MIB));
     rme_log_drain(f->log);
     assert_int_equal(f->seen.lines, 1);
@@ -182,7 +184,7 @@ static void the_bound_holds(void **state)
 
     (void)state;
     for (int i = 0; i < 64; i++) {
-        block[i] = rme_zone_alloc(f->zone, MIB);
+        block[i] = rme_zone_alloc(f->zone, MIB, true);
         assert_non_null(block[i]);
         memset(block[i], i, MIB);
         plain += !registered(f, block[i], MIB);
@@ -198,8 +200,9 @@ static void the_bound_holds(void **state)
 static void a_bound_below_the_smallest_mapping(void **state)
 {
     struct fixture *f = start(16 * KIB);
-    char *a = rme_zone_alloc(f->zone, 8 * KIB), *b = rme_zone_alloc(f->zone, 5000);
-    char *plain = rme_zone_alloc(f->zone, 8 * KIB), *large = rme_zone_alloc(f->zone, 20 * KIB);
+    char *a = rme_zone_alloc(f->zone, 8 * KIB, true), *b = rme_zone_alloc(f->zone, 5000, true);
+    char *plain = rme_zone_alloc(f->zone, 8 * KIB, true),
+         *large = rme_zone_alloc(f->zone, 20 * KIB, true);
     char *end = a + 8 * KIB; /* and behind other blocks, if they follow */
 
     (void)state;
@@ -218,7 +221,7 @@ static void a_bound_below_the_smallest_mapping(void **state)
     assert_int_equal(rme_zone_release(f->zone, end), -EINVAL);
     memset(large, 1, 20 * KIB);
     assert_int_equal(rme_zone_release(f->zone, a), 0);
-    a = rme_zone_alloc(f->zone, 4 * KIB); /* the same memory, in smaller blocks */
+    a = rme_zone_alloc(f->zone, 4 * KIB, true); /* the same memory, in smaller blocks */
     assert_true(registered(f, a, 4 * KIB));
     assert_int_equal(rme_pin_counted(&f->pin, RME_C_REGISTERED_BYTES), 16 * KIB);
     assert_int_equal(rme_zone_release(f->zone, a), 0);
@@ -235,7 +238,7 @@ static void the_first_slab_is_as_small_as_it_must_be(void **state)
 
     (void)state;
     f->fake.refuse_above = 32 * KIB;
-    char *a = rme_zone_alloc(f->zone, 16 * KIB);
+    char *a = rme_zone_alloc(f->zone, 16 * KIB, true);
     assert_true(registered(f, a, 16 * KIB));
     assert_int_equal(rme_zone_release(f->zone, a), 0);
     stop(f);
@@ -249,8 +252,8 @@ static void the_rest_below_the_bound_is_used(void **state)
 
     (void)state;
     for (int i = 0; i < 16; i++)
-        assert_true(registered(f, rme_zone_alloc(f->zone, MIB), MIB));
-    small = rme_zone_alloc(f->zone, 64 * KIB);
+        assert_true(registered(f, rme_zone_alloc(f->zone, MIB, true), MIB));
+    small = rme_zone_alloc(f->zone, 64 * KIB, true);
     assert_true(registered(f, small, 64 * KIB));
     stop(f);
 }
@@ -262,10 +265,10 @@ static void idle_memory_makes_room(void **state)
 
     (void)state;
     for (int i = 0; i < 16; i++)
-        small[i] = rme_zone_alloc(f->zone, MIB);
+        small[i] = rme_zone_alloc(f->zone, MIB, true);
     for (int i = 0; i < 16; i++)
         assert_int_equal(rme_zone_release(f->zone, small[i]), 0);
-    large = rme_zone_alloc(f->zone, 12 * MIB);
+    large = rme_zone_alloc(f->zone, 12 * MIB, true);
     assert_true(registered(f, large, 12 * MIB));
     assert_true(rme_pin_counted(&f->pin, RME_C_REGISTERED_BYTES) <= 16 * MIB);
     stop(f);
@@ -280,15 +283,15 @@ static void small_blocks_do_not_fill_large_slabs(void **state)
 
     (void)state;
     for (int i = 0; i < 16; i++)
-        assert_non_null(large[i] = rme_zone_alloc(f->zone, 4 * MIB));
+        assert_non_null(large[i] = rme_zone_alloc(f->zone, 4 * MIB, true));
     for (int i = 0; i < 16; i++)
         assert_int_equal(rme_zone_release(f->zone, large[i]), 0);
     for (int i = 0; i < 1024; i++) {
-        assert_non_null(small[i] = rme_zone_alloc(f->zone, 4 * KIB));
+        assert_non_null(small[i] = rme_zone_alloc(f->zone, 4 * KIB, true));
         assert_true(registered(f, small[i], 4 * KIB));
     }
     for (int i = 0; i < 14; i++) {
-        assert_non_null(large[i] = rme_zone_alloc(f->zone, 4 * MIB));
+        assert_non_null(large[i] = rme_zone_alloc(f->zone, 4 * MIB, true));
         assert_true(registered(f, large[i], 4 * MIB));
     }
     stop(f);
@@ -300,11 +303,11 @@ static void a_bigger_block_serves(void **state)
     char *big, *small[16];
 
     (void)state;
-    big = rme_zone_alloc(f->zone, 128 * KIB);
+    big = rme_zone_alloc(f->zone, 128 * KIB, true);
     assert_true(registered(f, big, 128 * KIB));
     f->fake.refuse = ENOMEM;
     for (int i = 0; i < 16; i++)
-        small[i] = rme_zone_try(f->zone, 4096);
+        small[i] = rme_zone_alloc(f->zone, 4096, false);
     assert_non_null(small[0]);
     assert_true(registered(f, small[0], 4096));
     assert_null(small[15]);
@@ -314,15 +317,15 @@ static void a_bigger_block_serves(void **state)
 static void large_mappings_are_kept_a_little(void **state)
 {
     struct fixture *f = start(256 * MIB);
-    char *a = rme_zone_alloc(f->zone, 20 * MIB), *b;
+    char *a = rme_zone_alloc(f->zone, 20 * MIB, true), *b;
 
     (void)state;
     assert_int_equal(rme_zone_release(f->zone, a), 0);
-    b = rme_zone_alloc(f->zone, 18 * MIB);
+    b = rme_zone_alloc(f->zone, 18 * MIB, true);
     assert_ptr_equal(a, b);
     assert_int_equal(f->fake.regs, 1);
     assert_int_equal(rme_zone_release(f->zone, b), 0);
-    b = rme_zone_alloc(f->zone, 8 * MIB); /* less than half of the slab: too wasteful */
+    b = rme_zone_alloc(f->zone, 8 * MIB, true); /* less than half of the slab: too wasteful */
     assert_int_equal(f->fake.regs, 2);
     assert_int_equal(rme_zone_release(f->zone, b), 0);
     stop(f);
@@ -334,7 +337,7 @@ static void use(struct fixture *f, int blocks)
     void *block[8];
 
     for (int i = 0; i < blocks; i++)
-        assert_non_null(block[i] = rme_zone_alloc(f->zone, 4 * MIB));
+        assert_non_null(block[i] = rme_zone_alloc(f->zone, 4 * MIB, true));
     for (int i = 0; i < blocks; i++)
         assert_int_equal(rme_zone_release(f->zone, block[i]), 0);
 }
@@ -363,7 +366,7 @@ static void plain_memory_is_not_kept(void **state)
 
     (void)state;
     f->fake.refuse = ENOMEM;
-    block = rme_zone_alloc(f->zone, MIB);
+    block = rme_zone_alloc(f->zone, MIB, true);
     assert_int_equal(mincore_of(block), 0);
     assert_int_equal(rme_zone_release(f->zone, block), 0);
     assert_int_not_equal(mincore_of(block), 0);
@@ -388,14 +391,14 @@ static void what_nobody_needs_goes_back(void **state)
     assert_int_equal(bytes_after_look(f, now + 2000, now + 3000), 8 * MIB);
     use(f, 3); /* one more is allocated, without evictions */
     assert_int_equal(bytes_after_look(f, now + 3000, now + 4000), 12 * MIB);
-    block = rme_zone_alloc(f->zone, 4 * MIB);
+    block = rme_zone_alloc(f->zone, 4 * MIB, true);
     /* blocks in use stay */
     assert_int_equal(bytes_after_look(f, now + 9000, UINT64_MAX), 4 * MIB);
     assert_int_equal(rme_zone_release(f->zone, block), 0);
     assert_int_equal(bytes_after_look(f, now + 10000, now + 11000), 4 * MIB);
     assert_int_equal(bytes_after_look(f, now + 11000, UINT64_MAX), 0);
 
-    little = rme_zone_alloc(f->zone, MIB);
+    little = rme_zone_alloc(f->zone, MIB, true);
     assert_int_equal(rme_zone_release(f->zone, little), 0);
     for (int i = 12; i < 20; i++)
         assert_int_equal(bytes_after_look(f, now + 1000 * (uint64_t)i, UINT64_MAX), MIB);
@@ -408,9 +411,9 @@ static void device_limit(void **state)
 
     (void)state;
     f->fake.caps.max_regs = 2;
-    assert_true(registered(f, rme_zone_alloc(f->zone, MIB), MIB));
-    assert_true(registered(f, rme_zone_alloc(f->zone, 4 * MIB), 4 * MIB));
-    assert_false(registered(f, rme_zone_alloc(f->zone, 6 * MIB), 6 * MIB));
+    assert_true(registered(f, rme_zone_alloc(f->zone, MIB, true), MIB));
+    assert_true(registered(f, rme_zone_alloc(f->zone, 4 * MIB, true), 4 * MIB));
+    assert_false(registered(f, rme_zone_alloc(f->zone, 6 * MIB, true), 6 * MIB));
     rme_log_drain(f->log);
     assert_non_null(strstr(f->seen.last, "all 2 registrations of the device"));
     stop(f);
@@ -438,7 +441,7 @@ static void *work(void *arg)
 
         if (held[at] == NULL) {
             size[at] = sizes[(size_t)rand_r(&w->seed) % (sizeof(sizes) / sizeof(sizes[0]))];
-            held[at] = rme_zone_alloc(w->f->zone, size[at]);
+            held[at] = rme_zone_alloc(w->f->zone, size[at], true);
             if (held[at] == NULL) {
                 w->errors++;
                 continue;
@@ -495,7 +498,7 @@ static void keys_of_slabs(void **state)
 
         f->fake.caps.mws = 0;
         f->fake.caps.register_each = each;
-        block = rme_zone_alloc(f->zone, 8192);
+        block = rme_zone_alloc(f->zone, 8192, true);
         own = rme_zone_find(f->zone, block, 8192, RME_ACCESS_LOCAL);
         assert_non_null(own);
         for (int i = 0; i < 3; i++) {
