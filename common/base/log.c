@@ -60,7 +60,7 @@ void rme_log_tells(struct rme_log *log, atomic_bool *chores)
 {
     pthread_mutex_lock(&log->lock);
     log->chores = chores;
-    atomic_store(chores, rme_log_pending(log));
+    atomic_store(chores, atomic_load(&log->count) != 0);
     pthread_mutex_unlock(&log->lock);
 }
 
@@ -183,11 +183,6 @@ void rme_log_text(const struct rme_log *log, enum rme_log_level level, const cha
         log->fn(log->arg, level, text);
 }
 
-bool rme_log_pending(const struct rme_log *log)
-{
-    return atomic_load_explicit(&log->count, memory_order_relaxed) != 0;
-}
-
 /* Takes the oldest line of the ring, or a report of dropped lines once there is room again. */
 static bool take(struct rme_log *log, struct line *out)
 {
@@ -212,7 +207,7 @@ void rme_log_drain(struct rme_log *log)
     struct line line;
     int cancels;
 
-    if (log == NULL || !rme_log_pending(log))
+    if (log == NULL || atomic_load_explicit(&log->count, memory_order_relaxed) == 0)
         return;
     /* cancellation in the host's callback would block the log for all threads */
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancels);

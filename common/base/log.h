@@ -46,10 +46,6 @@ void rme_log_put(void *log, enum rme_log_level level, const char *format, ...)
  */
 void rme_log_text(const struct rme_log *log, enum rme_log_level level, const char *text);
 
-/* Returns true if lines are queued; needs no lock, cheap enough for every call of the
- * engine. */
-bool rme_log_pending(const struct rme_log *log);
-
 /*
  * Passes the queued lines to the host, in order.  No lock of the engine may be held.  Returns
  * at once if another thread drains (or the host's callback calls the engine): that thread

@@ -15,11 +15,9 @@ static void lines_wait_for_the_drain(void **state)
     struct rme_log *log = rme_log_new(fake_log_line, &seen);
 
     (void)state;
-    assert_false(rme_log_pending(log));
     rme_log_put(log, RME_LOG_INFO, "first %d", 1);
     rme_log_put(log, RME_LOG_ERROR, "second %s", "line");
     assert_int_equal(seen.lines, 0);
-    assert_true(rme_log_pending(log));
     rme_log_drain(log);
     assert_int_equal(seen.lines, 2);
     assert_string_equal(seen.last, "second line");
@@ -90,7 +88,6 @@ static void no_host(void **state)
 
     (void)state;
     rme_log_put(log, RME_LOG_INFO, "dropped");
-    assert_false(rme_log_pending(log));
     rme_log_drain(log);
     rme_log_free(log);
     rme_log_put(NULL, RME_LOG_INFO, "dropped");
@@ -233,10 +230,8 @@ static void what_was_left_out_is_told(void **state)
     (void)state;
     for (int i = 0; i < RME_LOG_BURST + 5; i++)
         rme_log_put(log, RME_LOG_WARN, "%s: number %d", "host:1", i);
-    assert_true(rme_log_pending(log));
     rme_log_drain(log);
     assert_int_equal(seen.lines, RME_LOG_BURST);
-    assert_false(rme_log_pending(log));
     rme_log_put(log, RME_LOG_DEBUG, "%s: number %d", "host:1", 0);
     rme_log_drain(log);
     assert_int_equal(seen.lines, RME_LOG_BURST + 1);
