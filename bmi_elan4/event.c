@@ -16,7 +16,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 
-#include "base/remedy.h"
+#include "base/log.h"
 #include "bmi_elan4/elan.h"
 #include "bmi_elan4/kernel.h"
 

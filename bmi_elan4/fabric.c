@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "base/remedy.h"
+#include "base/log.h"
 #include "bmi_elan4/bmi_elan4.h"
 #include "bmi_elan4/elan.h"
 

@@ -18,7 +18,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/remedy.h"
+#include "base/log.h"
 #include "bmi_elan4/compat.h"
 
 #define RAIL 0

@@ -23,7 +23,7 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-#include "base/remedy.h"
+#include "base/log.h"
 #include "bmi_ib/device/device.h"
 
 int ib_errno(void)

@@ -13,7 +13,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
-#include "base/remedy.h"
+#include "base/log.h"
 #include "bmi_ib/device/device.h"
 
 int ib_nonblocking(int fd)

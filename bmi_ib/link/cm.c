@@ -18,7 +18,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include "base/remedy.h"
+#include "base/log.h"
 #include "bmi_ib/link/links.h"
 
 /* Reject reasons of InfiniBand. */

@@ -14,7 +14,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/remedy.h"
+#include "base/log.h"
 #include "bmi_ib/link/links.h"
 
 uint16_t ib_listen_port(const struct rme_fabric *f)

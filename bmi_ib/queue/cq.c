@@ -11,7 +11,7 @@
  */
 #include <errno.h>
 #include <string.h>
-#include "base/remedy.h"
+#include "base/log.h"
 #include "bmi_ib/queue/queue.h"
 
 #define CQ_FIRST 8192 /* CQEs for links at first: 300 connections */

@@ -4,6 +4,7 @@
  * a time drains, so the host gets the lines in order; the lock of the ring is not held during
  * the callback.
  */
+#include <errno.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -223,4 +224,20 @@ void rme_log_drain(struct rme_log *log)
     }
     pthread_mutex_unlock(&log->lock);
     pthread_setcancelstate(cancels, NULL);
+}
+
+const char *rme_remedy(int error, const char *else_do)
+{
+    switch (error) {
+    case -EMFILE:
+        return "raise the limit of open files (ulimit -n)";
+    case -ENFILE:
+        return "raise the machine's limit of open files (sysctl fs.file-max)";
+    case -EFBIG:
+        return "raise the file size limit (ulimit -f)";
+    case -ENOMEM:
+        return "free memory, or raise its limits (ulimit -v, -l)";
+    default:
+        return else_do;
+    }
 }

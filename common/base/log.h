@@ -53,4 +53,8 @@ void rme_log_text(const struct rme_log *log, enum rme_log_level level, const cha
  */
 void rme_log_drain(struct rme_log *log);
 
+/* Returns the remedy for an error (negative errno) that may be a limit of this process or
+ * machine; otherwise `else_do`. */
+const char *rme_remedy(int error, const char *else_do);
+
 #endif

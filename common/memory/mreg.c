@@ -47,7 +47,6 @@
 
 #include "base/itree.h"
 #include "base/list.h"
-#include "base/remedy.h"
 #include "memory/demand.h"
 #include "memory/monitor.h"
 #include "memory/mreg.h"

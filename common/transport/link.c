@@ -45,7 +45,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/remedy.h"
 #include "plan/split.h"
 #include "transport/peer.h"
 

@@ -5,7 +5,6 @@
 #include "unit.h"
 #include "fake_fabric.h"
 #include "base/log.h"
-#include "base/remedy.h"
 #include "engine/engine.h"
 #include "tests/lib/clock.h"
 
