@@ -573,11 +573,12 @@ static bool allocate(struct rme *rme, struct rme_reserve *reserve, size_t size, 
     reserve->block = rme_zone_alloc(rme->zone, size, true);
     if (reserve->block == NULL)
         return false;
-    if (rme_pin_alone(&rme->pin, access)) /* only the last refusal is logged */
-        reserve->alone = rme_pin_reg(&rme->pin, reserve->block, size, access,
-                                     size <= RESERVE_BYTES_MIN, &reserve->own) == 0;
-    reserve->mr =
-        reserve->alone ? &reserve->own : rme_zone_find(rme->zone, reserve->block, size, access);
+    if (!rme_pin_alone(&rme->pin, access))
+        reserve->mr = rme_zone_find(rme->zone, reserve->block, size, access);
+    /* only the last refusal is logged */
+    else if (rme_pin_reg(&rme->pin, reserve->block, size, access, size <= RESERVE_BYTES_MIN,
+                         &reserve->own) == 0)
+        reserve->mr = &reserve->own;
     return reserve->mr != NULL;
 }
 
@@ -602,7 +603,7 @@ void rme_reserve_close(struct rme *rme)
     for (int class = 0; class < RME_RESERVES; class ++) {
         struct rme_reserve *reserve = &rme->move_state->reserve[class];
 
-        if (reserve->alone)
+        if (reserve->mr == &reserve->own)
             rme_pin_dereg(&rme->pin, &reserve->own);
         if (reserve->block != NULL)
             rme_zone_release(rme->zone, reserve->block);

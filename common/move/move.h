@@ -31,7 +31,6 @@ struct rme_reserve {
     void *block;
     const struct rme_mr *mr;  /* of the zone, or `own` */
     struct rme_mr own;        /* of this block, where a peer must not get the key of a slab */
-    bool alone;               /* `own` exists */
     bool used;                /* by a fragment, in rme_frag.reserve */
     struct list_head waiting; /* fragments that wait for the block */
 };

@@ -106,16 +106,15 @@ static struct rme_eager_rdma_rx *rx_new(struct rme_peer *peer)
                                    .length = rx->ring.size,
                                    .rkey = rx->ring.mr.rkey,
                                    .key = rme_peer_key(peer, rx->ring.mr.rkey)};
-    if (rme->caps->mws == 0)
-        return rx;
-    if (rme->offered < rme->caps->mws / 2 &&
-        rme->ops->mw_bind(peer->link, &rx->range, 1, RME_ACCESS_REMOTE_WRITE) == 0) {
-        rme->offered++;
-        return rx;
+    if (rme->caps->mws != 0 &&
+        (rme->offered >= rme->caps->mws / 2 ||
+         rme->ops->mw_bind(peer->link, &rx->range, 1, RME_ACCESS_REMOTE_WRITE) != 0)) {
+        rme_eager_ring_unmap(&rx->ring, RME_QUOTA_RINGS);
+        free(rx);
+        return NULL;
     }
-    rme_eager_ring_unmap(&rx->ring, RME_QUOTA_RINGS);
-    free(rx);
-    return NULL;
+    rme->offered += rme->caps->mws != 0;
+    return rx;
 }
 
 void rme_eager_rdma_rx_free(struct rme_peer *peer)
