@@ -368,8 +368,8 @@ bool rme_frag_next(struct rme *rme, struct rme_op *op)
     enum rme_memory memory;
     struct rme_frag *frag;
 
-    if (r->nfrag >= RME_FRAGS_AHEAD || length == 0 || r->stop_error != 0)
-        return false;
+    if (r->frags.next != r->frags.prev || length == 0 || r->stop_error != 0)
+        return false; /* two are there, or none is needed */
     if (op->state == RME_OP_MOVING)
         room = rme_remote_window_room(op, r->prepared);
     length = min_u64(length, room != 0 ? room : rme_move_most(op->peer, length));
@@ -389,7 +389,6 @@ bool rme_frag_next(struct rme *rme, struct rme_op *op)
         return false;
     }
     list_add_tail(&frag->link, &r->frags);
-    r->nfrag++;
     prepare(rme, op, frag);
     r->prepared = frag->offset + frag->length;
     return true;
@@ -428,12 +427,9 @@ static void give_back(struct rme *rme, struct rme_frag *frag)
 
 void rme_frag_free(struct rme *rme, struct rme_frag *frag)
 {
-    struct rme_op *op = frag->op;
-
     list_del_init(&frag->link);
     list_del_init(&frag->queue);
     list_del_init(&frag->control.link);
-    op->rndv.nfrag--;
     rme_frag_invalidate(rme, frag);
     if (frag->state != RME_FRAG_BUSY && frag->nrange == 0)
         give_back(rme, frag);

@@ -19,11 +19,11 @@
  * that the device has accepted for writing or reading.  A transfer has at most half of the
  * limit (option xfer_bytes_peer), so that the device stays busy while the next one is posted.
  * The rest of a message is a single transfer if the limit permits and the link has no other.
- * An op has at most RME_FRAGS_AHEAD transfers.  Its next transfer is appended to the queue, so
- * ops take turns, and a new op waits for the transfers queued so far, not for whole
- * messages.  While the peer moves data of this side over the same wire, each side has
- * half of the limit.  If several devices carry the link's data, the limit applies to each,
- * because a message waits for one of them.
+ * An op has at most two transfers.  Its next transfer is appended to the queue, so ops take
+ * turns, and a new op waits for the transfers queued so far, not for whole messages.  While the
+ * peer moves data of this side over the same wire, each side has half of the limit.  If several
+ * devices carry the link's data, the limit applies to each, because a message waits for one of
+ * them.
  *
  * An invited message is posted as a whole, because no message of its tag may pass it on the way
  * to its receive.  A message of more than one transfer is therefore not invited.

@@ -163,7 +163,7 @@ static inline uint64_t rme_remote_window_room(const struct rme_op *op, uint64_t 
 
 /* ---- frag.c ---- */
 
-/* Makes the next fragment of an op, up to RME_FRAGS_AHEAD at a time.  Returns false if no
+/* Makes the next fragment of an op, up to two at a time [000 4.5.3].  Returns false if no
  * fragment can be made now, or after failing the op. */
 bool rme_frag_next(struct rme *rme, struct rme_op *op);
 /* Frees a fragment that no local device uses.  A BUSY fragment is freed by its thread later, an

@@ -64,8 +64,7 @@ struct rme_rndv {
     uint64_t prepared; /* end of the last fragment made */
     uint64_t done;     /* bytes transferred */
     uint64_t opened;   /* end of the last remote window */
-    uint32_t nfrag;
-    uint32_t moves; /* transfers posted */
+    uint32_t moves;    /* transfers posted */
     uint64_t cancel_by;
     struct rme_load *load; /* load that counts this message; NULL: none */
     struct list_head frags;

@@ -37,8 +37,6 @@ enum rme_lists {
     RME_LISTS_GROUP /* in place, registered in groups */
 };
 
-/* fragments of an operation prepared at a time [000 4.5.3] */
-#define RME_FRAGS_AHEAD  2u
 #define RME_PACK_FRAG    (256u << 10) /* bytes of the largest fragment that is copied */
 #define RME_HEAVY_OPS    64u          /* a server with more operations is under heavy load */
 #define RME_INVITE_LEAST (16u << 10)  /* bytes of the smallest receive that may invite */
