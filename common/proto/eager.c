@@ -195,14 +195,6 @@ struct rme_message *rme_message_copy(struct rme_peer *peer,
     return message;
 }
 
-struct rme_message *rme_message_find(struct rme_peer *peer, uint32_t from)
-{
-    struct rme_keyed *keyed =
-        rme_table_find(&peer->rme->table, rme_handle_key(peer, from), RME_HANDLE_MESSAGE);
-
-    return keyed != NULL ? container_of(keyed, struct rme_message, by_handle) : NULL;
-}
-
 void rme_message_free(struct rme_message *message)
 {
     struct rme *rme = message->peer->rme;
@@ -316,10 +308,4 @@ void rme_recv_match(struct rme *rme, struct rme_op *op, struct rme_match *first)
         deliver(rme, op, message->data, message->total, message->from);
     }
     rme_message_free(message);
-}
-
-void rme_messages_drop(struct rme_peer *peer)
-{
-    while (!list_empty(&peer->proto->messages))
-        rme_message_free(container_of(peer->proto->messages.next, struct rme_message, link));
 }

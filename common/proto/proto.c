@@ -96,7 +96,8 @@ void rme_proto_on_disconnect(struct rme_peer *peer, int error)
         stopped = op->has_rndv && op->rndv.stop_error != 0 && !op->rndv.peer_stop;
         rme_op_end(rme, op, stopped ? op->rndv.stop_error : error);
     }
-    rme_messages_drop(peer);
+    while (!list_empty(&peer->proto->messages))
+        rme_message_free(container_of(peer->proto->messages.next, struct rme_message, link));
     rme_unexp_disconnected(peer);
     rme_invite_drop(&peer->proto->invites);
     list_del_init(&peer->proto->invites.answer.link);

@@ -132,8 +132,6 @@ static inline bool rme_invite_is_for(const struct rme_invites *invites, int32_t 
 
 rme_arrived_fn rme_eager_arrived, rme_rts_arrived;
 rme_start_fn rme_eager_start;
-/* Frees the unmatched messages of a peer whose link is given up. */
-void rme_messages_drop(struct rme_peer *peer);
 
 /* Accounts for an EAGER, in a buffer or in the ring, that was handed to the fabric. */
 static inline void rme_eager_sent(struct rme_peer *peer, enum rme_stream stream, int32_t tag,
@@ -206,8 +204,6 @@ struct rme_message *rme_message_from_rts(struct rme_peer *peer,
 void rme_recv_match(struct rme *rme, struct rme_op *op, struct rme_match *first);
 /* Makes an RTS wait: its sender's handle finds it, and its offer is accounted to the peer. */
 void rme_message_wait(struct rme_message *message);
-/* Finds the RTS that waits under the sender's handle; NULL: none. */
-struct rme_message *rme_message_find(struct rme_peer *peer, uint32_t from);
 /* Removes a message from its tables and queues, and frees it. */
 void rme_message_free(struct rme_message *message);
 /* Frees the memory of a message that is in no table, or keeps it for another one. */

@@ -199,11 +199,16 @@ bool rme_message_cancelled(struct rme_peer *peer, const struct rme_wire_message 
 {
     unsigned unexpected = cancel->flags & RME_WIRE_F_UNEXPECTED;
     struct rme_message *rts;
+    struct rme_keyed *keyed;
 
     if ((cancel->flags & RME_WIRE_F_FROM_SENDER) == 0 || cancel->to != 0)
         return false;
-    rts = rme_message_find(peer, cancel->from);
-    if (rts == NULL || (rts->flags & RME_WIRE_F_UNEXPECTED) != unexpected)
+    keyed = rme_table_find(&peer->rme->table, rme_handle_key(peer, cancel->from),
+                           RME_HANDLE_MESSAGE);
+    if (keyed == NULL)
+        return false;
+    rts = container_of(keyed, struct rme_message, by_handle);
+    if ((rts->flags & RME_WIRE_F_UNEXPECTED) != unexpected)
         return false;
     rme_table_drop(&peer->rme->table, &rts->by_handle);
     rme_match_remove(&peer->rme->table, &rts->match);
