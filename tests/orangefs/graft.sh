@@ -216,21 +216,21 @@ check "a file in the way is not overwritten" refused "in the way" "$graft" "$t"
 check "it is still there" grep -q mine "$t/src/io/bmi/bmi_ib_ext/shim.c"
 
 # build removes only what an earlier run has unpacked.
-mkdir -p "$tmp/tools" "$tmp/prefix/lib/pkgconfig" "$tmp/work/orangefs"
+mkdir -p "$tmp/tools" "$tmp/prefix/lib/pkgconfig" "$tmp/unpacked/orangefs"
 for tool in autoconf aclocal autoheader bison flex perl make gcc; do ln -s /bin/true "$tmp/tools/$tool"; done
 touch "$tmp/prefix/lib/pkgconfig/bmi_ib.pc"
-echo mine >"$tmp/work/orangefs/file"
+echo mine >"$tmp/unpacked/orangefs/file"
 tar -C "$tmp" -cf "$tmp/new.tar" new
 built() { # WORDS
-    refused "$1" env PATH="$tmp/tools:$PATH" "$tmp/patches/orangefs/build" "$tmp/new.tar" "$tmp/prefix" --work "$tmp/work"
+    refused "$1" env PATH="$tmp/tools:$PATH" "$tmp/patches/orangefs/build" "$tmp/new.tar" "$tmp/prefix" --work "$tmp/unpacked"
 }
 check "build: a folder orangefs of the user is refused" built "orangefs: exists, and was not unpacked by this program"
-check "build: and is left alone" grep -q mine "$tmp/work/orangefs/file"
-rm -r "$tmp/work/orangefs"
+check "build: and is left alone" grep -q mine "$tmp/unpacked/orangefs/file"
+rm -r "$tmp/unpacked/orangefs"
 check "build: without it the tarball is unpacked" built "prepare failed" # it has no prepare
-echo old >"$tmp/work/orangefs/file"
+echo old >"$tmp/unpacked/orangefs/file"
 check "build: again" built "prepare failed"
-check "build: what was unpacked before is replaced" sh -c "! test -e '$tmp/work/orangefs/file'"
+check "build: what was unpacked before is replaced" sh -c "! test -e '$tmp/unpacked/orangefs/file'"
 
 for real in ${ORANGEFS_TREES-}; do
     rm -rf "$t" && cp -a "$real" "$t"
