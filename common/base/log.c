@@ -40,7 +40,8 @@ struct rme_log {
     bool draining;
     unsigned first;
     atomic_uint count;
-    uint64_t lost; /* lines dropped since the last queued one */
+    uint64_t lost;                 /* lines dropped since the last report */
+    enum rme_log_level lost_level; /* of the most severe one */
     struct line ring[RME_LOG_QUEUE];
     struct sort sort[ROWS];
 };
@@ -65,12 +66,13 @@ void rme_log_tells(struct rme_log *log, atomic_bool *chores)
     pthread_mutex_unlock(&log->lock);
 }
 
-/* Returns the place of the next line; NULL: no room. */
-static struct line *next_slot(struct rme_log *log)
+/* Returns the place of the next line; NULL: no room.  DEBUG has half of the ring. */
+static struct line *next_slot(struct rme_log *log, enum rme_log_level level)
 {
     unsigned count = atomic_load(&log->count);
+    unsigned limit = level == RME_LOG_DEBUG ? RME_LOG_QUEUE / 2 : RME_LOG_QUEUE;
 
-    return count < RME_LOG_QUEUE ? &log->ring[(log->first + count) % RME_LOG_QUEUE] : NULL;
+    return count < limit ? &log->ring[(log->first + count) % RME_LOG_QUEUE] : NULL;
 }
 
 /* Reports the lines left out in each period that is over at `now_ms`. */
@@ -78,7 +80,7 @@ static void report_left_out(struct rme_log *log, uint64_t now_ms)
 {
     for (int i = 0; i < ROWS; i++) {
         struct sort *sort = &log->sort[i];
-        struct line *line = next_slot(log);
+        struct line *line = next_slot(log, sort->last.level);
 
         if (line == NULL || sort->left_out == 0 || now_ms - sort->begin < RME_LOG_PERIOD_MS)
             continue;
@@ -162,8 +164,10 @@ void rme_log_put(void *arg, enum rme_log_level level, const char *format, ...)
     pthread_mutex_lock(&log->lock);
     now_ms = rme_now(); /* not before `begin` of any period, which needs the lock */
     report_left_out(log, now_ms);
-    line = next_slot(log);
+    line = next_slot(log, level);
     if (line == NULL) {
+        if (log->lost == 0 || level < log->lost_level)
+            log->lost_level = level;
         log->lost++;
     } else {
         line->level = level;
@@ -190,7 +194,7 @@ static bool take(struct rme_log *log, struct line *out)
     if (atomic_load(&log->count) == 0) {
         if (log->lost == 0)
             return false;
-        out->level = RME_LOG_WARN;
+        out->level = log->lost_level;
         snprintf(out->text, sizeof(out->text),
                  "%llu log lines lost: produced faster than written",
                  (unsigned long long)log->lost);

@@ -20,7 +20,8 @@ struct rme_log;
 
 /* limit of a line in bytes with its final zero; longer lines are cut */
 #define RME_LOG_LINE 512
-/* limit of queued lines; beyond it new lines are dropped, and their number is logged */
+/* limit of queued lines, half of it for DEBUG; beyond it new lines are dropped, and their
+ * number is logged at the level of the most severe one */
 #define RME_LOG_QUEUE     128
 #define RME_LOG_BURST     10
 #define RME_LOG_PERIOD_MS 10000

@@ -41,6 +41,30 @@ static void too_many_lines_are_counted(void **state)
     rme_log_free(log);
 }
 
+/* A host that shows no DEBUG lines misses no warning because of them, and reads of no loss. */
+static void debug_flood_leaves_room_for_warnings(void **state)
+{
+    struct fake_log seen = {0};
+    struct rme_log *log = rme_log_new(fake_log_line, &seen);
+
+    (void)state;
+    for (int i = 0; i < 2 * RME_LOG_QUEUE; i++)
+        rme_log_put(log, RME_LOG_DEBUG, "line %d", i);
+    rme_log_put(log, RME_LOG_WARN, "warning");
+    rme_log_drain(log);
+    assert_string_equal(seen.before, "warning");
+    assert_int_equal(seen.level_before, RME_LOG_WARN);
+    assert_non_null(strstr(seen.last, "log lines lost"));
+    assert_int_equal(seen.level, RME_LOG_DEBUG);
+    for (int i = 0; i < RME_LOG_QUEUE + 1; i++)
+        rme_log_put(log, i == RME_LOG_QUEUE ? RME_LOG_ERROR : RME_LOG_INFO, "line %d", i);
+    rme_log_put(log, RME_LOG_WARN, "lost");
+    rme_log_drain(log);
+    assert_non_null(strstr(seen.last, "2 log lines lost"));
+    assert_int_equal(seen.level, RME_LOG_ERROR);
+    rme_log_free(log);
+}
+
 static void long_lines_are_cut(void **state)
 {
     struct fake_log seen = {0};
@@ -304,6 +328,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lines_wait_for_the_drain),
         cmocka_unit_test(too_many_lines_are_counted),
+        cmocka_unit_test(debug_flood_leaves_room_for_warnings),
         cmocka_unit_test(long_lines_are_cut),
         cmocka_unit_test(the_callback_may_log),
         cmocka_unit_test(no_host),
