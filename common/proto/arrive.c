@@ -100,8 +100,8 @@ bool rme_take_eager(struct rme_peer *peer, const void *data, size_t length)
     struct rme *rme = peer->rme;
     struct rme_op *op;
 
-    if (length < RME_WIRE_HEADER_SIZE || peer->state != RME_PEER_UP || peer->late != 0 ||
-        !list_empty(&peer->moving))
+    if (length < RME_WIRE_HEADER_SIZE || peer->state != RME_PEER_UP || peer->rts_full ||
+        peer->late != 0 || !list_empty(&peer->moving))
         return false;
     rme_wire_copy_head(&head, data);
     if (head.type != RME_WIRE_EAGER || (head.flags & ~RME_WIRE_F_STALLED) != 0 ||

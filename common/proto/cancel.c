@@ -51,8 +51,7 @@ void rme_cancel_op(struct rme *rme, struct rme_op *op)
         break;
     case RME_OP_ENDING:
         if (op->has_rndv && op->rndv.refuses && !list_empty(&op->rndv.control.link)) {
-            rme_window_consumed(&op->peer->holding[RME_EXPECTED], op->size);
-            rme_peer_schedule(op->peer); /* which may return the window */
+            rme_window_free(op->peer, RME_EXPECTED, op->size);
             list_del_init(&op->rndv.control.link);
             rme_op_put(rme, op);
         }

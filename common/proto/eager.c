@@ -84,7 +84,7 @@ static void deliver(struct rme *rme, struct rme_op *op, const void *payload, uin
         rme_rndv_refuse(rme, op, place);
         return;
     }
-    rme_window_consumed(&op->peer->holding[RME_EXPECTED], size);
+    rme_window_free(op->peer, RME_EXPECTED, size);
     rme_seg_copy(op->seg, op->nseg, 0, (void *)(uintptr_t)payload, size, true);
     rme_count_add(rme, RME_C_BYTES_COPIED, size);
     rme_peer_count(op->peer, RME_C_RECVS_EAGER, 1);
@@ -292,7 +292,7 @@ void rme_rts_arrived(struct rme_peer *peer, const struct rme_wire_message *arriv
     }
     buffer_message(rme, message);
     rme_message_wait(message);
-    peer->proto->rts_in[RME_EXPECTED]++;
+    rme_rts_hold(peer, RME_EXPECTED);
 }
 
 void rme_recv_match(struct rme *rme, struct rme_op *op, struct rme_match *first)

@@ -30,6 +30,7 @@ void rme_proto_on_connect(struct rme_peer *peer)
 
     for (int stream = 0; stream < RME_STREAMS; stream++)
         peer->proto->rts_out[stream] = peer->proto->rts_in[stream] = 0;
+    peer->rts_full = false;
     peer->proto->links++;
     invites->seen = invites->sent = 0;
 }

@@ -133,6 +133,35 @@ static inline bool rme_invite_is_for(const struct rme_invites *invites, int32_t 
 rme_arrived_fn rme_eager_arrived, rme_rts_arrived;
 rme_start_fn rme_eager_start;
 
+/* ---- Windows of a peer without RTS slots: see credit.c ---- */
+
+static inline bool rme_rts_is_full(const struct rme_peer *peer, enum rme_stream stream)
+{
+    return peer->proto->rts_in[stream] >= peer->rme->tuning.rts_max;
+}
+static inline void rme_window_report_due(struct rme_peer *peer)
+{
+    peer->credit.window_due = true;
+    rme_peer_schedule(peer);
+}
+/* Counts an RTS that is held here. */
+static inline void rme_rts_hold(struct rme_peer *peer, enum rme_stream stream)
+{
+    peer->proto->rts_in[stream]++;
+    if (rme_rts_is_full(peer, stream)) {
+        peer->rts_full = true;
+        rme_window_report_due(peer);
+    }
+}
+/* Frees room in the window of a stream. */
+static inline void rme_window_free(struct rme_peer *peer, enum rme_stream stream,
+                                   uint64_t payload)
+{
+    rme_window_consumed(&peer->holding[stream], payload);
+    if (peer->rts_full)
+        rme_window_report_due(peer);
+}
+
 /* Accounts for an EAGER, in a buffer or in the ring, that was handed to the fabric. */
 static inline void rme_eager_sent(struct rme_peer *peer, enum rme_stream stream, int32_t tag,
                                   uint64_t size)

@@ -150,6 +150,16 @@ static void send_control(struct rme_peer *peer, struct list_head *ring)
     }
 }
 
+/* Reports windows that were freed while the peer's RTS slots are all in use.  The message may
+ * return no credit, so the last one is not for it. */
+static void report_windows(struct rme_peer *peer)
+{
+    peer->rts_full =
+        rme_rts_is_full(peer, RME_EXPECTED) || rme_rts_is_full(peer, RME_UNEXPECTED_STREAM);
+    if (peer->rts_full && peer->credit.window_due && rme_peer_may(peer, RME_CREDIT_CONTROL))
+        rme_peer_send_header(peer, RME_WIRE_CREDIT, RME_CREDIT_CONTROL);
+}
+
 void rme_progress_tx(struct rme_peer *peer)
 {
     if (peer->state != RME_PEER_UP)
@@ -171,4 +181,6 @@ void rme_progress_tx(struct rme_peer *peer)
         rme_grant_reserve(peer);
     if (rme_credit_due(&peer->credit) && !peer->credit_waits)
         rme_peer_send_header(peer, RME_WIRE_CREDIT, RME_CREDIT_RETURN);
+    if (peer->rts_full)
+        report_windows(peer);
 }

@@ -160,7 +160,7 @@ void rme_unexp_rts_arrived(struct rme_peer *peer, const struct rme_wire_message 
     rme_message_wait(u);
     list_add_tail(&u->link, &peer->proto->unexpected);
     list_add_tail(&u->waiting, &peer->proto->pulls);
-    peer->proto->rts_in[RME_UNEXPECTED_STREAM]++;
+    rme_rts_hold(peer, RME_UNEXPECTED_STREAM);
     pull_more(peer);
 }
 
@@ -249,7 +249,7 @@ struct rme_message *rme_unexp_take(struct rme *rme)
         peer->proto->pulled -= pull_cost(u);
         pull_more(peer);
     } else if (u->from == peer->proto->links) {
-        rme_window_consumed(&peer->holding[RME_UNEXPECTED_STREAM], u->total);
+        rme_window_free(peer, RME_UNEXPECTED_STREAM, u->total);
     }
     u->sender = peer->addr;
     u->sender->held++;

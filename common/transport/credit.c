@@ -35,9 +35,9 @@
  * any G, hold for the smaller one.
  *
  * The reserve.  Data needs 3 credits in hand, control 2, a CREDIT message 1.  A CREDIT message
- * returns or advertises at least one credit; one about an eager ring is control.  B must send
- * a CREDIT message once `unreturned` reaches max(G/2, 1), unless another message returns the
- * credits before.
+ * returns or advertises at least one credit; one about an eager ring or a window is control.
+ * B must send a CREDIT message once `unreturned` reaches max(G/2, 1), unless another message
+ * returns the credits before.
  *
  * No deadlock.  Let nothing be in flight.  Then have(A) = G - unreturned(B), and likewise in
  * the other direction.  Let A wait with data or control, so have(A) <= 2.  Then unreturned(B)
@@ -106,6 +106,15 @@
  * 2 messages received, or to advertise more, which has a limit.  So an exchange of CREDIT
  * messages alone ends.  With a single credit one side answers each CREDIT message, but the
  * other only every second one, which is enough.
+ *
+ * Windows and RTS slots.  A message without room in the window is sent as RTS; a sender without
+ * a free slot, too, waits for either.  A slot is free after the answer to its RTS, whose header
+ * reports the window.  So the wait lasts only while the receiver holds rts_max RTS without an
+ * answer (`rts_full`).  Then a CREDIT message of the control class reports the window after the
+ * RTS of the last slot, and after each release of room.  Let A wait with nothing in flight.  If B
+ * holds fewer RTS, an answer is queued at B, or its operation waits for memory, and is sent by
+ * the argument above.  Else all room that B has released since its last header makes a report
+ * due, so A knows the room: A waits for the host of B alone.  No report answers another one.
  *
  * Buffers are given back at once, whether or not the message found a receive, so held messages
  * never block the link.  The windows limit the messages that the receiver holds.  A sender

@@ -46,6 +46,8 @@ struct rme_credit {
     uint32_t starts_left;
     bool unacked; /* an immediate or FIN of the peer is among the unreturned credits */
     bool stalled; /* a message lacked a credit: flag STALLED in the next header */
+    /* the peer may wait for a report of its windows, which any header is */
+    bool window_due;
 };
 
 void rme_credit_start(struct rme_credit *credit, uint32_t advertised, uint32_t have);

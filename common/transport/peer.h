@@ -40,6 +40,7 @@ struct rme_peer {
     uint32_t serial;              /* identifies the peer in tables; never reused */
     uint32_t last_handle;         /* last handle given to an operation on the wire */
     uint8_t state;
+    bool rts_full;  /* the peer may have used all RTS slots: windows are reported (credit.c) */
     bool passive;   /* the peer connected to this side; this side cannot connect to the peer */
     bool reported;  /* addr was reported to the host */
     bool forgotten; /* the host has freed addr */
@@ -267,7 +268,7 @@ static inline void rme_grant_waited(struct rme_peer *peer)
 /* Accounts for a message with this header that is sent: spends a credit. */
 static inline void rme_head_sent(struct rme_peer *peer, const struct rme_wire_message *head)
 {
-    peer->credit.stalled = false;
+    peer->credit.stalled = peer->credit.window_due = false;
     rme_credit_gave(&peer->credit, head->credits);
     if (peer->rme->credit_waiting == peer && peer->credit.unreturned == 0)
         rme_grant_waited(peer); /* this is the reply */

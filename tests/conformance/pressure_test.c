@@ -154,6 +154,110 @@ void rendezvous_flood_unposted(void **state)
     blob_free(&in);
 }
 
+/* A direction in which the window and the RTS slots are used up; links are not probed. */
+struct jam {
+    struct node *from, *to;
+    struct rme_addr *peer, *sender; /* the handles of both */
+    struct blob b;
+    int eager, small; /* messages with tag 1 in the window, and with tag 2 in the slots */
+    struct op last;   /* a send with tag 3: waits */
+};
+
+enum { JAM_SIZE = 900 };
+
+/* Uses up the window and the slots, and posts one send more. */
+static void jam(struct jam *j)
+{
+    uint64_t control = node_counter(j->from, "control_sent");
+
+    blob_flat(&j->b, JAM_SIZE);
+    j->eager = 0x10000 / (JAM_SIZE + 64);
+    j->small = 0x10000 / 16;
+    for (int i = 0; i < j->eager; i++) {
+        post_send(&flood_send[i], j->from, j->peer, &j->b, 1);
+        pump_until_reported(&flood_send[i]);
+    }
+    for (int i = 0; i < j->small; i++) {
+        post_send(&flood_send[j->eager + i], j->from, j->peer, &j->b, 2);
+        if (i % 100 == 0)
+            pump();
+    }
+    post_send(&j->last, j->from, j->peer, &j->b, 3);
+    pump_until_counter(j->from, "control_sent", control + (uint64_t)j->small);
+    pump_times(100);
+    assert_int_equal(j->last.reports, 0);
+}
+
+/* Takes messages of a tag, into receives of `size` bytes. */
+static void jam_take(struct jam *j, int first, int count, int tag, size_t size)
+{
+    struct blob in;
+
+    blob_flat(&in, size);
+    for (int i = 0; i < count; i++) {
+        post_recv(&flood_recv[first + i], j->to, j->sender, &in, tag);
+        pump_until_reported(&flood_recv[first + i]);
+    }
+    blob_free(&in);
+}
+
+static void jam_ways(struct jam *j, bool slots)
+{
+    static const struct {
+        size_t size; /* of the receives that free the window: a small one refuses the message */
+        int count;
+    } ways[] = {{JAM_SIZE, 2}, {JAM_SIZE, 30}, {JAM_SIZE / 2, 3}};
+
+    for (size_t w = 0; w < (slots ? 1 : sizeof(ways) / sizeof(*ways)); w++) {
+        struct op recv;
+        struct blob in;
+        int taken = slots ? 0 : ways[w].count;
+
+        jam(j);
+        jam_take(j, 0, slots ? 1 : taken, slots ? 2 : 1, ways[w].size);
+        blob_flat(&in, JAM_SIZE);
+        post_recv(&recv, j->to, j->sender, &in, 3);
+        pump_until_reported(&recv);
+        op_check(&recv, JAM_SIZE);
+        jam_take(j, 0, j->eager - taken, 1, JAM_SIZE);
+        jam_take(j, 0, j->small - slots, 2, JAM_SIZE);
+        pump_until_reported(&j->last);
+        pump_until_all(flood_send, j->eager + j->small);
+        blob_free(&in);
+        blob_free(&j->b);
+    }
+}
+
+static void jam_both(bool slots)
+{
+    struct pair p;
+
+    bed_options("eager_window=64K,keepalive_ms=0");
+    pair_open(&p);
+    jam_ways(
+        &(struct jam){
+            .from = p.client, .to = p.server, .peer = p.to_server, .sender = p.to_client},
+        slots);
+    jam_ways(
+        &(struct jam){
+            .from = p.server, .to = p.client, .peer = p.to_client, .sender = p.to_server},
+        slots);
+}
+
+/* A send waits for window or RTS slot, and the receiver's host takes messages of another tag:
+ * the send is sent without a probe and without other traffic. */
+void window_freed_ends_wait(void **state)
+{
+    (void)state;
+    jam_both(false);
+}
+
+void rts_slot_freed_ends_wait(void **state)
+{
+    (void)state;
+    jam_both(true);
+}
+
 /* Unexpected messages are not fetched: expected ones flow, memory is bounded, none is lost. */
 void unexpected_flood_unclaimed(void **state)
 {
