@@ -13,7 +13,8 @@
  * - no three rounds in a row have failed: after a fault the exchange works again once both
  *   sides have noticed it. A sanitizer, or the census of the software HCA, reports leaks.
  *
- * EXCHANGE_OPTIONS adds options of the engine; EXCHANGE_VERBOSE=1 prints all log lines.
+ * EXCHANGE_OPTIONS adds options of the engine; EXCHANGE_VERBOSE=1 prints all log lines. With
+ * EXCHANGE_REFUSED=1 the client first sends three times to an address where no server listens.
  *
  * The program itself allocates nothing: every allocation counted by alloc_fault.c is one of the
  * libraries.
@@ -435,7 +436,11 @@ static void open_engine(void)
     snprintf(options, sizeof(options), OPTIONS "rndv=%s,%s", self.server ? "read" : "write",
              more != NULL ? more : "");
     config.options = options;
-    snprintf(text, sizeof(text), "ib://127.0.0.1:%d", self.port);
+    /* over two devices: an address of each, as one of them may not open */
+    snprintf(text, sizeof(text),
+             getenv("EXCHANGE_REFUSED") ? "ib://127.0.0.1:%d,ib://127.0.0.2:%d"
+                                        : "ib://127.0.0.1:%d",
+             self.port, self.port);
     for (int try = 0; try < OPEN_TRIES && ret != 0; try++) {
         if (addr == NULL && rme_addr_parse("ib", text, &addr) != 0)
             continue;
@@ -468,6 +473,28 @@ static void close_engine(void)
         rme_addr_free(self.peer);
 }
 
+/* Sends to nobody: the send ends with an error, and the link is freed. */
+static void be_refused(void)
+{
+    struct rme_addr *nobody, *peer = self.peer;
+    int64_t deadline = now_ms() + DEADLINE_MS;
+
+    if (rme_addr_parse("ib", "ib://127.0.0.1:1", &nobody) != 0)
+        return;
+    self.peer = nobody;
+    self.nops = 0;
+    post("request to nobody", UNEXPECTED, 10, 64, 1, false, 0);
+    while (!all_ended(true)) {
+        progress();
+        if (now_ms() > deadline)
+            too_late("a refusal");
+    }
+    if (self.op[0].error == 0)
+        wrong("nobody took the request");
+    self.peer = peer;
+    rme_addr_free(nobody);
+}
+
 int main(int argc, char **argv)
 {
     const char *kth = getenv("FAULT_ALLOC"), *role = getenv("FAULT_ROLE");
@@ -489,6 +516,8 @@ int main(int argc, char **argv)
     open_engine();
     if (self.server)
         say(WORD_READY);
+    for (int i = 0; i < 3 && !self.server && getenv("EXCHANGE_REFUSED") != NULL; i++)
+        be_refused(); /* each link begins with another device */
     for (self.round = 1; self.round <= MIN_ROUNDS || !good; self.round++) {
         good = run_round();
         failed_in_a_row = good ? 0 : failed_in_a_row + 1;
