@@ -210,8 +210,21 @@ static int start(struct rme_link *l)
     return 0;
 }
 
-/* Moves a link without a QP to another rail, where the link has another handle: late references
- * to the old handle find no link. */
+/* Removes a link from the lists of its rail for posting: nothing is left to post. */
+static void leave_queues(struct rme_link *l)
+{
+    if (l->dirty)
+        TAILQ_REMOVE(&l->f->dirty, l, dirty_entry);
+    l->dirty = false;
+    ib_tx_forget(l);
+}
+
+/*
+ * Moves a link without a QP to another rail, where the link has another handle: late references
+ * to the old handle find no link.  Of the rail's lists and tables, the link is in those of all
+ * links and of handles only: qp_destroy() removes the link from those of its QP, windows and
+ * pending posts, a drained link is taken off before, and events follow the move.
+ */
 void ib_link_move(struct rme_link *l, struct rme_fabric *to)
 {
     if (l->f == to)
@@ -356,6 +369,7 @@ static void qp_drain(struct rme_link *l)
 static void qp_destroy(struct rme_link *l)
 {
     l->f->head->qp_ops++;
+    leave_queues(l);
     ib_rdma_op_purge(l);
     ib_mws_drop(l->f, &l->mws);
     rdma_destroy_qp(l->id);
@@ -379,9 +393,7 @@ void ib_link_destroy(struct rme_link *l)
     if (l->id)
         rdma_destroy_id(l->id);
     ib_link_events(l, 0);
-    if (l->dirty)
-        TAILQ_REMOVE(&f->dirty, l, dirty_entry);
-    ib_tx_forget(l);
+    leave_queues(l);
     if (l->addresses)
         freeaddrinfo(l->addresses);
     rme_table_take(&f->table, &l->by_handle);
@@ -450,11 +462,8 @@ void ib_link_fail(struct rme_link *l, int error, bool deliver)
     case IB_UP:
         l->error = error;
         l->deliver = deliver && l->state != IB_CONNECTING; /* not reported as up */
-        if (l->dirty)
-            TAILQ_REMOVE(&l->f->dirty, l, dirty_entry);
-        l->dirty = false;
+        leave_queues(l);
         ib_link_events(l, l->events & ~IB_EVENT_ROOM);
-        ib_tx_forget(l);
         ib_link_state_set(l, IB_DRAINING);
         rme_timer_set(&l->f->head->timers, &l->timer, ib_now_ms() + l->f->drain_ms);
         qp_drain(l);

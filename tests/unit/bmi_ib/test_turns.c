@@ -18,6 +18,9 @@ static struct rme_fabric *open_two(void)
     other->number = 1;
     TAILQ_INIT(&other->links);
     TAILQ_INIT(&other->eventful);
+    TAILQ_INIT(&other->dirty);
+    TAILQ_INIT(&other->tx_waiters);
+    TAILQ_INIT(&other->drained);
     rig.f->rail[rig.f->rails++] = other;
     other->railed = rig.f->railed = true;
     return other;
@@ -102,6 +105,51 @@ static void receives_come_with_the_queue_pair(void **state)
     close_two(other);
 }
 
+/* A link fails on the first of two rails, in each step with a QP, and moves to the other: no
+ * list of the first rail keeps the link. */
+static void failed_link_leaves_all_rail_lists(void **state)
+{
+    enum { CONNECT_FAILS, REFUSED, STEPS };
+    struct ib_own own = {.mask = {255, 255, 255, 255}};
+    struct sockaddr_in *sin = (struct sockaddr_in *)&own.sa;
+    (void)state;
+    *sin =
+        (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    for (int step = 0; step < STEPS; step++) {
+        struct rme_fabric *other = open_two(), *f = rig.f;
+        struct rme_addr *addr;
+        struct rme_link *l;
+        f->turn = 0;
+        f->own = other->own = &own;
+        f->owns = other->owns = 1;
+        assert_int_equal(rme_addr_parse("ib", "ib://127.0.0.1:20500", &addr), 0);
+        assert_int_equal(ib_link_connect(f, addr, 0, "", 0, 8, NULL, &l), 0);
+        rig_cm(l, RDMA_CM_EVENT_ADDR_RESOLVED, 0, NULL, 0);
+        rig.fail_connect = step == CONNECT_FAILS;
+        f->tx.per_link = 0;
+        assert_ptr_equal(l->f, f);
+        rig_cm(l, RDMA_CM_EVENT_ROUTE_RESOLVED, 0, NULL, 0);
+        if (step == REFUSED) {
+            assert_null(ib_tx_get(l));
+            assert_true(l->want_tx);
+            rig_cm(l, RDMA_CM_EVENT_REJECTED, 8, NULL, 0);
+            ib_link_drained(l, IB_DRAIN_ALL);
+            assert_int_equal(rig_count(RME_EV_LINK_DOWN, NULL), 0);
+        }
+        assert_int_equal(rig.qps_gone, 1);
+        assert_ptr_equal(l->f, other);
+        assert_false(l->dirty || l->want_tx || l->events);
+        assert_true(TAILQ_EMPTY(&f->links) && TAILQ_EMPTY(&f->dirty) &&
+                    TAILQ_EMPTY(&f->tx_waiters) && TAILQ_EMPTY(&f->eventful) &&
+                    TAILQ_EMPTY(&f->drained));
+        ib_link_free(l);
+        rme_addr_put(addr);
+        f->own = other->own = NULL;
+        f->owns = other->owns = 0;
+        close_two(other);
+    }
+}
+
 /* The peer withdraws a request, or its device fails, between the event and the engine's answer:
  * the answer alone fails. */
 static void a_request_is_taken_back_before_the_answer(void **state)
@@ -168,6 +216,7 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(ports_go_down_and_come_back),
         cmocka_unit_test(receives_come_with_the_queue_pair),
+        cmocka_unit_test(failed_link_leaves_all_rail_lists),
         cmocka_unit_test(a_request_is_taken_back_before_the_answer),
         cmocka_unit_test(what_comes_for_a_rail_already_polled_ends_a_sleep),
     };
