@@ -257,7 +257,8 @@ RME_API int rme_unexpected_free(struct rme *rme, void *buffer);
 /*
  * Cancels an operation.  Returns 0 for any id.  The operation is reported as usual, with
  * success if it was complete, else with -ECANCELED, once the peer can no longer access its
- * memory.
+ * memory.  A receive that fails or is cancelled is reported behind the unexpected sends with
+ * its peer and tag that were posted before its end.
  */
 RME_API int rme_cancel(struct rme *rme, rme_id id);
 

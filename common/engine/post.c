@@ -118,6 +118,8 @@ __attribute__((noinline)) static int queue_send(struct rme_peer *peer, enum rme_
     op->posted = peer->proto->posted++;
     *id = op->id;
     list_add_tail(&op->link, &peer->proto->sendq[rme_op_stream(op)]);
+    if (kind == RME_OP_UNEXPECTED)
+        rme_request_posted(op);
     rme_peer_schedule(peer);
     rme_peer_work(peer);
     return 0;

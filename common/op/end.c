@@ -8,8 +8,9 @@
  *
  * An op is late between the peer's acknowledgement of all its data, or the peer's last read,
  * and the end of the op.  Receives and unexpected messages of the peer that are complete
- * meanwhile are held back.  doc/design/completion-order.md has the reason, and the argument
- * that nothing blocks.
+ * meanwhile are held back.  A receive that fails is held behind the unexpected sends of its
+ * peer and tag.  doc/design/completion-order.md has the reasons, and the argument that nothing
+ * blocks.
  */
 #include <errno.h>
 
@@ -27,22 +28,80 @@ static void report(struct rme *rme, struct rme_op *op)
     }
 }
 
+/* Reports an op, unless it is held behind late ones. */
+static void report_or_hold(struct rme *rme, struct rme_op *op)
+{
+    if (op->late || op->peer->late == 0 || rme_op_sends(op) || op->error == -ECANCELED) {
+        report(rme, op);
+    } else {
+        list_add_tail(&op->link, &op->peer->held);
+        rme_count(rme, RME_C_DEFERRED);
+    }
+}
+
+/* Finds the oldest unfinished unexpected send of this tag; NULL: none. */
+static struct rme_match *first_request(const struct rme_peer *peer, int32_t tag)
+{
+    return rme_match_first(&peer->rme->table, rme_match_key(peer->serial, tag),
+                           RME_BY_REQUEST_TAG);
+}
+
+void rme_request_posted(struct rme_op *op)
+{
+    struct rme_peer *peer = op->peer;
+
+    rme_match_add(&peer->rme->table, first_request(peer, op->tag),
+                  rme_match_key(peer->serial, op->tag), RME_BY_REQUEST_TAG, &op->match);
+}
+
+/* Holds a failed receive until the unexpected sends of its tag that were posted so far have
+ * finished.  False: there are none. */
+static bool hold_behind_requests(struct rme_op *op)
+{
+    struct rme_match *first = first_request(op->peer, op->tag);
+
+    if (first == NULL)
+        return false;
+    first = container_of(first->same.prev, struct rme_match, same); /* now the last one */
+    op->posted = container_of(first, struct rme_op, match)->posted;
+    list_add_tail(&op->link, &op->peer->failed);
+    return true;
+}
+
+/* Reports the receives that were held behind an unexpected send, which is reported. */
+static void request_finished(struct rme_peer *peer, int32_t tag)
+{
+    struct list_head *next, *node = peer->failed.next;
+    const struct rme_match *match = first_request(peer, tag);
+    const struct rme_op *first =
+        match != NULL ? container_of(match, struct rme_op, match) : NULL;
+
+    for (; node != &peer->failed; node = next) {
+        struct rme_op *op = container_of(node, struct rme_op, link);
+
+        next = node->next;
+        if (op->tag != tag || (first != NULL && (int32_t)(first->posted - op->posted) <= 0))
+            continue;
+        list_del_init(&op->link);
+        report_or_hold(peer->rme, op);
+    }
+}
+
 /* Finishes an op without references to its memory. */
 static void finish(struct rme *rme, struct rme_op *op)
 {
     struct rme_peer *peer = op->peer;
-    bool pulls = op->kind == RME_OP_PULL;
+    enum rme_op_kind kind = op->kind;
+    int32_t tag = op->tag;
     bool late = op->late;
 
     if (op->has_rndv)
         rme_rndv_free(rme, op);
     list_del_init(&op->of_peer);
-    if (late || peer->late == 0 || rme_op_sends(op) || op->error == -ECANCELED) {
-        report(rme, op);
-    } else {
-        list_add_tail(&op->link, &peer->held);
-        rme_count(rme, RME_C_DEFERRED);
-    }
+    if (kind == RME_OP_UNEXPECTED)
+        rme_match_remove(&rme->table, &op->match);
+    if (kind != RME_OP_RECV || op->error == 0 || !hold_behind_requests(op))
+        report_or_hold(rme, op);
     if (late && --peer->late == 0) {
         struct list_head *node;
 
@@ -50,7 +109,9 @@ static void finish(struct rme *rme, struct rme_op *op)
             report(rme, container_of(node, struct rme_op, link));
         rme_unexp_pass_on(peer);
     }
-    if (!pulls) /* rme_unexp_pulled drops the reference of a pull to its peer */
+    if (kind == RME_OP_UNEXPECTED)
+        request_finished(peer, tag);
+    if (kind != RME_OP_PULL) /* rme_unexp_pulled drops the reference of a pull to its peer */
         rme_peer_put(peer);
 }
 
@@ -72,7 +133,7 @@ void rme_op_end(struct rme *rme, struct rme_op *op, int error)
         rme_peer_count(op->peer, RME_C_BYTES_RECEIVED, op->size);
     rme_op_step(op, RME_OP_ENDING);
     op->refcount++;
-    if (rme_match_is_in(&op->match))
+    if (op->kind == RME_OP_RECV && rme_match_is_in(&op->match))
         rme_match_remove(&rme->table, &op->match);
     if (op->has_rndv)
         rme_rndv_ended(rme, op);
@@ -87,8 +148,12 @@ void rme_op_complete(struct rme *rme, struct rme_op *op)
         rme_op_end(rme, op, 0);
         return;
     }
-    if (op->kind == RME_OP_RECV)
+    if (op->kind == RME_OP_RECV) {
         rme_peer_count(peer, RME_C_BYTES_RECEIVED, op->size);
+    } else if (op->kind == RME_OP_UNEXPECTED) {
+        rme_op_end(rme, op, 0);
+        return;
+    }
     list_del_init(&op->of_peer);
     rme_ctx_publish(rme, op);
     rme_peer_put(peer);

@@ -81,15 +81,16 @@ struct rme_op {
     void *user;
     struct list_head of_peer; /* in peer->ops or peer->draining */
     struct list_head link;    /* in the queue of its state */
-    /* POSTED, INVITING: in the table of receives; QUEUED: by RME_BY_BLOCKED_TAG
-     * (send.c) */
+    /* POSTED, INVITING: in the table of receives; QUEUED: by RME_BY_BLOCKED_TAG (send.c);
+     * UNEXPECTED: by RME_BY_REQUEST_TAG until finished (end.c) */
     struct rme_match match;
     struct rme_seg *seg; /* the host's memory; `own_seg`, or on the heap */
     uint32_t nseg;
     uint32_t seg_room;
     uint64_t total;  /* bytes of the host's memory */
     uint32_t closes; /* rme_ctx.closes of its context at the post */
-    /* QUEUED sends: position in the peer's order of posting, modulo 2^32 */
+    /* sends: position in the peer's order of posting, modulo 2^32; failed receives: that of the
+     * last send to be reported before (end.c) */
     uint32_t posted;
     /* rme_op_new clears the fields from here to `dereg_flush` */
     uint64_t size; /* bytes of the message; 0: unknown yet */

@@ -50,6 +50,8 @@ static inline enum rme_stream rme_op_stream(const struct rme_op *op)
 {
     return op->kind == RME_OP_UNEXPECTED ? RME_UNEXPECTED_STREAM : RME_EXPECTED;
 }
+/* Notes an unexpected send that became an op: failed receives of its tag are reported behind. */
+void rme_request_posted(struct rme_op *op);
 /* Sets the result of an op: 0 or a negative errno.  The op is reported when no reference to its
  * memory is left. */
 void rme_op_end(struct rme *rme, struct rme_op *op, int error);

@@ -35,33 +35,12 @@ void rme_proto_on_connect(struct rme_peer *peer)
     invites->seen = invites->sent = 0;
 }
 
-/*
- * Moves sends before receives in a list of ops that fail together.  A host that posted a
- * request and the receive of its answer looks for the failure at the receive, and may not
- * process a send that is reported later.
- */
-static void sends_first(struct list_head *ops)
-{
-    struct list_head *last = ops->prev, *next = ops->next, *node = ops;
-
-    while (node != last) {
-        node = next;
-        next = node->next;
-        if (!rme_op_sends(container_of(node, struct rme_op, of_peer))) {
-            list_del_init(node);
-            list_add_tail(node, ops);
-        }
-    }
-}
-
-/* Removes an op from its queue or table, and its queued control message, because the link is
- * lost.  The caller holds a reference, unless nothing was queued. */
-static void detach(struct rme *rme, struct rme_op *op)
+/* Removes a send from its queue, and an op's queued control message, because the link is lost.
+ * The caller holds a reference, unless nothing was queued. */
+static void detach(struct rme_op *op)
 {
     if (op->state == RME_OP_QUEUED)
         rme_send_leave(op);
-    else if (rme_match_is_in(&op->match))
-        rme_match_remove(&rme->table, &op->match);
     if (op->has_rndv && !list_empty(&op->rndv.control.link)) {
         list_del_init(&op->rndv.control.link);
         op->refcount--;
@@ -73,11 +52,10 @@ void rme_proto_unreachable(struct rme_peer *peer, int error)
 {
     struct list_head *node;
 
-    sends_first(&peer->ops);
     while ((node = list_pop(&peer->ops)) != NULL) {
         struct rme_op *op = container_of(node, struct rme_op, of_peer);
 
-        detach(peer->rme, op);
+        detach(op);
         rme_op_end(peer->rme, op, error);
     }
 }
@@ -93,7 +71,7 @@ void rme_proto_on_disconnect(struct rme_peer *peer, int error)
 
         op->refcount++;
         list_add_tail(&op->of_peer, &peer->draining);
-        detach(rme, op);
+        detach(op);
         stopped = op->has_rndv && op->rndv.stop_error != 0 && !op->rndv.peer_stop;
         rme_op_end(rme, op, stopped ? op->rndv.stop_error : error);
     }
@@ -114,7 +92,6 @@ void rme_proto_on_link_down(struct rme_peer *peer)
     rme_moves_lost(peer);
     rme_frags_lost(peer);
     rme_eager_rdma_down(peer);
-    sends_first(&peer->draining);
     while ((node = list_pop(&peer->draining)) != NULL)
         rme_op_put(rme, container_of(node, struct rme_op, of_peer));
 }

@@ -37,7 +37,9 @@ void rme_send_leave(struct rme_op *op)
     struct rme_peer *peer = op->peer;
 
     list_del_init(&op->link);
-    peer->proto->preparing -= op->has_rndv && op->kind == RME_OP_SEND;
+    if (op->kind == RME_OP_UNEXPECTED)
+        return;
+    peer->proto->preparing -= op->has_rndv;
     if (rme_match_is_first(&op->match) && !list_empty(&op->match.same)) {
         try_next(container_of(rme_match_succeed(&op->match), struct rme_op, match));
         return;

@@ -68,6 +68,7 @@ enum rme_key_kind {
     /* the oldest one, by rme_match_key(): */
     RME_BY_TAG,         /* of receives, or of unmatched messages */
     RME_BY_BLOCKED_TAG, /* of sends, which blocks the tag while it waits (send.c) */
+    RME_BY_REQUEST_TAG, /* of unexpected sends that are not finished (op/end.c) */
     RME_BY_BUFFER,      /* unexpected messages that the host has fetched, by their buffer */
     RME_BY_HOST,        /* hosts of the peers that connected to this side (quota.c) */
 };

@@ -42,6 +42,7 @@ struct rme_peer *rme_peer_new(struct rme *rme, struct rme_addr *addr)
     list_init(&peer->mw_waitq);
     list_init(&peer->invalidating);
     list_init(&peer->held);
+    list_init(&peer->failed);
     rme_proto_on_create(peer);
     list_add_tail(&peer->of_engine, &rme->peers);
     rme->npeer++;

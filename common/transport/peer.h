@@ -77,6 +77,7 @@ struct rme_peer {
     /* number of late ops, and receives that have ended after one: op/end.c */
     uint32_t late;
     struct list_head held;
+    struct list_head failed; /* failed receives behind unexpected sends of their tag */
 
     struct rme_credit credit;
     uint32_t asked; /* credits that the peer's PING asked this side to give up */

@@ -170,8 +170,9 @@ int BMI_memfree(BMI_addr_t addr, void *buffer, bmi_size_t size, enum bmi_op_type
 int BMI_set_info(BMI_addr_t addr, int option, void *inout_parameter);
 int BMI_get_info(BMI_addr_t addr, int option, void *inout_parameter);
 
-/* Requests the end of an operation, which is still reported, with success or -BMI_ECANCEL.
- * Returns 0 also for unknown ids. */
+/* Requests the end of an operation, which is still reported, with success or -BMI_ECANCEL.  A
+ * receive is reported behind the unexpected sends of its address and tag.  Returns 0 also for
+ * unknown ids. */
 int BMI_cancel(bmi_op_id_t id, bmi_context_id context_id);
 
 #if BMI_API < 20908

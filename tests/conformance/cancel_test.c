@@ -213,7 +213,7 @@ void cancel_while_connecting(void **state)
     post_recv(&ops[0], client, to, &b, 1);
     post_send(&ops[1], client, to, &b, 1);
     b.length[0] = b.total = 16384;
-    post_unexpected(&ops[2], client, to, &b, 1);
+    post_unexpected(&ops[2], client, to, &b, 2);
     pump_times(20);
     for (int i = 0; i < 3; i++) {
         op_cancel(&ops[i]);
@@ -534,4 +534,117 @@ void cancel_many(void **state)
     }
     assert_true(received <= sent);
     pair_exchange(&p, 100000, N + 1);
+}
+
+/* Requests, unexpected sends that a host posts behind the receive of the answer, of which the
+ * first have left, some wait for an answer to RTS, and the others are queued. */
+enum { REQUESTS = 40 };
+
+struct requests {
+    struct pair p;
+    struct op send[REQUESTS], recv[REQUESTS];
+    struct blob out, in;
+};
+
+static void requests_open(struct requests *r)
+{
+    bed_options("eager_window=64K,credits=16,connect_timeout_ms=600000");
+    pair_open(&r->p);
+    pair_meet(&r->p);
+    pair_exchange(&r->p, 100, REQUESTS);
+    pump_times(100); /* the credits return */
+    r->p.server->asleep = r->p.server->no_unexpected = true;
+    blob_flat(&r->out, 3000);
+    blob_fill(&r->out, 8);
+    blob_flat(&r->in, 100);
+    for (int i = 0; i < REQUESTS; i++) {
+        post_recv(&r->recv[i], r->p.client, r->p.to_server, &r->in, i);
+        post_unexpected(&r->send[i], r->p.client, r->p.to_server, &r->out, i);
+    }
+    pump_times(100);
+    assert_int_equal(r->send[0].reports, 1);
+    assert_int_equal(r->send[REQUESTS - 1].reports, 0);
+}
+
+static void requests_close(struct requests *r)
+{
+    void *none = NULL;
+
+    blob_free(&r->out);
+    blob_free(&r->in);
+    bed_teardown(&none);
+    bed_setup(&none);
+}
+
+/* The ends of all requests: both operations are cancelled, in either order; the receive alone,
+ * and the request leaves later; the link ends; the server's process ends before it answers. */
+static void requests_end(struct requests *r, int how)
+{
+    for (int i = 0; i < REQUESTS && how < 3; i++) {
+        if (how == 1)
+            op_cancel(&r->send[i]);
+        op_cancel(&r->recv[i]);
+        if (how == 0)
+            op_cancel(&r->send[i]);
+    }
+    pump_times(100);
+    r->p.server->asleep = false;
+    pump_times(100);
+    if (how == 2)
+        r->p.server->no_unexpected = false;
+    else if (how == 3)
+        node_forget(r->p.to_server);
+    else if (how == 4)
+        node_close(r->p.server);
+}
+
+/* A host that waits for both looks for the failure at the receive, and may not process a send
+ * that is reported later. */
+void failed_receive_follows_its_request(void **state)
+{
+    static struct requests r;
+
+    (void)state;
+    for (int how = 0; how < 5; how++) {
+        requests_open(&r);
+        requests_end(&r, how);
+        pump_until_all(r.send, REQUESTS);
+        pump_until_all(r.recv, REQUESTS);
+        for (int i = 0; i < REQUESTS; i++) {
+            op_check_error(&r.send[i], 0, how < 3 ? -ECANCELED : -ECONNRESET);
+            op_check_error(&r.recv[i], how < 3 ? -ECANCELED : -ECONNRESET, -ECONNRESET);
+            assert_true(r.send[i].place < r.recv[i].place);
+        }
+        requests_close(&r);
+    }
+}
+
+/* Receives of other tags do not wait, neither for requests nor for expected sends, nor does a
+ * receive for a request that is posted after its end. */
+void cancelled_receive_passes_other_sends(void **state)
+{
+    static struct requests r;
+    struct op alone, later;
+
+    (void)state;
+    requests_open(&r);
+    post_recv(&alone, r.p.client, r.p.to_server, &r.in, REQUESTS);
+    op_cancel(&alone);
+    pump_until_reported(&alone);
+    op_check_error(&alone, -ECANCELED, -ECANCELED);
+    op_cancel(&r.recv[REQUESTS - 1]);
+    pump_times(100);
+    assert_int_equal(r.recv[REQUESTS - 1].reports, 0);
+    post_unexpected(&later, r.p.client, r.p.to_server, &r.out, REQUESTS - 1);
+    op_cancel(&r.send[REQUESTS - 1]);
+    pump_until_reported(&r.recv[REQUESTS - 1]);
+    op_check_error(&r.recv[REQUESTS - 1], -ECANCELED, -ECANCELED);
+    assert_true(r.send[REQUESTS - 1].place < r.recv[REQUESTS - 1].place);
+    assert_int_equal(later.reports, 0);
+    for (int i = 0; i < REQUESTS - 1; i++)
+        op_cancel(&r.recv[i]);
+    r.p.server->asleep = r.p.server->no_unexpected = false;
+    pump_until_all(r.recv, REQUESTS);
+    pump_until_reported(&later);
+    requests_close(&r);
 }
