@@ -223,6 +223,7 @@ void rme_peer_up(struct rme_peer *peer, const struct rme_event *event)
     rme_peer_step(peer, RME_PEER_UP);
     peer->backoff_ms = rme->tuning.backoff_min_ms;
     peer->not_before = peer->busy_by = 0;
+    peer->silent = false;
     rme_timer_stop(&rme->timers, &peer->timer);
     rme_count(rme, RME_C_CONNECTS);
     rme_count(rme, RME_C_PEERS);
@@ -335,6 +336,29 @@ static bool can_answer(struct rme_peer *peer)
            !peer->credit.throttled;
 }
 
+/* Notes that no answer to a probe arrived while work waits: one line for each silence. */
+static void probe_missed(struct rme_peer *peer, uint64_t now)
+{
+    if (!peer->ping_sent || peer->silent || list_empty(&peer->ops) || !can_answer(peer))
+        return;
+    peer->silent = true;
+    rme_log_put(peer->rme->log, RME_LOG_WARN,
+                "%s: no answer for %" PRIu64
+                " ms, and operations wait for the peer; its process is stopped or busy, or the "
+                "network is down",
+                rme_peer_name(peer), now - peer->heard_at);
+}
+
+/* Ends a silence after an arrival. */
+static void silence_ends(struct rme_peer *peer, uint64_t now)
+{
+    if (peer->silent)
+        rme_log_put(peer->rme->log, RME_LOG_WARN, "%s: answers again after %" PRIu64 " ms",
+                    rme_peer_name(peer), now - peer->heard_at);
+    peer->silent = peer->heard = false;
+    silence_begins(peer, now);
+}
+
 /* Checks a link when its timer expires. */
 static void keep_alive(struct rme_peer *peer, uint64_t now)
 {
@@ -345,13 +369,13 @@ static void keep_alive(struct rme_peer *peer, uint64_t now)
     peer->timer_rests = list_empty(&peer->ops);
     if (period != 0) {
         if (peer->heard) {
-            peer->heard = false;
-            silence_begins(peer, now);
+            silence_ends(peer, now);
         } else if (peer->ping_sent && rme->tuning.peer_timeout_ms != 0 &&
                    now - peer->heard_at >= rme->tuning.peer_timeout_ms && can_answer(peer)) {
             rme_peer_fail(peer, -ETIMEDOUT, "no answer");
             return;
         } else if (now - peer->heard_at >= period) {
+            probe_missed(peer, now);
             if (!can_answer(peer))
                 peer->heard_at = now; /* allow the full timeout after credits are available */
             /* Without a credit for PING, the peer owes enough credits that a live peer must

@@ -50,6 +50,7 @@ struct rme_peer {
     bool pong_due;
     bool credit_waits; /* the CREDIT message waits for a reply of the host (grant.c) */
     bool ping_sent;
+    bool silent;       /* a probe was not answered, and the log says so */
     bool timer_rests;  /* the timer, if set, is set for the next probe of an idle link */
     uint8_t bye_state; /* enum rme_bye */
     bool bye_in;       /* BYE was received: the peer closes the link */

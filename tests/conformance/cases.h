@@ -170,6 +170,7 @@
 
 /* Failures of links and engines: death_test.c. */
 #define DEATH_CASES(X)                                                                         \
+    X(silence_is_logged_once_with_work)                                                        \
     X(link_dies_at_each_message)                                                               \
     X(link_dies_at_each_message_reading)                                                       \
     X(link_dies_at_each_step)                                                                  \

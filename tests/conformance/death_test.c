@@ -394,3 +394,55 @@ void idle_client_goes_without_a_word(void **state)
     }
     assert_true(rme_addr_is_dead(p.to_client));
 }
+
+/* Lets 20 intervals of the probe pass, and checks the number and the text of the warnings. */
+static void wait_and_count(struct pair *p, int warnings, const char *text)
+{
+    for (int i = 0; i < 20; i++) {
+        bed_pass_ms(1000);
+        pump_times(64); /* as often as the timers are checked */
+    }
+    assert_int_equal(p->client->warnings, warnings);
+    if (text != NULL)
+        assert_non_null(strstr(p->client->warning, text));
+}
+
+/* One line reports that a peer does not answer while work waits, one that the silence is
+ * over. */
+void silence_is_logged_once_with_work(void **state)
+{
+    static const char *const options[] = {"keepalive_ms=1000",
+                                          "keepalive_ms=1000,loop_elan4=1"};
+
+    (void)state;
+    if (!lane.is_loop)
+        skip();
+    for (int i = 0; i < 2; i++) {
+        void *none = NULL;
+        struct pair p;
+        struct op op;
+        struct blob b;
+
+        bed_options(options[i]);
+        pair_open(&p);
+        pair_meet(&p);
+        p.client->warnings = 0;
+        blob_flat(&b, 100);
+        post_recv(&op, p.client, p.to_server, &b, 1);
+        wait_and_count(&p, 0, NULL);
+        for (int round = 0; round < 3; round++) {
+            p.server->asleep = true;
+            wait_and_count(&p, 2 * round + 1, "no answer for ");
+            p.server->asleep = false;
+            wait_and_count(&p, 2 * round + 2, "answers again");
+        }
+        op_cancel(&op);
+        pump_until_reported(&op);
+        p.server->asleep = true;
+        wait_and_count(&p, 6, NULL);
+        p.server->asleep = false;
+        blob_free(&b);
+        bed_teardown(&none);
+        bed_setup(&none);
+    }
+}
