@@ -314,6 +314,11 @@ void rme_peer_forget(struct rme_peer *peer)
     rme_unexp_discard(peer);
     rme_peer_fail(peer, -ECONNRESET, NULL);
     rme_proto_unreachable(peer, -ECONNRESET); /* operations posted for the next link */
+    /* no attempt follows the pause, also while a call or a thread holds the peer */
+    if (peer->state == RME_PEER_BACKOFF) {
+        rme_timer_stop(&peer->rme->timers, &peer->timer);
+        rme_peer_step(peer, RME_PEER_IDLE);
+    }
     rme_peer_put(peer);
 }
 

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include "unit.h"
 #include "engine/engine.h"
+#include "base/addr_int.h"
 #include "base/timer.h"
 #include "wire/wire.h"
 #include "tests/fuzz/script_fabric.h"
@@ -312,6 +313,34 @@ static void a_busy_peer_is_asked_again_and_nobody_hears_of_it(void **state)
     rme_addr_free(addr);
 }
 
+/* The host frees an address in the pause between two attempts, while a call still holds the
+ * peer, as rme_addr_reach() does: no attempt follows, and the peer ends with the call. */
+static void freed_address_is_not_connected_again(void **state)
+{
+    struct rme_addr *addr = send_to_the_peer();
+    struct rme_peer *peer = addr->peer;
+    int error = 0;
+
+    (void)state;
+    busy();
+    assert_int_equal(run(&error), 0);
+    assert_int_equal(peer->state, RME_PEER_BACKOFF);
+    peer->refcount++;
+    rme_addr_free(addr);
+    assert_int_equal(run(&error), 1);
+    assert_int_equal(error, -ECONNRESET);
+    for (int i = 0; i < 1000; i++) {
+        clock_step_ns(10000000);
+        assert_int_equal(run(&error), 0);
+    }
+    assert_int_equal(script.asked[0], 1);
+    assert_int_equal(script.links, 0);
+    pthread_mutex_lock(&rme->lock);
+    rme_peer_put(peer);
+    assert_int_equal(rme->npeer, 0);
+    pthread_mutex_unlock(&rme->lock);
+}
+
 static void who_stays_busy_is_given_up_when_the_time_is_over(void **state)
 {
     uint64_t begin = rme_now();
@@ -417,6 +446,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(invalid_messages_are_described, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_busy_peer_is_asked_again_and_nobody_hears_of_it,
                                         set_up_patient, tear_down),
+        cmocka_unit_test_setup_teardown(freed_address_is_not_connected_again, set_up_patient,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(who_stays_busy_is_given_up_when_the_time_is_over,
                                         set_up_impatient, tear_down),
         cmocka_unit_test_setup_teardown(
