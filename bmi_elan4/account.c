@@ -56,9 +56,8 @@ void elan_account_give(struct rme_fabric *f, const struct elan_dma *d)
 {
     struct elan_account *o = &f->account[d->to.vp];
 
-    if (d->to.generation == o->generation &&
-        o->out > 0) /* otherwise the process was charged as a
-                                                       * predecessor */
+    /* without one in `out` the process was charged as a predecessor */
+    if (d->to.generation == o->generation && o->out > 0)
         o->out--;
     else
         o->former--;
@@ -143,7 +142,7 @@ bool elan_kept_full(struct rme_fabric *f, int node, const struct elan_peer *from
     uint32_t kept = 0;
 
     TAILQ_FOREACH(d, &f->orphans, next)
-        kept += (int)elan_node(f, d->to.vp) + f->nic->range.low_node == node;
+        kept += (int)(d->to.vp / elan_per_node(f)) + f->nic->range.low_node == node;
     bool all = kept >= f->kept_most;
 
     if (!all && !(from && (elan_place_full(f, from->vp, 2) || elan_account_full(f, from))))

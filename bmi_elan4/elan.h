@@ -57,6 +57,12 @@ struct elan_peer {
     uint32_t number;
 };
 
+/* Returns true for the same process, on any link. */
+static inline bool elan_same(const struct elan_peer *a, const struct elan_peer *b)
+{
+    return a->vp == b->vp && a->generation == b->generation;
+}
+
 /* Base of a buffer and of a transfer: memory that a DMA may use after the end of its link. */
 struct elan_dma {
     TAILQ_ENTRY(elan_dma) next; /* free, or an orphan */
@@ -64,6 +70,7 @@ struct elan_dma {
     bool kept;  /* an orphan in quarantine */
     bool ended; /* an orphan: reads by the interface of a dead process */
     struct elan_peer to;
+    struct elan_share *share; /* that it is taken from; NULL: none */
     int64_t since; /* ms; when first seen without landing; 0: not yet.  With a link in observed
                     * time (f->watched), of an orphan by the clock */
 };
@@ -170,7 +177,7 @@ struct rme_link {
     int64_t due, pause;
     /* out */
     struct elan_txs lent, queued, sent;
-    uint32_t tx_used, next_seq;
+    uint32_t next_seq;
     struct elan_moves moves;
     E4_CmdQ *reads; /* requests */
     /* in */
@@ -217,7 +224,8 @@ struct rme_fabric {
     _Atomic int hint;
     /* out */
     struct elan_dmas free[ELAN_POOLS], orphans;
-    struct elan_share answers; /* in flight to processes without a link, by node */
+    struct elan_share answers;  /* in flight to processes without a link */
+    struct elan_share messages; /* of the host, on links */
     uint32_t tx_count, norphans, tx_most, tx_per_link;
     uint32_t tx_bytes, packets_most; /* maximum of a message */
     struct elan_move **move;         /* all allocated */
@@ -283,10 +291,10 @@ int elan_wait_open(struct rme_fabric *f);
 /* Adds a descriptor, whose events set f->hint, to the epoll set. */
 int elan_watch(struct rme_fabric *f, int fd, uint32_t events);
 
-/* Returns the index of a process's node in the range. */
-static inline unsigned elan_node(const struct rme_fabric *f, unsigned vp)
+/* Returns the number of processes of a node in the range. */
+static inline unsigned elan_per_node(const struct rme_fabric *f)
 {
-    return vp / (unsigned)(f->nic->range.high_context - f->nic->range.low_context + 1);
+    return (unsigned)(f->nic->range.high_context - f->nic->range.low_context + 1);
 }
 
 /* account.c */
@@ -347,16 +355,10 @@ void elan_tx_break(struct rme_fabric *f, struct elan_tx *tx);
 void elan_tx_message(struct rme_link *l, struct elan_tx *tx);
 /* Reports TX_ROOM to links that lacked a buffer, when there is one. */
 void elan_tx_rooms(struct rme_fabric *f);
+/* Returns a buffer that may not land to its share, for others. */
+void elan_tx_unshare(struct elan_tx *tx);
 /* Frees an entry, with its buffer. */
 void elan_tx_give(struct rme_fabric *f, struct elan_tx *tx);
-
-/* Frees an entry of the link's queue, with its buffer. */
-static inline void elan_tx_release(struct rme_link *l, struct elan_tx *tx)
-{
-    if (tx->event)
-        l->tx_used--;
-    elan_tx_give(l->f, tx);
-}
 
 /* move.c */
 /* Handles DONE: the transfer `index`, in its use number `use`, is complete. */

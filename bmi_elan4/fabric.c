@@ -88,6 +88,8 @@ static int open_nic(struct rme_fabric *f)
         return FAIL(f, -EADDRNOTAVAIL,
                     "elan4://%d:%d: not an address of this host, which is node %d", node,
                     config.context, f->nic->node);
+    f->active.per_node = f->places.per_node = f->held.per_node = f->answers.per_node =
+        f->messages.per_node = elan_per_node(f);
     rc = bmi_elan4_inbox_open(f->nic, f->tx_most, &f->inbox);
     if (rc < 0)
         return FAIL(f, rc, "input queue of %u slots: %s; %s", f->tx_most, strerror(-rc),
@@ -178,6 +180,7 @@ static int elan_open(const struct rme_fabric_config *config, struct rme_fabric *
     f->places.most = ELAN_LINKS;
     f->held.most = ELAN_HELD;
     f->answers.most = f->kept_most / 2;
+    f->messages.most = f->tx_most;
     f->dead_ms = rme_option(config->options, "elan_dead_ms");
     f->quarantine_ms = rme_option(config->options, "elan_quarantine_ms");
     struct elan_links *lists[] = {&f->links,   &f->eventful, &f->dirty,  &f->ready,

@@ -302,15 +302,14 @@ int elan_op_accept(struct rme_link *l, const void *data, size_t length, uint32_t
         return -EINVAL;
     if (l->state != ELAN_REQUESTED_STATE)
         return -ENOTCONN;
-    if (!elan_share_take(&l->f->places, l->peer.vp))
+    if (!elan_share_left(&l->f->places, l->peer.vp))
         return -ENOBUFS;
     int rc = elan_op_rx_reserve(l, rx);
     if (rc == 0)
         rc = elan_tx_control(l, ELAN_ACCEPT, l->number, data, length);
-    if (rc < 0) {
-        elan_share_give(&l->f->places, l->peer.vp);
+    if (rc < 0)
         return rc;
-    }
+    elan_share_take(&l->f->places, l->peer.vp);
     l->owner = owner;
     link_up(l);
     return 0;
@@ -331,6 +330,17 @@ void elan_op_reject(struct rme_link *l, const void *data, size_t length)
 
 /* ---- The host's calls ---- */
 
+/* Returns true if a packet to the peer's process is in flight, whose age poll.c watches. */
+static bool is_watched(const struct rme_link *l)
+{
+    const struct rme_link *other;
+
+    TAILQ_FOREACH(other, &l->f->links, all)
+        if (elan_same(&other->peer, &l->peer) && elan_tx_flying(other))
+            return true;
+    return false;
+}
+
 /* Probes the peer.  All packets may have landed before the peer died, and the host may lack
  * credits for more. */
 void elan_op_probe(struct rme_link *l)
@@ -342,8 +352,10 @@ void elan_op_probe(struct rme_link *l)
     else
         elan_ask(l, elan_now());
     /* without a packet in flight one without effect, a report of no refusals: a dead peer never
-     * accepts the packet, which poll.c detects.  The queue may wait for a transfer. */
-    if (l->state == ELAN_UP_STATE && !elan_tx_flying(l) && !elan_account_full(l->f, &l->peer))
+     * accepts the packet, which poll.c detects.  The queue may wait for a transfer.  A full
+     * account may consist of transfers and queued messages, so that nothing else shows it. */
+    if (l->state == ELAN_UP_STATE && !elan_tx_flying(l) &&
+        !(elan_account_full(l->f, &l->peer) && is_watched(l)))
         (void)elan_tx_control(l, ELAN_REFUSED, 0, NULL, 0);
 }
 

@@ -73,8 +73,7 @@ static struct elan_move *take(struct rme_fabric *f)
     if (!more)
         return NULL;
     f->move = more;
-    m = calloc(1, sizeof(*m));
-    if (!m)
+    if (!(m = calloc(1, sizeof(*m))))
         return NULL;
     m->d.is_move = true;
     if (make(f, m) < 0) {
@@ -143,13 +142,12 @@ static bool begin(struct rme_link *l, struct elan_tx *tx)
 {
     struct rme_fabric *f = l->f;
     struct rme_rdma_op *x = tx->x;
-    struct elan_move *m = NULL;
+    struct elan_move *m;
     E4_DMA dma;
 
-    if (elan_share_take(&f->active, l->peer.vp) && !(m = take(f)))
-        elan_share_give(&f->active, l->peer.vp);
-    if (!m)
+    if (!elan_share_left(&f->active, l->peer.vp) || !(m = take(f)))
         return false;
+    elan_share_take(&f->active, l->peer.vp);
     TAILQ_INSERT_TAIL(&l->moves, m, next);
     ELAN_ADD(l, sending);
     m->use++;
@@ -383,12 +381,10 @@ void elan_move_done(struct rme_fabric *f, uint32_t index, uint32_t use)
     if (l) {
         TAILQ_REMOVE(&l->moves, m, next);
         elan_share_give(&f->active, l->peer.vp);
-        if (m->note) {
+        if (m->note)
             TAILQ_REMOVE(&l->sent, m->note, next);
-            l->tx_used -= m->note->event != NULL;
-        } else if (!TAILQ_EMPTY(&l->queued)) {
+        else if (!TAILQ_EMPTY(&l->queued))
             ELAN_ADD(l, dirty); /* a notification may have waited */
-        }
         if (l->state == ELAN_UP_STATE)
             elan_emit(f, RME_EV_RDMA_DONE, l)->rdma_op = m->x;
         else
@@ -415,6 +411,8 @@ static void forget(struct rme_link *l)
     while ((m = TAILQ_FIRST(&l->moves)) != NULL) {
         TAILQ_REMOVE(&l->moves, m, next);
         m->d.ended = m->x->read && elan_account_over(l->f, &l->peer);
+        if (m->note)
+            elan_tx_unshare(m->note);
         m->d.since = 0;
         m->link = NULL;
         m->x = NULL;
@@ -444,7 +442,7 @@ static void posted(struct rme_link *l, struct elan_tx *tx)
 {
     TAILQ_REMOVE(&l->queued, tx, next);
     if (is_silent(tx)) {
-        elan_tx_release(l, tx);
+        elan_tx_give(l->f, tx);
         return;
     }
     TAILQ_INSERT_TAIL(&l->sent, tx, next);
@@ -519,11 +517,14 @@ bool elan_tx_waits(const struct rme_fabric *f, const struct elan_peer *to, int64
 
 static void landed_of(struct rme_link *l)
 {
-    struct elan_tx *tx;
+    struct elan_tx *tx, *after;
 
-    while ((tx = TAILQ_FIRST(&l->sent)) != NULL && elan_tx_over(l->f, tx)) {
+    for (tx = TAILQ_FIRST(&l->sent); tx && (tx->move || elan_tx_over(l->f, tx)); tx = after) {
+        after = TAILQ_NEXT(tx, next);
+        if (tx->move) /* it may never end, and what was sent after it has landed */
+            continue;
         TAILQ_REMOVE(&l->sent, tx, next);
-        elan_tx_release(l, tx);
+        elan_tx_give(l->f, tx);
     }
     if (!tx && TAILQ_EMPTY(&l->moves))
         ELAN_REMOVE(l, sending);
@@ -590,7 +591,7 @@ void elan_tx_drop(struct rme_link *l, bool all)
             continue;
         }
         TAILQ_REMOVE(&l->queued, tx, next);
-        elan_tx_release(l, tx);
+        elan_tx_give(l->f, tx);
     }
     ELAN_REMOVE(l, wanting);
     if (!all)
@@ -599,7 +600,7 @@ void elan_tx_drop(struct rme_link *l, bool all)
         TAILQ_REMOVE(&l->sent, tx, next);
         if (tx->move) /* it keeps the message until DONE */
             continue;
-        l->tx_used--;
+        elan_tx_unshare(tx);
         elan_orphan(l->f, &tx->d, true);
     }
     ELAN_REMOVE(l, sending);

@@ -84,17 +84,16 @@ static void check_ending(struct rme_fabric *f, int64_t now)
 }
 
 /*
- * Treats all links with the process as silent, because they share its queue.  Links without
- * packets in flight send nothing if the process's account is full (account.c), and would not be
- * detected.  A link without a message may be in the list of all links only.
+ * Treats all links with the process as silent, because they share its queue.  A process whose
+ * account is full (account.c) is probed on one link only.  A link without a message may be in
+ * the list of all links only.
  */
 static void silent(struct rme_link *found, int64_t now)
 {
     struct rme_link *l;
 
     TAILQ_FOREACH(l, &found->f->links, all)
-        if (l->peer.vp == found->peer.vp && l->peer.generation == found->peer.generation &&
-            l->state == ELAN_UP_STATE) {
+        if (elan_same(&l->peer, &found->peer) && l->state == ELAN_UP_STATE) {
             elan_link_end(l, -ETIMEDOUT);
             l->until = now; /* it is not waited for, but may be alive and write */
         }
@@ -113,8 +112,8 @@ static int64_t age_of(const struct rme_fabric *f, struct elan_dma *d)
  *
  * A message lands once the peer's interface has it, independently of the peer's process.  If it
  * does not land, there is no process, or its queue stays full.  A transfer has no time limit:
- * the log shows a dead peer on this node, else the host detects it when the peer answers no
- * message.
+ * the log shows a dead peer on this node, else a probe (elan_op_probe) does, and the host ends
+ * the link of an operation that it cancelled.
  *
  * Ages count observed time only: a process that was stopped, or not polled for long, has not
  * observed the peer meanwhile.

@@ -54,8 +54,7 @@ static bool end_transfer(struct rme_fabric *f, const struct rme_link *of, enum c
     struct rme_link *l;
 
     TAILQ_FOREACH(l, &f->links, all)
-        if ((!of || (l->peer.vp == of->peer.vp && l->peer.generation == of->peer.generation)) &&
-            (m = find(l, kind, at, !of)) != NULL)
+        if ((!of || elan_same(&l->peer, &of->peer)) && (m = find(l, kind, at, !of)) != NULL)
             break;
     if (!m)
         return false;

@@ -118,17 +118,14 @@ static void hold(struct rme_link *l, const struct elan_packet *p, const uint8_t 
         elan_link_broken(l, "a duplicate packet");
         return;
     }
-    h = malloc(sizeof(*h) + p->bytes);
-    if (h && !elan_share_take(&l->f->held, l->peer.vp)) {
-        free(h);
-        h = NULL;
-    }
+    h = elan_share_left(&l->f->held, l->peer.vp) ? malloc(sizeof(*h) + p->bytes) : NULL;
     if (!h) { /* later packets cannot be delivered in order */
         elan_link_end(l, -ENOMEM);
         if (p->kind == ELAN_BYE)
             elan_link_bye(l);
         return;
     }
+    elan_share_take(&l->f->held, l->peer.vp);
     l->held[p->seq % ELAN_WINDOW] = h;
     h->p = *p;
     memcpy(h->body, body, p->bytes);

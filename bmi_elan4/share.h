@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * share.h - division of a limited resource among all processes, or among all nodes, where `vp`
- * is the number of a node.  A holder of as many as are left gets no more.  So the first holder
- * gets at most a half, the second one a half of the rest, and a few holders cannot exhaust the
- * resource.
+ * share.h - division of a limited resource among all processes.  A holder of as many as are
+ * left gets no more.  So the first holder gets at most a half, the second one a half of the
+ * rest, and a few holders cannot exhaust the resource.  The processes of a node together get at
+ * most three times what is left, that is three quarters, so that many processes of one node
+ * cannot exhaust the resource either.
  */
 #ifndef BMI_ELAN4_SHARE_H
 #define BMI_ELAN4_SHARE_H
@@ -15,23 +16,31 @@
 
 struct elan_share {
     uint32_t most, taken;
-    uint16_t of[BMI_ELAN4_MOST_VPS];
+    unsigned per_node; /* processes */
+    uint16_t of[BMI_ELAN4_MOST_VPS], of_node[BMI_ELAN4_MOST_VPS];
 };
 
-/* Takes one for that process.  Returns false if none may be taken now. */
-static inline bool elan_share_take(struct elan_share *s, unsigned vp)
+/* Returns true if that process may take one now. */
+static inline bool elan_share_left(const struct elan_share *s, unsigned vp)
 {
-    if (s->of[vp] >= s->most - s->taken)
-        return false;
+    uint32_t left = s->most - s->taken;
+
+    return s->of[vp] < left && s->of_node[vp / s->per_node] < 3 * left;
+}
+
+/* Takes one for that process, if elan_share_left(). */
+static inline void elan_share_take(struct elan_share *s, unsigned vp)
+{
     s->taken++;
     s->of[vp]++;
-    return true;
+    s->of_node[vp / s->per_node]++;
 }
 
 static inline void elan_share_give(struct elan_share *s, unsigned vp)
 {
     s->taken--;
     s->of[vp]--;
+    s->of_node[vp / s->per_node]--;
 }
 
 #endif

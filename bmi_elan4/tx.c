@@ -17,52 +17,55 @@ static size_t first_bytes(size_t bytes)
     return (ELAN_HEADER + bytes + 63) & ~(size_t)63;
 }
 
-/* Allocates the memory of a buffer. */
-static int make(struct rme_fabric *f, struct elan_tx *tx)
+/* Makes a buffer; NULL: no memory. */
+static struct elan_tx *make(struct rme_fabric *f)
 {
     size_t all = first_bytes(f->tx_bytes) + (f->packets_most - 1) * (size_t)BMI_ELAN4_SLOT;
+    struct elan_tx *tx = calloc(1, sizeof(*tx));
 
+    if (!tx)
+        return NULL;
     tx->at = bmi_elan4_main(f->nic, 128, all + 64);
     tx->event = bmi_elan4_sdram(f->nic, 64, sizeof(E4_Event32));
     if (!tx->at || !tx->event) {
         compat_free_main(f->nic->alloc, tx->at);
         compat_free_sdram(f->nic->alloc, tx->event);
-        return -ENOMEM;
+        free(tx);
+        return NULL;
     }
     tx->landed = (volatile E4_uint64 *)(void *)(tx->at + all);
     elan4_initevent_write(f->nic->ctx, tx->event, tx->landed);
-    return 0;
-}
-
-/* Returns true if fewer than `most` exist besides orphans. */
-static bool may_make(const struct rme_fabric *f, uint32_t most)
-{
-    return f->tx_count - f->norphans < most;
+    f->tx_count++;
+    return tx;
 }
 
 /* Takes a buffer for packets to a process, or creates one, and charges it to the process until
- * elan_tx_give(); NULL: none. */
-static struct elan_tx *take(struct rme_fabric *f, uint32_t most, const struct elan_peer *to)
+ * elan_tx_give(), and to the share, if any, which has one left; NULL: none. */
+static struct elan_tx *take(struct rme_fabric *f, struct elan_share *share,
+                            const struct elan_peer *to)
 {
     struct elan_tx *tx = (struct elan_tx *)TAILQ_FIRST(&f->free[ELAN_TX]);
 
-    if (tx) {
+    if (tx)
         TAILQ_REMOVE(&f->free[ELAN_TX], &tx->d, next);
-    } else {
-        if (!may_make(f, most) || !(tx = calloc(1, sizeof(*tx))))
-            return NULL;
-        if (make(f, tx) < 0) {
-            free(tx);
-            return NULL;
-        }
-        f->tx_count++;
-    }
+    else if (!(tx = make(f)))
+        return NULL;
     tx->kind = ELAN_MESSAGE;
     tx->x = NULL;
     tx->move = NULL;
     tx->d.to = *to;
+    tx->d.share = share;
+    if (share)
+        elan_share_take(share, to->vp);
     elan_account_charge(f, &tx->d);
     return tx;
+}
+
+void elan_tx_unshare(struct elan_tx *tx)
+{
+    if (tx->d.share)
+        elan_share_give(tx->d.share, tx->d.to.vp);
+    tx->d.share = NULL;
 }
 
 void elan_tx_give(struct rme_fabric *f, struct elan_tx *tx)
@@ -72,36 +75,33 @@ void elan_tx_give(struct rme_fabric *f, struct elan_tx *tx)
         return;
     }
     elan_account_give(f, &tx->d);
-    if (tx->kind == ELAN_REJECT) /* to a process without a link */
-        elan_share_give(&f->answers, elan_node(f, tx->d.to.vp));
+    elan_tx_unshare(tx);
     TAILQ_INSERT_HEAD(&f->free[ELAN_TX], &tx->d, next);
 }
 
 /* ---- Buffers of the host ---- */
 
-/* Returns true if the limits of the link and of the process permit one more buffer. */
+/* Returns true if the limits of the process and its node permit one more buffer. */
 static bool may_have(const struct rme_link *l)
 {
-    return l->state == ELAN_UP_STATE && l->tx_used < l->f->tx_per_link &&
-           !elan_account_full(l->f, &l->peer);
+    return l->state == ELAN_UP_STATE && !elan_account_full(l->f, &l->peer) &&
+           elan_share_left(&l->f->messages, l->peer.vp);
 }
 
 void *elan_op_tx_get(struct rme_link *l)
 {
     struct rme_fabric *f = l->f;
-    struct elan_tx *tx = may_have(l) ? take(f, f->tx_most, &l->peer) : NULL;
+    struct elan_tx *tx = may_have(l) ? take(f, &f->messages, &l->peer) : NULL;
 
-    if (!tx) {
-        /* a link that is down never gets a buffer again */
-        if (l->state == ELAN_UP_STATE) {
-            ELAN_ADD(l, wanting);
-            elan_look_soon(f);
-        }
-        return NULL;
+    if (tx) {
+        TAILQ_INSERT_HEAD(&l->lent, tx, next);
+        return tx->at + ELAN_HEADER;
     }
-    l->tx_used++;
-    TAILQ_INSERT_HEAD(&l->lent, tx, next);
-    return tx->at + ELAN_HEADER;
+    if (l->state == ELAN_UP_STATE) { /* a link that is down never gets a buffer again */
+        ELAN_ADD(l, wanting);
+        elan_look_soon(f);
+    }
+    return NULL;
 }
 
 void elan_tx_rooms(struct rme_fabric *f)
@@ -110,7 +110,7 @@ void elan_tx_rooms(struct rme_fabric *f)
 
     for (l = TAILQ_FIRST(&f->wanting); l; l = after) {
         after = TAILQ_NEXT(l, wanting_next);
-        if (may_have(l) && (!TAILQ_EMPTY(&f->free[ELAN_TX]) || may_make(f, f->tx_most))) {
+        if (may_have(l)) {
             ELAN_REMOVE(l, wanting);
             elan_tell_later(l, ELAN_TELL_ROOM);
         }
@@ -130,13 +130,13 @@ struct elan_tx *elan_tx_of(struct rme_link *l, const void *data, size_t length)
 
 void elan_op_tx_put(struct rme_link *l, void *data)
 {
-    elan_tx_release(l, elan_tx_of(l, data, 0));
+    elan_tx_give(l->f, elan_tx_of(l, data, 0));
 }
 
 void elan_tx_queue(struct rme_link *l, struct elan_tx *tx)
 {
     if (l->state != ELAN_UP_STATE) {
-        elan_tx_release(l, tx);
+        elan_tx_give(l->f, tx);
         return;
     }
     TAILQ_INSERT_TAIL(&l->queued, tx, next);
@@ -233,7 +233,7 @@ static struct elan_tx *filled(struct rme_fabric *f, const struct elan_peer *to,
                               enum elan_kind kind, uint32_t arg, const void *data,
                               size_t length)
 {
-    struct elan_tx *tx = take(f, UINT32_MAX, to);
+    struct elan_tx *tx = take(f, kind == ELAN_REJECT ? &f->answers : NULL, to);
     struct bmi_elan4_conn_info mine = f->conn_info;
     size_t bytes = kind == ELAN_HELLO || kind == ELAN_ACCEPT ? sizeof(mine) : 0;
 
@@ -254,19 +254,15 @@ int elan_tx_alone(struct rme_fabric *f, const struct elan_peer *to, enum elan_ki
 {
     const struct elan_account *o = &f->account[to->vp];
     bool answer = kind == ELAN_REJECT;
+    struct elan_tx *tx;
 
     if (o->dead && o->generation == to->generation)
         return -ECONNREFUSED;
     if (elan_place_full(f, to->vp, answer ? 3 : 2) ||
-        (answer &&
-         (elan_account_full(f, to) || !elan_share_take(&f->answers, elan_node(f, to->vp)))))
+        (answer && (elan_account_full(f, to) || !elan_share_left(&f->answers, to->vp))))
         return -ENOBUFS;
-    struct elan_tx *tx = filled(f, to, kind, arg, data, length);
-    if (!tx) {
-        if (answer)
-            elan_share_give(&f->answers, elan_node(f, to->vp));
+    if (!(tx = filled(f, to, kind, arg, data, length)))
         return -ENOMEM;
-    }
     post(f, to, tx, 0);
     bmi_elan4_flush(f->nic);
     elan_orphan(f, &tx->d, false);
@@ -281,7 +277,6 @@ int elan_tx_control(struct rme_link *l, enum elan_kind kind, uint32_t arg, const
 
     if (!tx)
         return -ENOMEM;
-    l->tx_used++;
     if (elan_kind_ordered(kind)) {
         TAILQ_INSERT_TAIL(&l->queued, tx, next);
         ELAN_ADD(l, dirty);

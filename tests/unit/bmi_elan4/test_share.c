@@ -16,12 +16,22 @@ static void reset(uint32_t most)
 {
     memset(&s, 0, sizeof(s));
     s.most = most;
+    s.per_node = 1;
+}
+
+/* Takes one, if the process may. */
+static bool take(unsigned vp)
+{
+    if (!elan_share_left(&s, vp))
+        return false;
+    elan_share_take(&s, vp);
+    return true;
 }
 
 /* Takes as much as the process may have; returns the total. */
 static uint32_t greed(unsigned vp)
 {
-    while (elan_share_take(&s, vp))
+    while (take(vp))
         ;
     return s.of[vp];
 }
@@ -40,9 +50,9 @@ static void others_find_something(void **state)
     reset(128);
     greed(7);
     for (unsigned vp = 100; vp < 164; vp++) /* as many as are left */
-        assert_true(elan_share_take(&s, vp));
+        assert_true(take(vp));
     assert_int_equal(s.taken, 128);
-    assert_false(elan_share_take(&s, 200));
+    assert_false(take(200));
 }
 
 /* Processes that take their whole quota leave some for later ones. */
@@ -52,7 +62,7 @@ static void greedy_ones_leave_something(void **state)
     reset(128);
     for (unsigned vp = 0, has = 64; has > 1; vp++, has /= 2) {
         assert_int_equal(greed(vp), has);
-        assert_true(elan_share_take(&s, 1000));
+        assert_true(take(1000));
         elan_share_give(&s, 1000);
     }
 }
@@ -82,6 +92,24 @@ static void little_of_it(void **state)
     assert_int_equal(greed(4), 0);
 }
 
+/* Any number of processes of a node leave a quarter to other nodes. */
+static void processes_of_a_node_leave_a_quarter(void **state)
+{
+    uint32_t node = 0;
+
+    (void)state;
+    reset(128);
+    s.per_node = 50;
+    for (unsigned vp = 0; vp < 50; vp++)
+        node += greed(vp);
+    assert_int_equal(node, 96);
+    assert_int_equal(greed(50), 16); /* another node's */
+    while (s.of[50])
+        elan_share_give(&s, 50);
+    elan_share_give(&s, 0);
+    assert_true(take(1)); /* of the first node again */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -90,6 +118,7 @@ int main(void)
         cmocka_unit_test(greedy_ones_leave_something),
         cmocka_unit_test(all_of_it_comes_back),
         cmocka_unit_test(little_of_it),
+        cmocka_unit_test(processes_of_a_node_leave_a_quarter),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
