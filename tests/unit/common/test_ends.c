@@ -3,8 +3,9 @@
  * Order of completions: one thread deregisters the memory of a completed operation and is
  * delayed before it reports it. Later completions must not be reported first. A thread that
  * waits for that operation, and sleeps again meanwhile, must be woken, like one that sleeps
- * while a link is requested or ended.
+ * while a link is requested or ended. A leader that leaves hands over to the next thread.
  */
+#include <limits.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdatomic.h>
@@ -351,6 +352,150 @@ static void who_asks_for_a_link_or_ends_it_wakes_who_sleeps(void **state)
     nap_end();
 }
 
+/* ---- The leader leaves ---- */
+
+#define TERM_MS 600000 /* a wait that ends when the test lets time pass */
+
+static _Atomic uint64_t passed_s; /* time that the test has let pass */
+
+int __real_clock_gettime(clockid_t which, struct timespec *now);
+int __wrap_clock_gettime(clockid_t which, struct timespec *now);
+
+int __wrap_clock_gettime(clockid_t which, struct timespec *now)
+{
+    int error = __real_clock_gettime(which, now);
+
+    now->tv_sec += (time_t)passed_s;
+    return error;
+}
+
+enum way { BY_TIME, BY_RESULT, BY_ERROR, BY_UNEXPECTED, BY_CLOSED_CONTEXT, WAYS };
+
+struct waiting {
+    pthread_t thread;
+    int ctx, wait_ms, found;
+    struct rme_done done[4];
+};
+
+static void *waits(void *arg)
+{
+    struct waiting *w = arg;
+
+    w->found = rme_test_context(scripted.rme, w->ctx, w->done, 4, w->wait_ms);
+    return NULL;
+}
+
+static int followers(void)
+{
+    struct list_head *at;
+    int n = 0;
+
+    pthread_mutex_lock(&scripted.rme->lock);
+    for (at = scripted.rme->followers.next; at != &scripted.rme->followers; at = at->next)
+        n++;
+    pthread_mutex_unlock(&scripted.rme->lock);
+    return n;
+}
+
+/* Starts a thread that waits for a context; a follower is asleep at the
+ * return. Contexts are in the order of the threads. */
+static void waiting_start(struct waiting *w, int ctx, int wait_ms)
+{
+    *w = (struct waiting){.ctx = ctx, .wait_ms = wait_ms};
+    assert_int_equal(pthread_create(&w->thread, NULL, waits, w), 0);
+    while (ctx > 0 && followers() < ctx)
+        usleep(1000);
+}
+
+static void leads_now(void)
+{
+    struct timespec until;
+
+    __real_clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += NAP_S;
+    if (sem_timedwait(&asleep, &until) != 0) {
+        print_error("the leader left, and no thread leads\n");
+        abort(); /* the threads use objects of the case */
+    }
+}
+
+static void time_passes(void)
+{
+    passed_s += 2 * TERM_MS / 1000;
+    sem_post(&nap_over);
+}
+
+static void leave(enum way how, const struct posted *own)
+{
+    if (how == BY_ERROR) {
+        assert_int_equal(rme_cancel(scripted.rme, own->id), 0); /* wakes the leader */
+    } else if (how == BY_TIME || how == BY_CLOSED_CONTEXT) {
+        if (how == BY_CLOSED_CONTEXT)
+            rme_context_close(scripted.rme, 0);
+        time_passes();
+    } else {
+        say_eager(how == BY_UNEXPECTED ? RME_WIRE_F_UNEXPECTED : 0, 0);
+        sem_post(&nap_over);
+    }
+}
+
+/* The leader leaves; the next thread leads, or, if its own time is over, the one behind it. */
+static void one_leaves(enum way how)
+{
+    struct rme_hello hello = scripted_hello();
+    struct waiting leader, next, last;
+    struct rme_unexpected unexpected;
+    struct posted own;
+    int64_t length = LARGE;
+    void *base = memory[1];
+    struct rme_list list = {&base, &length, 1};
+    rme_id id;
+
+    scripted_open(OPTIONS, &hello);
+    for (int ctx = 1; ctx < 3; ctx++)
+        assert_int_equal(rme_context_open(scripted.rme, ctx), 0);
+    scripted_recv(&own, memory[0], LARGE, 0);
+    assert_int_equal(rme_post_recv(scripted.rme, scripted.peer, &list, 1, 2, NULL, NULL, &id),
+                     0);
+    nap_begin();
+    waiting_start(&leader, 0, TERM_MS);
+    leads_now();
+    waiting_start(&next, 1, TERM_MS);
+    waiting_start(&last, 2, INT_MAX);
+    leave(how, &own);
+    pthread_join(leader.thread, NULL);
+    assert_int_equal(leader.found, how == BY_RESULT || how == BY_ERROR);
+    if (how != BY_UNEXPECTED) { /* which calls all of them away */
+        leads_now();
+        say_eager(0, 1);
+        sem_post(&nap_over);
+    }
+    pthread_join(last.thread, NULL);
+    assert_int_equal(last.found, how != BY_UNEXPECTED);
+    if (how == BY_RESULT || how == BY_ERROR) {
+        leads_now();
+        time_passes();
+    }
+    pthread_join(next.thread, NULL);
+    assert_int_equal(next.found, 0);
+    if (how == BY_UNEXPECTED) {
+        assert_int_equal(rme_test_unexpected(scripted.rme, &unexpected, 1, 0), 1);
+        assert_int_equal(rme_unexpected_free(scripted.rme, unexpected.buffer), 0);
+    }
+    if (how == BY_CLOSED_CONTEXT)
+        assert_int_equal(rme_context_open(scripted.rme, 0), 0);
+    nap_end();
+}
+
+static void leader_leaves_next_thread_leads(void **state)
+{
+    for (enum way how = BY_TIME; how < WAYS; how++) {
+        one_leaves(how);
+        if (how + 1 < WAYS)
+            scripted_teardown(state);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -359,6 +504,7 @@ int main(void)
         SCRIPTED_TEST(who_goes_meanwhile_is_heard),
         SCRIPTED_TEST(who_goes_on_waiting_wakes_who_sleeps),
         SCRIPTED_TEST(who_asks_for_a_link_or_ends_it_wakes_who_sleeps),
+        SCRIPTED_TEST(leader_leaves_next_thread_leads),
     };
 
     alarm(600); /* a thread that is never stopped or never continues fails the test */
