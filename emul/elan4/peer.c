@@ -153,6 +153,7 @@ static struct emu4_peer *map(struct emu4_proc *p, const struct emu4_record *r)
         explain(r->pid, errno);
         goto out;
     }
+    madvise(seg, size, MADV_DONTDUMP); /* a dump would populate the sparse file */
     peer = calloc(1, sizeof(*peer));
     if (!peer || !is_of(seg, r))
         goto bad;

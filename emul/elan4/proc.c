@@ -158,6 +158,7 @@ static int make_segment(struct emu4_proc *p)
         close(fd);
         return -1;
     }
+    madvise(seg, size, MADV_DONTDUMP); /* a dump would populate the sparse file */
     int bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (bell < 0) {
         munmap(seg, size);

@@ -79,6 +79,7 @@ static void after_fork_child(void)
         inherited = d;
         mmap(d->seg, d->seg->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, d->seg_fd,
              0);
+        emu_segment_no_dump(d->seg, d->seg->size);
         close(d->seg_fd);
         close(d->slot_sock);
         emu_service_forked();

@@ -217,6 +217,9 @@ int emu_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_at
 /* segment.c: this process's segment */
 int emu_segment_create(struct emu_dev *d); /* 0 or -errno */
 void emu_segment_destroy(struct emu_dev *d);
+/* Leaves a mapped segment, own or of a peer, out of core dumps: a dump would populate the sparse
+ * file for all its processes. */
+void emu_segment_no_dump(void *seg, uint64_t size);
 /* Checks that the layout of another process's segment, which may contain anything, is that of
  * this process. */
 bool emu_segment_fits(const struct shm_head *seg);

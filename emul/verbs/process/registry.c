@@ -292,6 +292,8 @@ static struct shm_head *map_from(const char *thread, int pid, uint64_t *size)
             } else if (!is_own(seg, pid, &err)) {
                 munmap(seg, (size_t)st.st_size);
                 seg = NULL;
+            } else {
+                emu_segment_no_dump(seg, *size);
             }
         }
         sys_close(fd);

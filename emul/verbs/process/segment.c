@@ -75,6 +75,11 @@ static uint64_t lay_out(struct shm_head *seg)
     return off_inbox;
 }
 
+void emu_segment_no_dump(void *seg, uint64_t size)
+{
+    madvise(seg, size, MADV_DONTDUMP);
+}
+
 int emu_segment_create(struct emu_dev *d)
 {
     char name[64];
@@ -98,6 +103,7 @@ int emu_segment_create(struct emu_dev *d)
         close(fd);
         return -err;
     }
+    emu_segment_no_dump(seg, size);
     if (getrandom(drawn, sizeof(drawn), GRND_NONBLOCK) != sizeof(drawn))
         drawn[0] = drawn[1] = ((uint64_t)d->pid << 32) ^ emu_now();
     seg->version = EMU_SHM_VERSION;
