@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <sched.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 
 #include "tests/emul/pair.h"
 
@@ -578,6 +579,63 @@ TEST(large_data_may_stay_where_it_is)
     loop_close(&a, &b);
 }
 
+/* Counts the mapped segments of the software HCA, and those that a core dump contains. */
+static void segments_mapped(unsigned *all, unsigned *dumped)
+{
+    char line[512];
+    bool inside = false;
+    FILE *f = fopen("/proc/self/smaps", "re");
+
+    *all = *dumped = 0;
+    CHECK(f);
+    while (fgets(line, sizeof(line), f)) {
+        if (strstr(line, "memfd:emuverbs-"))
+            inside = true;
+        if (!inside || strncmp(line, "VmFlags:", 8) != 0)
+            continue;
+        inside = false;
+        ++*all;
+        if (!strstr(line, " dd"))
+            ++*dumped;
+    }
+    fclose(f);
+}
+static void count_segments(unsigned least)
+{
+    unsigned all, dumped;
+
+    segments_mapped(&all, &dumped);
+    CHECK(all >= least);
+    CHECK_EQ(dumped, 0);
+}
+
+/* A dump of a segment would populate the sparse file: own segment, peer's, a child's copy. */
+PAIR(segments_mapped_left_out_of_dumps, run_two)
+ACTIVE(segments_mapped_left_out_of_dumps)
+{
+    int status;
+
+    side_open(s);
+    side_connect(s);
+    count_segments(2);
+    pid_t child = fork();
+    if (child == 0) {
+        count_segments(2);
+        _exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    meet(s);
+    side_close(s);
+}
+PASSIVE(segments_mapped_left_out_of_dumps)
+{
+    side_open(s);
+    side_connect(s);
+    count_segments(2);
+    meet(s);
+    side_close(s);
+}
+
 #define T(name) cmocka_unit_test(name)
 
 int main(int argc, char **argv)
@@ -610,6 +668,7 @@ int main(int argc, char **argv)
         T(four_thousand_queue_pairs),
         T(inline_data_is_rounded_up),
         T(large_data_may_stay_where_it_is),
+        T(segments_mapped_left_out_of_dumps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -246,6 +246,23 @@ static bool is_own(const struct shm_head *seg, int pid, int *err)
     return holder == pid;
 }
 
+static bool is_proc_there(void)
+{
+    return access("/proc/self/fd", X_OK) == 0;
+}
+
+/* Explains, once, that this process sees no /proc. */
+static void explain_proc(int pid)
+{
+    static _Atomic int said;
+
+    if (!atomic_exchange(&said, 1))
+        fprintf(stderr,
+                "emuverbs: process %d cannot be reached: no /proc here, in a changed root "
+                "(chroot) or a sandbox; mount /proc there, or connect before the change\n",
+                pid);
+}
+
 /* Finds the memfd of a process among the descriptors of one of its threads, a folder of /proc,
  * and maps it. Sets `size` to the size of the file found, even if mapping fails. */
 static struct shm_head *map_from(const char *thread, int pid, uint64_t *size)
@@ -257,7 +274,7 @@ static struct shm_head *map_from(const char *thread, int pid, uint64_t *size)
     snprintf(path, sizeof(path), "%s/fd", thread);
     DIR *dir = opendir(path);
     if (!dir) {
-        if (errno == EACCES)
+        if (errno == EACCES || !is_proc_there())
             errno = EPERM;
         return NULL;
     }
@@ -326,7 +343,7 @@ static struct shm_head *map_segment(int pid, uint64_t *size)
     if (dir)
         closedir(dir);
     if (!seg && err == EPERM)
-        emu_explain_eperm(pid);
+        (is_proc_there() ? emu_explain_eperm : explain_proc)(pid);
     if (!seg)
         errno = err;
     return seg;
@@ -356,7 +373,7 @@ static bool is_dead(const struct emu_peer *p)
 
     if (p->pidfd >= 0)
         return poll(&f, 1, 0) > 0;
-    /* no pidfds (old kernel, valgrind): a dead process has no memory, not even unmapped */
+    /* no pidfds (old kernel, seccomp, valgrind): a dead process has no memory, not even unmapped */
     char byte;
     struct iovec l = {&byte, 1}, r = {NULL, 1};
     return process_vm_readv(p->tid, &l, 1, &r, 1, 0) < 0 && errno == ESRCH;
@@ -403,7 +420,8 @@ static struct emu_peer *peer_open(struct emu_dev *d, int pid)
         return NULL;
     p->pid = pid;
     p->pidfd = pidfd_open_(pid);
-    p->seg = p->pidfd >= 0 || errno == ENOSYS ? map_segment(pid, &p->size) : NULL;
+    bool refused = p->pidfd < 0 && (errno == ENOSYS || errno == EPERM || errno == EACCES);
+    p->seg = p->pidfd >= 0 || refused ? map_segment(pid, &p->size) : NULL;
     err = errno;
     if (p->seg) {
         p->tid = thread_of(pid, p->seg);
