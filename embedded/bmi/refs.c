@@ -126,6 +126,14 @@ static struct bmi_ref *take_slot(struct bmi_refs *refs)
     return ref;
 }
 
+/* Adds an address to the ring of `other`, another name of its method address, or NULL. */
+static void link_same(struct bmi_ref *other, struct bmi_ref *ref)
+{
+    ref->same_prev = other ? other : ref;
+    ref->same_next = other ? other->same_next : ref;
+    ref->same_prev->same_next = ref->same_next->same_prev = ref;
+}
+
 struct bmi_ref *bmi_refs_add(struct bmi_refs *refs, struct bmi_method_ops *ops,
                              bmi_method_addr_p method_addr, const char *name, bool *found)
 {
@@ -158,6 +166,7 @@ struct bmi_ref *bmi_refs_add(struct bmi_refs *refs, struct bmi_method_ops *ops,
         refs->named++;
         copy = NULL;
     }
+    link_same(method_addr->parent, ref);
     method_addr->parent = ref;
     uint64_t generation = (uint64_t)ref->id >> 32;
     atomic_store_explicit(&ref->word, generation << GENERATION_SHIFT | ALIVE | 1,
@@ -199,18 +208,16 @@ struct bmi_ref *bmi_refs_pin_method_addr(struct bmi_refs *refs, bmi_method_addr_
  * Updates the parent of a method's address object, which may have several names.  When the
  * address that the object points to is dropped, another one replaces it.  The lock is held.
  */
-static void hand_parent_over(struct bmi_refs *refs, struct bmi_ref *ref)
+static void hand_parent_over(struct bmi_ref *ref)
 {
-    if (ref->method_addr->parent != ref)
-        return;
-    ref->method_addr->parent = NULL;
-    if (!ref->name)
-        return;
-    for (uint32_t i = 0; i < refs->used; i++) {
-        struct bmi_ref *r = slot_at(refs, i);
-        if (r != ref && r->method_addr == ref->method_addr && (atomic_load(&r->word) & ALIVE))
-            ref->method_addr->parent = r;
-    }
+    struct bmi_ref *other = ref->same_next;
+
+    while (other != ref && !(atomic_load(&other->word) & ALIVE))
+        other = other->same_next;
+    if (ref->method_addr->parent == ref)
+        ref->method_addr->parent = other != ref ? other : NULL;
+    ref->same_prev->same_next = ref->same_next;
+    ref->same_next->same_prev = ref->same_prev;
 }
 
 /* Releases a dead address after its last unpin; no other thread can reach it. */
@@ -220,7 +227,7 @@ static void release(struct bmi_refs *refs, struct bmi_ref *ref)
     char *name = ref->name;
 
     pthread_mutex_lock(&refs->lock);
-    hand_parent_over(refs, ref);
+    hand_parent_over(ref);
     if (name)
         unlink_name(refs, ref);
     ref->name = NULL;
@@ -306,6 +313,8 @@ void bmi_refs_clear(struct bmi_refs *refs)
             atomic_fetch_and(&ref->word, ~ALIVE);
             bmi_refs_unpin(refs, ref);
         }
+        if (ref->method_addr) /* pinned by a thread that did not survive a fork */
+            ref->method_addr->parent = NULL;
         if (generation > newest)
             newest = generation;
     }

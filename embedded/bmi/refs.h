@@ -28,6 +28,7 @@ struct bmi_ref {
     bool forget;                 /* in the queue of forgotten addresses; protected */
     struct bmi_ref *next_forget; /* protected */
     struct bmi_ref *next;        /* next of the same name hash, or next free slot; protected */
+    struct bmi_ref *same_prev, *same_next; /* ring of the names of method_addr; protected */
 };
 
 struct bmi_refs {

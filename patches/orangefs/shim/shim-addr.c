@@ -54,20 +54,44 @@ static struct shim_addr *new_addr(struct rme_addr *peer)
     a->peer = peer;
     a->refs = 1;
     a->prev = a->next = a; /* in no ring yet */
+    a->chain = NULL;
     return a;
 }
 
-/*
- * Walks the list, which has the addresses that this process looked up and did not drop: the
- * servers of its file systems, no clients.  A host caches addresses by their text, and looks
- * each text up once.
- */
+/* Returns the head of the chain of a name (FNV-1a). */
+static struct shim_addr **chain_of(const char *name)
+{
+    uint32_t hash = 2166136261u;
+    for (; *name; name++)
+        hash = (hash ^ (unsigned char)*name) * 16777619u;
+    return &self.named[hash % SHIM_CHAINS];
+}
+
 static struct shim_addr *find_lookup(const char *name)
 {
-    for (struct shim_addr *a = self.lookups.next; a != &self.lookups; a = a->next)
-        if (strcmp(rme_addr_name(a->peer), name) == 0)
-            return a;
-    return NULL;
+    struct shim_addr *a = *chain_of(name);
+    while (a && strcmp(rme_addr_name(a->peer), name) != 0)
+        a = a->chain;
+    return a;
+}
+
+static void link_lookup(struct shim_addr *a)
+{
+    struct shim_addr **head = chain_of(rme_addr_name(a->peer));
+    a->chain = *head;
+    *head = a;
+    link_into(&self.lookups, a);
+}
+
+/* Unlinks an address from its ring, and from its chain if this process looked the address up. */
+static void unlink_addr(struct shim_addr *a)
+{
+    struct shim_addr **at = chain_of(rme_addr_name(a->peer));
+    while (*at && *at != a)
+        at = &(*at)->chain;
+    if (*at)
+        *at = a->chain;
+    unlink_from(a);
 }
 
 /*
@@ -117,7 +141,7 @@ static bmi_method_addr_p shim_lookup(const char *text)
     } else if ((a = new_addr(peer)) != NULL) {
         rme_addr_set_host(peer, a);
         peer = NULL;
-        link_into(&self.lookups, a);
+        link_lookup(a);
     }
     pthread_mutex_unlock(&self.lock);
     if (peer)
@@ -147,7 +171,7 @@ static void shim_drop_addr(bmi_method_addr_p host)
     pthread_mutex_lock(&self.lock);
     bool last = --a->refs == 0;
     if (last)
-        unlink_from(a);
+        unlink_addr(a);
     pthread_mutex_unlock(&self.lock);
     if (!last)
         return;

@@ -37,6 +37,7 @@
 #define SHIM_GUARD   64 /* bytes */
 #define SHIM_AT_ONCE 32 /* completions or messages handled in one go */
 #define SHIM_PARKED  (4 * SHIM_AT_ONCE)
+#define SHIM_CHAINS  16384 /* power of 2 */
 
 /*
  * An address, in method_data.  OrangeFS selects the method that answers query_addr_range by the
@@ -52,6 +53,7 @@ struct shim_addr {
     BMI_addr_t known_as; /* a peer that connected to this side: its number at the host */
     bool forgotten;      /* the host was asked to forget the peer */
     struct shim_addr *prev, *next;
+    struct shim_addr *chain; /* next lookup whose name has the same hash */
 };
 
 /* The state of the method.  Each member is zero, or -1, while the method is not initialized. */
@@ -60,6 +62,7 @@ static struct {
     pthread_mutex_t lock;     /* lookups, peers, cursor; all of struct shim_addr */
     struct shim_addr lookups; /* heads of rings */
     struct shim_addr peers;
+    struct shim_addr *named[SHIM_CHAINS];      /* lookups by name */
     struct shim_addr *cursor;                  /* next peer to check */
     struct rme_unexpected parked[SHIM_PARKED]; /* no memory for their senders yet */
     atomic_int parked_count;                   /* both under `newcomer` */
