@@ -632,6 +632,71 @@ static void no_engine_without_a_fork_handler(void **state)
     assert_int_equal(status, 0);
 }
 
+/* ---- memory that a peer may access ---- */
+
+enum answer { PART, READ, REFUSED, LEFT, CANCELLED, WRITTEN, TAKEN_BACK, ANSWERS };
+
+/* The peer answers a send whose memory RTS has offered, or, from WRITTEN on, a receive whose
+ * memory an invitation has opened. */
+static void answer_with(enum answer answer, uint32_t handle, rme_id id)
+{
+    switch (answer) {
+    case PART: /* the send writes, and waits for more */
+        SAYS(CTS, 65536, .to = handle, .from = 9);
+        break;
+    case READ:
+        SAYS(FIN, 0, .to = handle, .from = 9, .offset = LARGE);
+        break;
+    case REFUSED:
+        refuses(handle);
+        break;
+    case LEFT:
+        SAYS(CANCEL, 0, .to = handle, .from = 9);
+        break;
+    case WRITTEN:
+        script_imm(0, handle);
+        run();
+        break;
+    default:
+        assert_int_equal(rme_cancel(rme, id), 0);
+        run();
+        SAYS(FIN, 0, .to = handle, .from = 9, .status = RME_WIRE_CANCELED);
+    }
+}
+
+static void write_all(void)
+{
+    while (script.rdma_ops > 0) {
+        script_finish(0);
+        run();
+    }
+}
+
+/* Each answer closes the memory, whether or not the operation has ended. */
+static void answered_memory_is_closed(void **state)
+{
+    (void)state;
+    for (enum answer answer = PART; answer < ANSWERS; answer++) {
+        begin(&usual, "");
+        rme_id id = answer < WRITTEN ? send_(zone(0), LARGE, 3) : receive(zone(0), LARGE, 3);
+        uint32_t handle = LAST;
+
+        assert_int_equal(script.open, 1);
+        answer_with(answer, handle, id);
+        assert_int_equal(script.open, 0);
+        assert_int_equal(ended, answer != PART);
+        if (answer == PART) {
+            write_all();
+            SAYS(CTS, LARGE - 65536, .to = handle, .from = 9, .offset = 65536);
+            write_all();
+            assert_int_equal(ended, 1);
+            assert_int_equal(done_.error, 0);
+        }
+        assert_int_equal(errors(), 0);
+        end();
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -650,6 +715,7 @@ int main(void)
         cmocka_unit_test(dropped_with_their_context),
         cmocka_unit_test(of_a_context_before),
         cmocka_unit_test(nothing_of_the_engine_is_a_childs),
+        cmocka_unit_test(answered_memory_is_closed),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
