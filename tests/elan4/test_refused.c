@@ -222,6 +222,94 @@ static void peer_reports_a_completion(void **state)
     close_side(&server);
 }
 
+/* Sends a packet to a fabric's own queue. Another process could claim any sender. */
+static void forge(struct side *to, struct elan_packet p)
+{
+    struct bmi_elan4_nic *nic = to->f->nic;
+    uint8_t *out = bmi_elan4_main(nic, 64, 64);
+    volatile E4_uint64 *landed = bmi_elan4_main(nic, 64, 64);
+    E4_Event *event = bmi_elan4_sdram(nic, 64, sizeof(E4_Event32));
+    E4_DMA dma;
+
+    assert_true(out && landed && event);
+    p.to = nic->generation;
+    elan_packet_encode(&p, out);
+    elan4_store64(0, landed);
+    elan4_initevent_write(nic->ctx, event, landed);
+    elan4_primeevent_write(nic->ctx, event, 1);
+    bmi_elan4_packet_dma(nic, nic->vp, bmi_elan4_inbox_queue(to->f->inbox), out, ELAN_HEADER,
+                         event, &dma);
+    MEMBAR_VISIBLE();
+    elan4_run_dma_cmd(nic->tx, &dma);
+    bmi_elan4_flush(nic);
+    for (uint64_t end = guard_ms() + PATIENCE_MS; !elan4_pollevent_word(nic->ctx, landed, 0);) {
+        assert_true(guard_ms() < end);
+        poll_side(to);
+    }
+    poll_side(to); /* takes the packet, if not taken yet */
+}
+
+/* A completion that names an earlier or a later use of a transfer does not end this one. */
+static void completion_of_another_use_ends_nothing(void **state)
+{
+    struct side server, client;
+    struct field f;
+
+    (void)state;
+    open_pair(&server, &client, FOR_EVER, FOR_EVER);
+    lay_out(&f, &server, -1, true);
+    struct rme_rdma_op first = list(&f, &client, false, 0), x = first;
+    ops->rdma_op(client.link, &first);
+    ops->flush(client.f);
+    until(&client, &server, RME_EV_RDMA_DONE, 1);
+    until(&server, &client, RME_EV_IMM, 1);
+    assert_int_equal(elan4_block_inputter(server.f->nic->ctx, 1), 0);
+    ops->rdma_op(client.link, &x);
+    ops->flush(client.f);
+    const struct elan_move *m = TAILQ_FIRST(&client.link->moves);
+    assert_true(m->let);
+    assert_int_equal(m->use, 2); /* the same transfer again */
+    for (uint32_t use = 0; use < 4; use++)
+        if (use != m->use)
+            forge(&client, (struct elan_packet){.kind = ELAN_DONE,
+                                                .seq = use,
+                                                .from = client.f->nic->vp,
+                                                .arg = m->index});
+    assert_int_equal(client.count[RME_EV_RDMA_DONE], 1);
+    assert_ptr_equal(TAILQ_FIRST(&client.link->moves), m);
+    assert_int_equal(elan4_block_inputter(server.f->nic->ctx, 0), 0);
+    until(&client, &server, RME_EV_RDMA_DONE, 2);
+    until(&server, &client, RME_EV_IMM, 2);
+    munmap(f.hole, 4096);
+    part(&client, &server);
+    close_side(&client);
+    close_side(&server);
+}
+
+/* Packets of each kind to the link that had the table entry before do not reach this one. */
+static void packets_to_an_earlier_link_are_ignored(void **state)
+{
+    struct side server, client;
+
+    (void)state;
+    open_pair(&server, &client, FOR_EVER, FOR_EVER);
+    for (uint32_t kind = ELAN_ACCEPT; kind < ELAN_KIND_COUNT; kind++)
+        forge(&client, (struct elan_packet){.kind = (uint8_t)kind,
+                                            .link = client.link->number - ELAN_LINKS,
+                                            .seq = client.link->expected,
+                                            .from = server.f->nic->vp});
+    say(&server, "still here");
+    until(&client, &server, RME_EV_RECV, 1);
+    assert_string_equal(client.text, "still here");
+    say(&client, "so am I");
+    until(&server, &client, RME_EV_RECV, 1);
+    assert_int_equal(client.count[RME_EV_IMM] + client.count[RME_EV_LINK_DOWN], 0);
+    assert_int_equal(server.count[RME_EV_LINK_DOWN], 0);
+    part(&client, &server);
+    close_side(&client);
+    close_side(&server);
+}
+
 /* A process that leaves out a packet on each of its links fills half of the memory for packets
  * that overtook others, and then loses links. */
 static void memory_of_held_packets(void **state)
@@ -597,6 +685,8 @@ int main(void)
         cmocka_unit_test(silent_one_is_refused),
         cmocka_unit_test(refusal_wakes),
         cmocka_unit_test(peer_reports_a_completion),
+        cmocka_unit_test(completion_of_another_use_ends_nothing),
+        cmocka_unit_test(packets_to_an_earlier_link_are_ignored),
         cmocka_unit_test(memory_of_held_packets),
         cmocka_unit_test(window_of_packets),
         cmocka_unit_test(queue_of_reads),
