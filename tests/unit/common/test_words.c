@@ -705,12 +705,45 @@ static void who_cannot_be_asked_is_noticed(void **state)
     scripted_check(&send[3], -ETIMEDOUT);
 }
 
+/* A cancelled RTS, expected without a receive or unexpected behind a pull, is answered, and no
+ * longer counts against the limit. */
+static void cancelled_rts_leave_their_room(void **state)
+{
+    enum { PULLED = 16384 };
+    uint32_t most;
+
+    (void)state;
+    open_usual(NO_INVITE "eager_window=64K,");
+    most = scripted.rme->tuning.rts_max;
+    for (uint32_t from = 1; from <= 2 * most + 16; from++) {
+        uint8_t flags = from % 2 || from < 8 ? RME_WIRE_F_UNEXPECTED : 0;
+
+        scripted_peer_sends((struct rme_wire_message){.type = RME_WIRE_RTS,
+                                                      .flags = flags,
+                                                      .tag = 1,
+                                                      .from = from,
+                                                      .total = PULLED,
+                                                      .shape = 1},
+                            NULL);
+        if (from < 8) /* the first ones are pulled, or wait */
+            continue;
+        scripted_hush();
+        scripted_peer_sends((struct rme_wire_message){.type = RME_WIRE_CANCEL,
+                                                      .flags = flags | RME_WIRE_F_FROM_SENDER,
+                                                      .from = from},
+                            NULL);
+        assert_int_equal(scripted_count(RME_WIRE_FIN), 1);
+    }
+    assert_int_equal(scripted_counter("protocol_errors"), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         SCRIPTED_TEST(a_late_cancel_meets_no_other_receive),
         SCRIPTED_TEST(a_late_cancel_meets_no_other_send),
         SCRIPTED_TEST(names_that_are_in_use_do_not_come_again),
+        SCRIPTED_TEST(cancelled_rts_leave_their_room),
         SCRIPTED_TEST(an_invited_message_waits_for_nothing_else),
         SCRIPTED_TEST(nothing_is_opened_before_the_link_is_up),
         SCRIPTED_TEST(what_was_told_early_is_fetched),
