@@ -188,6 +188,38 @@ static void refusal_wakes(void **state)
     close_side(&server);
 }
 
+static void until_held(struct side *server, struct side *client, unsigned count)
+{
+    for (uint64_t end = guard_ms() + PATIENCE_MS; server->f->held.taken < count;) {
+        assert_true(guard_ms() < end);
+        poll_side(server);
+        poll_side(client);
+    }
+}
+
+/* A packet that overtook another is delivered behind that one, and its memory is given back. */
+static void overtaking_packets_give_memory_back(void **state)
+{
+    struct side server, client;
+
+    (void)state;
+    open_pair(&server, &client, FOR_EVER, FOR_EVER);
+    for (int i = 0; i < 2 * ELAN_WINDOW; i++) {
+        client.link->next_seq++;
+        say(&client, "second");
+        until_held(&server, &client, 1);
+        client.link->next_seq -= 2;
+        say(&client, "first");
+        client.link->next_seq++;
+        until(&server, &client, RME_EV_RECV, 2 * (i + 1));
+        assert_string_equal(server.text, "second");
+        assert_int_equal(server.f->held.taken, 0);
+    }
+    part(&client, &server);
+    close_side(&client);
+    close_side(&server);
+}
+
 /* Only this process's interface reports that a transfer is complete: a peer that claims so is
  * ignored, although its packet names the transfer. */
 static void peer_reports_a_completion(void **state)
@@ -688,6 +720,7 @@ int main(void)
         cmocka_unit_test(completion_of_another_use_ends_nothing),
         cmocka_unit_test(packets_to_an_earlier_link_are_ignored),
         cmocka_unit_test(memory_of_held_packets),
+        cmocka_unit_test(overtaking_packets_give_memory_back),
         cmocka_unit_test(window_of_packets),
         cmocka_unit_test(queue_of_reads),
         cmocka_unit_test(read_cut_short),
