@@ -346,6 +346,46 @@ void answers_keep_their_order(void **state)
     dialogue_free(&d);
 }
 
+/* Receives that are complete and held back end in the order of their posts, small and empty
+ * ones, of one tag and of several. */
+void held_receives_end_in_order(void **state)
+{
+    enum { HELD = 6 }; /* fewer than credits */
+    static struct op send[HELD], recv[HELD];
+    struct blob out, in;
+    struct dialogue d;
+    struct pair p;
+
+    (void)state;
+    withhold(&d, &p, ONE_UNIT);
+    blob_flat(&out, SMALL);
+    blob_flat(&in, SMALL);
+    for (int i = 0; i < HELD; i++)
+        post_recv(&recv[i], p.client, p.to_server, &in, 3 + i / 2);
+    uint64_t before = node_counter(p.client, "deferred");
+    for (int i = 0; i < HELD; i++)
+        post_send(&send[i], p.server, p.to_client, &out, 3 + i / 2);
+    pump_times(300);
+    bool held = !d.data_send.reports; /* else the receiver reads */
+    if (held)
+        assert_int_equal(node_counter(p.client, "deferred") - before, HELD);
+    loop_hold(0);
+    pump_until_all(send, HELD);
+    pump_until_all(recv, HELD);
+    for (int i = 0; i < HELD; i++) {
+        op_check(&recv[i], SMALL);
+        assert_true(recv[i].place > (i > 0 ? recv[i - 1].place : d.data_send.place));
+    }
+    post_send(&d.send, d.to, d.back, &d.out, TAG);
+    pump_until_reported(&d.recv);
+    pump_until_reported(&d.send);
+    pump_until_reported(&d.data_recv);
+    dialogue_check(&d);
+    dialogue_free(&d);
+    blob_free(&out);
+    blob_free(&in);
+}
+
 /* The receive is cancelled while its completion is deferred: the receive succeeds, or the
  * message meets the next one. */
 void answer_whose_receive_is_cancelled(void **state)

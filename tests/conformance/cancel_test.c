@@ -495,6 +495,51 @@ void cancel_after_the_end(void **state)
     blob_free(&in);
 }
 
+/* More operations than any quota holds are cancelled on their way, at each of many moments: the
+ * quotas are given back, because traffic of each kind goes on. */
+void cancelled_ones_give_quotas_back(void **state)
+{
+    enum { MANY = 150, MOMENTS = 24 };
+    static const struct sweep kinds[] = {
+        {.options = "eager_window=64K", .size = 16384, .unexpected = true},
+        {.options = "eager_window=64K,rndv=write,pack_threshold=1G,zone_bytes=4M",
+         .size = 60000,
+         .who = SENDER},
+        {.options = "eager_window=64K,rndv=read,pack_threshold=1G,zone_bytes=4M",
+         .size = 60000,
+         .who = RECEIVER,
+         .recv_first = true},
+        {.options = "eager_window=64K,rndv=write",
+         .size = 60000,
+         .who = BOTH,
+         .zone = true,
+         .recv_first = true},
+        {.options = "eager_window=64K", .size = 20000, .who = BOTH},
+    };
+
+    for (size_t kind = 0; kind < sizeof kinds / sizeof kinds[0]; kind++) {
+        struct blob large;
+        struct pair p;
+        struct op un[8];
+
+        bed_options(kinds[kind].options);
+        pair_open(&p);
+        for (int i = 0; i < MANY; i++)
+            cancel_after(&p, &kinds[kind], i % MOMENTS);
+        blob_flat(&large, 16384);
+        for (int i = 0; i < 8; i++)
+            post_unexpected(&un[i], p.client, p.to_server, &large, 6);
+        pump_until_unexpected(p.server, 8);
+        pump_until_all(un, 8);
+        inbox_drop(p.server);
+        for (size_t size = 50; size < 1000000; size *= 7)
+            pair_exchange(&p, size, 7);
+        blob_free(&large);
+        bed_teardown(state);
+        bed_setup(state);
+    }
+}
+
 /* Cancels many operations at once, some in flight, some waiting for credits; the counts
  * agree. */
 void cancel_many(void **state)

@@ -67,6 +67,7 @@
     X(answer_of_a_busy_link_does_not_wait)                                                     \
     X(answer_by_invitation)                                                                    \
     X(answers_keep_their_order)                                                                \
+    X(held_receives_end_in_order)                                                              \
     X(answer_whose_receive_is_cancelled)                                                       \
     X(answer_of_a_peer_that_goes)                                                              \
     X(answer_dropped_with_its_link)
@@ -89,6 +90,8 @@
     X(cancel_many)                                                                             \
     X(failed_receive_follows_its_request)                                                      \
     X(cancelled_receive_passes_other_sends)
+    X(cancelled_ones_give_quotas_back)                                                         \
+    X(cancel_many)
 
 /* Receiver-first rendezvous: invite_test.c. */
 #define INVITE_CASES(X)                                                                        \
