@@ -107,14 +107,14 @@
  * messages alone ends.  With a single credit one side answers each CREDIT message, but the
  * other only every second one, which is enough.
  *
- * Windows and RTS slots.  A message without room in the window is sent as RTS; a sender without
  * a free slot, too, waits for either.  A slot is free after the answer to its RTS, whose header
  * reports the window.  So the wait lasts only while the receiver holds rts_max RTS without an
  * answer (`rts_full`).  Then a CREDIT message of the control class reports the window after the
- * RTS of the last slot, and after each release of room.  Let A wait with nothing in flight.  If B
- * holds fewer RTS, an answer is queued at B, or its operation waits for memory, and is sent by
- * the argument above.  Else all room that B has released since its last header makes a report
- * due, so A knows the room: A waits for the host of B alone.  No report answers another one.
+ * RTS of the last slot, and after each release of room.  Let A wait with nothing in flight.  If
+ * B holds fewer RTS, an answer is queued at B, or its operation waits for memory, and is sent
+ * by the argument above.  Else all room that B has released since its last header makes a
+ * report due, so A knows the room: A waits for the host of B alone.  No report answers another
+ * one.
  *
  * Buffers are given back at once, whether or not the message found a receive, so held messages
  * never block the link.  The windows limit the messages that the receiver holds.  A sender

@@ -87,11 +87,10 @@
     X(cancel_unexpected_that_waits)                                                            \
     X(cancel_while_data_moves)                                                                 \
     X(cancel_after_the_end)                                                                    \
+    X(cancelled_ones_give_quotas_back)                                                         \
     X(cancel_many)                                                                             \
     X(failed_receive_follows_its_request)                                                      \
     X(cancelled_receive_passes_other_sends)
-    X(cancelled_ones_give_quotas_back)                                                         \
-    X(cancel_many)
 
 /* Receiver-first rendezvous: invite_test.c. */
 #define INVITE_CASES(X)                                                                        \
