@@ -132,6 +132,55 @@ TEST(requests_of_all_kinds)
     xrc_close(&x);
 }
 
+/* Takes a half through its states with RC's attributes, `not_meant` of which has values that the
+ * other half would refuse. */
+static void walk(struct ibv_qp *qp, uint32_t dest, struct ibv_qp_attr a, int not_meant)
+{
+    static const struct {
+        enum ibv_qp_state to;
+        int mask;
+    } step[] = {
+        {IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS},
+        {IBV_QPS_INIT, 0},
+        {IBV_QPS_RTR, IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                          IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER},
+        {IBV_QPS_RTS, IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+                          IBV_QP_MAX_QP_RD_ATOMIC},
+        {IBV_QPS_RTS, 0},
+        {IBV_QPS_SQD, 0},
+        {IBV_QPS_SQD, 0},
+        {IBV_QPS_RTS, 0},
+        {IBV_QPS_ERR, 0},
+    };
+
+    a.port_num = a.ah_attr.port_num = 1;
+    a.path_mtu = IBV_MTU_1024;
+    a.dest_qp_num = dest;
+    for (size_t i = 0; i < sizeof(step) / sizeof(step[0]); i++) {
+        a.qp_state = step[i].to;
+        CHECK_EQ(ibv_modify_qp(qp, &a, IBV_QP_STATE | step[i].mask | not_meant), 0);
+        CHECK_EQ(ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_QKEY), EINVAL);
+    }
+    CHECK_EQ(ibv_destroy_qp(qp), 0);
+}
+
+TEST(attributes_of_rc_are_taken)
+{
+    struct side s = {0};
+    struct xrc x = {0};
+
+    xrc_open(&x, &s);
+    struct ibv_qp *sends = sender(&s, 0), *receives = receiver(&s, x.domain);
+    CHECK(sends && receives);
+    walk(sends, receives->qp_num,
+         (struct ibv_qp_attr){.max_dest_rd_atomic = 255, .min_rnr_timer = 255},
+         IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+    walk(receives, 1,
+         (struct ibv_qp_attr){.max_rd_atomic = 255, .retry_cnt = 255, .rnr_retry = 255},
+         IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY);
+    xrc_close(&x);
+}
+
 TEST(the_number_chooses)
 {
     struct side s = {0};
@@ -369,6 +418,7 @@ int main(int argc, char **argv)
         T(a_domain_of_an_inode),
         T(what_cannot_be_made),
         T(requests_of_all_kinds),
+        T(attributes_of_rc_are_taken),
         T(the_number_chooses),
         T(a_number_of_nothing),
         T(a_number_of_no_process),

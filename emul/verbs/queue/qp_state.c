@@ -104,6 +104,17 @@ static const struct transition xrc_receives[] = {
     {IBV_QPS_RESET, IBV_QPS_RESET, 0, 0},
 };
 
+/* Drops from a mask what has no meaning for this half of a connection, as the kernel does:
+ * programs pass RC's attributes to both. */
+static int meant_mask(enum ibv_qp_type type, int mask)
+{
+    if (type == IBV_QPT_XRC_SEND)
+        return mask & ~(IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+    if (type == IBV_QPT_XRC_RECV)
+        return mask & ~(IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY);
+    return mask;
+}
+
 static const struct transition *table_of(enum ibv_qp_type type)
 {
     switch (type) {
@@ -254,6 +265,7 @@ EMU_EXPORT int ibv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int 
         return ENOMEM;
     if (!d)
         return EIO;
+    mask = meant_mask(ibqp->qp_type, mask);
     enum ibv_qp_state now = (enum ibv_qp_state)atomic_load(&qp->s->state);
     enum ibv_qp_state from = mask & IBV_QP_CUR_STATE ? attr->cur_qp_state : now;
     enum ibv_qp_state to = mask & IBV_QP_STATE ? attr->qp_state : from;
