@@ -132,8 +132,8 @@ TEST(requests_of_all_kinds)
     xrc_close(&x);
 }
 
-/* Takes a half through its states with RC's attributes, `not_meant` of which has values that the
- * other half would refuse. */
+/* Takes a half through its states with RC's attributes; those of `not_meant` have values that
+ * the other half would refuse. */
 static void walk(struct ibv_qp *qp, uint32_t dest, struct ibv_qp_attr a, int not_meant)
 {
     static const struct {

@@ -83,7 +83,7 @@ static void link_lookup(struct shim_addr *a)
     link_into(&self.lookups, a);
 }
 
-/* Unlinks an address from its ring, and from its chain if this process looked the address up. */
+/* Unlinks an address from its ring, and from its chain if it was looked up. */
 static void unlink_addr(struct shim_addr *a)
 {
     struct shim_addr **at = chain_of(rme_addr_name(a->peer));
