@@ -61,7 +61,8 @@ struct BMI_unexpected_info {
 int BMI_initialize(const char *method_list, const char *listen_addr, int flags, char *options);
 
 /* Stops BMI: ends all operations without reporting them and drops all addresses.  No other call
- * may be in progress. */
+ * may be in progress.  Messages that peers have not received yet are lost, even those whose
+ * sends are complete (see BMI_post_send). */
 int BMI_finalize(void);
 
 /*
@@ -96,6 +97,10 @@ int BMI_query_addr_range(BMI_addr_t addr, const char *id_string, int netmask);
  *
  * Another thread may get the report before the post returns.  *id is set before, and a post
  * that returns 0 does not access *id afterwards, so the reporting thread may free it.
+ *
+ * A complete send means that its buffer may be used again, not that the peer's program has the
+ * message: a small one may wait at the peer for its receive, and is dropped when the sender
+ * ends.  Wait for an answer before ending.
  */
 int BMI_post_send(bmi_op_id_t *id, BMI_addr_t dest, const void *buffer, bmi_size_t size,
                   enum bmi_buffer_type buffer_type, bmi_msg_tag_t tag, void *user_ptr,
