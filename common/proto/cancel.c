@@ -50,6 +50,8 @@ void rme_cancel_op(struct rme *rme, struct rme_op *op)
         rme_peer_fail(op->peer, -ECONNRESET, "an operation was cancelled by force");
         break;
     case RME_OP_ENDING:
+        if (op->has_rndv && op->rndv.moves > 0) /* acknowledged, perhaps falsely */
+            rme_rndv_limit(rme, op);
         if (op->has_rndv && op->rndv.refuses && !list_empty(&op->rndv.control.link)) {
             rme_window_free(op->peer, RME_EXPECTED, op->size);
             list_del_init(&op->rndv.control.link);
@@ -67,7 +69,7 @@ bool rme_cancel_overdue(struct rme_peer *peer, uint64_t now)
     for (struct list_head *node = peer->ops.next; node != &peer->ops; node = node->next) {
         struct rme_op *op = container_of(node, struct rme_op, of_peer);
 
-        if (op->state != RME_OP_CANCELLING)
+        if (!op->has_rndv || op->rndv.cancel_by == 0)
             continue;
         if (op->rndv.cancel_by <= now)
             return true;

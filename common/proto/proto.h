@@ -318,6 +318,8 @@ void rme_rndv_begin(struct rme *rme, struct rme_op *op, enum rme_op_state state)
 /* Continues a stopped op.  Without transfers in flight, queues its last control message, and
  * ends the op or waits for the peer's answer. */
 void rme_rndv_halt(struct rme *rme, struct rme_op *op);
+/* Ends the link unless the op, which the host cancelled, ends or continues within cancel_ms. */
+void rme_rndv_limit(struct rme *rme, struct rme_op *op);
 /* Ends an op, and the peer's end of it by FIN.  The peer has no transfer in flight and starts
  * none. */
 void rme_rndv_finish(struct rme *rme, struct rme_op *op, int error);
@@ -420,7 +422,8 @@ rme_arrived_fn rme_refusal_arrived;
 
 /* Cancels an op for the host. */
 void rme_cancel_op(struct rme *rme, struct rme_op *op);
-/* Returns true if a CANCEL has had no answer for cancel_ms.  Otherwise sets peer->cancel_by to
+/* Returns true if a CANCEL has had no answer, or a transfer of a cancelled op has not ended,
+ * for cancel_ms.  Otherwise sets peer->cancel_by to
  * the next deadline. */
 bool rme_cancel_overdue(struct rme_peer *peer, uint64_t now);
 /* Sends FIN, the answer to CANCEL, for an operation of the peer that has no other end here;

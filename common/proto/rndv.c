@@ -31,7 +31,8 @@
  *    the link, after which rkeys are void.
  *
  * Failure path.  A side that gives up (cancel, no memory) sets `stop_error`.  The initiator
- * lets posted transfers finish; if those were all, the message completes.  Otherwise a receiver
+ * lets posted transfers finish; if those were all, the message completes.  A transfer to memory
+ * that the peer does not have may never finish:  the link ends if none does for cancel_ms.  Otherwise a receiver
  * that reads, or that has not advertised its memory, sends FIN with the reason and ends,
  * because no device accesses its memory.  In all other cases CANCEL goes to the peer, and the
  * op waits in CANCELLING.  The peer stops likewise on CANCEL, answers FIN, and ends its own op
@@ -316,12 +317,17 @@ void rme_rndv_stop(struct rme *rme, struct rme_op *op, int error)
     rme_rndv_halt(rme, op);
 }
 
+void rme_rndv_limit(struct rme *rme, struct rme_op *op)
+{
+    op->rndv.cancel_by = rme_now() + rme->tuning.cancel_ms;
+    rme_peer_watch_cancel(op->peer);
+}
+
 static void ask_peer(struct rme *rme, struct rme_op *op)
 {
     rme_op_step(op, RME_OP_CANCELLING);
     queue_ctrl(op, RME_WIRE_CANCEL);
-    op->rndv.cancel_by = rme_now() + rme->tuning.cancel_ms;
-    rme_peer_watch_cancel(op->peer);
+    rme_rndv_limit(rme, op);
 }
 
 void rme_rndv_finish(struct rme *rme, struct rme_op *op, int error)
@@ -341,8 +347,10 @@ void rme_rndv_halt(struct rme *rme, struct rme_op *op)
     struct rme_rndv *r = &op->rndv;
 
     drop_frags(rme, op);
-    if (r->moves > 0)
-        return; /* rme_move_done() calls again */
+    if (r->moves > 0) { /* rme_move_done() calls again */
+        rme_rndv_limit(rme, op);
+        return;
+    }
     if (op->state == RME_OP_QUEUED) {
         rme_send_leave(op);
         rme_peer_schedule(op->peer); /* unblocks the sends behind it */

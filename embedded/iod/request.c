@@ -10,7 +10,7 @@
  *
  * Clients are not trusted: the decoder checks all numbers, handles are looked up among those of
  * the requesting peer, and requests of a peer beyond SERVER_PEER_REQUESTS unanswered ones are
- * dropped.
+ * dropped, or beyond one of a host that is not admitted.
  */
 #include "config.h"
 #include "embedded/iod/server_impl.h"
@@ -122,6 +122,7 @@ void request_reply(struct request *r, const struct iod_reply *reply)
 
     r->reply = encode_reply(reply, &length);
     r->working = false;
+    r->since = clock_ms();
     if (length > 0)
         request_count_bytes(r, length);
     if (length < 0)
@@ -476,7 +477,7 @@ void request_arrived(struct server *server, struct BMI_unexpected_info *info)
 
     pthread_mutex_lock(&server->lock);
     peer = peer_get(server, info->addr);
-    if (peer && peer->request_count < SERVER_PEER_REQUESTS) {
+    if (peer && peer->request_count < (peer->host->admitted ? SERVER_PEER_REQUESTS : 1)) {
         r = request_new(peer, info);
         if (r)
             request_judge(r, info->size);

@@ -66,6 +66,9 @@ static void tick(struct server *server)
         if (r->working && now - r->since >= SERVER_KEEPALIVE_MS) {
             r->since = now;
             request_keep_alive(r);
+        } else if (r->replying && now - r->since > server->config.client_timeout_ms) {
+            r->since = now;
+            net_cancel(server->context, &r->reply_op);
         }
     }
     hosts_forget(server, now);

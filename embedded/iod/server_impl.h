@@ -114,7 +114,7 @@ struct request {
     uint64_t bytes; /* bytes of message and reply, as counted for the host */
     struct iod_request decoded;
     bmi_msg_tag_t tag;
-    int64_t since; /* clock_ms() of the arrival, or of the last keep-alive */
+    int64_t since; /* clock_ms() of the arrival, the last keep-alive, or the reply */
     bool working;  /* not answered */
     bool replying; /* reply in flight */
     bool keeping;  /* keep-alive in flight */

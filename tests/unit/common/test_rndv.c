@@ -254,6 +254,24 @@ static void cancelled_twice_while_it_moves(void **state)
     end();
 }
 
+/* The device never completes the transfer of a cancelled send: the link ends. */
+static void cancelled_transfer_without_end_ends_link(void **state)
+{
+    rme_id id;
+
+    (void)state;
+    begin(&usual, ",connect_timeout_ms=1000");
+    id = send_(zone(0), LARGE, 3);
+    SAYS(CTS, LARGE, .to = LAST, .from = 9);
+    assert_int_equal(script.rdma_ops, 1);
+    rme_cancel(rme, id);
+    while (ended == 0)
+        run();
+    assert_int_equal(done_.error, -ECANCELED);
+    assert_int_equal(rme_counter_value(rme, "link_failures"), 1);
+    end();
+}
+
 /* The sender cancels a send whose receive has sent an invitation. */
 static void invited_sender_leaves(void **state)
 {
@@ -738,6 +756,7 @@ int main(void)
         cmocka_unit_test(immediate_beyond_its_credits),
         cmocka_unit_test(cancelled_twice),
         cmocka_unit_test(cancelled_twice_while_it_moves),
+        cmocka_unit_test(cancelled_transfer_without_end_ends_link),
         cmocka_unit_test(invited_sender_leaves),
         cmocka_unit_test(one_rts_at_a_time),
         cmocka_unit_test(invited_sends_keep_the_limit_of_rts),
