@@ -107,6 +107,7 @@
  * messages alone ends.  With a single credit one side answers each CREDIT message, but the
  * other only every second one, which is enough.
  *
+ * Windows and RTS slots.  A message without room in the window is sent as RTS; a sender without
  * a free slot, too, waits for either.  A slot is free after the answer to its RTS, whose header
  * reports the window.  So the wait lasts only while the receiver holds rts_max RTS without an
  * answer (`rts_full`).  Then a CREDIT message of the control class reports the window after the
