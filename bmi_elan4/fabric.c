@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* fabric.c - open, close, options and the function table. */
 #include <errno.h>
+#include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -109,7 +110,7 @@ static int open_bootstrap(struct rme_fabric *f)
     struct bmi_elan4_where where;
     struct bmi_elan4_nic *nic = f->nic;
     const char *why_not;
-    char why[300] = "";
+    char why[300] = "", host[64] = "", port[8] = "";
     int rc;
 
     if (!*text && env)
@@ -135,9 +136,13 @@ static int open_bootstrap(struct rme_fabric *f)
         return 0;
     rc = bmi_elan4_bootstrap_open((struct sockaddr *)&where.tcp, where.tcp_length,
                                   &f->conn_info, &f->bootstrap);
-    return rc < 0 ? FAIL(f, rc, "cannot listen for clients at the TCP port of elan_servers: %s",
-                         strerror(-rc))
-                  : 0;
+    if (rc == 0)
+        return 0;
+    getnameinfo((struct sockaddr *)&where.tcp, where.tcp_length, host, sizeof(host), port,
+                sizeof(port), NI_NUMERICHOST | NI_NUMERICSERV);
+    return FAIL(f, rc, "elan4://%d:%d: cannot listen on %s port %s (elan_servers): %s%s",
+                nic->node, nic->context, host, port, strerror(-rc),
+                rc == -EADDRINUSE ? "; another process listens there" : "");
 }
 
 static void elan_close(struct rme_fabric *f)

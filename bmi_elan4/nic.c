@@ -115,8 +115,9 @@ static int attach(struct bmi_elan4_nic *nic, const struct bmi_elan4_nic_config *
             "on %s/node-%d and does not use the network; end that process",
             nic->node, (long)holder, config->folder, nic->node);
     else if (rc == -EBUSY && first == last)
-        snprintf(why, size, "context %d of node %d (this node): in use by another process",
-                 first, nic->node);
+        snprintf(why, size,
+                 "elan4://%d:%d: cannot attach: %s; another process uses this context",
+                 nic->node, first, strerror(EADDRINUSE));
     else if (rc == -EBUSY)
         snprintf(why, size,
                  "node %d: all contexts for clients, %d to %d, are in use; set a larger "

@@ -169,8 +169,11 @@ static void watch_done(struct net_op *op, int error, int64_t actual)
     pthread_mutex_lock(&server->lock);
     op->id = 0;
     peer->gone = true;
-    peer_log(peer, LOG_DECISIONS, "gone (%s), %u transfers open",
-             strerror(error ? -error : EPROTO), peer->transfer_count);
+    if (error == -ECONNRESET && peer->transfer_count == 0)
+        peer_log(peer, LOG_DECISIONS, "disconnected");
+    else
+        peer_log(peer, LOG_DECISIONS, "gone (%s), %u transfers open",
+                 strerror(error ? -error : EPROTO), peer->transfer_count);
     for (struct transfer *t = peer->transfers; t; t = t->next)
         transfer_close(t, NULL, ECONNRESET);
     peer_put(peer);

@@ -4,6 +4,6 @@
 
 #define SHIM_OPS    bmi_elan4_ops
 #define SHIM_SCHEME "elan4"
-#define SHIM_FORM   "node:context, both numbers"
+#define SHIM_FORM   "node:context, numbers from 0 to 65535"
 #define SHIM_FABRIC bmi_elan4_fabric
 #include "shim-table.h"
