@@ -50,7 +50,7 @@ static inline enum rme_stream rme_op_stream(const struct rme_op *op)
 {
     return op->kind == RME_OP_UNEXPECTED ? RME_UNEXPECTED_STREAM : RME_EXPECTED;
 }
-/* Notes an unexpected send that became an op: failed receives of its tag are reported behind. */
+/* Notes an unexpected send that became an op: failed receives of its tag follow its report. */
 void rme_request_posted(struct rme_op *op);
 /* Sets the result of an op: 0 or a negative errno.  The op is reported when no reference to its
  * memory is left. */

@@ -76,4 +76,29 @@ else
     configure ib 1 && limited little_memory
     end
 fi
+
+# A server that is stopped for several job timeouts and continued: the client's retries leave queued
+# requests behind, and the client ends.
+outlives_silence() {
+    local pid=${server[0]} begun=$SECONDS client rc
+    run pvfs2-cp -b 65536 "$tmp/long" "$mnt/silent" >"$tmp/client.out" 2>&1 & client=$!
+    until [ "$(du -sk "$store" | cut -f1)" -gt 16384 ]; do kill -0 $client || return; sleep 0.01; done
+    kill -STOP "$pid"
+    until [ "$(cat "$tmp"/err.* 2>/dev/null | grep -c 'cancelling bmi')" -ge 4 ]; do
+        kill -0 $client 2>/dev/null && [ $((SECONDS - begun)) -le "$limit" ] || break
+        sleep 0.1
+    done
+    kill -CONT "$pid"
+    wait $client
+    rc=$?
+    echo "status $rc"
+    ! hung_or_died $rc
+}
+for proto in tcp ib elan4; do
+    what="a silent server over $proto"
+    [ $proto != elan4 ] || has_elan4 || continue
+    configure $proto 1 && sed -i 's/\(Server\|Client\)Job\(BMI\|Flow\)TimeoutSecs.*/\1Job\2TimeoutSecs 4/' "$tmp/fs.conf" && bring_up &&
+        check "$what: its client ends" outlives_silence
+    end
+done
 finish
