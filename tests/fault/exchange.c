@@ -91,6 +91,8 @@ struct side {
     bool cancelling;
     char verdict; /* the peer's result, 0 until received */
     int requests; /* unexpected messages received by the server in this round */
+    bool
+        rail_missing; /* the engine was opened without a device, which alone may reach the peer */
     char *zone;
 };
 
@@ -173,6 +175,7 @@ static void fill(const struct op *op, bool check)
 static void log_line(void *arg, enum rme_log_level level, const char *line)
 {
     (void)arg;
+    self.rail_missing |= level <= RME_LOG_WARN && strstr(line, " not used: ") != NULL;
     if (level <= RME_LOG_WARN || getenv("EXCHANGE_VERBOSE") != NULL)
         fprintf(stderr, "%s, round %d, %lld ms: log: %s\n", self.server ? "server" : "client",
                 self.round, (long long)(now_ms() % 1000000), line);
@@ -445,9 +448,10 @@ static void open_engine(void)
         if (addr == NULL && rme_addr_parse("ib", text, &addr) != 0)
             continue;
         config.listen = self.server ? addr : NULL;
+        self.rail_missing = false;
         ret = rme_open(&config, &self.rme);
         if (ret == 0) {
-            ret = rme_context_open(self.rme, 0);
+            ret = self.rail_missing ? -ENODEV : rme_context_open(self.rme, 0);
             if (ret != 0)
                 rme_close(self.rme);
         }
