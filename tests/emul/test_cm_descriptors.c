@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The software HCA's connection manager in a process without free descriptors. */
+/* The software HCA's descriptors: none free, as programs see them, closed by the program. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 
 #include "tests/emul/cm_help.h"
@@ -188,6 +192,92 @@ PASSIVE(a_request_that_waited_is_refused)
     all_gone();
 }
 
+/* Returns the events that poll reports for a descriptor. */
+static short polled(int fd)
+{
+    struct pollfd p = {.fd = fd, .events = POLLIN | POLLOUT};
+
+    CHECK(poll(&p, 1, 0) >= 0);
+    return p.revents;
+}
+
+/* As with a device, whose descriptors are read only. */
+TEST(event_descriptors_are_never_writable)
+{
+    struct side a = {.use_chan = true};
+    struct epoll_event edge = {.events = EPOLLIN | EPOLLOUT | EPOLLET}, seen;
+    int set = epoll_create1(EPOLL_CLOEXEC);
+    struct ibv_cq *cq;
+    void *context;
+
+    side_open(&a);
+    struct rdma_cm_id *id = new_id(NULL);
+    CHECK_EQ(epoll_ctl(set, EPOLL_CTL_ADD, a.chan->fd, &edge), 0);
+    CHECK_EQ(polled(a.chan->fd), 0);
+    CHECK_EQ(polled(a.ctx->async_fd), 0);
+    CHECK_EQ(polled(chan->fd), 0);
+    CHECK_EQ(rdma_resolve_addr(id, NULL, at("127.0.0.1", PORT), 1000), 0);
+    CHECK(readable(chan->fd, 59000));
+    CHECK_EQ(polled(chan->fd), POLLIN);
+    CHECK_EQ(eat(RDMA_CM_EVENT_ADDR_RESOLVED), 0);
+    CHECK_EQ(polled(chan->fd), 0);
+    drop(id);
+    CHECK_EQ(fcntl(a.chan->fd, F_SETFL, O_NONBLOCK), 0);
+    for (int i = 0; i < 3; i++) {
+        CHECK_EQ(ibv_req_notify_cq(a.rcq, 0), 0);
+        CHECK_EQ(epoll_wait(set, &seen, 1, 0), 0);
+        CHECK_EQ(qp_error(&a), 0);
+        post_recv(&a, 1, 0, 64); /* flushed */
+        CHECK_EQ(epoll_wait(set, &seen, 1, 59000), 1);
+        CHECK_EQ(polled(a.chan->fd), POLLIN);
+        CHECK_EQ(ibv_get_cq_event(a.chan, &cq, &context), 0);
+        ibv_ack_cq_events(cq, 1);
+        CHECK_EQ(polled(a.chan->fd), 0);
+        CHECK(ibv_get_cq_event(a.chan, &cq, &context) < 0 && errno == EAGAIN);
+        expect_wc(a.rcq, 1, IBV_WC_WR_FLUSH_ERR);
+    }
+    close(set);
+    side_close(&a);
+}
+
+/* The program has closed the library's descriptors, and its own files have the numbers. */
+TEST(files_of_the_program_are_left_alone)
+{
+    struct side a = {.use_chan = true};
+    int file[64], n = 0;
+    char text[32];
+    struct ibv_cq *cq;
+    void *context;
+
+    side_open(&a);
+    struct rdma_cm_id *id = new_id(NULL);
+    int keep = fcntl(2, F_DUPFD, 201);
+    CHECK_EQ(close_range(3, 200, 0), 0);
+    for (; n < 32; n++) {
+        file[n] = n % 2 ? eventfd(7, 0) : memfd_create("program", 0);
+        CHECK(file[n] >= 0 && (n % 2 || pwrite(file[n], "0123456789abcdef", 16, 0) == 16));
+    }
+    CHECK_EQ(ibv_req_notify_cq(a.rcq, 0), 0);
+    CHECK_EQ(qp_error(&a), 0);
+    post_recv(&a, 1, 0, 64);
+    rdma_resolve_addr(id, NULL, at("127.0.0.1", PORT), 1000);
+    CHECK(ibv_get_cq_event(a.chan, &cq, &context) < 0 && errno == EBADF);
+    CHECK_EQ(ibv_destroy_comp_channel(ibv_create_comp_channel(a.ctx)), 0);
+    rdma_destroy_id(id);
+    rdma_destroy_event_channel(chan);
+    for (int i = 0; i < n; i++) {
+        uint64_t count = 0;
+        if (i % 2)
+            CHECK(read(file[i], &count, sizeof(count)) == sizeof(count) && count == 7);
+        else
+            CHECK(pread(file[i], text, sizeof(text), 0) == 16 &&
+                  memcmp(text, "0123456789abcdef", 16) == 0 &&
+                  lseek(file[i], 0, SEEK_CUR) == 0);
+    }
+    CHECK(keep >= 0);
+    _exit(0);
+}
+
 #define T(name) cmocka_unit_test(name)
 
 int main(int argc, char **argv)
@@ -201,6 +291,8 @@ int main(int argc, char **argv)
         T(a_request_without_a_descriptor_is_rejected),
         T(a_request_waits_for_a_descriptor),
         T(a_request_that_waited_is_refused),
+        T(event_descriptors_are_never_writable),
+        T(files_of_the_program_are_left_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Event channels: a list, and an eventfd with the number of its events. */
+/* Event channels: a list, and a counter of its events. */
 #include "emul/verbs/cm/cm.h"
-#include "emul/verbs/base/sysio.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -16,7 +14,7 @@ struct cm_chan *cm_chan_new(void)
 
     if (!c)
         return NULL;
-    c->ch.fd = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
+    c->ch.fd = emu_events_open(&c->counter, 0);
     if (c->ch.fd < 0) {
         free(c);
         return NULL;
@@ -41,7 +39,7 @@ void cm_chan_free(struct cm_chan *c)
         c->head = e->next;
         free(e);
     }
-    sys_close(c->ch.fd);
+    emu_events_close(c->ch.fd, c->counter);
     c->gone = true;
     if (c->readers == 0)
         keep_destroyed(c);
@@ -116,11 +114,9 @@ static enum rdma_cm_event_type failed_form(enum rdma_cm_event_type type, int *st
 
 void cm_chan_put(struct cm_chan *c, struct cm_event *e)
 {
-    uint64_t one = 1;
-
     *c->tail = e;
     c->tail = &e->next;
-    if (sys_write(c->ch.fd, &one, sizeof(one)) < 0)
+    if (!emu_kick(c->counter))
         return; /* counter at its limit: the descriptor is readable anyway */
 }
 
@@ -244,7 +240,7 @@ void cm_event_purge(struct cm_id *id, struct cm_group *g)
         *pp = e->next;
         uint64_t one;
         struct iovec v = {&one, sizeof(one)};
-        if (preadv2(c->ch.fd, &v, 1, -1, RWF_NOWAIT) < 0)
+        if (!emu_is_own(c->counter) || preadv2(c->counter, &v, 1, -1, RWF_NOWAIT) < 0)
             one = 0; /* a reader has taken the count, will find no event, and will wait again */
         free(e);
     }

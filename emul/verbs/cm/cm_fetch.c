@@ -93,7 +93,6 @@ EMU_EXPORT int rdma_get_cm_event(struct rdma_event_channel *channel,
         return -1;
     }
     for (;;) {
-        uint64_t one;
         pthread_mutex_lock(&cm.lock);
         bool entered = cm_chan_enter(c);
         pthread_mutex_unlock(&cm.lock);
@@ -101,7 +100,7 @@ EMU_EXPORT int rdma_get_cm_event(struct rdma_event_channel *channel,
             errno = EBADF;
             return -1;
         }
-        ssize_t got = read(channel->fd, &one, sizeof(one));
+        int got = emu_events_take(channel->fd, c->counter);
         int err = got < 0 ? errno : EBADF;
         pthread_mutex_lock(&cm.lock);
         if (!cm_chan_leave(c) || got < 0) {
@@ -229,7 +228,7 @@ EMU_EXPORT int rdma_migrate_id(struct rdma_cm_id *ibid, struct rdma_event_channe
         struct iovec v = {&one, sizeof(one)};
         *pp = e->next;
         e->next = NULL;
-        if (preadv2(from->ch.fd, &v, 1, -1, RWF_NOWAIT) < 0 && errno != EAGAIN)
+        if (!emu_is_own(from->counter) || preadv2(from->counter, &v, 1, -1, RWF_NOWAIT) < 0)
             one = 0;
         cm_chan_put(to, e);
     }

@@ -114,16 +114,9 @@ static struct emu_ctx *ctx_new(struct emu_dev *d, struct emu_hca *h)
     i->abi_compat = __VERBS_ABI_IS_EXTENDED;
     i->device = &h->ibdev;
     i->num_comp_vectors = (int)d->knobs.comp_vectors;
-    i->cmd_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    i->async_fd = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
-    if (i->async_fd < 0 || i->cmd_fd < 0) {
-        int err = errno;
-        if (i->async_fd >= 0)
-            close(i->async_fd);
-        if (i->cmd_fd >= 0)
-            close(i->cmd_fd);
+    i->async_fd = emu_events_open(&i->cmd_fd, EFD_NONBLOCK);
+    if (i->async_fd < 0) {
         free(c);
-        errno = err;
         return NULL;
     }
     pthread_mutex_init(&i->mutex, NULL);
@@ -175,8 +168,7 @@ EMU_EXPORT int ibv_close_device(struct ibv_context *context)
         }
     pthread_mutex_unlock(&d->lock);
     emu_async_purge(c, NULL);
-    close(context->async_fd);
-    close(context->cmd_fd);
+    emu_events_close(context->async_fd, context->cmd_fd);
     pthread_mutex_destroy(&context->mutex);
     pthread_mutex_destroy(&c->async_lock);
     free(c);

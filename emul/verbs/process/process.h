@@ -315,7 +315,8 @@ enum emu_watch {
     EMU_WATCH_TIMER,
     EMU_WATCH_SLOT,
     EMU_WATCH_LISTENER,
-    EMU_WATCH_PEER
+    EMU_WATCH_PEER,
+    EMU_WATCH_OWN /* only marks a descriptor as the library's, without events */
 };
 #define EMU_WATCHED_MAX 32
 struct emu_watched {
@@ -342,7 +343,18 @@ uint64_t emu_watch_period(void);
 /* Waits for events; returns their number, at most `most`, or -1 with errno. */
 int emu_watch_wait(struct emu_watched *seen, int most);
 void emu_service_wake(struct emu_dev *d);
-/* Makes an eventfd readable; false on failure. */
+/* Marks an eventfd as the library's. emu_is_own() is false after the program has closed the
+ * descriptor, whatever has its number then. */
+void emu_own(int fd);
+bool emu_is_own(int fd);
+void emu_own_close(int fd); /* closes it if it is still the library's */
+/* Creates a descriptor for programs, which is readable while its counter, a semaphore, is not 0,
+ * and never writable: an epoll set with the counter's eventfd. Returns it, or -1 with errno. */
+int emu_events_open(int *counter, int flags);
+void emu_events_close(int fd, int counter);
+/* Decrements the counter; waits for that unless `fd` is non-blocking. 0, or -1 with errno. */
+int emu_events_take(int fd, int counter);
+/* Increments an own eventfd, which it makes readable; false on failure. */
 bool emu_kick(int fd);
 
 /* timer.c: clock and timers */

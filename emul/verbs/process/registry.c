@@ -523,11 +523,11 @@ void emu_peer_put(struct emu_dev *d, struct emu_peer *p)
     if (p->chan) {
         for (uint32_t i = 0; i < EMU_MAX_CHANS; i++)
             if (p->chan[i].gen)
-                sys_close(p->chan[i].fd);
+                emu_own_close(p->chan[i].fd);
         free(p->chan);
     }
     if (atomic_load(&p->bell) >= 0)
-        sys_close(atomic_load(&p->bell));
+        emu_own_close(atomic_load(&p->bell));
     pthread_mutex_destroy(&p->chan_lock);
     peer_close(p);
 }
@@ -659,9 +659,11 @@ static int copy_fd(struct emu_peer *p, int fd)
     int copy = fd >= 0 && p->pidfd >= 0 ? pidfd_getfd_(p->pidfd, fd) : -1;
     bool left = has_left(p); /* the descriptor is the new program's, or access is denied */
 
+    if (copy >= 0)
+        emu_own(copy);
     if (left || (copy >= 0 && !is_eventfd(copy))) {
         if (copy >= 0)
-            sys_close(copy);
+            emu_own_close(copy);
         return -1;
     }
     if (copy < 0 && p->pidfd >= 0 && errno == EPERM)
@@ -687,7 +689,7 @@ void emu_peer_ring_bell(struct emu_dev *d, struct emu_peer *p)
         }
         int none = -1;
         if (!atomic_compare_exchange_strong(&p->bell, &none, fd)) {
-            sys_close(fd);
+            emu_own_close(fd);
             fd = none;
         }
     }
@@ -715,11 +717,11 @@ void emu_peer_signal_chan(struct emu_dev *d, struct emu_peer *p, uint32_t chan)
     struct emu_peer_chan *c = p->chan ? &p->chan[chan & (EMU_MAX_CHANS - 1)] : NULL;
     if (c && c->gen != gen) {
         if (c->gen)
-            sys_close(c->fd);
+            emu_own_close(c->fd);
         c->gen = 0;
         int fd = gen & 1 ? copy_fd(p, atomic_load(&s->fd)) : -1;
         if (fd >= 0 && atomic_load(&s->gen) != gen) { /* may have been reused */
-            sys_close(fd);
+            emu_own_close(fd);
         } else if (fd >= 0) {
             c->fd = fd;
             c->gen = gen;

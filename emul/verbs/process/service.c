@@ -156,12 +156,12 @@ static void *service_main(void *arg)
             ssize_t got;
             switch (seen[i].what) {
             case EMU_WATCH_BELL:
-                got = sys_read(seen[i].fd, &drop, sizeof(drop));
+                got = emu_is_own(seen[i].fd) ? sys_read(seen[i].fd, &drop, sizeof(drop)) : 0;
                 (void)got;
                 emu_inbox_read(d);
                 break;
             case EMU_WATCH_TIMER:
-                got = sys_read(seen[i].fd, &drop, sizeof(drop));
+                got = emu_is_own(seen[i].fd) ? sys_read(seen[i].fd, &drop, sizeof(drop)) : 0;
                 (void)got;
                 emu_timers_run(true);
                 break;
@@ -178,6 +178,8 @@ static void *service_main(void *arg)
             case EMU_WATCH_PEER:
                 emu_inbox_read(d); /* messages sent before its death first */
                 emu_peer_died(d, seen[i].peer);
+                break;
+            case EMU_WATCH_OWN:
                 break;
             }
         }

@@ -8,8 +8,11 @@
 #include "emul/verbs/base/sysio.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #define PEER_CHECK_MS   1000
@@ -147,11 +150,82 @@ int emu_watch_wait(struct emu_watched *seen, int most)
     return n;
 }
 
+void emu_own(int fd)
+{
+    struct epoll_event ev = {.data.u64 = EMU_WATCH_OWN};
+
+    epoll_ctl(set.epfd, EPOLL_CTL_ADD, fd, &ev);
+}
+
+bool emu_is_own(int fd)
+{
+    struct epoll_event ev = {.data.u64 = EMU_WATCH_OWN};
+
+    /* an entry is a number and its file */
+    if (epoll_ctl(set.epfd, EPOLL_CTL_ADD, fd, &ev) < 0)
+        return errno == EEXIST;
+    epoll_ctl(set.epfd, EPOLL_CTL_DEL, fd, NULL);
+    return false;
+}
+
+void emu_own_close(int fd)
+{
+    if (epoll_ctl(set.epfd, EPOLL_CTL_DEL, fd, NULL) == 0)
+        sys_close(fd);
+}
+
+int emu_events_open(int *counter, int flags)
+{
+    struct epoll_event ev = {.events = EPOLLIN};
+    int fd = sys_no_stream(epoll_create1(EPOLL_CLOEXEC));
+
+    if (fd < 0)
+        return -1;
+    *counter = sys_no_stream(eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE | flags));
+    if (*counter >= 0 && epoll_ctl(fd, EPOLL_CTL_ADD, *counter, &ev) == 0) {
+        emu_own(*counter);
+        emu_own(fd);
+        return fd;
+    }
+    int err = errno;
+    if (*counter >= 0)
+        sys_close(*counter);
+    sys_close(fd);
+    errno = err;
+    return -1;
+}
+
+void emu_events_close(int fd, int counter)
+{
+    emu_own_close(fd);
+    emu_own_close(counter);
+}
+
+int emu_events_take(int fd, int counter)
+{
+    uint64_t one;
+    struct iovec v = {&one, sizeof(one)};
+    int flags = fcntl(fd, F_GETFL);
+
+    if (flags < 0 || !emu_is_own(counter)) {
+        errno = EBADF;
+        return -1;
+    }
+    return (flags & O_NONBLOCK ? preadv2(counter, &v, 1, -1, RWF_NOWAIT)
+                               : read(counter, &one, sizeof(one))) < 0
+               ? -1
+               : 0;
+}
+
 bool emu_kick(int fd)
 {
     uint64_t one = 1;
     ssize_t n;
 
+    if (!emu_is_own(fd)) {
+        errno = EBADF;
+        return false;
+    }
     do
         n = sys_write(fd, &one, sizeof(one));
     while (n < 0 && errno == EINTR);

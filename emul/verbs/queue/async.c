@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Asynchronous events: a list per context, and an eventfd that counts its entries, so that
+ * Asynchronous events: a list per context, and a counter of its entries (cmd_fd), so that
  * programs may poll the descriptor, set it non-blocking, or sleep in ibv_get_async_event. List
  * and count change together under the lock, so reading the count never blocks, and the
  * descriptor is not readable after destroyed objects have emptied the list.
  */
 #include "emul/verbs/queue/queue.h"
-#include "emul/verbs/base/sysio.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,9 +17,7 @@
 /* Increments the count. Lock held. */
 static void count_on(struct emu_ctx *ctx)
 {
-    uint64_t one = 1;
-
-    if (sys_write(ctx->v.context.async_fd, &one, sizeof(one)) < 0)
+    if (!emu_kick(ctx->v.context.cmd_fd))
         return; /* count at its limit: the descriptor is readable anyway */
 }
 
@@ -29,7 +26,8 @@ static void count_off(struct emu_ctx *ctx)
 {
     uint64_t one;
 
-    if (read(ctx->v.context.async_fd, &one, sizeof(one)) < 0)
+    if (!emu_is_own(ctx->v.context.cmd_fd) ||
+        read(ctx->v.context.cmd_fd, &one, sizeof(one)) < 0)
         return; /* the count was at its limit when the entry was added */
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Completion channels. Programs poll an eventfd in semaphore mode that counts wake-ups, one per
+ * Completion channels. Programs poll a descriptor whose counter counts wake-ups, one per
  * event. Events are counted in the word shm_cq.armed of their CQ, so a channel needs no shared
  * list, and a dying poster neither loses nor duplicates events. A dead poster may or may not
  * have signalled the eventfd: then its count is set according to the CQs. The same happens when
@@ -11,7 +11,6 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <sys/eventfd.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -29,7 +28,7 @@ EMU_EXPORT struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *
     if (!c)
         return NULL;
     c->ch.context = context;
-    c->ch.fd = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
+    c->ch.fd = emu_events_open(&c->counter, 0);
     if (c->ch.fd < 0) {
         free(c);
         return NULL;
@@ -44,12 +43,12 @@ EMU_EXPORT struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *
     if (n < EMU_MAX_CHANS) {
         d->next_chan = i + 1;
         c->index = i;
-        atomic_store(&shm_chan(d->seg, i)->fd, c->ch.fd);
+        atomic_store(&shm_chan(d->seg, i)->fd, c->counter);
         atomic_fetch_add(&shm_chan(d->seg, i)->gen, 1);
     }
     pthread_mutex_unlock(&d->lock);
     if (n == EMU_MAX_CHANS) {
-        close(c->ch.fd);
+        emu_events_close(c->ch.fd, c->counter);
         free(c);
         errno = ENOMEM;
         return NULL;
@@ -78,7 +77,7 @@ EMU_EXPORT int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
     pthread_mutex_unlock(&d->lock);
     if (busy)
         return EBUSY;
-    close(c->ch.fd);
+    emu_events_close(c->ch.fd, c->counter);
     free(c);
     emu_uncount(COUNT_live_channel, 1);
     return 0;
@@ -90,11 +89,12 @@ void emu_chan_settle(struct emu_chan *c)
     struct iovec v = {&one, sizeof(one)};
 
     /* a program's thread may read, too: do not block */
-    while (preadv2(c->ch.fd, &v, 1, -1, RWF_NOWAIT) > 0)
+    while (emu_is_own(c->counter) && preadv2(c->counter, &v, 1, -1, RWF_NOWAIT) > 0)
         ;
     for (const struct emu_cq *q = c->cqs; q; q = q->chan_next)
         n += emu_cq_events(q);
-    while (n && write(c->ch.fd, &n, sizeof(n)) < 0 && errno == EINTR)
+    while (n && emu_is_own(c->counter) && write(c->counter, &n, sizeof(n)) < 0 &&
+           errno == EINTR)
         ;
     atomic_fetch_add(&c->settled, 1);
 }
@@ -110,10 +110,9 @@ EMU_EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq 
         return -1;
     }
     for (;;) {
-        uint64_t one;
         struct emu_cq *found = NULL;
         uint32_t settled = atomic_load(&c->settled);
-        if (read(channel->fd, &one, sizeof(one)) < 0)
+        if (emu_events_take(channel->fd, c->counter) < 0)
             return -1;
         pthread_mutex_lock(&d->lock);
         for (struct emu_cq **pp = &c->cqs; *pp; pp = &(*pp)->chan_next) {

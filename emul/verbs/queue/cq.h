@@ -28,6 +28,7 @@ static inline struct emu_ctx *emu_ctx_of(struct ibv_context *c)
 
 struct emu_chan {
     struct ibv_comp_channel ch;
+    int counter; /* of its events; see emu_events_open() */
     uint32_t index;
     struct emu_cq *cqs;       /* under dev.lock */
     bool owed;                /* a dead poster may owe a wake-up; under dev.lock */
