@@ -155,7 +155,7 @@ static void ask_in_an_empty_root(struct side *s)
 {
     in_an_empty_root(ask_in_vain, s);
 }
-static void a_changed_root_is_told_of(void **state)
+static void changed_root_reported_by_both_sides(void **state)
 {
     (void)state;
     if (geteuid() != 0) /* only root may change the root */
@@ -208,7 +208,7 @@ static void receive_one_without_pidfds(struct side *s)
     meet(s);
     side_close(s);
 }
-static void refused_pidfds_are_not_needed(void **state)
+static void refused_pidfd_peers_still_connect(void **state)
 {
     (void)state;
     if (is_watched()) /* valgrind knows no seccomp */
@@ -739,8 +739,8 @@ int main(int argc, char **argv)
         T(a_segment_for_which_there_is_no_room),
         T(a_peer_that_cannot_be_woken),
         T(without_descriptors_nothing_spins),
-        T(a_changed_root_is_told_of),
-        T(refused_pidfds_are_not_needed),
+        T(changed_root_reported_by_both_sides),
+        T(refused_pidfd_peers_still_connect),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -98,7 +98,7 @@ struct cm_group {
 
 struct cm_chan {
     struct rdma_event_channel ch;
-    int counter; /* of its events; see emu_events_open() */
+    int counter;               /* of its events; see emu_events_open() */
     const struct emu_dev *dev; /* in a forked child: the parent's */
     struct cm_event *head, **tail;
     unsigned readers; /* threads in rdma_get_cm_event; under cm.lock */
