@@ -217,8 +217,8 @@ int emu_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_at
 /* segment.c: this process's segment */
 int emu_segment_create(struct emu_dev *d); /* 0 or -errno */
 void emu_segment_destroy(struct emu_dev *d);
-/* Leaves a mapped segment, own or of a peer, out of core dumps: a dump would populate the sparse
- * file for all its processes. */
+/* Leaves a mapped segment, own or of a peer, out of core dumps: a dump would populate the
+ * sparse file for all its processes. */
 void emu_segment_no_dump(void *seg, uint64_t size);
 /* Checks that the layout of another process's segment, which may contain anything, is that of
  * this process. */
@@ -348,8 +348,9 @@ void emu_service_wake(struct emu_dev *d);
 void emu_own(int fd);
 bool emu_is_own(int fd);
 void emu_own_close(int fd); /* closes it if it is still the library's */
-/* Creates a descriptor for programs, which is readable while its counter, a semaphore, is not 0,
- * and never writable: an epoll set with the counter's eventfd. Returns it, or -1 with errno. */
+/* Creates a descriptor for programs, which is readable while its counter, a semaphore, is not
+ * 0, and never writable: an epoll set with the counter's eventfd. Returns the descriptor, or -1
+ * with errno. */
 int emu_events_open(int *counter, int flags);
 void emu_events_close(int fd, int counter);
 /* Decrements the counter; waits for that unless `fd` is non-blocking. 0, or -1 with errno. */

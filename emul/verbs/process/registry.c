@@ -373,7 +373,7 @@ static bool is_dead(const struct emu_peer *p)
 
     if (p->pidfd >= 0)
         return poll(&f, 1, 0) > 0;
-    /* no pidfds (old kernel, seccomp, valgrind): a dead process has no memory, not even unmapped */
+    /* no pidfds (old kernel, seccomp, valgrind): a dead process has no memory */
     char byte;
     struct iovec l = {&byte, 1}, r = {NULL, 1};
     return process_vm_readv(p->tid, &l, 1, &r, 1, 0) < 0 && errno == ESRCH;
