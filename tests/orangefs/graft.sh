@@ -129,6 +129,47 @@ check "a file is a symbolic link: refused, untouched" refused_whole "configure.a
 fresh && "$graft" "$t" >/dev/null && rm -r "$t/.bmi-graft" "$t/maint" "$t/src/io/bmi/bmi_ib_ext" "$t/src/io/bmi/bmi_elan4"
 check "files that have the patch already: refused, untouched" refused_whole "configure.ac: hunk 1"
 
+# Fixes: those that fit are applied, in order; the others are named.
+rm "$tmp"/patches/orangefs/fixes/*
+fresh
+fix() { # name, file: what has become of the file is one more fix
+    {
+        printf 'Subject: %s\n\n' "$1"
+        diff -U0 --label "a/$2" --label "b/$2" "$tmp/fixed/$2" "$t/$2"
+    } >"$tmp/fix"
+    (cd "$tmp/fixed" && LC_ALL=C awk -v learn=1 -f "$src/patches/orangefs/place.awk" "$tmp/fix") \
+        >"$tmp/patches/orangefs/fixes/$1.patch" 2>/dev/null
+    cp "$t/$2" "$tmp/fixed/$2"
+}
+seq 20 >"$tmp/new/src/job.c" && fresh && cp -a "$tmp/new" "$tmp/fixed"
+sed -i 's/^8$/eight/' "$t/src/job.c" && fix 1-first src/job.c
+sed -i 's/^11$/&\nmore/' "$t/src/job.c" && fix 2-second src/job.c
+sed -i '/^18$/d' "$t/src/job.c" && fix 3-third src/job.c
+fixed() { # words of the output, the expected job.c; --check and --undo agree
+    rm -rf "$tmp/was" && cp -a "$t" "$tmp/was"
+    "$graft" --fixes "$t" >"$tmp/out" && grep -- "$1" "$tmp/out" && diff "$2" "$t/src/job.c" || return
+    grep '^  fix ' "$tmp/out" >"$tmp/in"
+    "$graft" --check "$t" | sed 1d | diff "$tmp/in" - && "$graft" --undo "$t" && diff -r "$tmp/was" "$t"
+}
+fresh
+check "--fixes applies all that fit" fixed "fix      3-third" "$tmp/fixed/src/job.c"
+check "--check of an untouched tree names fixes that fit" sh -c "'$graft' --check '$t' | grep 'fix fits  2-second'"
+check "without --fixes none is applied" sh -c "'$graft' '$t' && diff '$tmp/new/src/job.c' '$t/src/job.c' && '$graft' --undo '$t'"
+sed -i 's/^17$/else/' "$t/src/job.c" && sed '/^18$/d' "$tmp/fixed/src/job.c" >"$tmp/wanted" &&
+    sed -i 's/^17$/else\n18/' "$tmp/wanted"
+check "a fix that does not fit is named and left out" fixed "left out 3-third: src/job.c: hunk 1" "$tmp/wanted"
+check "--check names a fix that does not fit" sh -c "'$graft' --check '$t' | grep 'fix does not fit  3-third: src/job.c: hunk 1'"
+cp "$tmp/fixed/src/job.c" "$t/src/job.c"
+check "a tree that has the fixes is left as it is" fixed "left out 1-first" "$tmp/fixed/src/job.c"
+rm "$t/src/job.c"
+left_out() { "$graft" --fixes "$t" | grep 'left out 2-second: src/job.c: no such file' && "$graft" --undo "$t"; }
+check "a file of a fix is missing: left out" left_out
+fresh && "$graft" --fixes "$t" >/dev/null && echo 21 >>"$t/src/job.c"
+check "undo keeps later changes outside a fix" sh -c "'$graft' --undo '$t' | grep 'which are kept: src/job.c'"
+sed -i '$d' "$t/src/job.c"
+check "and takes the fixes out" same "$tmp/new" "$t"
+check "--fixes with --overlay: usage" refused usage "$graft" --fixes --overlay "$t"
+
 # A second release, and a tree with a file of each.
 fresh && sed -i 's/one/1/' "$t/configure.ac" && sed -i 's/^line 12$/other/' "$bmi"
 learn small2
@@ -237,6 +278,8 @@ for real in ${ORANGEFS_TREES-}; do
     check "$real: graft" "$src/patches/orangefs/graft" "$t"
     genconfig "$real" "$t/src/apps/admin/pvfs2-genconfig"
     check "$real: undo" sh -c "'$src/patches/orangefs/graft' --undo '$t' && diff -r '$real' '$t'"
+    check "$real: graft --fixes" "$src/patches/orangefs/graft" --fixes "$t"
+    check "$real: undo of the fixes" sh -c "'$src/patches/orangefs/graft' --undo '$t' && diff -r '$real' '$t'"
     sed -i '1s/^/\n/' "$t/Makefile.in" "$t/src/io/bmi/bmi.c"
     check "$real with lines moved: graft" sh -c "'$src/patches/orangefs/graft' '$t' | grep 'bmi.c, moved by up to 1 lines'"
 done
