@@ -1,6 +1,7 @@
-// SPDX-License-Identifier: LGPL-2.1-or-later
-/* For defects.sh: reads a block of a file for each line of standard input, and prints whether the
- * block is that of a local copy.
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * For defects.sh: reads a block of a file for each line of standard input, and prints whether
+ * the block is that of a local copy.
  *
  *     reread FILE COPY
  */
