@@ -19,18 +19,20 @@ orangefs_programs() { # prefix, name in the guest
     for p in "$1"/bin/pvfs2-* "$1"/sbin/pvfs2-{server,client,client-core}; do
         head -c 4 "$p" | grep -q ELF && with_libraries "$p" "$2/$(basename "$(dirname "$p")")"
     done
-    for p in "$1"/lib/lib*.so.*; do
+    for p in "$1"/lib/lib*.so.* "$1"/lib/libemuelan4.so; do # the last one has no version
         [ ! -f "$p" ] || with_libraries "$p" "$2/lib"
     done
     strip --strip-debug "$root/$2"/*/* 2>/dev/null
 }
 
 orangefs_config() { # file, protocol, first port, servers
-    local spec="$2://one:$3"
+    local spec="$2://one:$3" name=orangefs
     [ "$4" = 1 ] || spec="$2://one:{$3-$(($3 + $4 - 1))}"
+    # Over elan4 server i is on node i + 2, and the file system's name is that of paper 004.
+    [ "$2" != elan4 ] || { spec=$(seq -f "elan4://%.0f:2" -s, 2 $(($4 + 1))) && name=pvfs2-fs; }
     # Small databases and short retries: the storage is in memory, and dead servers are part of the
     # tests. TCPBindSpecific applies to every network: servers use the device of their address.
-    "$ORANGEFS_PREFIX/bin/pvfs2-genconfig" --quiet --iospec="$spec" --metaspec="$spec" --storage="/tmp/store/$1" \
+    "$ORANGEFS_PREFIX/bin/pvfs2-genconfig" --quiet --fsname="$name" --iospec="$spec" --metaspec="$spec" --storage="/tmp/store/$1" \
         --logfile="/tmp/$1.log" --client-job-timeout 20 "$root/pvfs/$1.conf" >/dev/null &&
         sed -i -e 's/^[ \t]*ClientRetryDelayMilliSecs.*/\tClientRetryDelayMilliSecs 500/' \
             -e 's/^[ \t]*BMIModules.*/&\n\tDBMaxSize 67108864\n\tTCPBindSpecific yes/' "$root/pvfs/$1.conf"
@@ -43,6 +45,13 @@ orangefs_image() {
     orangefs_config ib1 ib 3340 1
     orangefs_config ib4 ib 3350 4
     orangefs_config tcp1 tcp 3360 1
+    orangefs_config tcp4 tcp 3361 4
+    if "$ORANGEFS_PREFIX/bin/pvfs2-config" --libs | grep -q bmi_elan4; then
+        orangefs_config elan1 elan4 3400 1
+        orangefs_config elan4 elan4 3400 4
+        # Three contexts for the clients of the node: those of dead ones are used again.
+        sed -i 's/^[ \t]*BMIModules.*/&\n\tBMIOpts elan_contexts=2-5/' "$root"/pvfs/elan?.conf
+    fi
     orangefs_config old1 ib 3370 1
     # One server with both networks; its clients know it by tcp, too.
     orangefs_config both1 ib 3380 1

@@ -3,15 +3,12 @@
 # in the middle of writes, no IPv6 (GID index 0 is unreachable), no locked memory, no RDMA device.
 . /pvfs/guest.sh
 use new
-client_options=device=rxe2
 head -c 67108864 /dev/urandom >/tmp/big
 head -c 1000003 /tmp/big >/tmp/part
 k=/mount
-fs=ib1
-server=$(aliases $fs)
 
 writing() { # path: in the background; returns in the middle of the write
-    pvfs2-cp -b 65536 /tmp/big "$1" >/tmp/writer.log 2>&1 & writer=$!
+    $wrap pvfs2-cp -b 65536 /tmp/big "$1" >/tmp/writer.log 2>&1 & writer=$!
     sleep "${2:-1}"
     kill -0 $writer
 }
@@ -44,61 +41,71 @@ cores_gone() { # pid: until another client-core runs
 }
 
 deaths() {
-    writing $mnt/killed || fail "a writing client is there to be killed"
+    writing $mnt/killed || fail "$fs: a writing client is there to be killed"
     kill -9 $writer
     wait $writer 2>/dev/null
-    check 120 "after a client was killed in mid-write, another works" there_and_back /tmp/part 65536
-    check 90 "and the server rests" at_rest
+    check 120 "$fs: after a client was killed in mid-write, another works" there_and_back /tmp/part 65536
+    check 90 "$fs: and the server rests" at_rest
 
-    writing $mnt/broken || fail "a client writes to a server"
+    writing $mnt/broken || fail "$fs: a client writes to a server"
     kill_server
     wait_writer 120
-    ended_well "server killed in mid-write" $status
+    ended_well "$fs: server killed in mid-write" $status
     start_server $fs $server
-    check 60 "the server comes back" ready
-    check 120 "and works" there_and_back /tmp/part 262144
+    check 60 "$fs: the server comes back" ready
+    check 120 "$fs: and works" there_and_back /tmp/part 262144
 
-    writing $mnt/outlived || fail "a client writes to a server"
+    writing $mnt/outlived || fail "$fs: a client writes to a server"
     kill_server
     start_server $fs $server
     wait_writer 120
-    ended_well "server restarted in mid-write" $status
-    check 60 "ready again" ready
-    check 120 "and works again" there_and_back /tmp/part 65536
+    ended_well "$fs: server restarted in mid-write" $status
+    check 60 "$fs: ready again" ready
+    check 120 "$fs: and works again" there_and_back /tmp/part 65536
 }
 
 # On the mount: the client daemon restarts its worker. The kernel may wait forever for pages that it
 # was reading ahead or writing back when the worker died, over tcp as over ib
 # (doc/orangefs-mount.md), so a process that waits for them is killed in the end.
 mounted_deaths() {
-    check 60 "mount" mount_fs "$fs_url" $k --bmi-opts=device=rxe2
+    check 60 "$fs: mount" mount_fs "$fs_url" $k $options
     cp /tmp/big $k/worker
-    sync
-    echo 3 >/proc/sys/vm/drop_caches
-    cp $k/worker /tmp/worker & writer=$!
-    sleep 0.3
-    core=$(pidof pvfs2-client-core)
-    kill -0 $writer && kill -9 $core
-    wait_writer 20
-    note "cp from the mount while client-core is killed: status $status"
-    check 60 "client-core is started again" cores_gone "$core"
-    check 120 "the mount works after client-core was killed" sh -c "cp /tmp/part $k/part && cmp /tmp/part $k/part"
+    for death in 1 2 3; do
+        sync
+        echo 3 >/proc/sys/vm/drop_caches
+        cp $k/worker /tmp/worker & writer=$!
+        sleep 0.3
+        core=$(pidof pvfs2-client-core)
+        kill -0 $writer && kill -9 $core
+        wait_writer 20
+        note "$fs: cp from the mount while client-core is killed: status $status"
+        check 60 "$fs: client-core is started again, $death" cores_gone "$core"
+        check 120 "$fs: the mount works after client-core was killed, $death" sh -c "cp /tmp/part $k/part$death && cmp /tmp/part $k/part$death"
+    done
 
     cp /tmp/big $k/orphan >/tmp/writer.log 2>&1 & writer=$!
     sleep 1
     kill_server
     start_server $fs $server
     wait_writer 120
-    note "cp on the mount while the server is restarted: status $status"
-    check 60 "ready after the server's restart" ready
-    check 120 "the mount works after the server's restart" sh -c "cp /tmp/part $k/part2 && cmp /tmp/part $k/part2"
-    check 60 "umount" unmount_fs $k
+    note "$fs: cp on the mount while the server is restarted: status $status"
+    check 60 "$fs: ready after the server's restart" ready
+    check 120 "$fs: the mount works after the server's restart" sh -c "cp /tmp/part $k/after && cmp /tmp/part $k/after"
+    check 60 "$fs: umount" unmount_fs $k
 }
 
-begin $fs && deaths && mounted_deaths
-stop_servers $fs
-after "deaths"
+for fs in $(file_systems 1); do
+    choose_options $fs
+    server=$(aliases $fs)
+    begin $fs && deaths && mounted_deaths
+    stop_servers $fs
+    after "$fs: deaths"
+    rm -rf $store
+done
 
+fs=ib1
+choose_options $fs
+server=$(aliases $fs)
 # Without IPv6 the first entry of the GID table, its link-local address, is unreachable.
 rm -rf $store
 rdma link delete rxe1

@@ -76,9 +76,7 @@ under_pause() { # file system
 }
 
 for fs in tcp1 ib1; do
-    client_options=
-    options=
-    [ $fs = tcp1 ] || { client_options=device=rxe2; options=--bmi-opts=device=rxe2; }
+    choose_options $fs
     begin $fs || continue
     check 60 "$fs: mount" mount_fs "$fs_url" $k $options
     under_pause $fs
