@@ -148,6 +148,50 @@ TEST(refused_without_a_listener)
     all_gone();
 }
 
+/* A server that starts to listen when it learns of a coming client is not too late. */
+PAIR(a_listener_may_be_a_little_late, run_two)
+ACTIVE(a_listener_may_be_a_little_late)
+{
+    setenv("EMUVERBS_LISTEN_WAIT_MS", "20000", 1);
+    for (int i = 0; i < 2; i++) {
+        struct rdma_cm_id *id = new_id(NULL);
+        struct rdma_conn_param p = {.retry_count = 7};
+        resolve(id, "127.0.0.1", PORT + i);
+        give_qp(id);
+        clock_stop();
+        CHECK_EQ(rdma_connect(id, &p), 0);
+        for (int k = 0; k < 300; k++)
+            clock_step_ms(1);
+        CHECK(!readable(chan->fd, 0));
+        meet(s);
+        meet(s); /* listening */
+        clock_run();
+        CHECK_EQ(eat(RDMA_CM_EVENT_ESTABLISHED), 0);
+        meet(s);
+        drop(id);
+    }
+    all_gone();
+}
+PASSIVE(a_listener_may_be_a_little_late)
+{
+    for (int i = 0; i < 2; i++) {
+        struct rdma_cm_id *l = new_id(NULL);
+        if (i)
+            CHECK_EQ(rdma_bind_addr(l, at("0.0.0.0", PORT + 1)), 0); /* bound, not listening */
+        meet(s);
+        if (!i)
+            CHECK_EQ(rdma_bind_addr(l, at("0.0.0.0", PORT)), 0);
+        CHECK_EQ(rdma_listen(l, 4), 0);
+        meet(s);
+        struct rdma_cm_id *id = accept_one();
+        meet(s);
+        CHECK_EQ(eat(RDMA_CM_EVENT_DISCONNECTED), 0);
+        drop(id);
+        drop(l);
+    }
+    all_gone();
+}
+
 TEST(addresses_that_are_not_ours)
 {
     struct rdma_cm_id *id = new_id(NULL);
@@ -580,6 +624,7 @@ int main(int argc, char **argv)
         T(connect_private_data_transfer_disconnect),
         T(every_local_address_connects),
         T(refused_without_a_listener),
+        T(a_listener_may_be_a_little_late),
         T(addresses_that_are_not_ours),
         T(a_request_is_given_up),
         T(ports_are_claimed),

@@ -127,8 +127,8 @@ struct cm_id {
     int claim;            /* abstract socket that claims the address, or -1 */
     int backlog, pending; /* listener: requests not yet fetched */
     uint64_t deadline;    /* ns; 0: none */
-    /* a disconnection is not reported before this time; 0: none is held back */
-    uint64_t held_until;
+    uint64_t hold_left;   /* ns a disconnection may still be held back; 0: none is held */
+    uint64_t hold_seen;   /* time of the last look at the held disconnection */
     uint64_t refuse_at;   /* until this time a request without a listener is retried */
     uint64_t refuse_seen; /* time of the last look at the processes */
     uint64_t refuse_by;   /* at this time the request is refused in any case */

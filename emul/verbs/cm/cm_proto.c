@@ -193,6 +193,9 @@ static void gone(struct cm_id *id)
  * Holds a disconnection back while earlier completions have not been polled. On a network the
  * disconnection passes through the connection managers of two kernels and arrives long after
  * the data; some programs destroy the QP at once. False if not needed.
+ *
+ * Each look takes at most HOLD_LOOK from the time that is left: time in which this process had
+ * no processor, and could not poll either, does not count.
  */
 static bool hold(struct cm_id *id)
 {
@@ -201,8 +204,10 @@ static bool hold(struct cm_id *id)
 
     if (!d || !d->knobs.dreq_hold_ms || !emu_qp_unseen(d, id->local_qpn))
         return false;
-    if (!id->held_until)
-        id->held_until = now + d->knobs.dreq_hold_ms * (EMU_NSEC / 1000);
+    if (!id->hold_left) {
+        id->hold_left = d->knobs.dreq_hold_ms * HOLD_LOOK;
+        id->hold_seen = now;
+    }
     cm_timer_arm(now + HOLD_LOOK);
     return true;
 }
@@ -212,11 +217,15 @@ static void release(struct cm_id *id, uint64_t now)
 {
     struct emu_dev *d = emu_dev_peek();
     bool connected = is_connected(id);
+    uint64_t passed = now - id->hold_seen;
 
     emu_count(COUNT_ends_looked_at, 1);
-    if (connected && d && now < id->held_until && emu_qp_unseen(d, id->local_qpn))
+    id->hold_seen = now;
+    passed = passed < HOLD_LOOK ? passed : HOLD_LOOK;
+    id->hold_left -= passed < id->hold_left ? passed : id->hold_left;
+    if (connected && d && id->hold_left && emu_qp_unseen(d, id->local_qpn))
         return;
-    id->held_until = 0;
+    id->hold_left = 0;
     if (id->peer && atomic_load(&id->peer->dead)) { /* no answer, see peer_died() */
         if (connected || id->state == CM_DREQ_SENT)
             gone(id);
@@ -474,9 +483,9 @@ static void on_timer(struct emu_timer *t)
         }
         if (id->state == CM_REQ_SENT && now + CM_RETRY < next)
             next = now + CM_RETRY;
-        if (id->held_until)
+        if (id->hold_left)
             release(id, now);
-        if (id->held_until && now + HOLD_LOOK < next)
+        if (id->hold_left && now + HOLD_LOOK < next)
             next = now + HOLD_LOOK;
         if (id->deadline && id->deadline <= now)
             expired(id);
