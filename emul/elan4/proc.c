@@ -136,29 +136,57 @@ static bool may_be_so_large(uint64_t size)
     return false;
 }
 
+/* Explains a failed mmap() of the segment. */
+static void say_no_room(uint64_t size)
+{
+    struct rlimit most = {0};
+
+    getrlimit(RLIMIT_AS, &most);
+    emu4_say("segment of %" PRIu64 " bytes: no address space (RLIMIT_AS is %" PRIu64
+             "); raise the limit (ulimit -v), or make the segment smaller "
+             "(EMUELAN4_SEGMENT_MIB, 16 at least)",
+             size, (uint64_t)most.rlim_cur);
+}
+
+/* Makes a sealed file of `size` bytes and maps it. NULL: errno says why. */
+static struct shm_head *map_segment(int pid, uint64_t size, int *out)
+{
+    char name[64];
+
+    if (!may_be_so_large(size))
+        return NULL;
+    snprintf(name, sizeof(name), "emuelan4-%d", pid);
+    int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0)
+        return NULL;
+    if (ftruncate(fd, (off_t)size) < 0 ||
+        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0) {
+        close(fd);
+        return NULL;
+    }
+    struct shm_head *seg = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (seg == MAP_FAILED) {
+        int err = errno;
+        close(fd);
+        if (err == ENOMEM)
+            say_no_room(size);
+        errno = err;
+        return NULL;
+    }
+    madvise(seg, size, MADV_DONTDUMP); /* a dump would populate the sparse file */
+    *out = fd;
+    return seg;
+}
+
 static int make_segment(struct emu4_proc *p)
 {
     uint64_t arena = align_up(sizeof(struct shm_head), 65536);
     uint64_t size = arena + (p->knobs.segment_mib << 20);
-    char name[64];
+    int fd = -1;
+    struct shm_head *seg = map_segment(p->pid, size, &fd);
 
-    if (!may_be_so_large(size))
+    if (!seg)
         return -1;
-    snprintf(name, sizeof(name), "emuelan4-%d", p->pid);
-    int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (fd < 0)
-        return -1;
-    if (ftruncate(fd, (off_t)size) < 0 ||
-        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0) {
-        close(fd);
-        return -1;
-    }
-    struct shm_head *seg = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (seg == MAP_FAILED) {
-        close(fd);
-        return -1;
-    }
-    madvise(seg, size, MADV_DONTDUMP); /* a dump would populate the sparse file */
     int bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (bell < 0) {
         munmap(seg, size);

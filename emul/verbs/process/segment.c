@@ -75,6 +75,19 @@ static uint64_t lay_out(struct shm_head *seg)
     return off_inbox;
 }
 
+/* Explains a failed mmap() of the segment. */
+static void say_no_room(uint64_t size)
+{
+    struct rlimit most = {0};
+
+    getrlimit(RLIMIT_AS, &most);
+    fprintf(stderr,
+            "emuverbs: segment of %" PRIu64 " bytes: no address space (RLIMIT_AS is %" PRIu64
+            "); raise the limit (ulimit -v), or make the segment smaller "
+            "(EMUVERBS_SEGMENT_MIB, 64 at least)\n",
+            size, (uint64_t)most.rlim_cur);
+}
+
 void emu_segment_no_dump(void *seg, uint64_t size)
 {
     madvise(seg, size, MADV_DONTDUMP);
@@ -101,6 +114,8 @@ int emu_segment_create(struct emu_dev *d)
     if (seg == MAP_FAILED) {
         int err = errno;
         close(fd);
+        if (err == ENOMEM)
+            say_no_room(size);
         return -err;
     }
     emu_segment_no_dump(seg, size);
