@@ -105,14 +105,15 @@ static void close_ours(struct opened *opened)
     opened->file = 0;
 }
 
-/* A negative errno in `fd`: not open, or closed here for lack of an identity. */
-static struct opened opened(int fd)
+/* A negative errno in `fd`: not open, or closed here for lack of an identity (sets `lacks`). */
+static struct opened opened(int fd, const char **lacks)
 {
     struct opened opened = {.fd = fd, .file = file_of(fd)};
 
     if (fd >= 0 && opened.file == 0) {
+        opened.fd = -errno;
+        *lacks = "statx";
         (void)syscall(SYS_close, fd);
-        opened.fd = -ENOSYS;
     }
     return opened;
 }
@@ -218,12 +219,16 @@ static int try_out(struct rme_monitor *monitor)
     return ret;
 }
 
-/* Opens the descriptors.  A negative errno: not available on this system; some may be open. */
-static int open_all(struct rme_monitor *monitor)
+/* Opens the descriptors.  A negative errno: `lacks` is not available on this system; some may
+ * be open. */
+static int open_all(struct rme_monitor *monitor, const char **lacks)
 {
-    monitor->watching = opened(open_uffd(FEATURES));
-    monitor->asked = opened(open_uffd(0));
-    monitor->pagemap = opened(open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
+    const char *optional;
+
+    *lacks = "userfaultfd";
+    monitor->watching = opened(open_uffd(FEATURES), lacks);
+    monitor->asked = opened(open_uffd(0), lacks);
+    monitor->pagemap = opened(open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC), &optional);
     if (monitor->watching.fd < 0 || monitor->asked.fd < 0)
         return monitor->watching.fd < 0 ? monitor->watching.fd : monitor->asked.fd;
     return try_out(monitor);
@@ -300,19 +305,22 @@ static void destroy(struct rme_monitor *monitor)
     free(monitor);
 }
 
-static int monitor_new(struct rme_monitor **out)
+static int monitor_new(struct rme_monitor **out, const char **lacks)
 {
     struct rme_monitor *monitor = calloc(1, sizeof(*monitor));
     int ret;
 
+    *lacks = "memory";
     if (monitor == NULL)
         return -ENOMEM;
     monitor->page = (uintptr_t)sysconf(_SC_PAGESIZE);
     pthread_mutex_init(&monitor->watch_lock, NULL);
     pthread_mutex_init(&monitor->lock, NULL);
-    ret = open_all(monitor);
-    if (ret == 0)
+    ret = open_all(monitor, lacks);
+    if (ret == 0) {
+        *lacks = "thread";
         ret = rme_thread_start(&monitor->thread, watch_events, monitor);
+    }
     if (ret == 0)
         *out = monitor;
     else
@@ -378,7 +386,7 @@ static void guard_root(void)
     (void)pthread_atfork(hold_root, release_root, leave_parent);
 }
 
-int rme_monitor_join(struct rme_watcher *watcher, struct rme_monitor **out)
+int rme_monitor_join(struct rme_watcher *watcher, struct rme_monitor **out, const char **lacks)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     int ret = 0;
@@ -386,7 +394,7 @@ int rme_monitor_join(struct rme_watcher *watcher, struct rme_monitor **out)
     pthread_once(&once, guard_root);
     pthread_mutex_lock(&root_lock);
     if (root == NULL)
-        ret = monitor_new(&root);
+        ret = monitor_new(&root, lacks);
     if (ret == 0) {
         pthread_mutex_lock(&root->lock);
         LIST_INSERT_HEAD(&root->watchers, watcher, link);

@@ -36,9 +36,9 @@ struct rme_watcher {
     LIST_ENTRY(rme_watcher) link; /* private to the monitor */
 };
 
-/* Adds a watcher.  -ENOSYS, -EPERM …: not available on this system.  Any thread, no lock
- * held. */
-int rme_monitor_join(struct rme_watcher *watcher, struct rme_monitor **out);
+/* Adds a watcher.  -ENOSYS, -EPERM …: not available on this system, for want of `lacks`.  Any
+ * thread, no lock held. */
+int rme_monitor_join(struct rme_watcher *watcher, struct rme_monitor **out, const char **lacks);
 
 /* Removes a watcher, after which `gone` is not called.  The last one ends all watches, also in
  * forked children.  NULL is allowed.  No lock held. */

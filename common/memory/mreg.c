@@ -701,6 +701,7 @@ void rme_mreg_hint(struct rme_mreg *mreg, void *start, uint64_t length, unsigned
 int rme_mreg_new(const struct rme_mreg_config *config, struct rme_mreg **out)
 {
     struct rme_mreg *mreg = calloc(1, sizeof(*mreg));
+    const char *lacks = "";
     int ret = 0;
 
     if (mreg == NULL)
@@ -720,7 +721,7 @@ int rme_mreg_new(const struct rme_mreg_config *config, struct rme_mreg **out)
     mreg->watcher = (struct rme_watcher){.gone = gone, .arg = mreg};
     atomic_store(&mreg->caches, mreg->config.max_entries > 0 && mreg->config.max_bytes > 0);
     if (mreg->caches && mreg->demand < 0)
-        ret = rme_monitor_join(&mreg->watcher, &mreg->monitor);
+        ret = rme_monitor_join(&mreg->watcher, &mreg->monitor, &lacks);
     if (mreg->monitor != NULL)
         mreg->lock = rme_monitor_lock(mreg->monitor);
     if (ret != 0) {
@@ -728,11 +729,11 @@ int rme_mreg_new(const struct rme_mreg_config *config, struct rme_mreg **out)
         rme_log_put(
             mreg->config.pin->log, RME_LOG_WARN,
             "registration cache: off, memory is registered for each operation: unmapping "
-            "cannot be watched (userfaultfd: %s); %s",
-            strerror(-ret),
+            "cannot be watched (%s: %s); %s",
+            lacks, strerror(-ret),
             rme_remedy(
-                ret, "use Linux 5.14 or later, and in a container allow userfaultfd (seccomp, "
-                     "/proc)"));
+                ret, "use Linux 5.14 or later, and in a container allow userfaultfd and statx "
+                     "(seccomp, /proc)"));
     }
     *out = mreg;
     return 0;
