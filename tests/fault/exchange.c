@@ -89,10 +89,9 @@ struct side {
     bool failed;  /* in this round */
     bool aborted; /* the peer was notified */
     bool cancelling;
-    char verdict; /* the peer's result, 0 until received */
-    int requests; /* unexpected messages received by the server in this round */
-    bool
-        rail_missing; /* the engine was opened without a device, which alone may reach the peer */
+    char verdict;      /* the peer's result, 0 until received */
+    int requests;      /* unexpected messages received by the server in this round */
+    bool rail_missing; /* opened without a device, which alone may reach the peer */
     char *zone;
 };
 
