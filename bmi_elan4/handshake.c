@@ -216,7 +216,7 @@ static int find(struct rme_link *l, const struct rme_addr_part *at)
                      ? "expected elan4://NODE:CONTEXT, both numbers"
                      : "outside elan_nodes and elan_contexts; check the address, or set "
                        "these options alike for all processes";
-        return -EHOSTUNREACH;
+        return rc == -EAGAIN ? -ENONET : -EHOSTUNREACH; /* -EAGAIN: a name is looked up */
     }
     l->peer.vp = (unsigned)bmi_elan4_vp(&f->nic->range, node, context);
     if (where.queue) {

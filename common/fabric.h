@@ -255,9 +255,9 @@ struct rme_fabric_ops {
     /*
      * Starts a link to part `part` of addr.  Posts `rx` receive buffers before the peer can see
      * the request.  Returns with *out set before any name is resolved; LINK_UP or LINK_DOWN
-     * follows (-ECONNREFUSED no listener, -EHOSTUNREACH no route or address, -ETIMEDOUT,
-     * -EACCES rejected by the peer's engine with hello data, -EBUSY the peer's backlog is full:
-     * try again).  The engine limits the time by link_disconnect().
+     * follows (-ECONNREFUSED no listener, -EHOSTUNREACH no route or address, -ENONET unknown
+     * host name, -ETIMEDOUT, -EACCES rejected by the peer's engine with hello data, -EBUSY the
+     * peer's backlog is full: try again).  The engine limits the time by link_disconnect().
      */
     int (*link_connect)(struct rme_fabric *f, const struct rme_addr *addr, int part,
                         const void *hello, size_t length, uint32_t rx, void *owner,

@@ -191,8 +191,9 @@ struct rme_list {
  *
  * Errors: -EINVAL bad list or context, -EMSGSIZE unexpected message too large, -ENOMEM,
  * -ECONNRESET the address is dead.  Errors at completion: -ECONNREFUSED, -EHOSTUNREACH,
- * -ETIMEDOUT, -ECONNRESET (of the peer), -EMSGSIZE, -EPROTO, -ENOMEM, -ECANCELED, -EFAULT (the
- * device found the memory unmapped, or a receive's memory read-only).
+ * -ENONET (unknown host name), -ETIMEDOUT, -ECONNRESET (of the peer), -EMSGSIZE, -EPROTO,
+ * -ENOMEM, -ECANCELED, -EFAULT (the device found the memory unmapped, or a receive's memory
+ * read-only).
  *
  * Unmapped memory: -EFAULT is reported only for messages that the device moves without a copy:
  * those above eager_max that pack_threshold, lists and the planner's limits leave unpacked

@@ -384,7 +384,7 @@ void ib_link_names(struct rme_fabric *f)
             continue;
         }
         if (name.error) {
-            ib_log(f, RME_LOG_NOTICE, "%s: cannot resolve the host name: %s; check the name",
+            ib_log(f, RME_LOG_WARN, "%s: cannot resolve the host name: %s; check the name",
                    l->peer, name.why ? name.why : strerror(-name.error));
             ib_link_fail(l, name.error, false);
         } else {

@@ -105,9 +105,11 @@ void ib_link_state_set(struct rme_link *l, enum ib_link_state state)
     l->state = state;
 }
 
-/* Returns a remedy for a connection that was not made; NULL: none. */
+/* Returns a remedy for a connection that was not made; NULL: none, "": already logged. */
 static const char *remedy(const struct rme_link *l)
 {
+    if (l->error == -ENONET)
+        return "";
     if (l->error == -EBUSY)
         return "connection backlog full on the server; raise net.rdma_ucm.max_backlog there "
                "(sysctl)";

@@ -42,7 +42,7 @@ struct ib_resolver {
 static const struct addrinfo hints_stream = {
     .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
 
-/* Converts a result of getaddrinfo() to a negative errno. */
+/* Converts a result of getaddrinfo() to a negative errno; -ENONET: unknown name. */
 static int lookup_error(int gai)
 {
     switch (gai) {
@@ -53,7 +53,7 @@ static int lookup_error(int gai)
     case EAI_SYSTEM:
         return ib_errno();
     default:
-        return -EHOSTUNREACH;
+        return -ENONET;
     }
 }
 

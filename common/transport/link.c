@@ -59,13 +59,13 @@ static int link_error(int error)
     return error == -ETIMEDOUT || error == -EPROTO || error == -ENOMEM ? error : -ECONNRESET;
 }
 
-/* Hosts distinguish two errors besides those of lost links.  -EACCES: rejected by the engine of
- * the peer; -EBUSY: the request did not reach that engine. */
+/* Hosts distinguish three errors besides those of lost links.  -EACCES: rejected by the engine
+ * of the peer; -EBUSY: the request did not reach that engine. */
 int rme_peer_connect_error(int error)
 {
     if (error == -ECONNREFUSED || error == -EACCES || error == -EBUSY)
         return -ECONNREFUSED;
-    return error == link_error(error) ? error : -EHOSTUNREACH;
+    return error == link_error(error) || error == -ENONET ? error : -EHOSTUNREACH;
 }
 
 /* ---- Connecting ---- */

@@ -121,8 +121,8 @@ int bmi_errno_to_pvfs(int error);
 /* Returns "BMI_ENOMEM" for +-BMI_ENOMEM; "(UNKNOWN)" for an unknown code. */
 const char *bmi_status_string(int status);
 
-/* Converts +-BMI_E... to a positive errno: ECANCELED for BMI_ECANCEL, EIO for other codes
- * without errno, 0 for 0. */
+/* Converts +-BMI_E... to a positive errno: ECANCELED for BMI_ECANCEL, ENONET for
+ * BMI_EHOSTNTFD, EIO for other codes without errno, 0 for 0. */
 int bmi_error_to_errno(int error);
 
 #pragma GCC visibility pop

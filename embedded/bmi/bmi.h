@@ -11,7 +11,8 @@
  * Rules for all functions:
  *  - Any thread may call between BMI_initialize and the last BMI_finalize; other calls fail
  *    with -BMI_ENETDOWN (or NULL).
- *  - Errors are -BMI_E...; a failed call leaves nothing behind.
+ *  - Errors are -BMI_E...; a failed call leaves nothing behind.  An operation whose peer's
+ *    host name is unknown ends with -BMI_EHOSTNTFD.
  *  - No function waits for a peer; only the four test functions sleep, for at most
  *    max_idle_time_ms.
  *

@@ -64,5 +64,7 @@ int bmi_error_to_errno(int error)
         return c->number;
     if (c && c->code == BMI_ECANCEL)
         return ECANCELED;
+    if (c && c->code == BMI_EHOSTNTFD)
+        return ENONET;
     return magnitude(error) & BMI_ERROR_BIT ? EIO : magnitude(error);
 }

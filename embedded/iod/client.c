@@ -82,11 +82,13 @@ bool remote_lost(struct remote *remote, int error)
     char said[CLIENT_WHY];
 
     remote->lost = true;
-    if (error != -EHOSTUNREACH && error != -ENETUNREACH)
+    if (error != -ENONET && error != -EHOSTUNREACH && error != -ENETUNREACH)
         return remote_fail(remote, "%s", what);
     net_log_explain(&remote->client->log, error, said, sizeof said);
-    return strcmp(said, what) == 0 ? remote_fail(remote, "%s", what)
-                                   : remote_fail(remote, "host unreachable: %s", said);
+    return strcmp(said, what) == 0
+               ? remote_fail(remote, "%s", what)
+               : remote_fail(remote, "%s: %s",
+                             error == -ENONET ? "unknown host" : "host unreachable", said);
 }
 
 /* ---- one request ---- */

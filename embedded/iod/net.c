@@ -230,6 +230,8 @@ const char *net_error_text(int error)
     switch (error < 0 ? -error : error) {
     case ECONNREFUSED:
         return "connection refused; is bmi-iod running there, on this port?";
+    case ENONET:
+        return "unknown host; check the name";
     case EHOSTUNREACH:
     case ENETUNREACH:
         return "host unreachable; check the address and the network";

@@ -182,7 +182,7 @@ void somebody_listens(void **state)
     assert_int_equal(rme_addr_reach(p.server->rme, p.to_server, 0), -EINVAL);
 }
 
-/* The address is unreachable, or nothing listens there. */
+/* The address is unreachable, its name is unknown, or nothing listens there. */
 void unreachable_hosts(void **state)
 {
     struct op op;
@@ -197,6 +197,9 @@ void unreachable_hosts(void **state)
     post_send(&op, n, node_dial(n, "loop://nowhere:1"), &b, 1);
     pump_until_reported(&op);
     op_check_error(&op, -EHOSTUNREACH, -EHOSTUNREACH);
+    post_send(&op, n, node_dial(n, "loop://unknown:1"), &b, 1);
+    pump_until_reported(&op);
+    op_check_error(&op, -ENONET, -ENONET);
     post_send(&op, n, node_dial(n, "loop://void:1"), &b, 1);
     pump_until_reported(&op);
     op_check_error(&op, -ETIMEDOUT, -ETIMEDOUT);

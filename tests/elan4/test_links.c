@@ -43,11 +43,11 @@ static void refusal(struct side *server, const char *uri, const char *options, i
     open_side(&client, NULL, options);
     dial(&client, uri);
     until(&client, server, RME_EV_LINK_DOWN, 1);
-    close_side(&client);
     assert_int_equal(client.error, error);
     assert_int_equal(client.why != NULL, why != NULL);
     if (why)
         assert_non_null(strstr(client.why, why));
+    close_side(&client);
 }
 
 static void refusals(void **state)
@@ -61,9 +61,10 @@ static void refusals(void **state)
     setenv("BMI_ELAN4_SERVER_ADDR", said, 1);
     refusal(&server, "elan4://0:2", "elan_key=another", -EPROTO, "different elan_key");
     refusal(&server, "elan4://99:2", "", -EHOSTUNREACH, "elan_nodes"); /* there are 64 */
-    snprintf(text, sizeof(text), "0:9=0x40,%s", said);
+    snprintf(text, sizeof(text), "0:8=no-such-host.invalid:1,0:9=0x40,%s", said);
     setenv("BMI_ELAN4_SERVER_ADDR", text, 1);
     refusal(&server, "elan4://0:9", "", -ECONNREFUSED, NULL); /* an unused context */
+    refusal(&server, "elan4://0:8", "", -ENONET, "host no-such-host.invalid of elan_servers");
     /* a client does not accept connections, though it has a queue */
     open_side(&other, NULL, "");
     snprintf(text, sizeof(text), "0:3=0x%s", strchr(said, 'x') + 1);

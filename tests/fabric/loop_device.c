@@ -485,6 +485,10 @@ static void carry_request(struct rme_link *link)
         loop_link_end(link, -EHOSTUNREACH, NULL, 0);
         return;
     }
+    if (!strncmp(link->target, "unknown:", 8)) {
+        loop_link_end(link, -ENONET, NULL, 0);
+        return;
+    }
     struct loop_fabric *f = loop_find_listener(link->target);
     struct rme_link *passive = f ? loop_link_new(f) : NULL;
     if (!passive) {

@@ -66,6 +66,8 @@ static bmi_error_code_t shim_error(int error)
         return 0;
     case -ECANCELED:
         return -BMI_ECANCEL;
+    case -ENONET: /* unknown host name; the same code as bmi_tcp's */
+        return -BMI_EHOSTNTFD;
     case -ESHUTDOWN:
     case -ENOTCONN:
     case -ECONNABORTED:

@@ -429,6 +429,7 @@ static void error_codes(void **state)
     assert_string_equal(bmi_status_string(-ENOMEM), "(UNKNOWN)");
     assert_int_equal(bmi_error_to_errno(-BMI_ETIMEDOUT), ETIMEDOUT);
     assert_int_equal(bmi_error_to_errno(-BMI_ECANCEL), ECANCELED);
+    assert_int_equal(bmi_error_to_errno(-BMI_EHOSTNTFD), ENONET);
     assert_int_equal(bmi_error_to_errno(-BMI_EDEVINIT), EIO);
     assert_int_equal(bmi_error_to_errno(0), 0);
 }

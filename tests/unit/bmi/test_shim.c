@@ -362,6 +362,7 @@ static void completions_and_error_codes(void **state)
                {-ECONNRESET, -BMI_ECONNRESET},
                {-ESHUTDOWN, -BMI_ECONNRESET},
                {-EHOSTUNREACH, -BMI_EHOSTUNREACH},
+               {-ENONET, -BMI_EHOSTNTFD},
                {-EMSGSIZE, -BMI_EMSGSIZE},
                {-EPROTO, -BMI_EPROTO},
                {-ENOMEM, -BMI_ENOMEM},

@@ -47,7 +47,8 @@ static void nobody_there(void **state)
     wire_open(&w, NULL);
     struct rme_link *link = wire_dial(&w, "ib://no-such-host.invalid:20500");
     wire_until(&w, RME_EV_LINK_DOWN, 1);
-    assert_int_equal(wire_event(&w, RME_EV_LINK_DOWN, 0)->error, -EHOSTUNREACH);
+    assert_int_equal(wire_event(&w, RME_EV_LINK_DOWN, 0)->error, -ENONET);
+    assert_string_equal(wire_event(&w, RME_EV_LINK_DOWN, 0)->why, ""); /* logged before */
     w.ops->link_free(link);
     w.nseen = 0;
     link = wire_dial(&w, wire_uri("localhost")); /* every address of the name refuses */
