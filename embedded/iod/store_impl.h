@@ -19,6 +19,8 @@
 #define STORE_PREPARED ".prepared-"
 #define STORE_BUCKETS  256
 
+#define STORE_DROP_MOST 64 /* files of lower uploads that one commit removes */
+
 /* Upload that is not committed. */
 struct upload {
     struct upload *next; /* next of the bucket */
@@ -85,8 +87,8 @@ struct upload *upload_highest(struct store *store, const char *name, uint64_t ve
                               uint64_t number); /* highest prepared upload above these; NULL:
                                                  * none */
 void upload_remove(struct store *store, struct upload *upload); /* with its file */
-/* Releases the lock, then removes the files that commits have dropped, which may be many.  If
- * the process ends before, the next commit of the name finds them again. */
+/* Releases the lock, then removes the files that a commit has dropped.  The next commit of the
+ * name finds those above STORE_DROP_MOST, and all if the process ends before. */
 void uploads_unlock(struct store *store);
 /* Records at all uploads of the name that its object was removed. */
 void upload_tell_removed(struct store *store, const char *name, uint64_t version,

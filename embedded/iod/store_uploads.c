@@ -119,12 +119,14 @@ int upload_prepare(struct store *store, struct upload *upload)
     return store_sync(store);
 }
 
-/* Drops lower prepared uploads of the name without clients, which are not needed any more. */
+/* Drops lower prepared uploads of the name without clients, which are not needed any more; at
+ * most STORE_DROP_MOST, because the committing client waits for the removal of their files. */
 static void drop_lower(struct store *store, const struct upload *upload)
 {
     struct upload **at = bucket_of(store, upload->name), *u;
+    int dropped = 0;
 
-    while ((u = *at)) {
+    while ((u = *at) && dropped < STORE_DROP_MOST) {
         if (!u->prepared || u->owner || strcmp(u->name, upload->name) != 0 ||
             !upload_above(upload->version, upload->number, u->version, u->number)) {
             at = &u->next;
@@ -133,6 +135,7 @@ static void drop_lower(struct store *store, const struct upload *upload)
         *at = u->next;
         u->next = store->dropped;
         store->dropped = u;
+        dropped++;
     }
 }
 
