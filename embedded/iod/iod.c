@@ -14,7 +14,8 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#define IDLE_MS 250 /* ms; maximum delay of a signal's effect */
+#define IDLE_MS  250  /* ms; maximum delay of a signal's effect */
+#define ABORT_MS 2000 /* time for aborted transfers to end */
 
 static volatile sig_atomic_t want_report;
 static volatile sig_atomic_t want_end;
@@ -216,7 +217,7 @@ static int serve(struct server *server, int grace_ms)
 /* Aborts open transfers and waits briefly for their end. */
 static void wind_down(struct server *server)
 {
-    int64_t deadline = clock_ms() + 2000;
+    int64_t deadline = clock_ms() + ABORT_MS;
 
     server_abort(server);
     while (!server_is_idle(server) && clock_ms() < deadline)
