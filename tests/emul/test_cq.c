@@ -254,6 +254,21 @@ TEST(what_a_queue_cannot_be)
     loop_close(&a, &b);
 }
 
+/* In an empty segment, as many CQs of 1,024 entries as the device tells can be created. */
+TEST(told_number_of_queues_can_be_had)
+{
+    struct ibv_device **list = ibv_get_device_list(NULL);
+    struct ibv_device_attr d;
+
+    setenv("EMUVERBS_SEGMENT_MIB", "128", 1);
+    struct ibv_context *ctx = list ? ibv_open_device(list[0]) : NULL;
+    CHECK(ctx);
+    CHECK_EQ(ibv_query_device(ctx, &d), 0);
+    CHECK(d.max_cq > 100);
+    for (int i = 0; i < d.max_cq; i++)
+        CHECK(ibv_create_cq(ctx, 1024, NULL, NULL, 0));
+}
+
 /* A message's payload in a CQ that is resized reaches memory, by polling or by
  * deregistering. */
 TEST(payloads_move_with_their_completions)
@@ -751,6 +766,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         T(resizing_keeps_what_is_there),
         T(what_a_queue_cannot_be),
+        T(told_number_of_queues_can_be_had),
         T(payloads_move_with_their_completions),
         T(queues_that_grew_leave_nothing),
         T(who_is_in_the_old_ring_finds_the_new_one),

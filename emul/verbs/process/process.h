@@ -226,6 +226,8 @@ bool emu_segment_fits(const struct shm_head *seg);
 /* Allocates zeroed bytes of the segment; returns their offset, or 0 when full. Under no
  * lock. */
 uint64_t emu_arena_alloc(struct emu_dev *d, uint64_t bytes);
+/* Returns the bytes of the segment that such an allocation takes. */
+uint64_t emu_arena_takes(uint64_t bytes);
 void emu_arena_free(struct emu_dev *d, uint64_t off, uint64_t bytes);
 
 /* turn.c: processor time of other processes */

@@ -170,6 +170,11 @@ static unsigned size_class(uint64_t bytes)
     return c;
 }
 
+uint64_t emu_arena_takes(uint64_t bytes)
+{
+    return UINT64_C(1) << size_class(bytes);
+}
+
 uint64_t emu_arena_alloc(struct emu_dev *d, uint64_t bytes)
 {
     if (bytes == 0 || bytes > d->seg->size)

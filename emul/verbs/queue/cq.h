@@ -76,6 +76,8 @@ struct emu_cq {
 /* Creates a ring with a limit of `cap` entries; NULL if out of memory. */
 struct emu_ring *emu_cq_ring_new(struct emu_dev *d, uint32_t cap);
 void emu_cq_ring_free(struct emu_dev *d, struct emu_ring *r);
+/* Returns how many CQs of 1,024 entries there can be. */
+uint32_t emu_cq_most(const struct emu_dev *d);
 /* Returns the i-th unread completion, or NULL. Under cq->lock. */
 static inline struct shm_cqe *emu_cq_unread(struct emu_dev *d, struct emu_cq *cq, uint64_t i)
 {

@@ -102,6 +102,15 @@ struct emu_ring *emu_cq_ring_new(struct emu_dev *d, uint32_t cap)
     return r;
 }
 
+uint32_t emu_cq_most(const struct emu_dev *d)
+{
+    uint64_t each = emu_arena_takes(sizeof(struct shm_ring)) +
+                    emu_arena_takes(shm_ring_bytes(1024, sizeof(struct shm_cqe)));
+    uint64_t most = (d->seg->size - d->seg->off_arena) / each;
+
+    return (uint32_t)(most < EMU_MAX_CQS ? most : EMU_MAX_CQS);
+}
+
 /* Puts a copy of `c` into the ring, with the given time unless 0. */
 static enum shm_pushed put(const struct shm_head *seg, struct shm_ring *ring, uint32_t slot,
                            const struct shm_cqe *c, uint64_t time)
