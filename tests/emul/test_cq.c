@@ -265,8 +265,15 @@ TEST(told_number_of_queues_can_be_had)
     CHECK(ctx);
     CHECK_EQ(ibv_query_device(ctx, &d), 0);
     CHECK(d.max_cq > 100);
+    struct ibv_cq **cq = calloc((size_t)d.max_cq, sizeof(*cq));
+    CHECK(cq);
     for (int i = 0; i < d.max_cq; i++)
-        CHECK(ibv_create_cq(ctx, 1024, NULL, NULL, 0));
+        CHECK((cq[i] = ibv_create_cq(ctx, 1024, NULL, NULL, 0)));
+    for (int i = 0; i < d.max_cq; i++)
+        CHECK_EQ(ibv_destroy_cq(cq[i]), 0);
+    free(cq);
+    CHECK_EQ(ibv_close_device(ctx), 0);
+    ibv_free_device_list(list);
 }
 
 /* A message's payload in a CQ that is resized reaches memory, by polling or by
