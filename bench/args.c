@@ -11,7 +11,9 @@
 #include <string.h>
 
 static const char usage[] =
-    "Usage: bmi-perf server ADDR                    serve over BMI; ADDR like ib://host:port\n"
+    "Usage: bmi-perf doctor [ADDR]                  check this machine, and the network to a\n"
+    "                                               bmi-perf server\n"
+    "       bmi-perf server ADDR                    serve over BMI; ADDR like ib://host:port\n"
     "                                               or elan4://node:context\n"
     "       bmi-perf lat|bw|rate|list ADDR...       measure against these servers\n"
     "       bmi-perf compare ADDR... HOST:PORT...   BMI and plain TCP in turn, and their "
@@ -64,6 +66,7 @@ static const char usage[] =
     "half\n"
     "                   of it for one job\n"
     "  --counters       print how the engine's counters changed, on both sides\n"
+    "  --report FILE    doctor: write all lines to a file, too\n"
     "  --json           print JSON\n"
     "  --bmi-options S  options for BMI: key=value,key=value\n"
     "  --version        print the version\n"
@@ -96,6 +99,7 @@ enum {
     OPT_VERIFY,
     OPT_SERVER_MEMORY,
     OPT_COUNTERS,
+    OPT_REPORT,
     OPT_JSON,
     OPT_BMI_OPTIONS,
     OPT_EXPLAIN,
@@ -131,6 +135,7 @@ static const struct option options[] = {
     {"verify", no_argument, NULL, OPT_VERIFY},
     {"server-memory", required_argument, NULL, OPT_SERVER_MEMORY},
     {"counters", no_argument, NULL, OPT_COUNTERS},
+    {"report", required_argument, NULL, OPT_REPORT},
     {"json", no_argument, NULL, OPT_JSON},
     {"bmi-options", required_argument, NULL, OPT_BMI_OPTIONS},
     {"explain", required_argument, NULL, OPT_EXPLAIN},
@@ -277,6 +282,9 @@ static bool take(struct args *args, int option, const char *value)
     case OPT_BMI_OPTIONS:
         args->bmi_options = value;
         return true;
+    case OPT_REPORT:
+        args->report = value;
+        return *value;
     case OPT_EXPLAIN:
         args->explain = value;
         return true;

@@ -25,6 +25,7 @@ struct args {
     const char *test;        /* mode compare: its test */
     const char *bmi_options; /* for BMI; NULL: none */
     const char *explain;     /* SIZE[xN]; NULL: none */
+    const char *report;      /* mode doctor: a file for its lines; NULL: none */
     char **positional;       /* arguments after the mode */
     unsigned npositional;
 };

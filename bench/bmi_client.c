@@ -298,7 +298,7 @@ static int bmi_run(void *state, struct outcome *outcome, char *why)
     return 0;
 }
 
-/* Requests text from a server: JOB_COUNTERS or JOB_METRICS. */
+/* Requests text from a server: JOB_COUNTERS, JOB_METRICS or JOB_RAW. */
 static int server_text(struct bmi_client *client, struct session *session, enum job_test test,
                        char *text, size_t size, char *why)
 {
@@ -324,7 +324,7 @@ static int server_text(struct bmi_client *client, struct session *session, enum 
             error = rc;
     }
     if (error)
-        return fail_at(why, client, session, "no counters", error);
+        return fail_at(why, client, session, "no answer", error);
     text[session->report.actual] = 0;
     if (!report_decode(&session->said, text, (size_t)session->report.actual))
         return fail_refused(why, session);
@@ -357,6 +357,16 @@ int bmi_metrics(void *state, char *text, size_t size, char *why)
     struct bmi_client *client = state;
 
     return server_text(client, &client->session[0], JOB_METRICS, text, size, why);
+}
+
+int bmi_raw(void *state, unsigned *port, char *why)
+{
+    struct bmi_client *client = state;
+    char text[SESSION_TEXT_MAX];
+    int rc = server_text(client, &client->session[0], JOB_RAW, text, sizeof text, why);
+
+    *port = (unsigned)strtoul(text, NULL, 10);
+    return rc;
 }
 
 const struct transport bmi_transport = {

@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "bench/budget.h"
+#include "bench/doctor/raw.h"
 #include "bench/exchange.h"
 #include "bench/inspect.h"
 #include "bench/lastline.h"
@@ -209,9 +210,21 @@ static bool session_take(struct session *session, uint64_t bytes)
     return true;
 }
 
-/* Composes the text for a client: counters or metrics. Returns 0 or -BMI_E…. */
-static int make_text(struct session *session, bool metrics, size_t *length)
+/* Opens a raw connection and writes its port as text. */
+static int make_raw(struct session *session, size_t *length)
 {
+    int port = raw_serve();
+
+    if (port < 0)
+        return bmi_errno_to_pvfs(port);
+    *length = (size_t)snprintf(session->text, SESSION_TEXT_MAX, "%d\n", port);
+    return 0;
+}
+
+/* Composes the text for a client. Returns 0 or -BMI_E…. */
+static int make_text(struct session *session, enum job_test test, size_t *length)
+{
+    bool metrics = test == JOB_METRICS;
     size_t size = metrics ? SESSION_METRICS_MAX : SESSION_TEXT_MAX;
 
     if (!session_take(session, size))
@@ -222,15 +235,17 @@ static int make_text(struct session *session, bool metrics, size_t *length)
     if (metrics)
         return inspect_metrics(session->addr, session->server->network, session->text, size,
                                length);
+    if (test == JOB_RAW)
+        return make_raw(session, length);
     *length = inspect_counters(session->addr, session->text, size);
     return 0;
 }
 
 /* Sends the text, or a report of the failure. */
-static void answer_text(struct session *session, bool metrics)
+static void answer_text(struct session *session, enum job_test test)
 {
     size_t length = 0;
-    int rc = make_text(session, metrics, &length);
+    int rc = make_text(session, test, &length);
 
     session->said.error = rc ? (uint64_t)bmi_error_to_errno(rc) : 0;
     if (rc)
@@ -286,8 +301,8 @@ static struct session *opened(struct server *server, BMI_addr_t addr, const stru
         session->said.error = (uint64_t)-error;
     if (session->said.error)
         answer_refusal(session);
-    else if (job->test == JOB_COUNTERS || job->test == JOB_METRICS)
-        answer_text(session, job->test == JOB_METRICS);
+    else if (job->test == JOB_COUNTERS || job->test == JOB_METRICS || job->test == JOB_RAW)
+        answer_text(session, job->test);
     else
         answer_job(session, job);
     return session;
@@ -388,6 +403,7 @@ int bmi_serve(const char *address, const char *options, uint64_t memory,
         fflush(stdout);
         program_notify("READY=1\nSTATUS=listening on %s, port %d", address, port);
         rc = serve(&server, stop);
+        raw_stop();
         BMI_close_context(server.context);
     }
     if (rc < 0)

@@ -31,6 +31,7 @@ enum job_test {
     JOB_REQUEST,  /* unexpected request, expected reply */
     JOB_COUNTERS, /* the server replies with its counters as text */
     JOB_METRICS,  /* the same in Prometheus format */
+    JOB_RAW,      /* the server replies with the port of a raw connection (doctor/raw.h) */
     JOB_TESTS
 };
 

@@ -5,6 +5,7 @@
 #include <string.h>
 #include "bench/args.h"
 #include "bench/bmi_server.h"
+#include "bench/doctor/doctor.h"
 #include "bench/inspect.h"
 #include "bench/modes.h"
 #include "bench/tcp_file.h"
@@ -84,11 +85,12 @@ static const struct {
     const char *name;
     int (*run)(const struct args *args);
 } modes[] = {
-    {"server", mode_server},       {"lat", mode_measure},           {"bw", mode_measure},
-    {"rate", mode_measure},        {"list", mode_measure},          {"compare", mode_measure},
-    {"idle", mode_idle},           {"tcp-server", mode_tcp_server}, {"tcp-lat", mode_measure},
-    {"tcp-bw", mode_measure},      {"tcp-rate", mode_measure},      {"tcp-list", mode_measure},
-    {"tcp-store", mode_tcp_store}, {"tcp-put", mode_tcp_copy},      {"tcp-get", mode_tcp_copy},
+    {"doctor", mode_doctor},    {"server", mode_server},       {"lat", mode_measure},
+    {"bw", mode_measure},       {"rate", mode_measure},        {"list", mode_measure},
+    {"compare", mode_measure},  {"idle", mode_idle},           {"tcp-server", mode_tcp_server},
+    {"tcp-lat", mode_measure},  {"tcp-bw", mode_measure},      {"tcp-rate", mode_measure},
+    {"tcp-list", mode_measure}, {"tcp-store", mode_tcp_store}, {"tcp-put", mode_tcp_copy},
+    {"tcp-get", mode_tcp_copy},
 };
 
 /* Returns whether the mode prints figures, which alone support JSON. */

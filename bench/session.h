@@ -11,8 +11,8 @@
  *   tag + 1: the job's messages                <->    tag + 1
  *                                              <-     tag: report
  *
- * Unexpected requests of a JOB_REQUEST have tag + 1, too. JOB_COUNTERS and JOB_METRICS are
- * answered by text instead of a report, and have no phases; a report with an error means
+ * Unexpected requests of a JOB_REQUEST have tag + 1, too. JOB_COUNTERS, JOB_METRICS and JOB_RAW
+ * are answered by text instead of a report, and have no phases; a report with an error means
  * failure.
  */
 #ifndef BENCH_SESSION_H

@@ -55,6 +55,9 @@ extern const struct transport bmi_transport, tcp_transport;
 /* bmi_transport only: reports an unknown option on standard error. */
 void bmi_tell_ignored(const char *options);
 
+/* bmi_transport only: gets the port of a raw connection (doctor/raw.h) to its first server. */
+int bmi_raw(void *state, unsigned *port, char *why);
+
 /* bmi_transport only: gets the metrics of its first server in Prometheus format. */
 int bmi_metrics(void *state, char *text, size_t size, char *why);
 

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * bmi-perf doctor: checks of a machine for the first day of a site, and with the address of a
+ * bmi-perf server, checks and figures of the network in between.
+ *
+ * Each check prints a row: verdict, subject, finding, and below it the remedy.  The exit status
+ * is 1 if a row is FAIL.
+ */
+#ifndef BENCH_DOCTOR_H
+#define BENCH_DOCTOR_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "bench/args.h"
+
+enum verdict { DOCTOR_PASS, DOCTOR_WARN, DOCTOR_FAIL, DOCTOR_VERDICTS };
+
+struct doctor {
+    FILE *report; /* gets all lines, too; NULL: none */
+    unsigned rows[DOCTOR_VERDICTS];
+    bool emulated;  /* the devices are those of the software HCA */
+    bool cacheless; /* the row userfaultfd is not PASS */
+};
+
+/* Prints a row.  `remedy`: NULL for PASS. */
+void doctor_row(struct doctor *doctor, enum verdict verdict, const char *remedy,
+                const char *subject, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
+
+/* Prints a line of a table. */
+void doctor_line(struct doctor *doctor, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* Kernel and limits of this process. */
+void doctor_host(struct doctor *doctor);
+/* RDMA devices, their ports and addresses, and an engine of bmi_ib on them. */
+void doctor_devices(struct doctor *doctor, const char *options);
+/* A server: contents and figures of each protocol, beside raw verbs. */
+void doctor_network(struct doctor *doctor, const char *address, const char *options);
+
+/* The mode: doctor [ADDR].  Returns the exit status. */
+int mode_doctor(const struct args *args);
+
+#endif

@@ -1,0 +1,406 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * A server: each protocol forced in turn, first with verified contents, then measured, beside
+ * raw verbs to the same host; see doctor.h.  Messages go from the server to this client, because
+ * a receiver decides about write and read, and options act on this process only.
+ */
+#include "bench/doctor/doctor.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench/doctor/raw.h"
+#include "bench/series.h"
+#include "bench/session.h"
+#include "bench/transport.h"
+
+enum { WAYS = 6, SIZES = 6, WINDOWS = 2, LATS = 4, ROUNDS = 3 };
+
+#define CELL_BYTES   (UINT64_C(32) << 20) /* of one measurement */
+#define LAT_COUNT    1000
+#define VERIFY_COUNT 16
+#define SLOWER       1.25 /* a forced protocol that is faster by this factor is a warning */
+
+#define RENDEZVOUS "rx_size=1K,eager_ring_bytes=0,"
+#define PLACE      "pack_threshold=1,lists=group"
+#define COPY       "pack_threshold=1G,lists=pack"
+
+/* The chosen protocol is first. */
+static const struct {
+    const char *name, *options;
+} ways[WAYS] = {
+    {"chosen", ""},
+    {"ring", "rx_size=1K,rndv=write," COPY},
+    {"write", RENDEZVOUS "rndv=write," PLACE},
+    {"write-copy", RENDEZVOUS "rndv=write," COPY},
+    {"read", RENDEZVOUS "rndv=read," PLACE},
+    {"read-copy", RENDEZVOUS "rndv=read," COPY},
+};
+static const uint64_t sizes[SIZES] = {4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20};
+static const unsigned windows[WINDOWS] = {1, 8};
+static const uint64_t lats[LATS] = {8, 64, 1024, 4096};
+
+struct network {
+    struct doctor *doctor;
+    const char *address, *options;
+    struct raw *raw;                           /* NULL: none */
+    double rate[WAYS][SIZES][WINDOWS][ROUNDS]; /* MB/s */
+    double raw_rate[SIZES][WINDOWS][ROUNDS];
+    double us[LATS][ROUNDS], raw_us[LATS][ROUNDS]; /* one way */
+    const char *moved[SIZES];                      /* how the chosen protocol moved a message */
+    uint64_t bad, verified;
+};
+
+/* ---- BMI ---- */
+
+static int open_way(const struct network *n, unsigned way, void **state, char *why)
+{
+    char *servers[] = {(char *)n->address};
+    char options[512];
+
+    snprintf(options, sizeof options, "%s%s%s", n->options ? n->options : "",
+             n->options && *ways[way].options ? "," : "", ways[way].options);
+    return bmi_transport.open(servers, 1, options, state, why);
+}
+
+static int run_job(void *state, const struct job *job, struct outcome *outcome, char *why)
+{
+    int rc = bmi_transport.prepare(state, job, (struct part){0, 1}, why);
+
+    return rc ? rc : bmi_transport.run(state, outcome, why);
+}
+
+static struct job stream(uint64_t size, unsigned window, uint64_t count)
+{
+    return (struct job){.test = JOB_STREAM,
+                        .direction = JOB_GET,
+                        .size = size,
+                        .window = window,
+                        .count = count,
+                        .warm = window,
+                        .buffers = 1};
+}
+
+static uint64_t counter(const char *text, const char *name)
+{
+    const char *at = strstr(text, name);
+
+    return at ? strtoull(at + strlen(name), NULL, 10) : 0;
+}
+
+/* Names the protocol of most messages between two readings of this process's counters. */
+static const char *protocol(const char *before, const char *after)
+{
+    static const struct {
+        const char *counter, *name;
+    } all[] = {{"recvs_eager_rdma ", "ring"},
+               {"recvs_rndv_write ", "write"},
+               {"recvs_rndv_read ", "read"}};
+    uint64_t most = counter(after, "recvs_eager ") - counter(before, "recvs_eager ");
+    const char *name = "eager";
+
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        uint64_t count = counter(after, all[i].counter) - counter(before, all[i].counter);
+
+        if (count && count * 2 >= most) {
+            most = count;
+            name = all[i].name;
+        }
+    }
+    return name;
+}
+
+/* ---- Contents ---- */
+
+static int verify_way(struct network *n, unsigned way, char *why)
+{
+    void *state = NULL;
+    int rc = open_way(n, way, &state, why);
+
+    for (unsigned s = 0; !rc && s < SIZES; s++) {
+        static char before[SESSION_TEXT_MAX], after[SESSION_TEXT_MAX];
+        struct job job = stream(sizes[s], 4, VERIFY_COUNT);
+        struct outcome outcome = {0};
+
+        job.direction = JOB_BOTH;
+        job.verify = 1;
+        job.buffers = job.warm = 0;
+        rc = run_job(state, &job, &outcome, why);
+        n->bad += outcome.bad;
+        n->verified += 2 * VERIFY_COUNT;
+        if (rc || way)
+            continue;
+        job = stream(sizes[s], 1, VERIFY_COUNT);
+        bmi_transport.counters(state, -1, before, sizeof before, why);
+        rc = run_job(state, &job, &outcome, why);
+        bmi_transport.counters(state, -1, after, sizeof after, why);
+        n->moved[s] = protocol(before, after);
+    }
+    if (state)
+        bmi_transport.close(state);
+    return rc;
+}
+
+static int verify(struct network *n, char *why)
+{
+    int rc = 0;
+
+    for (unsigned way = 0; !rc && way < WAYS; way++)
+        rc = verify_way(n, way, why);
+    if (rc)
+        return rc;
+    if (n->bad)
+        doctor_row(n->doctor, DOCTOR_FAIL,
+                   "store no data over this network; send this report to the project",
+                   "contents", "%" PRIu64 " of %" PRIu64 " messages are wrong", n->bad,
+                   n->verified);
+    else
+        doctor_row(n->doctor, DOCTOR_PASS, NULL, "contents",
+                   "%" PRIu64 " messages by %d protocols are right", n->verified, WAYS - 1);
+    return 0;
+}
+
+/* ---- Measurements ---- */
+
+static uint64_t count_of(uint64_t size)
+{
+    uint64_t count = CELL_BYTES / size;
+
+    return count > 2000 ? 2000 : count;
+}
+
+static int measure_way(struct network *n, unsigned way, unsigned round, char *why)
+{
+    void *state = NULL;
+    int rc = open_way(n, way, &state, why);
+    struct outcome o;
+
+    for (unsigned l = 0; !rc && !way && l < LATS; l++) {
+        struct job job = {.test = JOB_PINGPONG,
+                          .size = lats[l],
+                          .window = 2,
+                          .count = LAT_COUNT,
+                          .warm = 100,
+                          .buffers = 1};
+
+        rc = run_job(state, &job, &o, why);
+        n->us[l][round] = (double)(o.end - o.start) / 2e3 / LAT_COUNT;
+    }
+    for (unsigned s = 0; !rc && s < SIZES; s++)
+        for (unsigned w = 0; !rc && w < WINDOWS; w++) {
+            struct job job = stream(sizes[s], windows[w], count_of(sizes[s]));
+
+            rc = run_job(state, &job, &o, why);
+            n->rate[way][s][w][round] = (double)o.bytes * 1e3 / (double)(o.end - o.start);
+        }
+    if (state)
+        bmi_transport.close(state);
+    return rc;
+}
+
+static int measure_raw(struct network *n, unsigned round, char *why)
+{
+    uint64_t ns = 1;
+    int rc = 0;
+
+    for (unsigned l = 0; !rc && l < LATS; l++) {
+        rc = raw_run(n->raw, false, lats[l], 1, LAT_COUNT, &ns, why);
+        n->raw_us[l][round] = (double)ns / 2e3 / LAT_COUNT;
+    }
+    for (unsigned s = 0; !rc && s < SIZES; s++)
+        for (unsigned w = 0; !rc && w < WINDOWS; w++) {
+            uint64_t count = count_of(sizes[s]);
+
+            rc = raw_run(n->raw, true, sizes[s], windows[w], (unsigned)count, &ns, why);
+            n->raw_rate[s][w][round] = (double)(count * sizes[s]) * 1e3 / (double)ns;
+        }
+    return rc;
+}
+
+static int measure(struct network *n, char *why)
+{
+    int rc = 0;
+
+    for (unsigned round = 0; !rc && round < ROUNDS; round++) {
+        if (n->raw)
+            rc = measure_raw(n, round, why);
+        for (unsigned way = 0; !rc && way < WAYS; way++)
+            rc = measure_way(n, (way + round) % WAYS, round, why);
+    }
+    return rc;
+}
+
+/* ---- Tables ---- */
+
+/* Prints the value of raw verbs and its ratio to ours, or nothing without them. */
+static const char *beside(const struct network *n, double ours, double raw, char *text,
+                          size_t size)
+{
+    text[0] = 0;
+    if (n->raw)
+        snprintf(text, size, " %9.2f %9.2f", raw, ours / raw);
+    return text;
+}
+
+static void print_latency(const struct network *n)
+{
+    char text[64];
+
+    doctor_line(n->doctor, "us one way, medians of %d%s:", ROUNDS,
+                n->raw ? "; raw: half the time from posting a write to its completion" : "");
+    doctor_line(n->doctor, "%8s %9s%s", "bytes", "BMI", n->raw ? "       raw   BMI/raw" : "");
+    for (unsigned l = 0; l < LATS; l++) {
+        double us = series_median(n->us[l], ROUNDS);
+
+        doctor_line(n->doctor, "%8" PRIu64 " %9.2f%s", lats[l], us,
+                    beside(n, us, series_median(n->raw_us[l], ROUNDS), text, sizeof text));
+    }
+}
+
+/* Returns the fastest way of a cell; stores its rate in relation to the chosen one's. */
+static unsigned best_of(const struct network *n, unsigned s, unsigned w, double *factor)
+{
+    double chosen = series_median(n->rate[0][s][w], ROUNDS), most = chosen;
+    unsigned best = 0;
+
+    for (unsigned way = 1; way < WAYS; way++) {
+        double rate = series_median(n->rate[way][s][w], ROUNDS);
+
+        if (rate > most) {
+            most = rate;
+            best = way;
+        }
+    }
+    *factor = most / chosen;
+    return best;
+}
+
+static void print_cell(const struct network *n, unsigned s, unsigned w)
+{
+    double factor;
+    char line[256], text[64];
+    size_t used = (size_t)snprintf(line, sizeof line, "%8" PRIu64 " %9u", sizes[s], windows[w]);
+
+    for (unsigned way = 0; way < WAYS; way++)
+        used += (size_t)snprintf(line + used, sizeof line - used, " %10.0f",
+                                 series_median(n->rate[way][s][w], ROUNDS));
+    best_of(n, s, w, &factor);
+    doctor_line(n->doctor, "%s%s %8.2f  %s", line,
+                beside(n, series_median(n->rate[0][s][w], ROUNDS),
+                       series_median(n->raw_rate[s][w], ROUNDS), text, sizeof text),
+                factor, n->moved[s]);
+}
+
+static void print_rates(const struct network *n)
+{
+    char head[128] = "";
+
+    doctor_line(n->doctor,
+                "MB/s from the server to this client, medians of %d; best: the "
+                "fastest column in relation to the chosen:",
+                ROUNDS);
+    for (unsigned way = 0; way < WAYS; way++)
+        snprintf(head + strlen(head), sizeof head - strlen(head), " %10s", ways[way].name);
+    doctor_line(n->doctor, "%8s %9s%s%s %8s  %s", "bytes", "in flight", head,
+                n->raw ? "  raw read   BMI/raw" : "", "best", "chosen is");
+    for (unsigned s = 0; s < SIZES; s++)
+        for (unsigned w = 0; w < WINDOWS; w++)
+            print_cell(n, s, w);
+}
+
+/* Makes rows of the cells in which a forced protocol is much faster. */
+static void judge(const struct network *n)
+{
+    unsigned slower = 0;
+
+    for (unsigned s = 0; s < SIZES; s++)
+        for (unsigned w = 0; w < WINDOWS; w++) {
+            double factor;
+            unsigned best = best_of(n, s, w, &factor);
+
+            if (factor <= SLOWER)
+                continue;
+            slower++;
+            doctor_row(n->doctor, DOCTOR_WARN,
+                       "run it again on a quiet machine; if the row stays, send the report",
+                       "planner", "%" PRIu64 " bytes, %u in flight: %s is %.2f times as fast",
+                       sizes[s], windows[w], ways[best].name, factor);
+        }
+    if (!slower)
+        doctor_row(n->doctor, DOCTOR_PASS, NULL, "planner",
+                   "no forced protocol is more than %.2f times as fast as the chosen one",
+                   SLOWER);
+}
+
+/* ---- The server ---- */
+
+/* Copies the host of the address's part of ib; "" if it has none. */
+static void host_of(const char *address, char *host, size_t size)
+{
+    const char *at = strstr(address, "ib://"), *end;
+
+    host[0] = 0;
+    if (!at)
+        return;
+    at += strlen("ib://");
+    end = *at == '[' ? strchr(at++, ']') : at + strcspn(at, ":/,");
+    if (end && (size_t)(end - at) < size)
+        snprintf(host, size, "%.*s", (int)(end - at), at);
+}
+
+/* Connects raw verbs; a failure is a warning.  A network without verbs has none. */
+static void open_raw(struct network *n, void *state)
+{
+    char why[WHY_SIZE], host[256];
+    unsigned port;
+
+    host_of(n->address, host, sizeof host);
+    if (!*host)
+        return;
+    if (bmi_raw(state, &port, why) || raw_open(host, port, &n->raw, why))
+        doctor_row(n->doctor, DOCTOR_WARN,
+                   "the figures stand without raw verbs; is another doctor at work there?",
+                   "raw verbs", "%s", why);
+}
+
+void doctor_network(struct doctor *doctor, const char *address, const char *options)
+{
+    struct network *n = calloc(1, sizeof *n);
+    char why[WHY_SIZE] = "out of memory";
+    void *state = NULL;
+    int rc = -1;
+
+    if (n) {
+        *n = (struct network){.doctor = doctor, .address = address, .options = options};
+        rc = open_way(n, 0, &state, why);
+    }
+    if (!rc) {
+        struct job job = stream(8, 1, 1);
+
+        rc = bmi_transport.prepare(state, &job, (struct part){0, 1}, why);
+    }
+    if (!rc) {
+        doctor_row(doctor, DOCTOR_PASS, NULL, "server", "%s answers", address);
+        open_raw(n, state);
+    }
+    if (state)
+        bmi_transport.close(state);
+    if (!rc)
+        rc = verify(n, why);
+    if (!rc)
+        rc = measure(n, why);
+    if (!rc) {
+        print_latency(n);
+        print_rates(n);
+        judge(n);
+    } else {
+        doctor_row(doctor, DOCTOR_FAIL,
+                   "start `bmi-perf server ib://HOST:PORT` there; compare the rows of its own "
+                   "bmi-perf doctor",
+                   "server", "%s", why);
+    }
+    if (n)
+        raw_close(n->raw);
+    free(n);
+}
