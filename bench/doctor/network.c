@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * A server: each protocol forced in turn, first with verified contents, then measured, beside
- * raw verbs to the same host; see doctor.h.  Messages go from the server to this client, because
- * a receiver decides about write and read, and options act on this process only.
+ * raw verbs to the same host; see doctor.h.  Messages go from the server to this client: a
+ * receiver decides about write and read, and options act on this process only.
  */
 #include "bench/doctor/doctor.h"
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The client's end of raw connections; see raw.h.  The id has no channel: rdma_cm's calls wait. */
+/* The client's end of raw connections; see raw.h.  An id without a channel makes rdma_cm's
+ * calls wait. */
 #include "bench/doctor/raw.h"
 
 #include <endian.h>
