@@ -281,6 +281,18 @@ int ib_device_list(struct rme_fabric *f)
     return rme_remedy(error, NULL) ? error : -ENODEV;
 }
 
+/* Warns where a fork can part the parent from its registered pages: its next write moves it to
+ * a new page, and the device keeps the old one. */
+static void check_fork(struct rme_fabric *f)
+{
+    if (f->place == 0 && ibv_is_fork_initialized() == IBV_FORK_DISABLED)
+        ib_log(f, RME_LOG_WARN,
+               "device %s: a program that forks or calls system() can lose received data, as "
+               "this kernel does not copy pinned pages; set RDMAV_FORK_SAFE=1, or use Linux "
+               "5.12 or later",
+               f->dev.name);
+}
+
 /* Opens the selected device.  On failure the caller calls ib_device_close(). */
 int ib_device_open(struct rme_fabric *f)
 {
@@ -296,6 +308,7 @@ int ib_device_open(struct rme_fabric *f)
     error = learn(f);
     if (error)
         return error;
+    check_fork(f);
     ib_log(f, RME_LOG_INFO,
            "device %s: %u segments, %u inline bytes, %u send requests, read depth %u", d->name,
            f->caps.max_sge, d->max_inline, d->sq_depth, d->read_depth);

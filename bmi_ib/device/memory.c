@@ -17,6 +17,21 @@
 #include <unistd.h>
 #include "bmi_ib/device/device.h"
 
+/* Returns the access flag of the option relaxed_ordering.  Providers without it ignore it. */
+static int relaxed_ordering(const struct rme_fabric *f)
+{
+    enum { OFF, ON }; /* values of the option; else auto */
+    int64_t mode = ib_option(f, "relaxed_ordering");
+    bool on = mode == ON;
+#if defined(__x86_64__)
+    if (mode != OFF && mode != ON) {
+        __builtin_cpu_init();
+        on = __builtin_cpu_is("amd");
+    }
+#endif
+    return on ? IBV_ACCESS_RELAXED_ORDERING : 0;
+}
+
 /* Returns true if registration failed because of IBV_ACCESS_MW_BIND on read-only memory: the
  * kernel requires writable memory for windows of any access.  Preserves errno. */
 static bool read_only(struct rme_fabric *f, void *base, size_t length, int flags)
@@ -47,7 +62,7 @@ static struct ibv_mr *reg(struct rme_fabric *f, void *base, size_t length, unsig
                                                                     * nothing */
     if (access & RME_ACCESS_DEMAND)
         flags |= IBV_ACCESS_ON_DEMAND;
-    struct ibv_mr *m = ibv_reg_mr(f->dev.pd, base, length, flags);
+    struct ibv_mr *m = ibv_reg_mr(f->dev.pd, base, length, flags | relaxed_ordering(f));
     if (!m && read_only(f, base, length, flags))
         errno = EACCES;
     return m;
@@ -163,7 +178,8 @@ int ib_memory_get(struct rme_fabric *f, size_t length, struct ib_memory *m)
     void *base = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (base == MAP_FAILED)
         return -ENOMEM;
-    struct ibv_mr *mr = ibv_reg_mr(f->dev.pd, base, length, IBV_ACCESS_LOCAL_WRITE);
+    struct ibv_mr *mr =
+        ibv_reg_mr(f->dev.pd, base, length, IBV_ACCESS_LOCAL_WRITE | relaxed_ordering(f));
     if (!mr) {
         int error = ib_errno();
         munmap(base, length);

@@ -43,6 +43,14 @@ const struct rme_option_row ib_options[] = {
      "On-demand paging: user memory is registered without being pinned.  off; on: opening "
      "fails if the device lacks it for RDMA reads and writes over RC, or with expose=region; "
      "auto: if available.  The engine's own buffers are always pinned."},
+    {"ack_timeout", "exponent", 0, 0, 31, NULL,
+     "Time without an acknowledgement before the device sends again, 4.096 us * 2^value, seven "
+     "times.  0: 17 (0.5 s), on soft-RoCE 18.  Lower where packets are lost (RoCE without flow "
+     "control), because a lost last packet stalls its connection for this time; higher where a "
+     "large fabric is slower than that."},
+    {"relaxed_ordering", "off|on|auto", 2, 0, 2, NULL,
+     "Lets PCIe reorder the device's writes to memory, which some processors need for full "
+     "rate.  The engine never reads data before its completion.  auto: on AMD processors."},
     {"rnr_retry", "count", 7, 0, 7, NULL,
      "RC retries after receiver-not-ready, which needs a peer that exceeds its credits.  7: no "
      "limit."},

@@ -71,12 +71,14 @@ static void set_option(struct rme_link *l, int name, uint8_t value, const char *
                "%s: cannot set the %s is used: %s", l->peer, what, strerror(errno));
 }
 
-/* 4.096 us * 2^17, half a second; soft-RoCE: one second, because a CPU that may be busy or
+/* The default is half a second; soft-RoCE: one second, because a CPU that may be busy or
  * emulated processes packets. */
 static void set_ack_timeout(struct rme_link *l)
 {
-    set_option(l, RDMA_OPTION_ID_ACK_TIMEOUT, ib_is_rxe(l->f) ? 18 : 17,
-               "ACK timeout, the path's");
+    int64_t value = ib_option(l->f, "ack_timeout");
+    if (!value)
+        value = ib_is_rxe(l->f) ? 18 : 17;
+    set_option(l, RDMA_OPTION_ID_ACK_TIMEOUT, (uint8_t)value, "ACK timeout, the path's");
 }
 
 static void route(struct rme_link *l)

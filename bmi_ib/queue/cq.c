@@ -11,6 +11,7 @@
  */
 #include <errno.h>
 #include <string.h>
+#include <unistd.h>
 #include "base/log.h"
 #include "bmi_ib/queue/queue.h"
 
@@ -29,6 +30,13 @@ static uint64_t lesser(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
+/* Spreads the interrupts of the machine's processes over the device's completion vectors. */
+static int vector_of(const struct rme_fabric *f)
+{
+    int vectors = f->dev.ctx->num_comp_vectors;
+    return vectors > 1 ? getpid() % vectors : 0;
+}
+
 static void cq_destroy(struct ib_cq *c)
 {
     if (c->unacked)
@@ -43,7 +51,7 @@ static void cq_destroy(struct ib_cq *c)
 static int cq_renew(struct rme_fabric *f, uint64_t n)
 {
     uint64_t size = lesser(n + f->srq_depth, (uint32_t)f->dev.attr.max_cqe);
-    struct ibv_cq *cq = ibv_create_cq(f->dev.ctx, (int)size, f, f->comp, 0);
+    struct ibv_cq *cq = ibv_create_cq(f->dev.ctx, (int)size, f, f->comp, vector_of(f));
     if (!cq)
         return ib_errno();
     cq_destroy(&f->cq);
@@ -69,6 +77,7 @@ static int cq_grow(struct rme_fabric *f, uint32_t n)
     int ret = ibv_resize_cq(c->cq, (int)size);
     if (ret)
         return ib_error(ret);
+    c->armed = false; /* no document says that arming outlasts the resize */
     size_set(c, size);
     return c->size < least ? -ENOSPC : 0;
 }

@@ -104,7 +104,7 @@ struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int acce
 {
     struct ibv_mr *mr = calloc(1, sizeof(*mr));
     (void)pd;
-    (void)access;
+    rig.access = access;
     mr->addr = addr;
     mr->length = length;
     mr->lkey = 7;
@@ -200,7 +200,7 @@ struct ibv_cq *ibv_create_cq(struct ibv_context *c, int cqe, void *cq_context,
                              struct ibv_comp_channel *ch, int vector)
 {
     struct ibv_cq *made = calloc(1, sizeof(*made));
-    (void)vector;
+    rig.vector = vector;
     made->context = c;
     made->cq_context = cq_context;
     made->channel = ch;
@@ -400,6 +400,8 @@ int rdma_set_option(struct rdma_cm_id *id, int level, int name, void *value, siz
         assert_int_equal(rig.resolved_route, 0); /* too late after the route was resolved */
         rig.tos = *(uint8_t *)value;
     }
+    if (level == RDMA_OPTION_ID && name == RDMA_OPTION_ID_ACK_TIMEOUT)
+        rig.ack = *(uint8_t *)value;
     return 0;
 }
 

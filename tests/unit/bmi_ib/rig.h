@@ -59,6 +59,9 @@ struct rig {
     unsigned ngid;
     struct sockaddr_storage source; /* source of the last resolved address */
     int tos;                        /* the last one set, -1: none */
+    int ack;                        /* the last ACK timeout that was set */
+    int vector;                     /* of the last CQ created */
+    int access;                     /* of the last registration */
     int cqe;                        /* entries of the last CQ created or resized */
     bool fixed_cq;                  /* CQs cannot be resized */
     struct ibv_context *listed;     /* result of rdma_get_devices; NULL: the rig's */

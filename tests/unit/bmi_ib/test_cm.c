@@ -2,6 +2,7 @@
 /* Connection events in every state, and the end of links. */
 #include <limits.h>
 #include <stdio.h>
+#include <unistd.h>
 #include "rig.h"
 
 #define EVENTS 8
@@ -511,10 +512,28 @@ static void completion_space_is_booked(void **state)
     assert_int_equal(c->state, IB_ENDING);
     assert_int_equal(c->error, -ENOSPC);
     rig.f->dev.attr.max_cqe = 65536;
+    rig.f->cq.armed = true;
     (void)rig_link();
+    assert_false(rig.f->cq.armed); /* the resized CQ is armed again */
     assert_int_equal(rig.cqe, 1600);
     assert_int_equal(rig.f->cq.size, 1600);
     rig_close();
+}
+
+static void completion_vectors_spread_over_processes(void **state)
+{
+    (void)state;
+    for (int vectors = 1; vectors <= 64; vectors *= 4) {
+        rig_open(NULL, 16, 256);
+        struct ib_cq kept = rig.f->cq;
+        rig.f->cq = (struct ib_cq){.cq = NULL};
+        rig.f->dev.ctx->num_comp_vectors = vectors;
+        assert_int_equal(ib_cq_open(rig.f), 0);
+        assert_int_equal(rig.vector, getpid() % vectors);
+        ib_cq_close(rig.f);
+        rig.f->cq = kept;
+        rig_close();
+    }
 }
 
 /* When the CQ fails, so do its links; when they are gone, another CQ takes its place. */
@@ -610,6 +629,7 @@ int main(void)
         cmocka_unit_test(requests),
         cmocka_unit_test(steps_that_fail),
         cmocka_unit_test(completion_space_is_booked),
+        cmocka_unit_test(completion_vectors_spread_over_processes),
         cmocka_unit_test(a_failed_queue_is_replaced),
         cmocka_unit_test(the_last_receive_ends_a_link),
         cmocka_unit_test(promises),

@@ -63,11 +63,35 @@ static void a_child_of_a_process_with_open_devices_is_refused(void **state)
     assert_int_equal(in_a_child(1), 0); /* the software HCA gives a child its own context */
 }
 
+static void check_ordering(const char *options, int relaxed)
+{
+    static char buffer[8];
+    struct ib_memory m;
+    struct rme_mr mr;
+
+    rig_open(options, 16, 0);
+    assert_int_equal(ib_reg(rig.f, buffer, sizeof(buffer), RME_ACCESS_LOCAL_WRITE, &mr), 0);
+    assert_int_equal(rig.access & IBV_ACCESS_RELAXED_ORDERING, relaxed);
+    ib_dereg(rig.f, &mr);
+    assert_int_equal(ib_memory_get(rig.f, sizeof(buffer), &m), 0);
+    assert_int_equal(rig.access & IBV_ACCESS_RELAXED_ORDERING, relaxed);
+    ib_memory_put(&m);
+    rig_close();
+}
+
+static void relaxed_ordering_chosen_reaches_registrations(void **state)
+{
+    (void)state;
+    check_ordering("relaxed_ordering=on", IBV_ACCESS_RELAXED_ORDERING);
+    check_ordering("relaxed_ordering=off", 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_child_of_a_process_with_open_devices_is_refused,
                                         set_up, tear_down),
+        cmocka_unit_test(relaxed_ordering_chosen_reaches_registrations),
     };
 
     return cmocka_run_group_tests_name("devices", tests, NULL, NULL);

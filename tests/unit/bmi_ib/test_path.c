@@ -124,6 +124,25 @@ static void the_class_is_told_before_the_route(void **state)
     check_class("traffic_class=-1", -1);
 }
 
+static void check_ack(const char *options, int ack)
+{
+    struct addrinfo *list;
+
+    open_with(options);
+    struct rme_link *l = start("10.0.0.9", &list);
+    assert_true(ib_link_next(l));
+    rig_cm(l, RDMA_CM_EVENT_ADDR_RESOLVED, 0, NULL, 0);
+    assert_int_equal(rig.ack, ack);
+    rig_close();
+}
+
+static void ack_timeout_set_reaches_connection(void **state)
+{
+    (void)state;
+    check_ack(NULL, 18); /* no vendor: soft-RoCE */
+    check_ack("ack_timeout=12", 12);
+}
+
 /* Brings a link up with its QP's path and compares the path's text with `want`. */
 static void check_text(const char *options, bool passive, const char *want)
 {
@@ -183,6 +202,7 @@ int main(void)
         cmocka_unit_test(the_gid_is_the_source),
         cmocka_unit_test(what_the_device_has_not_is_refused),
         cmocka_unit_test(the_class_is_told_before_the_route),
+        cmocka_unit_test(ack_timeout_set_reaches_connection),
         cmocka_unit_test(what_was_taken_is_said),
     };
 
