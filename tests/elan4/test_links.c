@@ -593,7 +593,7 @@ static void rubbish(void **state)
     close_side(&server);
 }
 
-/* A peer that names a size above that of a receive buffer loses its link at the first packet. */
+/* A peer that names more bytes than a receive buffer has loses its link at once. */
 static void message_larger_than_its_buffer_ends_link(void **state)
 {
     static const uint32_t beyond[] = {0, 1, UINT32_MAX / 2};
