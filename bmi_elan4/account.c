@@ -102,7 +102,7 @@ void elan_see(struct rme_fabric *f, const struct elan_peer *from)
 
     f->died |= succeed(o, from->generation);
     o->dead = false;
-    o->last = elan_now();
+    o->last = (int64_t)rme_now();
     if (!o->first)
         o->first = o->last;
 }
@@ -111,16 +111,14 @@ void elan_see(struct rme_fabric *f, const struct elan_peer *from)
 
 void elan_orphan(struct rme_fabric *f, struct elan_dma *d, bool kept)
 {
-    d->since = elan_now() - (d->since ? f->watched - d->since : 0);
+    d->since = (int64_t)rme_now() - (d->since ? f->watched - d->since : 0);
     d->kept = kept;
     f->config.stats->value[RME_C_QUARANTINED] += kept;
     TAILQ_INSERT_TAIL(&f->orphans, d, next);
-    if (!d->is_move) {
-        f->norphans++;
-        return;
-    }
-    f->kept_moves++;
-    elan_account_charge(f, d); /* a buffer has been since it was taken */
+    f->norphans += !d->is_move;
+    f->kept_moves += d->is_move;
+    if (d->is_move) /* a buffer has been charged since it was taken */
+        elan_account_charge(f, d);
 }
 
 void elan_orphan_over(struct rme_fabric *f, struct elan_dma *d)
@@ -128,12 +126,10 @@ void elan_orphan_over(struct rme_fabric *f, struct elan_dma *d)
     TAILQ_REMOVE(&f->orphans, d, next);
     f->config.stats->value[RME_C_QUARANTINED] -= d->kept;
     d->kept = d->ended = false;
-    if (!d->is_move) {
-        f->norphans--;
-        return;
-    }
-    f->kept_moves--;
-    elan_account_give(f, d);
+    f->norphans -= !d->is_move;
+    f->kept_moves -= d->is_move;
+    if (d->is_move)
+        elan_account_give(f, d);
 }
 
 bool elan_kept_full(struct rme_fabric *f, int node, const struct elan_peer *from)
@@ -142,21 +138,19 @@ bool elan_kept_full(struct rme_fabric *f, int node, const struct elan_peer *from
     uint32_t kept = 0;
 
     TAILQ_FOREACH(d, &f->orphans, next)
-        kept += (int)(d->to.vp / elan_per_node(f)) + f->nic->range.low_node == node;
-    bool all = kept >= f->kept_most;
-
-    if (!all && !(from && (elan_place_full(f, from->vp, 2) || elan_account_full(f, from))))
-        return false;
-    if (all)
+        kept += (int)(d->to.vp / f->places.per_node) + f->nic->range.low_node == node;
+    if (kept >= f->kept_most)
         elan_log(
             f, RME_LOG_ERROR,
             "node %d: no new connections: %u buffers wait for DMAs to this node, most likely "
             "to processes that are gone; restart this process, or raise elan_tx_buffers",
             node, kept);
-    else
+    else if (from && (elan_place_full(f, from->vp, 2) || elan_account_full(f, from)))
         elan_log(f, RME_LOG_WARN,
                  "process %u: no connection: neither this process nor its predecessors in the "
                  "context accept messages",
                  from->vp);
+    else
+        return false;
     return true;
 }

@@ -96,18 +96,14 @@ static int open_path(const char *path, struct bmi_elan4_log **out)
         fd = bmi_elan4_shared_file(path);
         if (fd < 0)
             return fd;
-        if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_nlink > 1) {
-            close(fd);
-            return -EINVAL;
-        }
-        if (!log) {
-            log = calloc(1, sizeof(*log));
-            if (!log) {
-                close(fd);
-                return -ENOMEM;
-            }
+        bool own = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink <= 1;
+        if (own && !log && (log = calloc(1, sizeof(*log))) != NULL) {
             log->next = logs;
             logs = log;
+        }
+        if (!own || !log) {
+            close(fd);
+            return own ? -ENOMEM : -EINVAL;
         }
         log->fd = fd;
         log->dev = st.st_dev;
@@ -147,31 +143,23 @@ static uint64_t next_generation(uint64_t last)
     return last >= now && last - now < 60000000 ? last + 1 : now;
 }
 
-static int take(struct bmi_elan4_log *log, int context, uint64_t *generation)
+int bmi_elan4_log_take(struct bmi_elan4_log *log, int context, uint64_t *generation)
 {
     struct record r;
     struct flock l;
-    int rc = log->taken[context] ? -EBUSY : lock(log, context, F_SETLK, F_WRLCK, &l);
 
-    if (rc < 0)
-        return rc;
-    r.generation = next_generation(read_record(log, context));
-    r.check = ~r.generation;
-    ssize_t n = pwrite(log->fd, &r, sizeof(r), (off_t)context * RECORD_BYTES);
-    if (n != (ssize_t)sizeof(r)) {
-        rc = n < 0 ? -errno : -ENOSPC;
-        lock(log, context, F_SETLK, F_UNLCK, &l);
-        return rc;
-    }
-    log->taken[context] = true;
-    *generation = r.generation;
-    return 0;
-}
-
-int bmi_elan4_log_take(struct bmi_elan4_log *log, int context, uint64_t *generation)
-{
     bmi_elan4_lock();
-    int rc = take(log, context, generation);
+    int rc = log->taken[context] ? -EBUSY : lock(log, context, F_SETLK, F_WRLCK, &l);
+    if (rc == 0) {
+        *generation = r.generation = next_generation(read_record(log, context));
+        r.check = ~r.generation;
+        ssize_t n = pwrite(log->fd, &r, sizeof(r), (off_t)context * RECORD_BYTES);
+        log->taken[context] = n == (ssize_t)sizeof(r);
+        if (!log->taken[context]) {
+            rc = n < 0 ? -errno : -ENOSPC;
+            lock(log, context, F_SETLK, F_UNLCK, &l);
+        }
+    }
     bmi_elan4_unlock();
     return rc;
 }

@@ -256,18 +256,17 @@ struct rme_fabric {
         (l)->list = false;                                                                     \
     } while (0)
 
+#ifndef TAILQ_FOREACH_SAFE /* not in glibc: the body may remove the current entry */
+#define TAILQ_FOREACH_SAFE(at, list, field, after)                                             \
+    for ((at) = TAILQ_FIRST(list); (at) && ((after) = TAILQ_NEXT(at, field), 1); (at) = (after))
+#endif
+
 /* Log a line; the format is a literal.  The engine limits the lines of one format and one name
  * (base/log.h), because peers can cause many. */
 #define elan_log(f, level, format, ...)                                                        \
     ((f)->config.log((f)->config.log_arg, level, "%s: " format, "elan4", ##__VA_ARGS__))
 #define elan_link_log(l, level, format, ...)                                                   \
     ((l)->f->config.log((l)->f->config.log_arg, level, "%s: " format, (l)->name, ##__VA_ARGS__))
-
-/* Returns ms of the monotonic clock. */
-static inline int64_t elan_now(void)
-{
-    return (int64_t)rme_now();
-}
 
 /* Adds an event to those to be reported. */
 static inline void elan_tell_later(struct rme_link *l, enum elan_tell what)
@@ -290,12 +289,6 @@ void elan_look_soon(struct rme_fabric *f);
 int elan_wait_open(struct rme_fabric *f);
 /* Adds a descriptor, whose events set f->hint, to the epoll set. */
 int elan_watch(struct rme_fabric *f, int fd, uint32_t events);
-
-/* Returns the number of processes of a node in the range. */
-static inline unsigned elan_per_node(const struct rme_fabric *f)
-{
-    return (unsigned)(f->nic->range.high_context - f->nic->range.low_context + 1);
-}
 
 /* account.c */
 /* Count a buffer for its process as taken, or as free again. */

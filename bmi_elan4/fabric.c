@@ -90,7 +90,8 @@ static int open_nic(struct rme_fabric *f)
                     "elan4://%d:%d: not an address of this host, which is node %d", node,
                     config.context, f->nic->node);
     f->active.per_node = f->places.per_node = f->held.per_node = f->answers.per_node =
-        f->messages.per_node = elan_per_node(f);
+        f->messages.per_node =
+            (unsigned)(config.range.high_context - config.range.low_context + 1);
     rc = bmi_elan4_inbox_open(f->nic, f->tx_most, &f->inbox);
     if (rc < 0)
         return FAIL(f, rc, "input queue of %u slots: %s; %s", f->tx_most, strerror(-rc),
@@ -304,9 +305,10 @@ static const struct rme_option_row options[] = {
      "BMI_ELAN4_SERVER_ADDR, which may hold several entries separated by commas."},
     {"elan_tx_buffers", "count", 1024, 16, 65536, NULL,
      "Send buffers of all connections together, and slots of the input queue, 1920 bytes "
-     "each.  An eighth of the buffers may be held by one process, so that a dead one cannot "
-     "take all; a quarter as many DMAs may be outstanding at the network interface, half of "
-     "them for one process; more wait."},
+     "each.  One process may hold an eighth of the buffers, so that a dead one cannot take "
+     "all; the processes of one node together three quarters.  A quarter as many DMAs may be "
+     "outstanding at the network interface, half of them for one process, three quarters for "
+     "one node; more wait."},
     {"elan_dead_ms", "ms", 10000, 200, 3600000, NULL,
      "A peer whose input queue has accepted no message for this long is considered "
      "unresponsive (elan_quarantine_ms).  A dead peer of the same node is found at once by the "

@@ -84,7 +84,7 @@ static void send_hello(struct rme_link *l)
 
     /* with a generation the death of the process is detected; without, the packet would never
      * end */
-    if (to->generation == 0 && elan_tx_waits(l->f, to, elan_now() - ELAN_ASK_MS)) {
+    if (to->generation == 0 && elan_tx_waits(l->f, to, (int64_t)rme_now() - ELAN_ASK_MS)) {
         l->why = "the server's input queue accepts no messages";
         elan_link_down(l, -ETIMEDOUT);
         return;
@@ -184,13 +184,13 @@ static void query_step(struct rme_link *l, int64_t now)
 void elan_handshake_calls(struct rme_fabric *f, int64_t now)
 {
     struct rme_link *l, *after;
-    bool any = f->asking;
 
     if (f->bootstrap.listener >= 0)
         bmi_elan4_bootstrap_serve(&f->bootstrap);
+    if (!f->asking)
+        return;
     f->asking = false;
-    for (l = TAILQ_FIRST(&f->links); l && any; l = after) {
-        after = TAILQ_NEXT(l, all);
+    TAILQ_FOREACH_SAFE(l, &f->links, all, after) {
         f->asking |= l->call.fd >= 0 || l->pause;
         if (l->call.fd >= 0)
             query_step(l, now);
@@ -321,9 +321,8 @@ void elan_op_reject(struct rme_link *l, const void *data, size_t length)
         elan_op_free(l);
         return;
     }
-    if (l->state == ELAN_REQUESTED_STATE)
-        elan_tx_alone(l->f, &l->peer, ELAN_REJECT, 0, data,
-                      length < ELAN_HELLO_MAX ? length : ELAN_HELLO_MAX);
+    elan_tx_alone(l->f, &l->peer, ELAN_REJECT, 0, data,
+                  length < ELAN_HELLO_MAX ? length : ELAN_HELLO_MAX);
     l->tell |= ELAN_TELL_REQUEST; /* ends without LINK_DOWN */
     elan_link_down(l, -EACCES);
 }
@@ -350,7 +349,7 @@ void elan_op_probe(struct rme_link *l)
     if (elan_account_gone(l->f, &l->peer))
         elan_link_dead(l);
     else
-        elan_ask(l, elan_now());
+        elan_ask(l, (int64_t)rme_now());
     /* without a packet in flight one without effect, a report of no refusals: a dead peer never
      * accepts the packet, which poll.c detects.  The queue may wait for a transfer.  A full
      * account may consist of transfers and queued messages, so that nothing else shows it. */

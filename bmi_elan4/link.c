@@ -181,7 +181,7 @@ void elan_link_end(struct rme_link *l, int error)
     }
     l->error = error;
     elan_link_step(l, ELAN_ENDING_STATE);
-    l->until = elan_now() + ELAN_DRAIN_MS;
+    l->until = (int64_t)rme_now() + ELAN_DRAIN_MS;
     TAILQ_INSERT_HEAD(&l->f->ending, l, ending_next);
     elan_tx_drop(l, false);
     close_rx(l);
@@ -208,9 +208,7 @@ void elan_link_dead(struct rme_link *l)
 
     if (l->peer.generation && l->peer.generation == o->generation && !o->dead)
         o->dead = l->f->died = true;
-    elan_link_down(l, l->state == ELAN_ENDING_STATE      ? l->error
-                      : l->state == ELAN_HANDSHAKE_STATE ? -ECONNREFUSED
-                                                         : -ECONNRESET);
+    elan_link_down(l, l->state == ELAN_HANDSHAKE_STATE ? -ECONNREFUSED : -ECONNRESET);
 }
 
 void elan_op_free(struct rme_link *l)

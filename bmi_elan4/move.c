@@ -314,9 +314,7 @@ static bool waits(const struct rme_link *l, const struct elan_tx *tx)
 /* Starts or continues a transfer.  Returns false if the transfer must wait. */
 static bool issue(struct rme_link *l, struct elan_tx *tx)
 {
-    bool posted = tx->move && !tx->move->unposted;
-
-    if ((!posted && !post(l, tx)) || waits(l, tx))
+    if (!post(l, tx) || waits(l, tx))
         return false;
     tx->move->let = true;
     elan4_set_event_cmd(l->f->nic->tx, bmi_elan4_at(l->f->nic, tx->move->data));
@@ -366,8 +364,6 @@ static void free_move(struct rme_fabric *f, struct elan_move *m)
     if (m->note)
         elan_tx_give(f, m->note);
     m->note = NULL;
-    m->x = NULL;
-    m->link = NULL;
     TAILQ_INSERT_HEAD(&f->free[ELAN_MOVE], &m->d, next);
 }
 
@@ -472,8 +468,7 @@ void elan_op_flush(struct rme_fabric *f)
 
     if (TAILQ_EMPTY(&f->dirty))
         return;
-    for (l = TAILQ_FIRST(&f->dirty); l; l = after) {
-        after = TAILQ_NEXT(l, dirty_next);
+    TAILQ_FOREACH_SAFE(l, &f->dirty, dirty_next, after) {
         if (l->state != ELAN_DOWN_STATE && !advance(l)) {
             elan_look_soon(f);
             continue;
@@ -519,10 +514,11 @@ static void landed_of(struct rme_link *l)
 {
     struct elan_tx *tx, *after;
 
-    for (tx = TAILQ_FIRST(&l->sent); tx && (tx->move || elan_tx_over(l->f, tx)); tx = after) {
-        after = TAILQ_NEXT(tx, next);
+    TAILQ_FOREACH_SAFE(tx, &l->sent, next, after) {
         if (tx->move) /* it may never end, and what was sent after it has landed */
             continue;
+        if (!elan_tx_over(l->f, tx))
+            break;
         TAILQ_REMOVE(&l->sent, tx, next);
         elan_tx_give(l->f, tx);
     }
@@ -554,8 +550,7 @@ static void sweep(struct rme_fabric *f, int64_t now)
 {
     struct elan_dma *d, *then;
 
-    for (d = TAILQ_FIRST(&f->orphans); d; d = then) {
-        then = TAILQ_NEXT(d, next);
+    TAILQ_FOREACH_SAFE(d, &f->orphans, next, then) {
         if (!is_over(f, d, now))
             continue;
         elan_orphan_over(f, d);
@@ -570,12 +565,10 @@ void elan_tx_landed(struct rme_fabric *f)
 {
     struct rme_link *l, *after;
 
-    for (l = TAILQ_FIRST(&f->sending); l; l = after) {
-        after = TAILQ_NEXT(l, sending_next);
+    TAILQ_FOREACH_SAFE(l, &f->sending, sending_next, after)
         landed_of(l);
-    }
     if (f->polls % 64 == 0 || !TAILQ_EMPTY(&f->wanting))
-        sweep(f, elan_now());
+        sweep(f, (int64_t)rme_now());
     elan_tx_rooms(f);
 }
 
@@ -583,8 +576,7 @@ void elan_tx_drop(struct rme_link *l, bool all)
 {
     struct elan_tx *tx, *after;
 
-    for (tx = TAILQ_FIRST(&l->queued); tx; tx = after) {
-        after = TAILQ_NEXT(tx, next);
+    TAILQ_FOREACH_SAFE(tx, &l->queued, next, after) {
         if (tx->move) {
             complete(l->f, tx->move, tx->move->unposted + 1); /* with what is posted */
             posted(l, tx);
@@ -609,16 +601,13 @@ void elan_tx_drop(struct rme_link *l, bool all)
 
 void elan_tx_close(struct rme_fabric *f)
 {
-    struct elan_dmas *lists[] = {&f->free[ELAN_TX], &f->orphans};
-    struct elan_dma *d;
+    struct elan_dma *d, *then;
 
     /* the context frees their memory */
-    for (unsigned i = 0; i < 2; i++)
-        while ((d = TAILQ_FIRST(lists[i])) != NULL) {
-            TAILQ_REMOVE(lists[i], d, next);
-            if (!d->is_move)
-                free(d);
-        }
+    TAILQ_CONCAT(&f->orphans, &f->free[ELAN_TX], next);
+    TAILQ_FOREACH_SAFE(d, &f->orphans, next, then)
+        if (!d->is_move)
+            free(d);
     for (uint32_t i = 0; i < f->nmove; i++) {
         free(f->move[i]->note);
         free(f->move[i]);

@@ -98,13 +98,12 @@ static int attach(struct bmi_elan4_nic *nic, const struct bmi_elan4_nic_config *
         first = r->low_context + 1;
         last = r->high_context;
     }
-    if (first > last) {
-        snprintf(why, size,
-                 "elan_contexts=%d-%d: the only context is the server's; set a larger "
-                 "elan_contexts for all processes",
-                 r->low_context, r->high_context);
-        return -EINVAL;
-    }
+    if (first > last)
+        return BMI_ELAN4_WHY(
+            -EINVAL,
+            "elan_contexts=%d-%d: the only context is the server's; set a larger "
+            "elan_contexts for all processes",
+            r->low_context, r->high_context);
     for (int c = first; c <= last && rc == -EBUSY; c++)
         rc = attach_at(nic, config->key, c);
     pid_t holder = rc == -EBUSY ? bmi_elan4_log_stranger(nic->log, first) : 0;
@@ -194,11 +193,9 @@ static int join(struct bmi_elan4_nic *nic, const struct bmi_elan4_nic_config *co
     rc = prepare(nic, config->key);
     if (rc < 0)
         return failed(rc, why, size, "preparing the context", "");
-    if (nic->node < r->low_node || nic->node > r->high_node) {
-        snprintf(why, size, "this node, %d, is outside elan_nodes=%d-%d", nic->node,
-                 r->low_node, r->high_node);
-        return -EINVAL;
-    }
+    if (nic->node < r->low_node || nic->node > r->high_node)
+        return BMI_ELAN4_WHY(-EINVAL, "this node, %d, is outside elan_nodes=%d-%d", nic->node,
+                             r->low_node, r->high_node);
     rc = bmi_elan4_log_open(config->folder, nic->node, &nic->log);
     if (rc < 0)
         return failed(

@@ -73,16 +73,6 @@ static void check(struct rme_link *l, int64_t now)
                       elan_tx_control(l, ELAN_BYE, 0, NULL, 0) == 0;
 }
 
-static void check_ending(struct rme_fabric *f, int64_t now)
-{
-    struct rme_link *l, *after;
-
-    for (l = TAILQ_FIRST(&f->ending); l; l = after) {
-        after = TAILQ_NEXT(l, ending_next);
-        check(l, now);
-    }
-}
-
 /*
  * Treats all links with the process as silent, because they share its queue.  A process whose
  * account is full (account.c) is probed on one link only.  A link without a message may be in
@@ -144,10 +134,8 @@ static void check_sending(struct rme_fabric *f, int64_t now)
 
     f->watched_at = now;
     f->watched += step < ELAN_ASK_MS ? step : ELAN_ASK_MS;
-    for (l = TAILQ_FIRST(&f->sending); l; l = after) {
-        after = TAILQ_NEXT(l, sending_next);
+    TAILQ_FOREACH_SAFE(l, &f->sending, sending_next, after)
         overdue(l, now); /* removes no other link */
-    }
 }
 
 /* ---- Polling ---- */
@@ -158,21 +146,21 @@ static void accounts_check(struct rme_fabric *f)
     struct rme_link *l, *after;
 
     f->died = false;
-    for (l = TAILQ_FIRST(&f->links); l; l = after) {
-        after = TAILQ_NEXT(l, all);
+    TAILQ_FOREACH_SAFE(l, &f->links, all, after)
         if (l->state != ELAN_DOWN_STATE && elan_account_over(f, &l->peer))
             elan_link_dead(l);
-    }
 }
 
 static void look_around(struct rme_fabric *f)
 {
     bool hint = atomic_exchange(&f->hint, 0);
-    int64_t now = elan_now();
+    int64_t now = (int64_t)rme_now();
+    struct rme_link *l, *after;
 
     if (hint || f->polls % 64 == 0)
         elan_handshake_calls(f, now);
-    check_ending(f, now);
+    TAILQ_FOREACH_SAFE(l, &f->ending, ending_next, after)
+        check(l, now);
     check_sending(f, now);
     if (f->died)
         accounts_check(f);
@@ -184,7 +172,7 @@ static void look_around(struct rme_fabric *f)
 static int until_next_look(const struct rme_link *ending)
 {
     int64_t begun = ending->until - ELAN_DRAIN_MS;
-    int64_t pause = (elan_now() - begun) / 8;
+    int64_t pause = ((int64_t)rme_now() - begun) / 8;
 
     return pause < ELAN_RESTLESS_MS ? ELAN_RESTLESS_MS
            : pause > ELAN_LOOK_MS   ? ELAN_LOOK_MS
@@ -235,7 +223,8 @@ int elan_op_deadline(struct rme_fabric *f)
 /* Returns true if a LEFT has not landed whose receiver may be alive. */
 static bool unheard(struct rme_fabric *f)
 {
-    int64_t most = f->dead_ms < ELAN_LEAVE_MS ? f->dead_ms : ELAN_LEAVE_MS, now = elan_now();
+    int64_t most = f->dead_ms < ELAN_LEAVE_MS ? f->dead_ms : ELAN_LEAVE_MS,
+            now = (int64_t)rme_now();
     const struct elan_dma *d;
 
     TAILQ_FOREACH(d, &f->orphans, next) {

@@ -14,25 +14,20 @@ static int contexts(const struct bmi_elan4_range *r)
 
 int bmi_elan4_range_check(const struct bmi_elan4_range *r, char *why, size_t size)
 {
-    if (r->low_node < 0 || r->high_node < r->low_node) {
-        snprintf(why, size, "nodes %d to %d: not a range; give FIRST-LAST", r->low_node,
-                 r->high_node);
-        return -EINVAL;
-    }
+    if (r->low_node < 0 || r->high_node < r->low_node)
+        return BMI_ELAN4_WHY(-EINVAL, "nodes %d to %d: not a range; give FIRST-LAST",
+                             r->low_node, r->high_node);
     if (r->low_context < BMI_ELAN4_FIRST_CONTEXT || r->high_context < r->low_context ||
-        r->high_context > BMI_ELAN4_LAST_CONTEXT) {
-        snprintf(why, size, "contexts %d to %d: not a range within %d to %d", r->low_context,
-                 r->high_context, BMI_ELAN4_FIRST_CONTEXT, BMI_ELAN4_LAST_CONTEXT);
-        return -EINVAL;
-    }
+        r->high_context > BMI_ELAN4_LAST_CONTEXT)
+        return BMI_ELAN4_WHY(-EINVAL, "contexts %d to %d: not a range within %d to %d",
+                             r->low_context, r->high_context, BMI_ELAN4_FIRST_CONTEXT,
+                             BMI_ELAN4_LAST_CONTEXT);
     long nodes = (long)r->high_node - r->low_node + 1;
-    if (nodes * contexts(r) > BMI_ELAN4_MOST_VPS) {
-        snprintf(
-            why, size,
+    if (nodes * contexts(r) > BMI_ELAN4_MOST_VPS)
+        return BMI_ELAN4_WHY(
+            -EINVAL,
             "%ld nodes with %d contexts each: more than %d processes; use at most %ld contexts",
             nodes, contexts(r), BMI_ELAN4_MOST_VPS, BMI_ELAN4_MOST_VPS / nodes);
-        return -EINVAL;
-    }
     return 0;
 }
 

@@ -115,15 +115,14 @@ bool elan_unasked(struct rme_link *l)
     struct elan_move *m;
 
     TAILQ_FOREACH(m, &l->moves, next)
-        if (elan4_load64(m->unasked) != 0)
-            break;
-    if (!m)
-        return false;
-    elan_link_log(
-        l, RME_LOG_WARN,
-        "connection aborted: the peer's network interface refused a request for data");
-    elan_link_end(l, -ETIMEDOUT);
-    return true;
+        if (elan4_load64(m->unasked) != 0) {
+            elan_link_log(
+                l, RME_LOG_WARN,
+                "connection aborted: the peer's network interface refused a request for data");
+            elan_link_end(l, -ETIMEDOUT);
+            return true;
+        }
+    return false;
 }
 
 void elan_refused_there(struct rme_link *l, const struct elan_packet *p, const uint8_t *body)

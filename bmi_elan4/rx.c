@@ -101,10 +101,9 @@ static void deliver_held(struct rme_link *l)
 
 void elan_rx_ready(struct rme_fabric *f)
 {
-    struct rme_link *l, *after;
+    struct rme_link *l;
 
-    for (l = TAILQ_FIRST(&f->ready); l && elan_room(f); l = after) {
-        after = TAILQ_NEXT(l, ready_next);
+    while (elan_room(f) && (l = TAILQ_FIRST(&f->ready)) != NULL) {
         ELAN_REMOVE(l, ready);
         deliver_held(l);
     }

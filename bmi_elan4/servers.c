@@ -27,7 +27,7 @@ struct lookup {
     atomic_bool over; /* the following fields are valid */
     int gai, error;   /* error: errno of EAI_SYSTEM */
     struct bmi_elan4_where where;
-    char host[ENTRY_MAX], port[8];
+    char host[ENTRY_MAX];
 };
 
 struct entry {
@@ -65,7 +65,7 @@ static void look_up(struct lookup *l)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list;
 
-    l->gai = getaddrinfo(l->host, l->port, &hints, &list);
+    l->gai = getaddrinfo(l->host, NULL, &hints, &list);
     l->error = errno;
     if (l->gai == 0) {
         memcpy(&l->where.tcp, list->ai_addr, list->ai_addrlen);
@@ -114,8 +114,7 @@ static int know(struct bmi_elan4_servers *s, struct lookup *l)
 
 /* Resolves a name when the table is read, where waiting is allowed.  An unresolved name is not
  * an error yet; the reason is in `why`. */
-static int look_up_first(struct bmi_elan4_servers *s, char *host, const char *port,
-                         struct entry *e)
+static int look_up_first(struct bmi_elan4_servers *s, char *host, struct entry *e)
 {
     size_t n = strlen(host);
 
@@ -130,7 +129,6 @@ static int look_up_first(struct bmi_elan4_servers *s, char *host, const char *po
         return -ENOMEM;
     atomic_init(&e->lookup->users, 1);
     snprintf(e->lookup->host, sizeof(e->lookup->host), "%s", host);
-    snprintf(e->lookup->port, sizeof(e->lookup->port), "%s", port);
     look_up(e->lookup);
     resolved(s, e->lookup);
     return 0;
@@ -153,7 +151,7 @@ static int read_entry(struct bmi_elan4_servers *s, char *text, struct entry *e)
     if (!colon || (e->port = bmi_elan4_decimal(colon + 1, NULL)) < 1 || e->port > 65535)
         return -EINVAL;
     *colon = 0;
-    return look_up_first(s, where, colon + 1, e);
+    return look_up_first(s, where, e);
 }
 
 int bmi_elan4_servers_new(const char *text, struct bmi_elan4_servers **out, char *why,

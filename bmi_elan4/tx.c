@@ -108,13 +108,11 @@ void elan_tx_rooms(struct rme_fabric *f)
 {
     struct rme_link *l, *after;
 
-    for (l = TAILQ_FIRST(&f->wanting); l; l = after) {
-        after = TAILQ_NEXT(l, wanting_next);
+    TAILQ_FOREACH_SAFE(l, &f->wanting, wanting_next, after)
         if (may_have(l)) {
             ELAN_REMOVE(l, wanting);
             elan_tell_later(l, ELAN_TELL_ROOM);
         }
-    }
 }
 
 struct elan_tx *elan_tx_of(struct rme_link *l, const void *data, size_t length)

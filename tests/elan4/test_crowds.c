@@ -323,8 +323,8 @@ static void who_is_not_served_is_told(void **state)
 
 /* ---- Killed together ---- */
 
-/* Processes of one node, each using a link's quota, connect and are killed until new
- * connections of that node are refused with an error; other nodes are not affected. */
+/* Processes of one node that use up the node's share of buffers connect and are killed until
+ * new connections of that node are refused with an error; other nodes are not affected. */
 static void killed_together(void **state)
 {
     struct side server, client;
@@ -344,7 +344,7 @@ static void killed_together(void **state)
         for (int i = 0; i < CROWD; i++)
             end_child(pid[i]);
         TAILQ_FOREACH(l, &server.f->links, all)
-            ops->link_probe(l); /* some got no buffer: the node's share is used up */
+            ops->link_probe(l); /* as the host does: links without a buffer have no packet */
         until(&server, NULL, RME_EV_LINK_DOWN, killed);
     }
     come(&client, &server, 1);

@@ -593,6 +593,26 @@ static void rubbish(void **state)
     close_side(&server);
 }
 
+/* A peer that names more bytes than a receive buffer has loses its link at once. */
+static void message_larger_than_its_buffer_ends_link(void **state)
+{
+    static const uint32_t beyond[] = {0, 1, UINT32_MAX / 2};
+    struct side server, client;
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        open_pair(&server, &client, "", "");
+        uint32_t most = server.f->config.rx_size;
+        struct elan_tx *tx = elan_tx_of(client.link, ops->tx_get(client.link), i ? 1 : most);
+        tx->arg = most + beyond[i];
+        elan_tx_queue(client.link, tx);
+        ops->flush(client.f);
+        until(&server, &client, i ? RME_EV_LINK_DOWN : RME_EV_RECV, 1);
+        assert_int_equal(server.error, i ? -EPROTO : 0);
+        close_side(&client);
+        close_side(&server);
+    }
+}
+
 /* A range of one context has none for clients; 1024 is beyond the log's table. */
 static void no_context_for_clients(void **state)
 {
@@ -765,6 +785,7 @@ int main(void)
         cmocka_unit_test(a_successor_of_one_that_asked),
         cmocka_unit_test(successor_of_a_liar_has_its_place),
         cmocka_unit_test(rubbish),
+        cmocka_unit_test(message_larger_than_its_buffer_ends_link),
         cmocka_unit_test(no_context_for_clients),
         cmocka_unit_test(a_buffer_of_a_link_that_ends),
         cmocka_unit_test(what_does_not_go_at_once_ends_a_sleep),

@@ -22,6 +22,7 @@
 struct shared {
     _Atomic int begun; /* number of processes that were started */
     struct rme_mr mr;  /* of `there`, of a client */
+    int links;         /* that a client makes */
 };
 static struct shared *sh;
 static uint8_t here[64], there[64];
@@ -78,7 +79,7 @@ static _Noreturn void server_with_another_key_there(void)
     serve_there(FOR_EVER ",elan_key=another");
 }
 
-/* Runs a client with a link that accepts nothing more. */
+/* Runs a client with links that accepts nothing more. */
 static _Noreturn void client_there(void)
 {
     struct side me;
@@ -86,8 +87,9 @@ static _Noreturn void client_there(void)
     alarm(120);
     setenv("EMUELAN4_NODE", "1", 1);
     open_side(&me, NULL, FOR_EVER);
-    dial(&me, "elan4://0:2");
-    until(&me, NULL, RME_EV_LINK_UP, 1);
+    for (int i = 0; i < sh->links; i++)
+        dial(&me, "elan4://0:2");
+    until(&me, NULL, RME_EV_LINK_UP, sh->links);
     assert_int_equal(ops->reg(me.f, there, sizeof(there), RME_ACCESS_REMOTE_WRITE, &sh->mr), 0);
     elan4_block_inputter(me.f->nic->ctx, 1);
     atomic_fetch_add(&sh->begun, 1);
@@ -211,38 +213,80 @@ static void dead_peer_detected_by_a_successor_with_another_key(void **state)
     munmap(sh, sizeof(*sh));
 }
 
+/* Opens a server with a client on another node, which accepts nothing more, and a notification
+ * on the last link that waits for data. */
+static pid_t open_server_and_stuck_client(struct side *server, int links, const char *options)
+{
+    static struct rme_sge seg = {here, sizeof(here), 0};
+    static struct rme_rdma_seg piece;
+    static struct rme_rdma_op silent, told;
+
+    share();
+    sh->links = links;
+    open_side(server, "elan4://0:2", options);
+    setenv("BMI_ELAN4_SERVER_ADDR", said, 1);
+    pid_t pid = begin_there(client_there, server);
+    until(server, NULL, RME_EV_LINK_UP, links);
+    while (server->f->account[server->link->peer.vp].out) /* ACCEPT */
+        poll_side(server);
+    piece = (struct rme_rdma_seg){(uintptr_t)there, sh->mr.rkey, &seg, 1};
+    told = silent = (struct rme_rdma_op){.piece = &piece, .npiece = 1, .bytes = sizeof(here)};
+    told.notify = RME_NOTIFY_IMM;
+    ops->rdma_op(server->link, &silent);
+    ops->rdma_op(server->link, &told);
+    ops->flush(server->f);
+    assert_false(TAILQ_EMPTY(&server->link->queued)); /* `told` */
+    return pid;
+}
+
+/* Kills the client and probes its links until they are down. */
+static void probe_until_down(struct side *server, pid_t pid, int links)
+{
+    struct rme_link *l;
+
+    end_child(pid);
+    for (uint64_t end = guard_ms() + PATIENCE_MS; server->count[RME_EV_LINK_DOWN] < links;) {
+        assert_true(guard_ms() < end);
+        TAILQ_FOREACH(l, &server->f->links, all)
+            ops->link_probe(l);
+        poll_side(server);
+    }
+    assert_int_equal(server->error, -ETIMEDOUT);
+    assert_int_equal(server->count[RME_EV_RDMA_DONE], 0);
+    close_side(server);
+    munmap(sh, sizeof(*sh));
+}
+
 /* A client is killed while a notification waits for data to it, and the host cannot send: a
  * probe detects this. */
 static void dead_client_on_another_node_detected_behind_a_waiting_notification(void **state)
 {
     struct side server;
-    struct rme_sge seg = {here, sizeof(here), 0};
     (void)state;
-    share();
-    open_side(&server, "elan4://0:2", "elan_dead_ms=200,elan_quarantine_ms=0");
-    setenv("BMI_ELAN4_SERVER_ADDR", said, 1);
-    pid_t pid = begin_there(client_there, &server);
-    until(&server, NULL, RME_EV_LINK_UP, 1);
-    while (elan_tx_flying(server.link))
-        poll_side(&server);
-    struct rme_rdma_seg piece = {(uintptr_t)there, sh->mr.rkey, &seg, 1};
-    struct rme_rdma_op silent = {.piece = &piece, .npiece = 1, .bytes = sizeof(here)};
-    struct rme_rdma_op told = silent;
-    told.notify = RME_NOTIFY_IMM;
-    ops->rdma_op(server.link, &silent);
-    ops->rdma_op(server.link, &told);
-    ops->flush(server.f);
-    assert_false(TAILQ_EMPTY(&server.link->queued)); /* `told` */
-    end_child(pid);
-    for (uint64_t end = guard_ms() + PATIENCE_MS; !server.count[RME_EV_LINK_DOWN];) {
-        assert_true(guard_ms() < end);
-        ops->link_probe(server.link);
-        poll_side(&server);
-    }
-    assert_int_equal(server.error, -ETIMEDOUT);
-    assert_int_equal(server.count[RME_EV_RDMA_DONE], 0);
-    close_side(&server);
-    munmap(sh, sizeof(*sh));
+    pid_t pid =
+        open_server_and_stuck_client(&server, 1, "elan_dead_ms=200,elan_quarantine_ms=0");
+    probe_until_down(&server, pid, 1);
+}
+
+/* Queued messages use up the account of a dead client, none of them in flight: one packet, on
+ * one of its links, detects this for all of them. */
+static void dead_client_with_full_account_probed_once(void **state)
+{
+    enum { LINKS = 3 };
+    struct side server;
+    struct rme_link *l;
+    (void)state;
+    pid_t pid = open_server_and_stuck_client(
+        &server, LINKS, "elan_tx_buffers=64,elan_dead_ms=200,elan_quarantine_ms=0");
+    for (char *tx; (tx = ops->tx_get(server.link)) != NULL;)
+        ops->tx_send(server.link, strcpy(tx, "behind the notification"), 24);
+    const struct elan_account *o = &server.f->account[server.link->peer.vp];
+    assert_int_equal(o->out, server.f->tx_per_link);
+    for (int i = 0; i < 2; i++)
+        TAILQ_FOREACH(l, &server.f->links, all)
+            ops->link_probe(l);
+    assert_int_equal(o->out, server.f->tx_per_link + 1);
+    probe_until_down(&server, pid, LINKS);
 }
 
 /* A poll is much shorter than accept(), which makes a socket even without a client. */
@@ -305,6 +349,7 @@ int main(void)
         cmocka_unit_test(dead_peer_on_another_node_detected_by_query),
         cmocka_unit_test(dead_peer_detected_by_a_successor_with_another_key),
         cmocka_unit_test(dead_client_on_another_node_detected_behind_a_waiting_notification),
+        cmocka_unit_test(dead_client_with_full_account_probed_once),
         cmocka_unit_test(polls_without_a_client_accept_nothing),
         cmocka_unit_test(refuses_only_after_leaving),
     };

@@ -27,22 +27,6 @@ static struct shim_addr *shim_addr_of(bmi_method_addr_p host)
     return host && host->method_type == self.method_id ? host->method_data : NULL;
 }
 
-static void link_into(struct shim_addr *ring, struct shim_addr *a)
-{
-    a->next = ring;
-    a->prev = ring->prev;
-    ring->prev->next = a;
-    ring->prev = a;
-}
-
-static void unlink_from(struct shim_addr *a)
-{
-    if (self.cursor == a)
-        self.cursor = a->next;
-    a->prev->next = a->next;
-    a->next->prev = a->prev;
-}
-
 static struct shim_addr *new_addr(struct rme_addr *peer)
 {
     bmi_method_addr_p host = bmi_alloc_method_addr(self.method_id, sizeof(struct shim_addr));
@@ -53,12 +37,12 @@ static struct shim_addr *new_addr(struct rme_addr *peer)
     a->host = host;
     a->peer = peer;
     a->refs = 1;
-    a->prev = a->next = a; /* in no ring yet */
+    a->prev = a->next = a; /* not among the peers */
     a->chain = NULL;
     return a;
 }
 
-/* Returns the head of the chain of a name (FNV-1a). */
+/* Returns the head of the chain of lookups with a name (FNV-1a). */
 static struct shim_addr **chain_of(const char *name)
 {
     uint32_t hash = 2166136261u;
@@ -67,23 +51,7 @@ static struct shim_addr **chain_of(const char *name)
     return &self.named[hash % SHIM_CHAINS];
 }
 
-static struct shim_addr *find_lookup(const char *name)
-{
-    struct shim_addr *a = *chain_of(name);
-    while (a && strcmp(rme_addr_name(a->peer), name) != 0)
-        a = a->chain;
-    return a;
-}
-
-static void link_lookup(struct shim_addr *a)
-{
-    struct shim_addr **head = chain_of(rme_addr_name(a->peer));
-    a->chain = *head;
-    *head = a;
-    link_into(&self.lookups, a);
-}
-
-/* Unlinks an address from its ring, and from its chain if it was looked up. */
+/* Unlinks an address from the peers, or from its chain if it was looked up. */
 static void unlink_addr(struct shim_addr *a)
 {
     struct shim_addr **at = chain_of(rme_addr_name(a->peer));
@@ -91,7 +59,10 @@ static void unlink_addr(struct shim_addr *a)
         at = &(*at)->chain;
     if (*at)
         *at = a->chain;
-    unlink_from(a);
+    if (self.cursor == a)
+        self.cursor = a->next;
+    a->prev->next = a->next;
+    a->next->prev = a->prev;
 }
 
 /*
@@ -118,7 +89,6 @@ static bool is_there(struct rme_addr *peer)
 static bmi_method_addr_p shim_lookup(const char *text)
 {
     struct rme_addr *peer = NULL;
-    struct shim_addr *a = NULL;
 
     int ret = rme_addr_parse(SHIM_SCHEME, text, &peer);
     if (ret < 0) {
@@ -127,13 +97,14 @@ static bmi_method_addr_p shim_lookup(const char *text)
                        SHIM_SCHEME, SHIM_FORM);
         return NULL;
     }
+    struct shim_addr *a, **chain = chain_of(rme_addr_name(peer));
     pthread_mutex_lock(&self.lock);
-    a = find_lookup(rme_addr_name(peer));
+    for (a = *chain; a && strcmp(rme_addr_name(a->peer), rme_addr_name(peer)) != 0;)
+        a = a->chain;
     if (a) {
         a->refs++;
-    } else if (self.rme &&
-               rme_addr_any_port(
-                   peer)) { /* the listening address is looked up before initialize */
+    } else if (self.rme && rme_addr_any_port(peer)) {
+        /* the listening address is looked up before initialize */
         gossip_err(
             "bmi_%s: bad address \"%s\": 0 is any free port to listen on; give the number "
             "that the server got\n",
@@ -141,7 +112,8 @@ static bmi_method_addr_p shim_lookup(const char *text)
     } else if ((a = new_addr(peer)) != NULL) {
         rme_addr_set_host(peer, a);
         peer = NULL;
-        link_lookup(a);
+        a->chain = *chain;
+        *chain = a;
     }
     pthread_mutex_unlock(&self.lock);
     if (peer)
@@ -156,8 +128,9 @@ static bmi_method_addr_p shim_lookup(const char *text)
 static void shim_adopt_lookups(void)
 {
     pthread_mutex_lock(&self.lock);
-    for (struct shim_addr *a = self.lookups.next; a != &self.lookups; a = a->next)
-        a->host->method_type = self.method_id;
+    for (int i = 0; i < SHIM_CHAINS; i++)
+        for (struct shim_addr *a = self.named[i]; a; a = a->chain)
+            a->host->method_type = self.method_id;
     pthread_mutex_unlock(&self.lock);
 }
 
@@ -257,7 +230,10 @@ static struct shim_addr *introduce(struct rme_addr *peer)
     }
     pthread_mutex_lock(&self.lock);
     rme_addr_set_host(peer, a);
-    link_into(&self.peers, a);
+    a->next = &self.peers;
+    a->prev = self.peers.prev;
+    a->prev->next = a;
+    self.peers.prev = a;
     pthread_mutex_unlock(&self.lock);
     return a;
 }

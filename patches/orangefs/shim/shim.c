@@ -11,8 +11,8 @@
 #include "gossip.h"
 #include "pvfs2-debug.h"
 
-#define HINT_READ                                                                              \
-    1 /* a buffer hint: PVFS_IO_READ of OrangeFS, BMI_IO_READ of the embedded core */
+/* a buffer hint: PVFS_IO_READ of OrangeFS, BMI_IO_READ of the embedded core */
+#define HINT_READ 1
 
 /* Returns true for a line that the last failed start has logged already: OrangeFS tries four
  * times in a row to start a method, or to reach its first server. */
@@ -202,8 +202,7 @@ static int shim_set_info(int option, void *value)
 
 static int get_attribute(struct shim_attribute *a)
 {
-    struct shim_addr *addr =
-        a->addr && a->addr->method_type == self.method_id ? a->addr->method_data : NULL;
+    struct shim_addr *addr = shim_addr_of(a->addr);
     struct rme_counter found = {.name = NULL};
     int error = self.rme && addr ? 0 : -ENOTCONN;
 

@@ -59,11 +59,10 @@ struct shim_addr {
 /* The state of the method.  Each member is zero, or -1, while the method is not initialized. */
 static struct {
     pthread_mutex_t newcomer;
-    pthread_mutex_t lock;     /* lookups, peers, cursor; all of struct shim_addr */
-    struct shim_addr lookups; /* heads of rings */
-    struct shim_addr peers;
-    struct shim_addr *named[SHIM_CHAINS];      /* lookups by name */
-    struct shim_addr *cursor;                  /* next peer to check */
+    pthread_mutex_t lock;                 /* peers, named, cursor; all of struct shim_addr */
+    struct shim_addr peers;               /* head of their ring */
+    struct shim_addr *named[SHIM_CHAINS]; /* lookups by name */
+    struct shim_addr *cursor;             /* next peer to check */
     struct rme_unexpected parked[SHIM_PARKED]; /* no memory for their senders yet */
     atomic_int parked_count;                   /* both under `newcomer` */
 
@@ -83,7 +82,6 @@ static struct {
     .lock = PTHREAD_MUTEX_INITIALIZER,
     .complaint_lock = PTHREAD_MUTEX_INITIALIZER,
     .method_id = -1,
-    .lookups = {.prev = &self.lookups, .next = &self.lookups},
     .peers = {.prev = &self.peers, .next = &self.peers},
 };
 

@@ -9,7 +9,9 @@
 #include <sched.h>
 #include <stdlib.h>
 
+#include "bmi-method-callback.h"
 #include "shim_rig.h"
+#include "tests/lib/asleep.h"
 
 enum { POSTERS = 2, TESTERS = 2, POSTS = 5000, AT_ONCE = 4 };
 
@@ -87,8 +89,64 @@ static void two_post_and_two_test(void **state)
     assert_int_equal(atomic_load(&reported), POSTERS * POSTS);
 }
 
+/* ---- A new peer met by two threads ---- */
+
+static struct {
+    pthread_t thread;
+    atomic_int tid, done, registered;
+    struct BMI_unexpected_info info;
+} second;
+
+static void *take_second(void *arg)
+{
+    int n = 0;
+
+    (void)arg;
+    asleep_announce(&second.tid);
+    EXPECT(BMI_testunexpected(1, &n, &second.info, 0) >= 0 && n == 1);
+    atomic_store(&second.done, 1);
+    return NULL;
+}
+
+BMI_addr_t __real_bmi_method_addr_reg_callback(bmi_method_addr_p map);
+BMI_addr_t __wrap_bmi_method_addr_reg_callback(bmi_method_addr_p map);
+
+/* Lets another thread take the peer's second message during the registration for the first. */
+BMI_addr_t __wrap_bmi_method_addr_reg_callback(bmi_method_addr_p map)
+{
+    if (atomic_fetch_add(&second.registered, 1) == 0) {
+        EXPECT(pthread_create(&second.thread, NULL, take_second, NULL) == 0);
+        while (!atomic_load(&second.done) && !asleep_now(&second.tid, 'S'))
+            sched_yield();
+    }
+    return __real_bmi_method_addr_reg_callback(map);
+}
+
+static void peer_met_by_two_threads_registered_once(void **state)
+{
+    (void)state;
+    struct rme_addr *from = fake_new_peer("fake://newcomer:1");
+    struct BMI_unexpected_info first;
+    int n = 0;
+
+    start_server(0);
+    fake_peer_sends(from, 1, 8);
+    fake_peer_sends(from, 2, 8);
+    assert_true(BMI_testunexpected(1, &n, &first, 0) >= 0);
+    assert_int_equal(pthread_join(second.thread, NULL), 0);
+    assert_int_equal(atomic_load(&failures), 0);
+    assert_int_equal(atomic_load(&second.registered), 1);
+    assert_int_equal(n, 1);
+    assert_int_equal(first.tag + second.info.tag, 3);
+    assert_int_equal(first.addr, second.info.addr);
+    BMI_unexpected_free(first.addr, first.buffer);
+    BMI_unexpected_free(first.addr, second.info.buffer);
+    fake_peer_dies(from);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(two_post_and_two_test)};
+    const struct CMUnitTest tests[] = {TEST(two_post_and_two_test),
+                                       TEST(peer_met_by_two_threads_registered_once)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
