@@ -7,11 +7,13 @@
  * Checked: each operation in progress belongs to a live session (a sanitizer checks when it
  * ends), memory used for all clients is within the limit, and finally nothing is left.
  */
+#include <errno.h>
 #include <signal.h>
 #include <sys/prctl.h>
 
 #include "fuzz.h"
 #include "bench/bmi_server.h"
+#include "bench/doctor/raw.h"
 #include "bench/inspect.h"
 #include "bench/lastline.h"
 #include "bench/session.h"
@@ -50,6 +52,17 @@ static unsigned take(void)
         return 0;
     play.left--;
     return *play.at++;
+}
+
+/* ---- Raw connections ---- */
+
+int raw_serve(void)
+{
+    return take() % 2 ? -EBUSY : 1 + take();
+}
+
+void raw_stop(void)
+{
 }
 
 /* ---- BMI for the server ---- */
