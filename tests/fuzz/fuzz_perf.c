@@ -58,7 +58,7 @@ static unsigned take(void)
 
 int raw_serve(void)
 {
-    return take() % 2 ? -EBUSY : 1 + take();
+    return take() % 2 ? -EBUSY : 1 + (int)take();
 }
 
 void raw_stop(void)

@@ -373,6 +373,7 @@ static void perf_sessions(void)
                                        ENDS(GOOD),
                                        FEW_REST};
     static const uint8_t counters[] = {ASK(JOB_COUNTERS, 0, 0, 0, 0, 0), REST};
+    static const uint8_t raw[] = {ASK(JOB_RAW, 0, 0, 0, 0, 0), REST};
     static const uint8_t dies[] = {ASK(JOB_STREAM, JOB_BOTH, 0, 3, 0, 3), 6, 0, ENDS(GOOD),
                                    FEW_REST};
     static const uint8_t fails[] = {ASK(JOB_STREAM, JOB_BOTH, 0, 3, 0, 3), 7, ENDS(BROKEN),
@@ -390,6 +391,7 @@ static void perf_sessions(void)
     SEED_PERF(pingpong);
     SEED_PERF(requests);
     SEED_PERF(counters);
+    SEED_PERF(raw);
     SEED_PERF(dies);
     SEED_PERF(fails);
     SEED_PERF(too_short);
