@@ -12,10 +12,12 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/timerfd.h>
 #include <sys/wait.h>
 
 #include "tests/emul/cm_help.h"
+#include "tests/emul/files.h"
+
+#define FILES 48
 
 /* Lets the process open n more descriptors. */
 static struct rlimit leave_descriptors(int n)
@@ -243,57 +245,6 @@ TEST(event_descriptors_are_never_writable)
     side_close(&a);
 }
 
-/* Files of the program, of each kind that the library would change by mistake. */
-enum file_kind { FILE_DATA, FILE_COUNT, FILE_TIMER, FILE_SET, FILE_KINDS };
-#define FILES 48
-#define FOUND UINT64_C(0x7700000004) /* in the library's own set: a peer */
-
-static int program_file(enum file_kind kind, int readable_fd)
-{
-    struct itimerspec late = {.it_value.tv_sec = 1000000};
-    struct epoll_event ev = {.events = EPOLLIN, .data.u64 = FOUND};
-    int fd = -1;
-
-    switch (kind) {
-    case FILE_DATA:
-        fd = memfd_create("program", 0);
-        CHECK_EQ(pwrite(fd, "0123456789abcdef", 16, 0), 16);
-        break;
-    case FILE_COUNT:
-        fd = eventfd(7, 0);
-        break;
-    case FILE_TIMER:
-        fd = timerfd_create(CLOCK_MONOTONIC, 0);
-        CHECK_EQ(timerfd_settime(fd, 0, &late, NULL), 0);
-        break;
-    default:
-        fd = epoll_create1(0);
-        CHECK_EQ(epoll_ctl(fd, EPOLL_CTL_ADD, readable_fd, &ev), 0);
-    }
-    CHECK(fd >= 0);
-    return fd;
-}
-
-static bool is_untouched(enum file_kind kind, int fd)
-{
-    struct itimerspec left = {0};
-    struct epoll_event ev[2];
-    uint64_t count = 0;
-    char text[32];
-
-    switch (kind) {
-    case FILE_DATA:
-        return pread(fd, text, sizeof(text), 0) == 16 &&
-               memcmp(text, "0123456789abcdef", 16) == 0 && lseek(fd, 0, SEEK_CUR) == 0;
-    case FILE_COUNT:
-        return read(fd, &count, sizeof(count)) == sizeof(count) && count == 7;
-    case FILE_TIMER:
-        return timerfd_gettime(fd, &left) == 0 && left.it_value.tv_sec > 900000;
-    default:
-        return epoll_wait(fd, ev, 2, 0) == 1 && ev[0].data.u64 == FOUND;
-    }
-}
-
 /* A child of fork closes what is inherited. */
 static void child_keeps(const int *file)
 {
@@ -354,10 +305,10 @@ static void files_are_left_alone(unsigned first)
     int bell = fcntl(eventfd(1, 0), F_DUPFD, 201);
     CHECK_EQ(close_range(3, 200, 0), 0);
     for (unsigned i = 0; i < FILES; i++)
-        file[i] = program_file((first + i) % FILE_KINDS, bell);
+        CHECK((file[i] = program_file((first + i) % FILE_KINDS, bell)) >= 0);
     use_all(&a, id, file);
     for (unsigned i = 0; i < FILES; i++)
-        if (!is_untouched((first + i) % FILE_KINDS, file[i])) {
+        if (!file_is_untouched((first + i) % FILE_KINDS, file[i])) {
             fprintf(stderr, "kind %u: descriptor %d\n", (first + i) % FILE_KINDS, file[i]);
             _exit(1);
         }
