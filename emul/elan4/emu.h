@@ -120,6 +120,8 @@ struct emu4_node {
     struct emu4_node *next;
     unsigned node;
     int file; /* registry file, open until exit */
+    dev_t dev;
+    ino_t ino;
     emu4_attaches *attaches;
 };
 
@@ -346,6 +348,11 @@ void emu4_engine_forked(void);
 void emu4_engine_due_passed(void); /* the thread checks the waiting work again */
 
 /* service.c */
+/* Marks an eventfd or pidfd as the library's. emu4_is_own() is false after the program has
+ * closed the descriptor, whatever has its number then. */
+void emu4_own(int fd);
+bool emu4_is_own(int fd);
+void emu4_own_close(int fd); /* closes it if it is still the library's */
 int emu4_service_start(struct emu4_proc *p);
 void emu4_service_watch(struct emu4_peer *peer);
 void emu4_service_unwatch(struct emu4_peer *peer);

@@ -181,7 +181,7 @@ static struct emu4_peer *map(struct emu4_proc *p, const struct emu4_record *r)
         atomic_store(&seg->news, 1); /* makes the owner look for dead users */
         emu4_ring(peer);
         if (atomic_load(&peer->bell) >= 0) /* opened by emu4_ring() */
-            close(atomic_load(&peer->bell));
+            emu4_own_close(atomic_load(&peer->bell));
         close(peer->pidfd);
         goto bad;
     }
@@ -209,8 +209,8 @@ void emu4_peer_put(struct emu4_proc *p, struct emu4_peer *peer)
     (void)p;
     int bell = atomic_load(&peer->bell);
     if (bell >= 0)
-        close(bell);
-    close(peer->pidfd);
+        emu4_own_close(bell);
+    emu4_own_close(peer->pidfd);
     munmap(peer->seg, peer->size);
     free(peer);
 }
@@ -331,9 +331,10 @@ static int bell_of(struct emu4_peer *peer)
         close(fd);
         return -1;
     }
+    emu4_own(fd);
     if (atomic_compare_exchange_strong(&peer->bell, &bell, fd))
         return fd;
-    close(fd);
+    emu4_own_close(fd);
     return bell;
 }
 
@@ -349,7 +350,7 @@ void emu4_ring(struct emu4_peer *peer)
     if (peer->self && !atomic_exchange(&peer->seg->asleep, 0))
         return; /* another thread rings */
     int bell = bell_of(peer);
-    if (bell < 0)
+    if (bell < 0 || !emu4_is_own(bell))
         return;
     if (!peer->self)
         emu4_step(EMU4_STEP_RINGING);

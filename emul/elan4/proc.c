@@ -336,8 +336,7 @@ void emu4_arena_give(struct emu4_proc *p, uint64_t off, uint64_t bytes)
 {
     bytes = align_up(bytes ? bytes : 1, 4096);
     /* emptied before the range can be allocated again */
-    fallocate(p->seg_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-              (off_t)(p->self.arena_off + off), (off_t)bytes);
+    madvise(p->arena + off, bytes, MADV_REMOVE);
     pthread_mutex_lock(&p->lock);
     add_hole(p, off, bytes);
     pthread_mutex_unlock(&p->lock);

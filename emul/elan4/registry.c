@@ -46,6 +46,17 @@ static struct flock lock_of(unsigned context, short type)
                           .l_len = 1};
 }
 
+/* Returns whether the program has not closed the descriptor; otherwise false with EBADF. */
+static bool is_open(const struct emu4_node *n)
+{
+    struct stat st;
+
+    if (fstat(n->file, &st) == 0 && st.st_dev == n->dev && st.st_ino == n->ino)
+        return true;
+    errno = EBADF;
+    return false;
+}
+
 /* NULL with errno: no memory, or no file. */
 static struct emu4_node *node_of(struct emu4_proc *p, unsigned node)
 {
@@ -58,7 +69,10 @@ static struct emu4_node *node_of(struct emu4_proc *p, unsigned node)
     int fd = open_node(node);
     if (fd < 0)
         return NULL;
+    struct stat st;
     int err = posix_fallocate(fd, 0, MAPPED); /* never truncates the file */
+    if (!err && fstat(fd, &st) < 0)
+        err = errno;
     if (err) {
         errno = err;
         goto err_file;
@@ -69,7 +83,8 @@ static struct emu4_node *node_of(struct emu4_proc *p, unsigned node)
     n = malloc(sizeof(*n));
     if (!n)
         goto err_page;
-    *n = (struct emu4_node){p->nodes, node, fd, (emu4_attaches *)(page + ATTACHES_AT)};
+    *n = (struct emu4_node){p->nodes,  node,      fd,
+                            st.st_dev, st.st_ino, (emu4_attaches *)(page + ATTACHES_AT)};
     p->nodes = n;
     return n;
 
@@ -91,7 +106,7 @@ int emu4_registry_take(struct emu4_proc *p, unsigned node, unsigned context,
                        const struct emu4_record *r)
 {
     struct emu4_node *n = node_of(p, node);
-    if (!n)
+    if (!n || !is_open(n))
         return -1;
     struct flock l = lock_of(context, F_WRLCK);
     if (fcntl(n->file, F_SETLK, &l) < 0) {
@@ -117,9 +132,10 @@ void emu4_registry_give(struct emu4_proc *p, unsigned node, unsigned context)
     struct emu4_record none = {0};
     struct flock l = lock_of(context, F_UNLCK);
 
-    if (pwrite(n->file, &none, sizeof(none), (off_t)context * RECORD_BYTES) < 0)
+    if (!is_open(n) || pwrite(n->file, &none, sizeof(none), (off_t)context * RECORD_BYTES) < 0)
         emu4_say("cannot clear the record of context %u: %s", context, strerror(errno));
-    fcntl(n->file, F_SETLK, &l);
+    else
+        fcntl(n->file, F_SETLK, &l);
 }
 
 bool emu4_registry_find(struct emu4_proc *p, unsigned node, unsigned context,
@@ -127,7 +143,8 @@ bool emu4_registry_find(struct emu4_proc *p, unsigned node, unsigned context,
 {
     struct emu4_node *n = node_of(p, node);
 
-    if (!n || pread(n->file, r, sizeof(*r), (off_t)context * RECORD_BYTES) != sizeof(*r) ||
+    if (!n || !is_open(n) ||
+        pread(n->file, r, sizeof(*r), (off_t)context * RECORD_BYTES) != sizeof(*r) ||
         r->magic != EMU4_MAGIC)
         return false;
     if (r->pid == p->pid)

@@ -19,8 +19,10 @@
 
 #define LEAVING_PAUSE_NS     10000000
 #define LEAVING_PAUSE_MAX_NS 1000000000
+#define LOOK_PAUSE_US        100000
+#define EVENTS               16
 
-enum watch { WATCH_BELL, WATCH_TIMER, WATCH_USER, WATCH_PEER };
+enum watch { WATCH_BELL, WATCH_TIMER, WATCH_USER, WATCH_PEER, WATCH_OWN };
 
 static struct {
     int epfd, timerfd;
@@ -33,11 +35,36 @@ static struct {
 
 #define KEY(kind, value) ((uint64_t)(kind) << 60 | (uint64_t)(value))
 
+static int change(int op, int fd, uint32_t events, uint64_t key)
+{
+    struct epoll_event ev = {.events = events, .data.u64 = key};
+
+    return epoll_ctl(svc.epfd, op, fd, &ev);
+}
+
 static int watch(int fd, uint64_t key)
 {
-    struct epoll_event ev = {.events = EPOLLIN, .data.u64 = key};
+    return change(EPOLL_CTL_ADD, fd, EPOLLIN, key);
+}
 
-    return epoll_ctl(svc.epfd, EPOLL_CTL_ADD, fd, &ev);
+void emu4_own(int fd)
+{
+    change(EPOLL_CTL_ADD, fd, EPOLLET, KEY(WATCH_OWN, 0));
+}
+
+bool emu4_is_own(int fd)
+{
+    /* an entry is a number and its file */
+    if (change(EPOLL_CTL_ADD, fd, EPOLLET, KEY(WATCH_OWN, 0)) < 0)
+        return errno == EEXIST;
+    change(EPOLL_CTL_DEL, fd, 0, 0);
+    return false;
+}
+
+void emu4_own_close(int fd)
+{
+    if (change(EPOLL_CTL_DEL, fd, 0, 0) == 0)
+        close(fd);
 }
 
 void emu4_service_watch(struct emu4_peer *peer)
@@ -48,7 +75,7 @@ void emu4_service_watch(struct emu4_peer *peer)
 
 void emu4_service_unwatch(struct emu4_peer *peer)
 {
-    epoll_ctl(svc.epfd, EPOLL_CTL_DEL, peer->pidfd, NULL);
+    change(EPOLL_CTL_MOD, peer->pidfd, EPOLLET, KEY(WATCH_OWN, 0));
 }
 
 void emu4_service_wake(struct emu4_proc *p)
@@ -78,8 +105,7 @@ static void user_leaves(struct emu4_proc *p, uint32_t i)
 
 static void user_died(struct emu4_proc *p, uint32_t i)
 {
-    epoll_ctl(svc.epfd, EPOLL_CTL_DEL, svc.user_fd[i], NULL);
-    close(svc.user_fd[i]);
+    emu4_own_close(svc.user_fd[i]);
     svc.user_fd[i] = -1;
     emu4_txn_forget_user(p, i);
     svc.leaving_pause = LEAVING_PAUSE_NS;
@@ -119,17 +145,13 @@ static struct emu4_peer *peer_at(struct emu4_proc *p, uint64_t value)
 
 static void handle(struct emu4_proc *p, uint64_t key)
 {
-    uint64_t count, value = key & ((UINT64_C(1) << 60) - 1);
+    uint64_t value = key & ((UINT64_C(1) << 60) - 1);
     struct emu4_peer *peer;
 
     switch ((enum watch)(key >> 60)) {
     case WATCH_BELL:
-        if (read(p->self.bell, &count, sizeof(count)) < 0)
-            break;
-        break;
-    case WATCH_TIMER:
-        if (read(svc.timerfd, &count, sizeof(count)) < 0)
-            break;
+    case WATCH_TIMER: /* are never read */
+    case WATCH_OWN:
         break;
     case WATCH_USER:
         if (svc.user_fd[value] >= 0)
@@ -151,7 +173,8 @@ static void set_alarm(uint64_t due)
 
     its.it_value.tv_sec = (time_t)(due / EMU4_NSEC);
     its.it_value.tv_nsec = (long)(due % EMU4_NSEC);
-    timerfd_settime(svc.timerfd, TFD_TIMER_ABSTIME, &its, NULL);
+    if (emu4_is_own(svc.timerfd))
+        timerfd_settime(svc.timerfd, TFD_TIMER_ABSTIME, &its, NULL);
 }
 
 /* Checks dead users with unknown outcomes. No event announces that an outcome becomes known, so
@@ -188,10 +211,31 @@ static uint64_t work(struct emu4_proc *p)
     return svc.nleaving ? sooner(due, svc.leaving_at) : due;
 }
 
+/* Falls back to looking by time when the program has closed descriptors of the library. A set
+ * of the program may have the number. */
+static int wait_in_set(struct emu4_proc *p, struct epoll_event *ev, bool again)
+{
+    static bool said;
+    int n = emu4_is_own(p->self.bell) ? epoll_wait(svc.epfd, ev, EVENTS, again ? 0 : -1) : -1;
+
+    if (n >= 0 || errno == EINTR)
+        return n;
+    if (!said)
+        emu4_say(
+            "the program closed descriptors of the software Elan4 (%s): its engine looks "
+            "for work by a timer from now on, and processes may not be reached; close only "
+            "descriptors that the program opened (not closefrom, close_range)",
+            strerror(errno));
+    said = true;
+    if (!again)
+        usleep(LOOK_PAUSE_US);
+    return n;
+}
+
 static void *run(void *arg)
 {
     struct emu4_proc *p = arg;
-    struct epoll_event ev[16];
+    struct epoll_event ev[EVENTS];
     uint64_t armed = 0;
 
     for (;;) {
@@ -204,7 +248,7 @@ static void *run(void *arg)
         uint64_t now_due = emu4_engine_next_due();
         bool again = atomic_load(&p->self.seg->news) || emu4_engine_has_work(p) ||
                      (now_due && (!armed || now_due < armed)) || emu4_traps_wait(p);
-        int n = epoll_wait(svc.epfd, ev, 16, again ? 0 : -1);
+        int n = wait_in_set(p, ev, again);
         atomic_store(&p->self.seg->asleep, 0);
         if (n > 0)
             EMU4_COUNT(wakeups, 1);
@@ -232,8 +276,8 @@ int emu4_service_start(struct emu4_proc *p)
     svc.timerfd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
     if (svc.timerfd < 0)
         goto err_ep;
-    if (watch(p->self.bell, KEY(WATCH_BELL, 0)) < 0 ||
-        watch(svc.timerfd, KEY(WATCH_TIMER, 0)) < 0)
+    if (change(EPOLL_CTL_ADD, p->self.bell, EPOLLIN | EPOLLET, KEY(WATCH_BELL, 0)) < 0 ||
+        change(EPOLL_CTL_ADD, svc.timerfd, EPOLLIN | EPOLLET, KEY(WATCH_TIMER, 0)) < 0)
         goto err_timer;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);

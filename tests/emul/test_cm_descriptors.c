@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -11,8 +12,12 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 
 #include "tests/emul/cm_help.h"
+#include "tests/emul/files.h"
+
+#define FILES 48
 
 /* Lets the process open n more descriptors. */
 static struct rlimit leave_descriptors(int n)
@@ -240,42 +245,141 @@ TEST(event_descriptors_are_never_writable)
     side_close(&a);
 }
 
-/* The program has closed the library's descriptors, and its own files have the numbers. */
-TEST(files_of_the_program_are_left_alone)
+/* A child of fork closes what is inherited. */
+static void child_keeps(const int *file)
+{
+    int status;
+    pid_t child = fork();
+
+    if (child == 0) {
+        for (int i = 0; i < FILES; i++)
+            CHECK(fcntl(file[i], F_GETFD) >= 0);
+        _exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
+/* Makes the library use, and close, each of the descriptors that it had. */
+static void use_all(struct side *a, struct rdma_cm_id *const id[3], const int *file)
+{
+    void (*fail_cq)(struct ibv_cq *) = NULL;
+    struct rdma_event_channel *other;
+    struct ibv_async_event event;
+    struct ibv_cq *cq;
+    void *context;
+
+    *(void **)&fail_cq = dlsym(RTLD_DEFAULT, "emuverbs_fail_cq");
+    settle();
+    clock_stop();
+    clock_run();
+    CHECK_EQ(ibv_req_notify_cq(a->rcq, 0), 0);
+    CHECK_EQ(qp_error(a), 0);
+    post_recv(a, 1, 0, 64);
+    for (int i = 0; i < 2; i++)
+        CHECK_EQ(rdma_resolve_addr(id[i], NULL, at("127.0.0.1", PORT), 1000), 0);
+    other = rdma_create_event_channel();
+    CHECK(other && rdma_migrate_id(id[0], other) == 0);
+    CHECK(ibv_get_cq_event(a->chan, &cq, &context) < 0 && errno == EBADF);
+    CHECK_EQ(ibv_destroy_cq(ibv_create_cq(a->ctx, 4, NULL, a->chan, 0)), 0); /* counts anew */
+    fail_cq(a->scq);
+    CHECK_EQ(ibv_get_async_event(a->ctx, &event), 0);
+    ibv_ack_async_event(&event);
+    child_keeps(file);
+    for (int i = 0; i < 3; i++)
+        rdma_destroy_id(id[i]);
+    rdma_destroy_event_channel(chan);
+    rdma_destroy_event_channel(other);
+    side_close(a);
+}
+
+/* The program has closed the library's descriptors, and its own files have the numbers: a file
+ * of the kind `first` has the lowest. */
+static void files_are_left_alone(unsigned first)
 {
     struct side a = {.use_chan = true};
-    int file[64], n = 0;
-    char text[32];
+    int file[FILES];
+
+    side_open(&a);
+    struct rdma_cm_id *const id[] = {new_id(NULL), new_id(NULL),
+                                     listen_at("127.0.0.1", PORT + 3, 1)};
+    int bell = fcntl(eventfd(1, 0), F_DUPFD, 201);
+    CHECK_EQ(close_range(3, 200, 0), 0);
+    for (unsigned i = 0; i < FILES; i++)
+        CHECK((file[i] = program_file((first + i) % FILE_KINDS, bell)) >= 0);
+    use_all(&a, id, file);
+    for (unsigned i = 0; i < FILES; i++)
+        if (!file_is_untouched((first + i) % FILE_KINDS, file[i])) {
+            fprintf(stderr, "kind %u: descriptor %d\n", (first + i) % FILE_KINDS, file[i]);
+            _exit(1);
+        }
+    _exit(0);
+}
+static void data_first(struct side *s __attribute__((unused)))
+{
+    files_are_left_alone(FILE_DATA);
+}
+static void count_first(struct side *s __attribute__((unused)))
+{
+    files_are_left_alone(FILE_COUNT);
+}
+static void timer_first(struct side *s __attribute__((unused)))
+{
+    files_are_left_alone(FILE_TIMER);
+}
+static void set_first(struct side *s __attribute__((unused)))
+{
+    files_are_left_alone(FILE_SET);
+}
+
+static void files_of_the_program_are_left_alone(void **state)
+{
+    (void)state;
+    assert_int_equal(run_one(data_first), 0);
+    assert_int_equal(run_one(count_first), 0);
+    assert_int_equal(run_one(timer_first), 0);
+    assert_int_equal(run_one(set_first), 0);
+}
+
+/* Objects of the parent, and a device of its own, in a child of fork. */
+static void destroy_as_child(struct side *a, struct rdma_cm_id *id)
+{
+    struct side own = {.use_chan = true};
+    int status;
+    pid_t child = fork();
+
+    if (child == 0) {
+        for (int i = 0; i < 2; i++) {
+            ibv_destroy_comp_channel(a->chan);
+            rdma_destroy_id(id);
+            rdma_destroy_event_channel(chan);
+            ibv_close_device(a->ctx);
+            if (i == 0)
+                side_open(&own);
+        }
+        _exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
+TEST(event_descriptors_survive_destruction_in_child)
+{
+    struct side a = {.use_chan = true};
     struct ibv_cq *cq;
     void *context;
 
     side_open(&a);
     struct rdma_cm_id *id = new_id(NULL);
-    int keep = fcntl(2, F_DUPFD, 201);
-    CHECK_EQ(close_range(3, 200, 0), 0);
-    for (; n < 32; n++) {
-        file[n] = n % 2 ? eventfd(7, 0) : memfd_create("program", 0);
-        CHECK(file[n] >= 0 && (n % 2 || pwrite(file[n], "0123456789abcdef", 16, 0) == 16));
-    }
+    destroy_as_child(&a, id);
+    resolve(id, "127.0.0.1", PORT);
+    CHECK_EQ(rdma_connect(id, &(struct rdma_conn_param){.qp_num = 7}), 0);
+    eat(RDMA_CM_EVENT_REJECTED); /* nobody listens: by a timer */
     CHECK_EQ(ibv_req_notify_cq(a.rcq, 0), 0);
     CHECK_EQ(qp_error(&a), 0);
     post_recv(&a, 1, 0, 64);
-    rdma_resolve_addr(id, NULL, at("127.0.0.1", PORT), 1000);
-    CHECK(ibv_get_cq_event(a.chan, &cq, &context) < 0 && errno == EBADF);
-    CHECK_EQ(ibv_destroy_comp_channel(ibv_create_comp_channel(a.ctx)), 0);
-    rdma_destroy_id(id);
-    rdma_destroy_event_channel(chan);
-    for (int i = 0; i < n; i++) {
-        uint64_t count = 0;
-        if (i % 2)
-            CHECK(read(file[i], &count, sizeof(count)) == sizeof(count) && count == 7);
-        else
-            CHECK(pread(file[i], text, sizeof(text), 0) == 16 &&
-                  memcmp(text, "0123456789abcdef", 16) == 0 &&
-                  lseek(file[i], 0, SEEK_CUR) == 0);
-    }
-    CHECK(keep >= 0);
-    _exit(0);
+    CHECK_EQ(ibv_get_cq_event(a.chan, &cq, &context), 0);
+    ibv_ack_cq_events(cq, 1);
+    drop(id);
+    side_close(&a);
 }
 
 #define T(name) cmocka_unit_test(name)
@@ -293,6 +397,7 @@ int main(int argc, char **argv)
         T(a_request_that_waited_is_refused),
         T(event_descriptors_are_never_writable),
         T(files_of_the_program_are_left_alone),
+        T(event_descriptors_survive_destruction_in_child),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

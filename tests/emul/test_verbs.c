@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 
+#include "tests/emul/files.h"
 #include "tests/emul/pair.h"
 
 TEST(every_size_arrives_by_send_write_read)
@@ -579,32 +580,11 @@ TEST(large_data_may_stay_where_it_is)
     loop_close(&a, &b);
 }
 
-/* Counts the mapped segments of the software HCA, and those that a core dump contains. */
-static void segments_mapped(unsigned *all, unsigned *dumped)
-{
-    char line[512];
-    bool inside = false;
-    FILE *f = fopen("/proc/self/smaps", "re");
-
-    *all = *dumped = 0;
-    CHECK(f);
-    while (fgets(line, sizeof(line), f)) {
-        if (strstr(line, "memfd:emuverbs-"))
-            inside = true;
-        if (!inside || strncmp(line, "VmFlags:", 8) != 0)
-            continue;
-        inside = false;
-        ++*all;
-        if (!strstr(line, " dd"))
-            ++*dumped;
-    }
-    fclose(f);
-}
 static void count_segments(unsigned least)
 {
     unsigned all, dumped;
 
-    segments_mapped(&all, &dumped);
+    segments_mapped("memfd:emuverbs-", &all, &dumped);
     CHECK(all >= least);
     CHECK_EQ(dumped, 0);
 }

@@ -155,7 +155,7 @@ void cm_forked(struct emu_dev *d)
     (void)d;
     for (struct cm_id *id = cm.ids; id; id = id->next)
         if (id->claim >= 0)
-            close(id->claim);
+            emu_own_drop(id->claim);
     cm = (struct cm_state_all){.timer.fn = cm.timer.fn};
     pthread_mutex_init(&cm.lock, NULL);
 }

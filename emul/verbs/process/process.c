@@ -77,14 +77,21 @@ static void after_fork_child(void)
     atomic_store(&emu_device, NULL);
     if (d) {
         inherited = d;
-        mmap(d->seg, d->seg->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, d->seg_fd,
-             0);
-        emu_segment_no_dump(d->seg, d->seg->size);
-        close(d->seg_fd);
-        close(d->slot_sock);
-        emu_service_forked();
+        emu_segment_forked(d);
         emu_above_forked(d);
+        emu_own_drop(d->slot_sock);
+        emu_service_forked(); /* last, as the marks of own descriptors go with it */
     }
+}
+
+/* Runs after the destructors of all libraries, as exit() runs handlers in reverse order. */
+static void ended(int status, void *arg)
+{
+    struct emu_dev *d = emu_dev_peek();
+
+    (void)status, (void)arg;
+    if (d && d->pid == getpid())
+        emu_service_end(d);
 }
 
 __attribute__((constructor)) static void loaded(void)
@@ -92,6 +99,7 @@ __attribute__((constructor)) static void loaded(void)
     /* with Yama scope 1, access by processes that are not ancestors needs permission */
     prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
     pthread_atfork(NULL, NULL, after_fork_child);
+    on_exit(ended, NULL);
 }
 
 __attribute__((destructor)) static void unloaded(void)

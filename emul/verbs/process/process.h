@@ -82,6 +82,8 @@ struct emu_dev {
     pthread_mutex_t lock, qp_life;
     int pid;
     int seg_fd;
+    dev_t seg_dev; /* identity of the file */
+    ino_t seg_ino;
     struct shm_head *seg;
     uint32_t slot;
     int slot_sock;
@@ -89,7 +91,7 @@ struct emu_dev {
     struct emu_peer *peers[EMU_MAX_SLOTS];
     /* slots greeted by unmapped processes; service thread */
     uint64_t unmet[EMU_MAX_SLOTS / 64];
-    uint64_t arena_next;
+    uint64_t arena_next, arena_shown; /* ends of the used and of the readable part */
     struct arena_free *arena_free[48];
 
     struct emu_hca hca[EMU_MAX_DEVICES]; /* knobs.devices are used */
@@ -217,9 +219,15 @@ int emu_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_at
 /* segment.c: this process's segment */
 int emu_segment_create(struct emu_dev *d); /* 0 or -errno */
 void emu_segment_destroy(struct emu_dev *d);
-/* Leaves a mapped segment, own or of a peer, out of core dumps: a dump would populate the
- * sparse file for all its processes. */
-void emu_segment_no_dump(void *seg, uint64_t size);
+/* In a forked child: makes the parent's segment a private copy. */
+void emu_segment_forked(struct emu_dev *d);
+/*
+ * Maps a segment, own or of a peer; MAP_FAILED with errno. Reading all of the sparse file would
+ * populate it for all its processes, so core dumps leave the mapping out, and so do leak
+ * checkers (valgrind), which pass over mappings without PROT_READ: the processors read what
+ * they may write.
+ */
+void *emu_segment_map(void *at, uint64_t size, int flags, int fd);
 /* Checks that the layout of another process's segment, which may contain anything, is that of
  * this process. */
 bool emu_segment_fits(const struct shm_head *seg);
@@ -251,7 +259,7 @@ void emu_turns_end(struct emu_turns *t);
 /* Searches the slots for processes that want to run now. */
 void emu_turns_begin(const struct emu_dev *d, struct emu_turns *t);
 int emu_slot_claim(struct emu_dev *d); /* 0 or -errno */
-/* Binds and listens on an abstract unix socket; returns the descriptor or -errno. */
+/* Binds and listens on an abstract unix socket; returns an own descriptor or -errno. */
 int emu_listen_abstract(const char *name);
 /* Returns the process in `slot`, with a reference; NULL with errno if absent or
  * inaccessible. */
@@ -307,6 +315,9 @@ int emu_service_start(struct emu_dev *d); /* 0 or -errno */
 /* Ends the thread. For tests that do its work themselves; no lock may be held. */
 void emu_service_stop(struct emu_dev *d);
 void emu_service_forked(void); /* in a forked child, which has no such thread */
+/* Ends the thread with the process, for which its stack would be lost memory. Gives up after a
+ * second, as exit() may have been called under a lock. */
+void emu_service_end(struct emu_dev *d);
 /* Handles all inbox messages; called by the service thread. An invalid message affects only its
  * sender and the connections between both processes. */
 void emu_inbox_read(struct emu_dev *d);
@@ -331,9 +342,11 @@ struct emu_watched {
 int emu_watch_open(void); /* 0 or -errno */
 void emu_watch_close(void);
 void emu_watch_forked(void); /* in a forked child: drops the parent's descriptor */
-int emu_watch(int fd, enum emu_watch what); /* not for peers; 0 or -errno */
-/* Closes a descriptor that may be watched. The number may be reused at once, so the service
- * thread uses a listener's descriptor only between emu_watch_hold() and emu_watch_let_go(). */
+/* Watches a descriptor, not of a peer; BELL and TIMER are not to be read. 0 or -errno. */
+int emu_watch(int fd, enum emu_watch what);
+/* Closes an own descriptor that may be watched. The number may be reused at once, so the
+ * service thread uses a listener's descriptor only between emu_watch_hold() and
+ * emu_watch_let_go(). */
 void emu_unwatch_close(int fd);
 /* Blocks closing; false if a descriptor was closed since the last wait began. */
 bool emu_watch_hold(void);
@@ -345,11 +358,14 @@ uint64_t emu_watch_period(void);
 /* Waits for events; returns their number, at most `most`, or -1 with errno. */
 int emu_watch_wait(struct emu_watched *seen, int most);
 void emu_service_wake(struct emu_dev *d);
-/* Marks an eventfd as the library's. emu_is_own() is false after the program has closed the
- * descriptor, whatever has its number then. */
+/* Marks a descriptor, not of a regular file, as the library's, as emu_watch() does.
+ * emu_is_own() is false after the program has closed the descriptor, whatever has its number
+ * then. */
 void emu_own(int fd);
 bool emu_is_own(int fd);
 void emu_own_close(int fd); /* closes it if it is still the library's */
+/* The same in a forked child, where the marks are the parent's. */
+void emu_own_drop(int fd);
 /* Creates a descriptor for programs, which is readable while its counter, a semaphore, is not
  * 0, and never writable: an epoll set with the counter's eventfd. Returns the descriptor, or -1
  * with errno. */

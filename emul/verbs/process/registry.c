@@ -77,6 +77,7 @@ int emu_listen_abstract(const char *name)
         sys_close(s);
         return -err;
     }
+    emu_own(s);
     return s;
 }
 
@@ -296,7 +297,7 @@ static struct shm_head *map_from(const char *thread, int pid, uint64_t *size)
         struct stat st;
         if (fstat(fd, &st) == 0 && (uint64_t)st.st_size > sizeof(struct shm_head)) {
             *size = (uint64_t)st.st_size;
-            seg = mmap(NULL, (size_t)st.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+            seg = emu_segment_map(NULL, *size, MAP_SHARED, fd);
             if (seg == MAP_FAILED) {
                 err = errno;
                 seg = NULL;
@@ -309,8 +310,6 @@ static struct shm_head *map_from(const char *thread, int pid, uint64_t *size)
             } else if (!is_own(seg, pid, &err)) {
                 munmap(seg, (size_t)st.st_size);
                 seg = NULL;
-            } else {
-                emu_segment_no_dump(seg, *size);
             }
         }
         sys_close(fd);
@@ -407,7 +406,7 @@ static void peer_close(struct emu_peer *p)
     if (p->seg)
         munmap(p->seg, p->size);
     if (p->pidfd >= 0)
-        sys_close(p->pidfd);
+        emu_own_close(p->pidfd);
     free(p);
 }
 
@@ -420,6 +419,8 @@ static struct emu_peer *peer_open(struct emu_dev *d, int pid)
         return NULL;
     p->pid = pid;
     p->pidfd = pidfd_open_(pid);
+    if (p->pidfd >= 0)
+        emu_own(p->pidfd);
     bool refused = p->pidfd < 0 && (errno == ENOSYS || errno == EPERM || errno == EACCES);
     p->seg = p->pidfd >= 0 || refused ? map_segment(pid, &p->size) : NULL;
     err = errno;

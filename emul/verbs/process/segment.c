@@ -17,10 +17,12 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #define MIN_CLASS 8 /* 256 bytes */
+#define SHOWN     (UINT64_C(1) << 20)
 
 struct arena_free {
     struct arena_free *next;
@@ -88,9 +90,26 @@ static void say_no_room(uint64_t size)
             size, (uint64_t)most.rlim_cur);
 }
 
-void emu_segment_no_dump(void *seg, uint64_t size)
+void *emu_segment_map(void *at, uint64_t size, int flags, int fd)
 {
-    madvise(seg, size, MADV_DONTDUMP);
+    void *seg = mmap(at, size, PROT_WRITE, flags, fd, 0);
+
+    if (seg != MAP_FAILED)
+        madvise(seg, size, MADV_DONTDUMP);
+    return seg;
+}
+
+/* Shows leak checkers what is in use, as it has pointers of the program: wr_id. */
+static void show(struct emu_dev *d)
+{
+    uint64_t to = align_up(d->arena_next, SHOWN);
+
+    if (to <= d->arena_shown)
+        return;
+    if (to > d->seg->size)
+        to = d->seg->size;
+    mprotect(shm_at(d->seg, d->arena_shown), to - d->arena_shown, PROT_READ | PROT_WRITE);
+    d->arena_shown = to;
 }
 
 int emu_segment_create(struct emu_dev *d)
@@ -98,6 +117,7 @@ int emu_segment_create(struct emu_dev *d)
     char name[64];
     uint64_t size = d->knobs.segment_mib << 20;
     uint64_t drawn[2]; /* incarnation and first serial */
+    struct stat st;
 
     if (!may_be_so_large(size))
         return -EFBIG;
@@ -105,12 +125,12 @@ int emu_segment_create(struct emu_dev *d)
     int fd = sys_no_stream(memfd_create(name, MFD_CLOEXEC));
     if (fd < 0)
         return -errno;
-    if (ftruncate(fd, (off_t)size) < 0) {
+    if (ftruncate(fd, (off_t)size) < 0 || fstat(fd, &st) < 0) {
         int err = errno;
         close(fd);
         return -err;
     }
-    struct shm_head *seg = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    struct shm_head *seg = emu_segment_map(NULL, size, MAP_SHARED, fd);
     if (seg == MAP_FAILED) {
         int err = errno;
         close(fd);
@@ -118,7 +138,6 @@ int emu_segment_create(struct emu_dev *d)
             say_no_room(size);
         return -err;
     }
-    emu_segment_no_dump(seg, size);
     if (getrandom(drawn, sizeof(drawn), GRND_NONBLOCK) != sizeof(drawn))
         drawn[0] = drawn[1] = ((uint64_t)d->pid << 32) ^ emu_now();
     seg->version = EMU_SHM_VERSION;
@@ -136,9 +155,11 @@ int emu_segment_create(struct emu_dev *d)
         atomic_store(&seg->bounce_free[i], ~UINT64_C(0));
     shm_ring_init(seg, &seg->inbox, off_inbox, EMU_INBOX_ENTRIES, sizeof(struct shm_msg),
                   EMU_INBOX_ENTRIES);
-    d->arena_next = seg->off_arena;
+    d->arena_next = d->arena_shown = seg->off_arena;
     d->seg = seg;
     d->seg_fd = fd;
+    d->seg_dev = st.st_dev;
+    d->seg_ino = st.st_ino;
     return 0;
 }
 
@@ -159,6 +180,18 @@ void emu_segment_destroy(struct emu_dev *d)
     munmap(d->seg, d->seg->size);
     close(d->seg_fd);
     d->seg = NULL;
+}
+
+void emu_segment_forked(struct emu_dev *d)
+{
+    struct stat st;
+    bool own = fstat(d->seg_fd, &st) == 0 && st.st_dev == d->seg_dev && st.st_ino == d->seg_ino;
+
+    /* without the file, as the program has closed the descriptor: empty memory */
+    emu_segment_map(d->seg, d->seg->size, MAP_FIXED | MAP_PRIVATE | (own ? 0 : MAP_ANONYMOUS),
+                    own ? d->seg_fd : -1);
+    if (own)
+        close(d->seg_fd);
 }
 
 static unsigned size_class(uint64_t bytes)
@@ -190,6 +223,7 @@ uint64_t emu_arena_alloc(struct emu_dev *d, uint64_t bytes)
     } else if (d->arena_next + (UINT64_C(1) << c) <= d->seg->size) {
         off = d->arena_next;
         d->arena_next += UINT64_C(1) << c;
+        show(d);
     }
     pthread_mutex_unlock(&d->lock);
     if (f) {

@@ -15,12 +15,13 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 static struct {
     pthread_t thread;
     bool started;
-    _Atomic bool stop;
+    _Atomic enum { GOES_ON, STOPS, ENDS } stop;
     sem_t up; /* the thread has entered itself in the segment */
 } svc;
 
@@ -96,14 +97,14 @@ static void empty_backlog(int listener)
         int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
         if (fd < 0 && (errno == EMFILE || errno == ENFILE) && spare >= 0 &&
             somebody_waits(listener)) {
-            sys_close(spare);
+            emu_own_close(spare);
             spare = -1;
             fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
         }
         if (fd < 0)
             return;
         if (spare < 0)
-            spare = sys_no_stream(fd);
+            emu_own(spare = sys_no_stream(fd));
         else
             sys_close(fd);
     }
@@ -152,17 +153,11 @@ static void *service_main(void *arg)
         int n = emu_watch_wait(seen, EMU_WATCHED_MAX);
         emu_count(COUNT_service_rounds, 1);
         for (int i = 0; i < n && !atomic_load(&svc.stop); i++) {
-            uint64_t drop;
-            ssize_t got;
             switch (seen[i].what) {
             case EMU_WATCH_BELL:
-                got = emu_is_own(seen[i].fd) ? sys_read(seen[i].fd, &drop, sizeof(drop)) : 0;
-                (void)got;
                 emu_inbox_read(d);
                 break;
             case EMU_WATCH_TIMER:
-                got = emu_is_own(seen[i].fd) ? sys_read(seen[i].fd, &drop, sizeof(drop)) : 0;
-                (void)got;
                 emu_timers_run(true);
                 break;
             /* a peer looks up this process, or wakes it without its eventfd */
@@ -170,7 +165,8 @@ static void *service_main(void *arg)
             case EMU_WATCH_LISTENER:
                 if (!emu_watch_hold())
                     break; /* the number may be reused; waiting peers are seen again */
-                empty_backlog(seen[i].fd);
+                if (emu_is_own(seen[i].fd))
+                    empty_backlog(seen[i].fd);
                 emu_watch_let_go();
                 if (seen[i].what == EMU_WATCH_SLOT)
                     emu_inbox_read(d);
@@ -189,7 +185,8 @@ static void *service_main(void *arg)
             checked = emu_now();
         }
     }
-    kept.head.list.next = &kept.head.list; /* the process continues */
+    if (atomic_load(&svc.stop) == STOPS)
+        kept.head.list.next = &kept.head.list; /* the process continues */
     return NULL;
 }
 
@@ -198,7 +195,7 @@ int emu_service_start(struct emu_dev *d)
     sigset_t all, old;
     int timer, err;
 
-    atomic_store(&svc.stop, false);
+    atomic_store(&svc.stop, GOES_ON);
     err = emu_watch_open();
     if (err)
         return err;
@@ -219,7 +216,7 @@ int emu_service_start(struct emu_dev *d)
         err = emu_watch(d->slot_sock, EMU_WATCH_SLOT);
     if (err)
         goto no_thread;
-    spare = sys_no_stream(eventfd(0, EFD_CLOEXEC)); /* optional: -1 if not available */
+    emu_own(spare = sys_no_stream(eventfd(0, EFD_CLOEXEC))); /* optional: -1 if not available */
     sem_init(&svc.up, 0, 0);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
@@ -251,18 +248,31 @@ void emu_service_stop(struct emu_dev *d)
 {
     if (!svc.started)
         return;
-    atomic_store(&svc.stop, true);
+    atomic_store(&svc.stop, STOPS);
     svc.started = false;
     emu_service_wake(d);
     pthread_join(svc.thread, NULL);
     d->self.tid = d->pid;
 }
 
+void emu_service_end(struct emu_dev *d)
+{
+    struct timespec until;
+
+    if (!svc.started)
+        return;
+    atomic_store(&svc.stop, ENDS);
+    emu_service_wake(d);
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec++;
+    pthread_timedjoin_np(svc.thread, NULL, &until);
+}
+
 void emu_service_forked(void)
 {
-    emu_watch_forked();
-    emu_timers_forked();
-    svc.started = false;
-    sys_close(spare);
+    emu_own_drop(spare);
     spare = -1;
+    emu_timers_forked();
+    emu_watch_forked();
+    svc.started = false;
 }

@@ -47,7 +47,8 @@ static void set_alarm(void)
         due = due && due <= emu_now();
     its.it_value.tv_sec = (time_t)(due / EMU_NSEC);
     its.it_value.tv_nsec = (long)(due % EMU_NSEC);
-    timerfd_settime(timers.fd, TFD_TIMER_ABSTIME, &its, NULL);
+    if (emu_is_own(timers.fd))
+        timerfd_settime(timers.fd, TFD_TIMER_ABSTIME, &its, NULL);
 }
 
 static void unlink_timer(struct emu_timer *t)
@@ -179,5 +180,5 @@ int emu_timers_open(const struct emu_dev *d)
 
 void emu_timers_forked(void)
 {
-    sys_close(timers.fd);
+    emu_own_drop(timers.fd);
 }

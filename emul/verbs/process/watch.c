@@ -19,12 +19,12 @@
 #define PEER_WITHOUT_MS 100 /* without pidfds */
 
 static struct {
-    int epfd;
+    int epfd, bell;
     _Atomic bool without;    /* some peers have no pidfd */
     _Atomic unsigned peers;  /* number of watched peers */
     pthread_mutex_t lock;    /* protects the rest; innermost */
     uint64_t closed, waited; /* number of closed descriptors; the same before the last wait */
-} set = {.epfd = -1, .lock = PTHREAD_MUTEX_INITIALIZER};
+} set = {.epfd = -1, .bell = -1, .lock = PTHREAD_MUTEX_INITIALIZER};
 
 int emu_watch_open(void)
 {
@@ -43,27 +43,34 @@ void emu_watch_close(void)
 void emu_watch_forked(void)
 {
     pthread_mutex_init(&set.lock, NULL);
-    emu_watch_close();
+    if (emu_is_own(set.bell)) /* then the set is, too */
+        emu_watch_close();
+    set.epfd = -1;
 }
 
-static int add(int fd, uint64_t data)
+static int change(int op, int fd, uint32_t events, uint64_t data)
 {
-    struct epoll_event ev = {.events = EPOLLIN, .data.u64 = data};
+    struct epoll_event ev = {.events = events, .data.u64 = data};
 
-    return epoll_ctl(set.epfd, EPOLL_CTL_ADD, fd, &ev) < 0 ? -errno : 0;
+    return epoll_ctl(set.epfd, op, fd, &ev) < 0 ? -errno : 0;
 }
 
 int emu_watch(int fd, enum emu_watch what)
 {
-    return add(fd, ((uint64_t)fd << 3) | what);
+    bool edge = what == EMU_WATCH_BELL || what == EMU_WATCH_TIMER; /* are never read */
+
+    if (what == EMU_WATCH_BELL)
+        set.bell = fd;
+    emu_own(fd);
+    return change(EPOLL_CTL_MOD, fd, edge ? EPOLLIN | EPOLLET : EPOLLIN,
+                  ((uint64_t)fd << 3) | what);
 }
 
 void emu_unwatch_close(int fd)
 {
     pthread_mutex_lock(&set.lock);
     set.closed++;
-    epoll_ctl(set.epfd, EPOLL_CTL_DEL, fd, NULL);
-    sys_close(fd);
+    emu_own_close(fd);
     pthread_mutex_unlock(&set.lock);
 }
 
@@ -86,7 +93,7 @@ void emu_watch_peer(struct emu_dev *d, struct emu_peer *p)
     bool first = atomic_fetch_add(&set.peers, 1) == 0;
 
     if (p->pidfd >= 0)
-        add(p->pidfd, (uint64_t)(uintptr_t)p | EMU_WATCH_PEER);
+        change(EPOLL_CTL_MOD, p->pidfd, EPOLLIN, (uint64_t)(uintptr_t)p | EMU_WATCH_PEER);
     else if (!atomic_exchange(&set.without, true) || first)
         emu_service_wake(d); /* shortens its interval */
 }
@@ -94,7 +101,7 @@ void emu_watch_peer(struct emu_dev *d, struct emu_peer *p)
 void emu_unwatch_peer(struct emu_peer *p)
 {
     if (p->pidfd >= 0)
-        epoll_ctl(set.epfd, EPOLL_CTL_DEL, p->pidfd, NULL);
+        change(EPOLL_CTL_MOD, p->pidfd, EPOLLET, EMU_WATCH_OWN);
     atomic_fetch_sub(&set.peers, 1);
 }
 
@@ -135,7 +142,8 @@ int emu_watch_wait(struct emu_watched *seen, int most)
     pthread_mutex_lock(&set.lock);
     set.waited = set.closed;
     pthread_mutex_unlock(&set.lock);
-    int n = epoll_wait(set.epfd, ev, most, period_ms());
+    /* a set of the program may have the number */
+    int n = emu_is_own(set.bell) ? epoll_wait(set.epfd, ev, most, period_ms()) : -1;
 
     if (n < 0 && errno != EINTR)
         look_by_time(errno);
@@ -152,20 +160,25 @@ int emu_watch_wait(struct emu_watched *seen, int most)
 
 void emu_own(int fd)
 {
-    struct epoll_event ev = {.data.u64 = EMU_WATCH_OWN};
-
-    epoll_ctl(set.epfd, EPOLL_CTL_ADD, fd, &ev);
+    change(EPOLL_CTL_ADD, fd, EPOLLET, EMU_WATCH_OWN); /* an error is seen once */
 }
 
 bool emu_is_own(int fd)
 {
-    struct epoll_event ev = {.data.u64 = EMU_WATCH_OWN};
-
     /* an entry is a number and its file */
-    if (epoll_ctl(set.epfd, EPOLL_CTL_ADD, fd, &ev) < 0)
-        return errno == EEXIST;
-    epoll_ctl(set.epfd, EPOLL_CTL_DEL, fd, NULL);
-    return false;
+    int err = change(EPOLL_CTL_ADD, fd, EPOLLET, EMU_WATCH_OWN);
+
+    if (!err) {
+        epoll_ctl(set.epfd, EPOLL_CTL_DEL, fd, NULL);
+        errno = EBADF;
+    }
+    return err == -EEXIST;
+}
+
+void emu_own_drop(int fd)
+{
+    if (emu_is_own(fd))
+        sys_close(fd);
 }
 
 void emu_own_close(int fd)

@@ -78,7 +78,7 @@ static void drop_empty(struct emu_dev *d, struct emu_group *g)
             *pp = g->next;
             break;
         }
-    sys_close(g->sock);
+    emu_own_close(g->sock);
     free(g);
 }
 
@@ -107,7 +107,7 @@ void emu_mcast_drop(struct emu_dev *d, const union ibv_gid *gid)
 void emu_mcast_forked(struct emu_dev *d)
 {
     for (struct emu_group *g = d->groups; g; g = g->next)
-        sys_close(g->sock);
+        emu_own_drop(g->sock);
 }
 
 static bool is_group(const struct emu_dev *d, const union ibv_gid *gid, uint16_t lid)

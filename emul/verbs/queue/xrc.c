@@ -180,10 +180,12 @@ struct ibv_xrcd *emu_open_xrcd(struct ibv_context *context, struct ibv_xrcd_init
     return &x->xrcd;
 }
 
-static void let_go(const struct emu_xrcd *x)
+static void let_go(const struct emu_xrcd *x, void (*close_own)(int fd))
 {
-    sys_close(x->sock);
-    if (x->inode >= 0)
+    struct stat st;
+
+    close_own(x->sock);
+    if (x->inode >= 0 && fstat(x->inode, &st) == 0 && st.st_ino == x->id.ino)
         sys_close(x->inode);
 }
 
@@ -203,7 +205,7 @@ int emu_close_xrcd(struct ibv_xrcd *xrcd)
             break;
         }
     pthread_mutex_unlock(&d->lock);
-    let_go(x);
+    let_go(x, emu_own_close);
     free(x);
     emu_uncount(COUNT_live_xrcd, 1);
     return 0;
@@ -212,7 +214,7 @@ int emu_close_xrcd(struct ibv_xrcd *xrcd)
 void emu_xrc_forked(struct emu_dev *d)
 {
     for (struct emu_xrcd *x = d->xrcds; x; x = x->next)
-        let_go(x);
+        let_go(x, emu_own_drop);
 }
 
 void emu_xrcd_hold(struct emu_xrcd *x, struct shm_xrcd *id)

@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 
 #include "proto/proto.h"
+#include "tests/lib/clock.h"
 #include "played.h"
 
 #define PART 70000u
@@ -260,16 +261,25 @@ static void cancelled_transfer_without_end_ends_link(void **state)
     rme_id id;
 
     (void)state;
-    begin(&usual, ",connect_timeout_ms=1000");
+    clock_set();
+    begin(&usual, ",connect_timeout_ms=1000"); /* cancel_ms: 100 */
     id = send_(zone(0), LARGE, 3);
     SAYS(CTS, LARGE, .to = LAST, .from = 9);
     assert_int_equal(script.rdma_ops, 1);
     rme_cancel(rme, id);
-    while (ended == 0)
+    run();
+    clock_step_ms(99);
+    run();
+    assert_int_equal(ended, 0);
+    for (int ms = 0; ended == 0 && ms < 100; ms++) {
+        clock_step_ms(1);
         run();
+    }
+    assert_int_equal(ended, 1);
     assert_int_equal(done_.error, -ECANCELED);
     assert_int_equal(rme_counter_value(rme, "link_failures"), 1);
     end();
+    clock_release();
 }
 
 /* The sender cancels a send whose receive has sent an invitation. */
