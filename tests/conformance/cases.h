@@ -230,6 +230,7 @@
     X(post_is_carried_by_the_sleeper)                                                          \
     X(cancel_wakes_sleeper)                                                                    \
     X(cancelled_sleeper_leaves_nothing_behind)                                                 \
+    X(unmapped_memory_is_unpinned_by_sleeper)                                                  \
     X(sleepers_of_several_contexts)                                                            \
     X(threads_of_every_kind)
 
