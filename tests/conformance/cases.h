@@ -162,7 +162,6 @@
     X(rendezvous_flood_unposted)                                                               \
     X(unexpected_flood_unclaimed)                                                              \
     X(window_freed_ends_wait)                                                                  \
-    X(rts_slot_freed_ends_wait)                                                                \
     X(greedy_hosts_wait_alone)                                                                 \
     X(greedy_link_ends_what_it_began)                                                          \
     X(unexpected_kept_by_the_host)                                                             \
