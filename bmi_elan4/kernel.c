@@ -17,6 +17,7 @@
 #include <stdint.h>
 #include <sys/epoll.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -58,7 +59,7 @@ void bmi_elan4_signal_raise(struct bmi_elan4_signal *s)
 {
     if (atomic_exchange(&s->raised, 1))
         return;
-    while (write(s->fd, "", 1) < 0)
+    while (syscall(SYS_write, s->fd, "", 1) < 0) /* not write(): see base/thread.h */
         if (errno != EINTR) { /* without memory: the next raise tries again */
             atomic_store(&s->raised, 0);
             return;

@@ -339,7 +339,9 @@ struct rme_fabric_ops {
     int (*arm)(struct rme_fabric *f);
     /* Sleeps until a notification, wake() or the timeout (no lock held). */
     void (*wait)(struct rme_fabric *f, int timeout_ms);
-    /* Ends the current or the next wait() (no lock held). */
+    /* Ends the current or the next wait().  The unmap monitor calls, too, while other threads
+     * may be in munmap(): allocates nothing, and takes no lock whose holders allocate or free
+     * memory. */
     void (*wake)(struct rme_fabric *f);
     /* Returns the ms until the fabric needs a poll(), for timers or events without a
      * notification; -1: never. */

@@ -142,8 +142,10 @@ static bool sleep_leading(struct rme *rme, struct rme_waiter *waiter)
         rme->sleeping = true;
         rme_count(rme, RME_C_SLEEPS);
         pthread_mutex_unlock(&rme->lock);
+        atomic_store(&rme->pin.asleep, true); /* before the chores: none is left to a sleeper */
         rme_do_chores(rme);
         rme->ops->wait(rme->fabric, ms > INT_MAX ? INT_MAX : (int)ms);
+        atomic_store(&rme->pin.asleep, false);
         rme_lock(rme);
         rme->sleeping = false;
         rme->pending &= ~(uint32_t)RME_PENDING_WAKE;

@@ -155,14 +155,20 @@ static void forget(struct rme_mreg *mreg, struct region *region)
     }
 }
 
-/* Called by the monitor: this memory has changed. */
+/* Called by the monitor: this memory has changed.  Wakes a sleeping thread for the first dead
+ * region; the thread that deregisters an earlier one, which was woken or is in a call, takes
+ * all of them. */
 static void gone(void *arg, uintptr_t start, uintptr_t end)
 {
     struct rme_mreg *mreg = arg;
+    const struct rme_pin *pin = mreg->config.pin;
+    bool idle = TAILQ_EMPTY(&mreg->dead);
     struct rme_inode *node;
 
     while ((node = rme_itree_overlap(&mreg->index, start, end)) != NULL)
         forget(mreg, region_of(node));
+    if (idle && !TAILQ_EMPTY(&mreg->dead) && atomic_load(&pin->asleep))
+        pin->ops->wake(pin->fabric);
 }
 
 /* Ends a hold.  True: the region is dead. */

@@ -23,6 +23,9 @@ struct rme_pin {
     /* Set after the cache, the zone or the log has queued work for a thread without a lock.
      * Tested by rme_unlock. */
     atomic_bool chores;
+    /* A thread is in the fabric's wait(), or on the way there and does the chores after this
+     * was set.  Set by the engine for threads without its lock. */
+    atomic_bool asleep;
     atomic_bool explained;
     atomic_uint_fast64_t live; /* current registrations */
     struct rme_stats stats;    /* counters of registrations and zones */

@@ -139,22 +139,3 @@ void rme_op_end(struct rme *rme, struct rme_op *op, int error)
         rme_rndv_ended(rme, op);
     rme_op_put(rme, op);
 }
-
-void rme_op_complete(struct rme *rme, struct rme_op *op)
-{
-    struct rme_peer *peer = op->peer;
-
-    if (op->refcount != 0 || op->has_rndv || peer->late != 0 || rme_is_ending(rme)) {
-        rme_op_end(rme, op, 0);
-        return;
-    }
-    if (op->kind == RME_OP_RECV) {
-        rme_peer_count(peer, RME_C_BYTES_RECEIVED, op->size);
-    } else if (op->kind == RME_OP_UNEXPECTED) {
-        rme_op_end(rme, op, 0);
-        return;
-    }
-    list_del_init(&op->of_peer);
-    rme_ctx_publish(rme, op);
-    rme_peer_put(peer);
-}

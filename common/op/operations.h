@@ -55,9 +55,6 @@ void rme_request_posted(struct rme_op *op);
 /* Sets the result of an op: 0 or a negative errno.  The op is reported when no reference to its
  * memory is left. */
 void rme_op_end(struct rme *rme, struct rme_op *op, int error);
-/* Ends an op that is in no queue with success.  The op is DONE at once, unless a device, a
- * thread or an op that ended earlier delays its report. */
-void rme_op_complete(struct rme *rme, struct rme_op *op);
 /* Drops a reference to the op's memory. */
 void rme_op_put(struct rme *rme, struct rme_op *op);
 
@@ -80,6 +77,23 @@ static inline __attribute__((always_inline)) void rme_ctx_publish(struct rme *rm
     }
     list_add_tail(&op->link, &c->done);
     rme_wait_notify(rme, op->ctx);
+}
+
+/* Ends an op that is in no queue with success; not an unexpected send.  The op is DONE at once,
+ * unless a device, a thread or an op that ended earlier delays its report. */
+static inline void rme_op_complete(struct rme *rme, struct rme_op *op)
+{
+    struct rme_peer *peer = op->peer;
+
+    if (op->refcount != 0 || op->has_rndv || peer->late != 0 || rme_is_ending(rme)) {
+        rme_op_end(rme, op, 0);
+        return;
+    }
+    if (op->kind == RME_OP_RECV)
+        rme_peer_count(peer, RME_C_BYTES_RECEIVED, op->size);
+    list_del_init(&op->of_peer);
+    rme_ctx_publish(rme, op);
+    rme_peer_put(peer);
 }
 
 /* ---- The interface of protocols to the engine: types of their functions, and the functions by

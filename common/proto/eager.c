@@ -71,7 +71,10 @@ enum rme_started rme_eager_start(struct rme *rme, struct rme_op *op)
     if (!rme_eager_send(op->peer, rme_op_stream(op), op->seg, op->nseg, op->size, op->tag))
         return RME_START_STUCK;
     rme_send_leave(op);
-    rme_op_complete(rme, op);
+    if (op->kind == RME_OP_UNEXPECTED)
+        rme_op_end(rme, op, 0);
+    else
+        rme_op_complete(rme, op);
     return RME_START_GONE;
 }
 

@@ -162,7 +162,6 @@
     X(rendezvous_flood_unposted)                                                               \
     X(unexpected_flood_unclaimed)                                                              \
     X(window_freed_ends_wait)                                                                  \
-    X(rts_slot_freed_ends_wait)                                                                \
     X(greedy_hosts_wait_alone)                                                                 \
     X(greedy_link_ends_what_it_began)                                                          \
     X(unexpected_kept_by_the_host)                                                             \
@@ -230,6 +229,7 @@
     X(post_is_carried_by_the_sleeper)                                                          \
     X(cancel_wakes_sleeper)                                                                    \
     X(cancelled_sleeper_leaves_nothing_behind)                                                 \
+    X(unmapped_memory_is_unpinned_by_sleeper)                                                  \
     X(sleepers_of_several_contexts)                                                            \
     X(threads_of_every_kind)
 

@@ -441,6 +441,11 @@ void silence_is_logged_once_with_work(void **state)
         p.server->asleep = true;
         wait_and_count(&p, 6, NULL);
         p.server->asleep = false;
+        p.client->asleep = true; /* a server probes clients without work, too: every 15 s */
+        for (int round = 0; round < 2; round++)
+            wait_and_count(&p, 6, NULL);
+        assert_int_equal(p.server->warnings, 0);
+        p.client->asleep = false;
         blob_free(&b);
         bed_teardown(&none);
         bed_setup(&none);

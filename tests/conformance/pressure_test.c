@@ -201,26 +201,26 @@ static void jam_take(struct jam *j, int first, int count, int tag, size_t size)
     blob_free(&in);
 }
 
-static void jam_ways(struct jam *j, bool slots)
+static void jam_ways(struct jam *j)
 {
     static const struct {
         size_t size; /* of the receives that free the window: a small one refuses the message */
         int count;
     } ways[] = {{JAM_SIZE, 2}, {JAM_SIZE, 30}, {JAM_SIZE / 2, 3}};
 
-    for (size_t w = 0; w < (slots ? 1 : sizeof(ways) / sizeof(*ways)); w++) {
+    for (size_t w = 0; w < sizeof(ways) / sizeof(*ways); w++) {
         struct op recv;
         struct blob in;
-        int taken = slots ? 0 : ways[w].count;
+        int taken = ways[w].count;
 
         jam(j);
-        jam_take(j, 0, slots ? 1 : taken, slots ? 2 : 1, ways[w].size);
+        jam_take(j, 0, taken, 1, ways[w].size);
         blob_flat(&in, JAM_SIZE);
         post_recv(&recv, j->to, j->sender, &in, 3);
         pump_until_reported(&recv);
         op_check(&recv, JAM_SIZE);
         jam_take(j, 0, j->eager - taken, 1, JAM_SIZE);
-        jam_take(j, 0, j->small - slots, 2, JAM_SIZE);
+        jam_take(j, 0, j->small, 2, JAM_SIZE);
         pump_until_reported(&j->last);
         pump_until_all(flood_send, j->eager + j->small);
         blob_free(&in);
@@ -228,34 +228,19 @@ static void jam_ways(struct jam *j, bool slots)
     }
 }
 
-static void jam_both(bool slots)
-{
-    struct pair p;
-
-    bed_options("eager_window=64K,keepalive_ms=0");
-    pair_open(&p);
-    jam_ways(
-        &(struct jam){
-            .from = p.client, .to = p.server, .peer = p.to_server, .sender = p.to_client},
-        slots);
-    jam_ways(
-        &(struct jam){
-            .from = p.server, .to = p.client, .peer = p.to_client, .sender = p.to_server},
-        slots);
-}
-
-/* A send waits for window or RTS slot, and the receiver's host takes messages of another tag:
+/* A send waits for window and RTS slot, and the receiver's host takes messages of another tag:
  * the send is sent without a probe and without other traffic. */
 void window_freed_ends_wait(void **state)
 {
-    (void)state;
-    jam_both(false);
-}
+    struct pair p;
 
-void rts_slot_freed_ends_wait(void **state)
-{
     (void)state;
-    jam_both(true);
+    bed_options("eager_window=64K,keepalive_ms=0");
+    pair_open(&p);
+    jam_ways(&(struct jam){
+        .from = p.client, .to = p.server, .peer = p.to_server, .sender = p.to_client});
+    jam_ways(&(struct jam){
+        .from = p.server, .to = p.client, .peer = p.to_client, .sender = p.to_server});
 }
 
 /* Unexpected messages are not fetched: expected ones flow, memory is bounded, none is lost. */

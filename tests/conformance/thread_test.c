@@ -8,9 +8,11 @@
 #include <errno.h>
 #include <limits.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 #include "cases.h"
 #include "tests/lib/asleep.h"
@@ -341,6 +343,88 @@ void cancelled_sleeper_leaves_nothing_behind(void **state)
     }
     blob_free(&b);
     blob_free(&in);
+}
+
+/* A fabric that reports the end of a registration at `base`, and the real one below. */
+static struct {
+    struct rme_fabric_ops ops;
+    const struct rme_fabric_ops *real;
+    uintptr_t base;
+    sem_t gone;
+    atomic_int wakes;
+} watch;
+
+static void *map_fresh(size_t size)
+{
+    void *at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    assert_ptr_not_equal(at, MAP_FAILED);
+    return at;
+}
+
+static void dereg_watched(struct rme_fabric *f, struct rme_mr *mr)
+{
+    bool watched = mr->base == watch.base;
+
+    watch.real->dereg(f, mr);
+    if (watched)
+        sem_post(&watch.gone);
+}
+
+static void wake_counted(struct rme_fabric *f)
+{
+    watch.wakes++;
+    watch.real->wake(f);
+}
+
+/* A thread that sleeps deregisters memory that another thread unmaps, and is not woken for
+ * memory without a registration. */
+void unmapped_memory_is_unpinned_by_sleeper(void **state)
+{
+    enum { SIZE = 1 << 20, OTHERS = 32 };
+    struct sleeper s;
+    struct pair p;
+    struct op send, recv, last;
+    struct blob in, out = {.count = 1, .length = {SIZE}, .total = SIZE};
+    void *other[OTHERS];
+
+    (void)state;
+    watch.real = lane.ops;
+    watch.ops = *lane.ops;
+    watch.ops.dereg = dereg_watched;
+    watch.ops.wake = wake_counted;
+    lane.ops = &watch.ops;
+    bed_real_time();
+    bed_options(SLEEPY);
+    pair_open(&p);
+    lane.ops = watch.real;
+    blob_flat(&in, SIZE);
+    sem_init(&watch.gone, 0, 0);
+    for (int i = 0; i < OTHERS; i++)
+        other[i] = map_fresh(SIZE);
+    out.base[0] = map_fresh(SIZE);
+    watch.base = (uintptr_t)out.base[0];
+    uint64_t before = node_counter(p.client, "registered_bytes");
+    post_recv(&recv, p.server, p.to_client, &in, 1);
+    post_send(&send, p.client, p.to_server, &out, 1);
+    pump_until_reported(&send);
+    pump_until_reported(&recv);
+    bool pinned = node_counter(p.client, "registered_bytes") >= before + SIZE &&
+                  node_counter(p.client, "demand_bytes") == 0;
+    post_recv(&last, p.client, p.to_server, &in, 2);
+    sleeper_start(&s, p.client, 0);
+    watch.wakes = 0;
+    for (int i = 0; i < OTHERS; i++)
+        munmap(other[i], SIZE);
+    munmap(out.base[0], SIZE);
+    if (pinned)
+        sem_wait(&watch.gone); /* the alarm ends a case that hangs */
+    assert_int_equal(watch.wakes, pinned);
+    op_cancel(&last);
+    sleeper_check(&s, &last, -ECANCELED);
+    blob_free(&in);
+    if (!pinned)
+        skip();
 }
 
 /* Several threads sleep on different contexts: each gets its own completions. */

@@ -109,7 +109,10 @@ void loop_event_hello(const struct loop_fabric *receiver, struct loop_event *e,
 
 void loop_kick(struct loop_fabric *f)
 {
+    pthread_mutex_lock(&f->nap);
+    atomic_fetch_add(&f->kicks, 1);
     pthread_cond_broadcast(&f->wakeup);
+    pthread_mutex_unlock(&f->nap);
 }
 
 void loop_event_push(struct loop_fabric *f, struct loop_event *e)
@@ -302,11 +305,26 @@ static int loop_op_arm(struct rme_fabric *rf)
     return error;
 }
 
+/* Sleeps until a kick after the first `kicks`, or until the time unless NULL. Returns false
+ * after the time. */
+static bool nap(struct loop_fabric *f, unsigned kicks, const struct timespec *until)
+{
+    int rc = 0;
+
+    pthread_mutex_lock(&f->nap);
+    while (f->kicks == kicks && rc != ETIMEDOUT)
+        rc = until ? pthread_cond_timedwait(&f->wakeup, &f->nap, until)
+                   : pthread_cond_wait(&f->wakeup, &f->nap);
+    pthread_mutex_unlock(&f->nap);
+    return rc != ETIMEDOUT;
+}
+
 /* Runs the device while the host sleeps: the sleeping thread is the device. */
 static void loop_op_wait(struct rme_fabric *rf, int timeout_ms)
 {
     struct loop_fabric *f = (struct loop_fabric *)rf;
     struct timespec until;
+    bool in_time = true;
 
     clock_gettime(CLOCK_MONOTONIC, &until);
     if (timeout_ms > 0) {
@@ -318,13 +336,15 @@ static void loop_op_wait(struct rme_fabric *rf, int timeout_ms)
         }
     }
     pthread_mutex_lock(&loop_net.lock);
-    while (!f->notified && !f->woken && !has_late(f)) {
+    while (in_time) {
+        unsigned kicks = f->kicks;
+        if (f->notified || f->woken || has_late(f))
+            break;
         if (loop_device_step())
             continue;
-        if (timeout_ms < 0)
-            pthread_cond_wait(&f->wakeup, &loop_net.lock);
-        else if (pthread_cond_timedwait(&f->wakeup, &loop_net.lock, &until) == ETIMEDOUT)
-            break;
+        pthread_mutex_unlock(&loop_net.lock);
+        in_time = nap(f, kicks, timeout_ms < 0 ? NULL : &until);
+        pthread_mutex_lock(&loop_net.lock);
     }
     f->notified = false;
     f->woken = false;
@@ -335,10 +355,8 @@ static void loop_op_wake(struct rme_fabric *rf)
 {
     struct loop_fabric *f = (struct loop_fabric *)rf;
 
-    pthread_mutex_lock(&loop_net.lock);
     f->woken = true;
     loop_kick(f);
-    pthread_mutex_unlock(&loop_net.lock);
 }
 
 static int loop_op_deadline(struct rme_fabric *rf)
@@ -454,6 +472,7 @@ static void fabric_free(struct loop_fabric *f)
 {
     listeners_free(f);
     pthread_cond_destroy(&f->wakeup);
+    pthread_mutex_destroy(&f->nap);
     free(f->mrs);
     free(f);
 }
@@ -465,6 +484,7 @@ static struct loop_fabric *fabric_new(const struct rme_fabric_config *config)
 
     if (!f)
         return NULL;
+    pthread_mutex_init(&f->nap, NULL);
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&f->wakeup, &attr);

@@ -8,6 +8,7 @@
 #define TESTS_FABRIC_LOOP_INT_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include "loop.h"
 #include "base/options.h"
 #include "base/stats.h"
@@ -137,9 +138,13 @@ struct loop_fabric {
     uint32_t host, hello_max;
     bool elan4; /* the rules of Quadrics Elan4 */
     bool chaos;
-    bool armed, notified, woken;
+    bool armed, notified;
+    atomic_bool woken;
     uint16_t port;
+    /* of a sleep; taken after loop_net.lock; its holders neither allocate nor free memory */
+    pthread_mutex_t nap;
     pthread_cond_t wakeup;
+    atomic_uint kicks; /* calls of loop_kick */
 };
 
 struct loop_fault_rule {
@@ -176,6 +181,7 @@ void loop_event_hello(const struct loop_fabric *receiver, struct loop_event *e,
                       const void *hello, size_t length);
 /* Removes a link's events from the queue (all, or of one type). */
 void loop_events_drop(struct loop_fabric *f, const struct rme_link *link);
+/* Ends a sleep of the host if there is a reason; loop_net.lock is not needed. */
 void loop_kick(struct loop_fabric *f);
 struct loop_fabric *loop_find_listener(const char *target);
 
