@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * For defects.sh: reads a block of a file for each line of standard input, and prints whether
- * the block is that of a local copy. For the line "tiles" the first half of each of 64 strips is
- * read instead: of four servers each sends two buffers of a flow, which they fill exactly.
+ * the block is that of a local copy. For the line "tiles" the first half of each of 64 strips
+ * is read instead: of four servers each sends two buffers of a flow, which they fill exactly.
  *
  *     reread FILE COPY
  */
