@@ -10,7 +10,7 @@ wrap=
 what=programs
 check "reread compiles" compile reread "$here/reread.c" "$(pvfs2-config --cflags)"
 [ "$failed_cases" = 0 ] || finish
-make_files 1000003 6000000
+make_files 1000003 4194304 6000000
 
 # A client reads a block after each restart of a server.
 restart() { # signal, number
@@ -36,6 +36,19 @@ if configure tcp 4 && bring_up; then
         done
     done
     kill "$COPROC_PID"
+fi
+end
+
+# Each of the servers sends two buffers, and may have read the second one first.
+tiles() {
+    local i
+    for ((i = 0; i < 32; i++)); do echo tiles; done | run "$tmp/reread" "$mnt/tiles" "$tmp/f4194304" >"$tmp/tiles" &&
+        ! grep WRONG "$tmp/tiles"
+}
+what="tcp, 4 servers, tiles"
+if configure tcp 4 && bring_up; then
+    check "$what: a file is copied in" run pvfs2-cp "$tmp/f4194304" "$mnt/tiles"
+    check "$what: all reads end" tiles
 fi
 end
 

@@ -12,8 +12,7 @@
  * OrangeFS itself has two bugs over any network, which the cases avoid: more than 64 pieces of
  * memory sent with the request (the rest is not transferred), and memory in pieces for a
  * stretch of the file that touches two strips of one server (the second one gets bytes from a
- * wrong place, PINT_distribute). Over tcp some reads of 2 MiB in pieces of 16 KiB hang; no case
- * has that many pieces.
+ * wrong place, PINT_distribute).
  *
  * A case:
  *

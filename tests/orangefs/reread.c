@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * For defects.sh: reads a block of a file for each line of standard input, and prints whether
- * the block is that of a local copy.
+ * the block is that of a local copy. For the line "tiles" the first half of each of 64 strips
+ * is read instead: of four servers each sends two buffers of a flow, which they fill exactly.
  *
  *     reread FILE COPY
  */
@@ -11,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { block = 262144, most = 8 * block };
+enum { block = 262144, most = 16 * block, tiles = 64, tile = 32768, strip = 65536 };
 
 struct file {
     PVFS_object_ref ref;
@@ -67,6 +68,26 @@ static void read_block(struct file *f, long at)
     fflush(stdout);
 }
 
+static void read_tiles(struct file *f)
+{
+    static char buffer[tiles * tile];
+    PVFS_sysresp_io done = {.total_completed = -1};
+    PVFS_Request memory, file;
+    int right = 0;
+    memset(buffer, 0x5a, sizeof(buffer));
+    PVFS_Request_contiguous(tiles * tile, PVFS_BYTE, &memory);
+    PVFS_Request_vector(tiles, tile, strip, PVFS_BYTE, &file);
+    int rc = PVFS_sys_read(f->ref, file, 0, buffer, memory, &f->credential, &done, NULL);
+    PVFS_Request_free(&memory);
+    PVFS_Request_free(&file);
+    for (int i = 0; i < tiles; i++) {
+        right += !memcmp(buffer + i * tile, f->copy + i * strip, tile);
+    }
+    printf("%s: status %d, %d of %d tiles\n", rc == 0 && right == tiles ? "equal" : "WRONG", rc,
+           right, tiles);
+    fflush(stdout);
+}
+
 int main(int argc, char **argv)
 {
     static struct file f;
@@ -77,7 +98,11 @@ int main(int argc, char **argv)
     open_file(&f, argv[1], argv[2]);
     for (long at = 0; fgets(line, sizeof(line), stdin);
          at = at + block < f.size ? at + block : 0) {
-        read_block(&f, at);
+        if (strcmp(line, "tiles\n") == 0) {
+            read_tiles(&f);
+        } else {
+            read_block(&f, at);
+        }
     }
     return PVFS_sys_finalize() < 0;
 }
