@@ -11,6 +11,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "fabric.h"
+
 /* Costs by number of calls and of pages. */
 struct call_cost {
     double call, page;
@@ -41,7 +43,9 @@ struct device {
     double segment;                 /* a further SGE */
     uint32_t reads;                 /* outstanding on one queue */
     uint32_t max_sge;
-    uint32_t depth; /* send queue of the engine's links */
+    bool segments_apart;             /* a segment is a request of its own */
+    const struct rme_limits *limits; /* of the planner; NULL: those of an adapter */
+    uint32_t depth;                  /* send queue of the engine's links */
 
     /* memory */
     struct call_cost reg, dereg;

@@ -25,6 +25,12 @@
     .reg = {55000, 7500}, .dereg = {60000, 0}, .wqe = 300, .doorbell = 200, .cqe = 100,        \
     .wakeup = 15000
 
+/* Those of bmi_ib and bmi_elan4 (rxe_limits, elan_caps). */
+static const struct rme_limits rxe_limits = {
+    {256u << 10, 2u << 10, 64u << 10}, {16u << 10, 768, 64u << 10}, 1};
+static const struct rme_limits elan4_limits = {
+    {64u << 10, 2u << 10, 12u << 10}, {64u << 10, 2u << 10, 12u << 10}, 4};
+
 const struct device model_devices[] = {
     {.name = "infinihost",
      .text = "InfiniHost 4X, PCI-X [000, 001]",
@@ -63,6 +69,8 @@ const struct device model_devices[] = {
      .segment = 700,
      .reads = 16,
      .max_sge = 64,
+     .segments_apart = true,
+     .limits = &elan4_limits,
      .depth = 64,
      .wqe = 200,
      .doorbell = 100,
@@ -185,6 +193,7 @@ const struct device model_devices[] = {
      .segment = 100,
      .reads = 16,
      .max_sge = 16,
+     .limits = &rxe_limits,
      .depth = 15,
      .reg = {10000, 400},
      .dereg = {5000, 100},

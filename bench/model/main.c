@@ -2,19 +2,24 @@
 /*
  * model - devices in virtual time: doc/design/model.md.
  *
- * usage: model validation
+ * usage: model validation|engine
  *
- * Prints a page in Markdown.  Status 1: a figure is outside its bar; 2: wrong usage.
+ * Prints a page in Markdown: published rows beside the model's; the engine by size.  Status 1:
+ * a row is outside its bar, or a message was lost; 2: wrong usage.
  */
-#include <stdio.h>
 #include <string.h>
 
+#include "bench/model/pages.h"
 #include "bench/model/raw.h"
 
 int main(int argc, char **argv)
 {
-    if (argc == 2 && strcmp(argv[1], "validation") == 0)
+    const char *page = argc == 2 ? argv[1] : "";
+
+    if (strcmp(page, "validation") == 0)
         return validate(stdout) ? 1 : 0;
-    fputs("usage: model validation\n", stderr);
+    if (strcmp(page, "engine") == 0)
+        return engine_page(stdout) ? 1 : 0;
+    fputs("usage: model validation|engine\n", stderr);
     return 2;
 }
