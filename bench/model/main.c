@@ -2,10 +2,11 @@
 /*
  * model - devices in virtual time: doc/design/model.md.
  *
- * usage: model validation|engine
+ * usage: model validation|engine|planner|corners
  *
- * Prints a page in Markdown: published rows beside the model's; the engine by size.  Status 1:
- * a row is outside its bar, or a message was lost; 2: wrong usage.
+ * Prints a page in Markdown: published rows beside the model's; the engine by size; the planner
+ * beside protocols by force, all cells or few of them.  Status 1: a row is outside its bar, or
+ * a message was lost; 2: wrong usage.
  */
 #include <string.h>
 
@@ -20,6 +21,8 @@ int main(int argc, char **argv)
         return validate(stdout) ? 1 : 0;
     if (strcmp(page, "engine") == 0)
         return engine_page(stdout) ? 1 : 0;
-    fputs("usage: model validation|engine\n", stderr);
+    if (strcmp(page, "planner") == 0 || strcmp(page, "corners") == 0)
+        return planner_page(stdout, page[0] == 'c') ? 1 : 0;
+    fputs("usage: model validation|engine|planner|corners\n", stderr);
     return 2;
 }

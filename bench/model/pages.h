@@ -3,10 +3,14 @@
 #ifndef BENCH_MODEL_PAGES_H
 #define BENCH_MODEL_PAGES_H
 
+#include <stdbool.h>
 #include <stdio.h>
 
-/* The engine's times by size, beside those of bare writes.  Returns 0, or -1 if a stream
- * failed. */
+/* Both return 0, or -1 if a stream failed. */
+
+/* The engine's times by size, beside those of bare writes. */
 int engine_page(FILE *out);
+/* The planner's choice beside each protocol that options force; `corners`: few cells alone. */
+int planner_page(FILE *out, bool corners);
 
 #endif

@@ -118,6 +118,8 @@ static bool test(struct stream *s, struct side *side, void (*each)(struct stream
     node_call(&side->node);
     int n = rme_test_context(side->node.rme, 0, done, SLOTS, 0);
     for (int i = 0; i < n; i++) {
+        if (i > 0)
+            node_call(&side->node); /* each completion costs as much as the first */
         *(bool *)done[i].user = false;
         if (done[i].error)
             s->wrong = "an operation failed";
