@@ -122,6 +122,8 @@ void loop_event_push(struct loop_fabric *f, struct loop_event *e)
     *f->events_tail = e;
     f->events_tail = &e->next;
     f->nevents++;
+    if (loop_net.timing)
+        loop_net.timing->notified(f);
     if (f->armed) {
         f->armed = false;
         f->notified = true;

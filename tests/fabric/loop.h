@@ -38,6 +38,9 @@
  *
  * With the option loop_late_done=N a local completion is delayed by N polls, behind all other
  * events: the peer's answer comes first.
+ *
+ * With loop_time() a model in virtual time (bench/model) decides when flushed work moves its
+ * data and when it completes (loop_int.h).
  */
 #ifndef TESTS_FABRIC_LOOP_H
 #define TESTS_FABRIC_LOOP_H

@@ -155,6 +155,7 @@ int loop_op_mw_bind(struct rme_link *link, struct rme_range *range, uint32_t n, 
 {
     struct loop_fabric *f = link->fabric;
     int error = 0;
+    uint32_t bound = 0;
 
     pthread_mutex_lock(&loop_net.lock);
     if (access != RME_ACCESS_REMOTE_READ && access != RME_ACCESS_REMOTE_WRITE)
@@ -166,7 +167,10 @@ int loop_op_mw_bind(struct rme_link *link, struct rme_range *range, uint32_t n, 
         range[i].key = 0;
         if (range[i].length)
             bind_mw(link, &range[i], access);
+        bound += range[i].length != 0;
     }
+    if (bound && loop_net.timing)
+        loop_bind_later(link, bound);
     pthread_mutex_unlock(&loop_net.lock);
     return error;
 }
@@ -293,7 +297,7 @@ static uint32_t find_work(struct rme_link *link, struct loop_work *at_work[AT_WO
     uint32_t n = 0, reads = 0;
 
     for (struct loop_work *w = link->work; w && n < AT_WORK; w = w->next) {
-        if (!w->rdma_op || w->moved == w->rdma_op->npiece)
+        if (!w->rdma_op || w->moved == w->rdma_op->npiece || w->awaits & LOOP_AWAITS_DATA)
             continue;
         if (w->rdma_op->read && reads++ == link->fabric->read_depth)
             break;
@@ -434,10 +438,14 @@ enum turn {
 
 static enum turn turn_of(const struct loop_work *w, bool held, bool incomplete)
 {
-    if (w->keys)
-        return TURN_DONE;
-    if (w->rdma_op && w->rdma_op->notify == RME_NOTIFY_NONE)
-        return w->moved < w->rdma_op->npiece ? TURN_NOT : TURN_DONE;
+    bool told = !w->keys && !w->binds && (!w->rdma_op || w->rdma_op->notify != RME_NOTIFY_NONE);
+
+    if (w->awaits & LOOP_AWAITS_DATA)
+        return told ? TURN_ALL : TURN_NOT;
+    if (!told)
+        return is_incomplete(w) || w->awaits ? TURN_NOT : TURN_DONE;
+    if (w->carried)
+        return w->awaits ? TURN_NOT : TURN_DONE;
     return held || (w->rdma_op && incomplete) ? TURN_ALL : TURN_CARRIED;
 }
 
@@ -467,9 +475,14 @@ static bool carry(struct rme_link *link, bool *worked)
             *worked = true;
             return false;
         }
-        finish(link, at);
         *worked = true;
         budget--;
+        if (turn == TURN_CARRIED && w->awaits) {
+            w->carried = true;
+            at = &w->next;
+            continue;
+        }
+        finish(link, at);
     }
     return true;
 }
@@ -560,7 +573,7 @@ static bool run_link(struct rme_link *link)
         return true;
     if (!carry(link, &worked))
         return true;
-    if (!link->work && !link->tx_wanted) {
+    if ((!link->work || loop_net.timing) && !link->tx_wanted) {
         loop_idle(link);
         worked = true;
     }
@@ -579,4 +592,36 @@ bool loop_device_step(void)
         worked |= run_link(link);
     }
     return worked;
+}
+
+/* ---- A model's time ---- */
+
+void loop_time(const struct loop_timing *timing)
+{
+    pthread_mutex_lock(&loop_net.lock);
+    loop_net.timing = timing;
+    pthread_mutex_unlock(&loop_net.lock);
+}
+
+static void timed(struct rme_link *link, struct loop_work *work, uint8_t what)
+{
+    bool worked;
+
+    pthread_mutex_lock(&loop_net.lock);
+    work->awaits &= (uint8_t)~what;
+    if (move_data(link, &worked))
+        carry(link, &worked);
+    if (link->tx_wanted)
+        loop_busy(link);
+    pthread_mutex_unlock(&loop_net.lock);
+}
+
+void loop_timed_arrival(struct rme_link *link, struct loop_work *work)
+{
+    timed(link, work, LOOP_AWAITS_DATA);
+}
+
+void loop_timed_end(struct rme_link *link, struct loop_work *work)
+{
+    timed(link, work, LOOP_AWAITS_END);
 }

@@ -16,6 +16,8 @@
 #define LOOP_NAME_MAX  64
 #define LOOP_HELLO_MAX 256
 
+struct loop_fabric;
+
 /* One registration. */
 struct loop_mr {
     uint64_t lkey, rkey; /* 0: the slot is free */
@@ -62,7 +64,31 @@ struct loop_work {
     uint64_t *keys; /* windows to close */
     uint32_t nkeys;
     void *owner; /* owner of the CLOSED event */
+    /* with a model */
+    uint32_t binds; /* windows to bind, which takes the device's time alone */
+    bool carried;   /* delivered, not complete */
+    uint8_t awaits; /* LOOP_AWAITS_…: reports of the model */
 };
+
+/*
+ * A model that takes the device's time.  Its functions run with loop_net.lock held.  Links are
+ * established and ended without a model.
+ */
+struct loop_timing {
+    /* The device has got `work` and the work behind it. */
+    void (*flushed)(struct rme_link *link, struct loop_work *work);
+    /* An event was queued for the host. */
+    void (*notified)(struct loop_fabric *f);
+};
+
+#define LOOP_AWAITS_DATA 1 /* the data and the notification have not arrived */
+#define LOOP_AWAITS_END  2 /* not complete here */
+
+/* Begins to use a model; NULL: ends that.  No work may be in flight. */
+void loop_time(const struct loop_timing *timing);
+/* Reports of the model, which take the lock. */
+void loop_timed_arrival(struct rme_link *link, struct loop_work *work);
+void loop_timed_end(struct rme_link *link, struct loop_work *work);
 
 /*
  * connecting  active side: the device has not seen it, or the peer has not answered
@@ -109,6 +135,7 @@ struct rme_link {
     bool tx_wanted;
     struct loop_rx *rx_lent;
     struct loop_tx *tx_lent;
+    void *model; /* belongs to the model */
 };
 
 struct loop_listener {
@@ -145,6 +172,7 @@ struct loop_fabric {
     pthread_mutex_t nap;
     pthread_cond_t wakeup;
     atomic_uint kicks; /* calls of loop_kick */
+    void *model; /* belongs to the model */
 };
 
 struct loop_fault_rule {
@@ -162,6 +190,7 @@ struct loop_net {
     uint64_t kill_at;      /* messages until the kill */
     uint64_t kill_at_step; /* steps until the kill */
     unsigned held;
+    const struct loop_timing *timing;
     uint16_t next_port;
     struct loop_census census;
 };
@@ -198,6 +227,8 @@ void loop_link_fail(struct rme_link *link, int error);
 void loop_cut(struct loop_fabric *f);
 void loop_work_free(struct rme_link *link, struct loop_work *w);
 void loop_rx_give(struct rme_link *link, uint32_t n);
+/* Queues work without data for the device. */
+void loop_bind_later(struct rme_link *link, uint32_t binds);
 /* Closes windows of a link: those of a piece of work, or all. */
 void loop_mws_invalidate(struct rme_link *link, const struct loop_work *w);
 

@@ -568,8 +568,17 @@ void loop_op_mw_invalidate(struct rme_link *link, struct rme_range *range, uint3
     pthread_mutex_unlock(&loop_net.lock);
 }
 
+void loop_bind_later(struct rme_link *link, uint32_t binds)
+{
+    struct loop_work *w = work_new(NULL, NULL);
+
+    w->binds = binds;
+    queue_work(link, w, LOOP_CALL_COUNT);
+}
+
 static void flush_link(struct loop_fabric *f, struct rme_link *link)
 {
+    struct loop_work *first = link->queued;
     int error = 0;
 
     if (f->config.stats)
@@ -580,6 +589,12 @@ static void flush_link(struct loop_fabric *f, struct rme_link *link)
     link->work_tail = link->queued_tail;
     link->queued = NULL;
     link->queued_tail = &link->queued;
+    if (loop_net.timing) {
+        for (struct loop_work *w = first; w; w = w->next)
+            w->awaits = LOOP_AWAITS_DATA | LOOP_AWAITS_END;
+        loop_net.timing->flushed(link, first);
+        return;
+    }
     loop_busy(link);
     loop_kick(f);
     if (link->peer)

@@ -39,6 +39,11 @@ void clock_step_ns(uint64_t ns)
     atomic_fetch_add(&now, ns);
 }
 
+void clock_put_ns(uint64_t ns)
+{
+    atomic_store(&now, ns);
+}
+
 void clock_step_ms(uint64_t ms)
 {
     clock_step_ns(ms * 1000000);
