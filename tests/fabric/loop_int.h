@@ -172,7 +172,7 @@ struct loop_fabric {
     pthread_mutex_t nap;
     pthread_cond_t wakeup;
     atomic_uint kicks; /* calls of loop_kick */
-    void *model; /* belongs to the model */
+    void *model;       /* belongs to the model */
 };
 
 struct loop_fault_rule {
