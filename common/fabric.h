@@ -75,6 +75,9 @@ struct rme_limits {
     struct rme_pack_limit once; /* memory that is registered for one use */
     struct rme_pack_limit list; /* a list whose registration stays cached */
     uint32_t read;              /* write requests that cost as much as a read request, >= 1 */
+    /* the same for binding and invalidating a memory window, 0: 2; for a registration of its
+     * own, where there are no windows */
+    uint32_t window, each;
 };
 
 /* Capabilities of a fabric; constant while open. */

@@ -27,9 +27,10 @@
 
 /* Those of bmi_ib and bmi_elan4 (rxe_limits, elan_caps). */
 static const struct rme_limits rxe_limits = {
-    {256u << 10, 2u << 10, 64u << 10}, {16u << 10, 768, 64u << 10}, 1};
-static const struct rme_limits elan4_limits = {
-    {64u << 10, 2u << 10, 12u << 10}, {64u << 10, 2u << 10, 12u << 10}, 4};
+    .once = {256u << 10, 2u << 10, 64u << 10}, .list = {16u << 10, 768, 64u << 10}, .read = 1};
+static const struct rme_limits elan4_limits = {.once = {64u << 10, 2u << 10, 12u << 10},
+                                               .list = {64u << 10, 2u << 10, 12u << 10},
+                                               .read = 4};
 
 const struct device model_devices[] = {
     {.name = "infinihost",

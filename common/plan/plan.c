@@ -22,11 +22,15 @@
 /* "far fewer" requests: the others are this factor more */
 #define LESS_FACTOR 3
 #define LESS_LEAST  8 /* and at least this number more */
+/* Openings that cost at least this number of requests decide the side that moves the data. */
+#define DEAR_OPENING 8
 
 const struct rme_limits rme_limits_adapter = {
     .once = {256u << 10, 2u << 10, 1u << 10},
     .list = {16u << 10, 768, 1u << 10},
     .read = 1,
+    .window = 25,
+    .each = 350,
 };
 
 const char *const rme_proto_name[RME_PROTO_COUNT] = {
@@ -106,6 +110,14 @@ static bool packs(const struct rme_plan_in *in, const struct rme_plan_side *side
     return rule->yes;
 }
 
+/* Requests that opening a segment to the peer counts as. */
+static uint64_t opening(const struct rme_plan_in *in)
+{
+    return in->each                               ? in->limits->each
+           : in->opens && in->limits->window != 0 ? in->limits->window
+                                                  : 2 * (uint64_t)in->opens;
+}
+
 /* Further requests for the receiver's segments when the data is used in place, by the plan's
  * protocol; those of writes are bound and invalidated, too. */
 static uint64_t receiver_requests(const struct rme_plan_in *in, const struct rme_plan *plan)
@@ -115,7 +127,7 @@ static uint64_t receiver_requests(const struct rme_plan_in *in, const struct rme
 
     if (plan->proto == RME_PROTO_RNDV_READ)
         return more * in->limits->read;
-    return more + (in->opens ? 2 * (segments(&in->recv, false) - 1) : 0);
+    return more + opening(in) * (segments(&in->recv, false) - 1);
 }
 
 static bool is_heavy(const struct rme_plan_side *side)
@@ -143,6 +155,8 @@ static void read_or_write(const struct rme_plan_in *in, struct rme_plan *plan)
     uint64_t reads = in->limits->read *
                      requests_of(in, RME_PROTO_RNDV_READ, plan->send_pack, plan->recv_pack);
     bool prefers_read = in->prefer == RME_PREFER_READ;
+    bool dear = opening(in) >= DEAR_OPENING, offering = in->recv.segments == 0;
+    bool idle = in->send.load.ops == 0 && in->recv.load.ops == 0;
     const struct rule rules[] = {
         {!in->has_read, false, false, "the receiver cannot read"},
         {in->nothing_to_read, false, false, "the sender advertised nothing to read"},
@@ -152,6 +166,10 @@ static void read_or_write(const struct rme_plan_in *in, struct rme_plan *plan)
          "the receiver is a loaded server: the client writes"},
         {is_heavy(&in->send) && !in->recv.server, true, true,
          "the sender is a loaded server: the client reads"},
+        {dear && offering && segments(&in->send, plan->send_pack) > 1, false, false,
+         "an offer would open each segment"},
+        {dear && (idle || segments(&in->recv, plan->recv_pack) > 1), true, true,
+         "the sender's memory is open already: the receiver reads"},
         {far_less(writes, reads), false, segments(&in->send, plan->send_pack) == 1,
          "the work requests of writing cost far less"},
         {far_less(reads, writes), true, true, "the work requests of reading cost far less"},

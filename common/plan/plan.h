@@ -76,6 +76,7 @@ struct rme_plan_in {
     bool invites;         /* a receiver may open its memory before RTS */
     /* each segment open to the peer is bound and invalidated by requests of its own */
     bool opens;
+    bool each; /* without windows: each segment open to the peer is registered for that */
     const struct rme_limits *limits;
 };
 

@@ -183,6 +183,7 @@ struct rme_plan_in rme_rndv_plan_in(const struct rme *rme, uint64_t bytes)
         .invites =
             rme->tuning.invite && !rme->caps->register_each && bytes <= rme->tuning.rdma_bytes,
         .opens = rme->caps->mws != 0,
+        .each = rme->caps->mws == 0 && rme->caps->register_each,
         .limits = rme->limits,
     };
 }

@@ -347,6 +347,36 @@ static void lists_are_copied_up_to_the_limit(void **state)
     }
 }
 
+/* Where opening memory is dear (windows of an adapter, or registrations in their place), a list is
+ * not offered, and what is offered is read while the link is idle or into a list. */
+static void dear_openings_decide_direction(void **state)
+{
+    (void)state;
+    for (int each = 0; each < 2; each++) {
+        struct rme_plan_in in = base(128 * KIB);
+        in.limits = &rme_limits_adapter;
+        in.opens = !each;
+        in.each = each;
+        in.send.kept = in.recv.kept = true;
+        in.recv.segments = 0;
+        assert_true(decide(&in).offer);
+        in.send.segments = 8;
+        assert_false(decide(&in).offer);
+        assert_false(decide(&in).send_pack);
+        in.send = (struct rme_plan_side){.segments = 1, .ready = true};
+        in.recv.segments = 1;
+        assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_READ);
+        in.recv.load = in.send.load = (struct rme_load){.ops = 1, .bytes = 128 * KIB};
+        assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_WRITE);
+        in.recv.segments = 8;
+        assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_READ);
+        in.nothing_to_read = true;
+        assert_true(decide(&in).recv_pack);
+        in.opens = in.each = false;
+        assert_false(decide(&in).recv_pack);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -364,6 +394,7 @@ int main(void)
         cmocka_unit_test(explains_the_very_decisions),
         cmocka_unit_test(the_ring_is_used_up_to_its_size),
         cmocka_unit_test(lists_are_copied_up_to_the_limit),
+        cmocka_unit_test(dear_openings_decide_direction),
     };
 
     return cmocka_run_group_tests_name("plan", tests, NULL, NULL);
