@@ -168,8 +168,8 @@ static void read_or_write(const struct rme_plan_in *in, struct rme_plan *plan)
          "the sender is a loaded server: the client reads"},
         {dear && offering && segments(&in->send, plan->send_pack) > 1, false, false,
          "an offer would open each segment"},
-        {dear && (idle || segments(&in->recv, plan->recv_pack) > 1), true, true,
-         "the sender's memory is open already: the receiver reads"},
+        {dear && !in->invitation && (idle || segments(&in->recv, plan->recv_pack) > 1), true,
+         true, "the sender's memory is open already: the receiver reads"},
         {far_less(writes, reads), false, segments(&in->send, plan->send_pack) == 1,
          "the work requests of writing cost far less"},
         {far_less(reads, writes), true, true, "the work requests of reading cost far less"},
@@ -263,6 +263,7 @@ void rme_plan_explain(FILE *out, const struct rme_plan_in *send, const struct rm
     rme_plan(&asked, &plan);
     if (first.proto == RME_PROTO_EAGER_RDMA) /* the receiver has no decision */
         plan = first;
+    inviting.invitation = true;
     inviting.eager_rdma_max = send->eager_rdma_max;
     inviting.send = rme_plan_unseen_sender(recv->send.server, recv->send.load);
     rme_plan(&inviting, &invitation);

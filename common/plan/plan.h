@@ -76,7 +76,8 @@ struct rme_plan_in {
     bool invites;         /* a receiver may open its memory before RTS */
     /* each segment open to the peer is bound and invalidated by requests of its own */
     bool opens;
-    bool each; /* without windows: each segment open to the peer is registered for that */
+    bool invitation; /* planned by a receiver before RTS */
+    bool each;       /* without windows: each segment open to the peer is registered for that */
     const struct rme_limits *limits;
 };
 

@@ -408,6 +408,13 @@ static void configure_elan4(struct loop_fabric *f)
                                 .open_memory = true};
 }
 
+/* Limits of the loop itself, so that cases do not depend on what an adapter is taken to cost. */
+static const struct rme_limits loop_limits = {
+    .once = {256u << 10, 2u << 10, 1u << 10},
+    .list = {16u << 10, 768, 1u << 10},
+    .read = 1,
+};
+
 static void fabric_configure(struct loop_fabric *f, const struct rme_fabric_config *config)
 {
     uint64_t seed = (uint64_t)option(config, "loop_seed");
@@ -438,6 +445,7 @@ static void fabric_configure(struct loop_fabric *f, const struct rme_fabric_conf
         .shared_rx = option(config, "loop_shared_rx") ? f->rx_max : 0,
         .mws = (uint32_t)option(config, "loop_windows"),
         .register_each = option(config, "loop_each") && !option(config, "loop_windows"),
+        .limits = &loop_limits,
     };
 }
 

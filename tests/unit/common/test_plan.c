@@ -347,8 +347,8 @@ static void lists_are_copied_up_to_the_limit(void **state)
     }
 }
 
-/* Where opening memory is dear (windows of an adapter, or registrations in their place), a list is
- * not offered, and what is offered is read while the link is idle or into a list. */
+/* Where opening memory is dear (windows of an adapter, or registrations in their place), a list
+ * is not offered, and an offer is read while the link is idle or into a list. */
 static void dear_openings_decide_direction(void **state)
 {
     (void)state;
