@@ -408,7 +408,7 @@ static void configure_elan4(struct loop_fabric *f)
                                 .open_memory = true};
 }
 
-/* Limits of the loop itself, so that cases do not depend on what an adapter is taken to cost. */
+/* Limits of the loop itself: cases do not depend on what an adapter is taken to cost. */
 static const struct rme_limits loop_limits = {
     .once = {256u << 10, 2u << 10, 1u << 10},
     .list = {16u << 10, 768, 1u << 10},
