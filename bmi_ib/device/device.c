@@ -3,8 +3,7 @@
  * device.c - selection and capabilities of a rail's device.
  *
  * Memory keys are valid in one PD, so a rail uses one device: the one that the option `device`
- * names, else the owner of the listening address, else the first with an active port, those of
- * this thread's NUMA node before the others.  A
+ * names, else the owner of the listening address, else the first with an active port.  A
  * connection routed over a device that is no rail is refused, and the log names both devices.
  * The log also states why other devices are not used.
  *
@@ -23,7 +22,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 #include "base/log.h"
 #include "bmi_ib/device/device.h"
@@ -263,33 +261,6 @@ static bool inherited(struct ibv_context **all)
     return false;
 }
 
-/* Returns false for a device that sysfs places on another NUMA node than this thread. */
-static bool is_near(const struct ibv_context *c)
-{
-    char path[IBV_SYSFS_PATH_MAX + 32];
-    unsigned cpu, here;
-    int node = -1;
-    snprintf(path, sizeof(path), "%s/device/numa_node", c->device->ibdev_path);
-    FILE *file = fopen(path, "re");
-    if (file && fscanf(file, "%d", &node) != 1)
-        node = -1;
-    if (file)
-        fclose(file);
-    return node < 0 || syscall(SYS_getcpu, &cpu, &here, NULL) != 0 || (unsigned)node == here;
-}
-
-/* Moves the near devices to the front, so that the first usable one is near. */
-static void near_first(struct ibv_context **all)
-{
-    for (struct ibv_context **c = all, **front = all; *c; c++) {
-        struct ibv_context *near = *c;
-        if (!is_near(near))
-            continue;
-        memmove(front + 1, front, (size_t)((char *)c - (char *)front));
-        *front++ = near;
-    }
-}
-
 /* Lists the devices; first step of opening. */
 int ib_device_list(struct rme_fabric *f)
 {
@@ -303,10 +274,8 @@ int ib_device_list(struct rme_fabric *f)
             ibv_get_device_name(f->dev.all[0]->device));
         return -ENODEV;
     }
-    if (f->dev.all && n > 0) {
-        near_first(f->dev.all);
+    if (f->dev.all && n > 0)
         return 0;
-    }
     int error = f->dev.all ? -ENODEV : ib_errno();
     log_no_device(f, error);
     return rme_remedy(error, NULL) ? error : -ENODEV;

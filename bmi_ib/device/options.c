@@ -9,7 +9,7 @@ const struct rme_option_row ib_options[] = {
      "RDMA device (a name of ibv_devices), or several, as mlx5_0+mlx5_1: connections are "
      "spread over them and fail over to another.  Memory is registered with each device and "
      "counts as often.  Empty: the device of the listening address, else the first one with an "
-     "active port, on the NUMA node where the program starts."},
+     "active port."},
     {"gid", "name", 0, 0, 0, "",
      "RoCE: source address of outgoing connections, one of the device's.  Where it has two "
      "GIDs the system chooses the version of RoCE.  Empty: by the route to the peer.  With "

@@ -65,7 +65,6 @@ struct rig {
     int cqe;                        /* entries of the last CQ created or resized */
     bool fixed_cq;                  /* CQs cannot be resized */
     struct ibv_context *listed;     /* result of rdma_get_devices; NULL: the rig's */
-    struct ibv_context *several[4]; /* likewise, if not NULL; NULL at the end */
 };
 
 extern struct rig rig;

@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* The device list, whose contexts librdmacm keeps for the life of the process. */
 #include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include "bmi_ib/device/device.h"
@@ -67,59 +63,6 @@ static void a_child_of_a_process_with_open_devices_is_refused(void **state)
     assert_int_equal(in_a_child(1), 0); /* the software HCA gives a child its own context */
 }
 
-/* Writes the NUMA node of a device to a sysfs of its own. */
-static void place(struct ibv_device *d, const char *folder, unsigned node)
-{
-    char path[IBV_SYSFS_PATH_MAX + 32];
-    FILE *file;
-
-    snprintf(d->ibdev_path, sizeof(d->ibdev_path), "%s", folder);
-    snprintf(path, sizeof(path), "%s/device", folder);
-    assert_int_equal(mkdir(path, 0700), 0);
-    snprintf(path, sizeof(path), "%s/device/numa_node", folder);
-    file = fopen(path, "w");
-    assert_non_null(file);
-    fprintf(file, "%u\n", node);
-    fclose(file);
-}
-
-static void remove_place(const char *folder)
-{
-    char path[IBV_SYSFS_PATH_MAX + 32];
-
-    snprintf(path, sizeof(path), "%s/device/numa_node", folder);
-    unlink(path);
-    snprintf(path, sizeof(path), "%s/device", folder);
-    rmdir(path);
-    rmdir(folder);
-}
-
-static void device_of_own_node_listed_first(void **state)
-{
-    static struct ibv_device devices[3] = {
-        {.name = "far0"}, {.name = "far1"}, {.name = "near"}};
-    static struct ibv_context opened[3];
-    char folder[3][32];
-    unsigned cpu, node;
-
-    (void)state;
-    assert_int_equal(syscall(SYS_getcpu, &cpu, &node, NULL), 0);
-    for (unsigned i = 0; i < 3; i++) {
-        strcpy(folder[i], "/tmp/numa.XXXXXX");
-        assert_non_null(mkdtemp(folder[i]));
-        place(&devices[i], folder[i], i < 2 ? node + 1 : node);
-        opened[i].device = &devices[i];
-        rig.several[i] = &opened[i];
-    }
-    assert_int_equal(open_again(), 0);
-    assert_string_equal(rig.f->dev.all[0]->device->name, "near");
-    assert_string_equal(rig.f->dev.all[1]->device->name, "far0");
-    assert_string_equal(rig.f->dev.all[2]->device->name, "far1");
-    for (unsigned i = 0; i < 3; i++)
-        remove_place(folder[i]);
-    memset(rig.several, 0, sizeof(rig.several));
-}
-
 static void check_ordering(const char *options, int relaxed)
 {
     static char buffer[8];
@@ -148,7 +91,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_child_of_a_process_with_open_devices_is_refused,
                                         set_up, tear_down),
-        cmocka_unit_test_setup_teardown(device_of_own_node_listed_first, set_up, tear_down),
         cmocka_unit_test(relaxed_ordering_chosen_reaches_registrations),
     };
 
