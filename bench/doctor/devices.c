@@ -110,14 +110,14 @@ static void check_address(struct doctor *doctor, struct ibv_context *device, uin
 
 /* ---- Ports ---- */
 
-/* Gb/s of a lane, from the code of a port. */
+/* Returns the nominal Gb/s of a lane, from the code of a port. */
 static double lane_rate(uint32_t speed)
 {
     static const struct {
         uint32_t code;
         double rate;
-    } rates[] = {{1, 2.5},   {2, 5},     {4, 10},       {8, 10},     {16, 14.0625},
-                 {32, 25.8}, {64, 53.1}, {128, 106.25}, {256, 212.5}};
+    } rates[] = {{1, 2.5}, {2, 5},   {4, 10},    {8, 10},   {16, 14},
+                 {32, 25}, {64, 50}, {128, 100}, {256, 200}};
 
     for (size_t i = 0; i < sizeof rates / sizeof *rates; i++)
         if (rates[i].code == speed)

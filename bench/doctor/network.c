@@ -4,6 +4,7 @@
  * raw verbs to the same host; see doctor.h.  Messages go from the server to this client: a
  * receiver decides about write and read, and options act on this process only.
  */
+#define _GNU_SOURCE /* asprintf */
 #include "bench/doctor/doctor.h"
 
 #include <inttypes.h>
@@ -56,12 +57,17 @@ struct network {
 
 static int open_way(const struct network *n, unsigned way, void **state, char *why)
 {
-    char *servers[] = {(char *)n->address};
-    char options[512];
+    char *servers[] = {(char *)n->address}, *options;
+    int rc = asprintf(&options, "%s%s%s", n->options ? n->options : "",
+                      n->options && *ways[way].options ? "," : "", ways[way].options);
 
-    snprintf(options, sizeof options, "%s%s%s", n->options ? n->options : "",
-             n->options && *ways[way].options ? "," : "", ways[way].options);
-    return bmi_transport.open(servers, 1, options, state, why);
+    if (rc < 0) {
+        snprintf(why, WHY_SIZE, "out of memory");
+        return -1;
+    }
+    rc = bmi_transport.open(servers, 1, options, state, why);
+    free(options);
+    return rc;
 }
 
 static int run_job(void *state, const struct job *job, struct outcome *outcome, char *why)

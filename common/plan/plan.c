@@ -113,9 +113,11 @@ static bool packs(const struct rme_plan_in *in, const struct rme_plan_side *side
 /* Requests that opening a segment to the peer counts as. */
 static uint64_t opening(const struct rme_plan_in *in)
 {
-    return in->each                               ? in->limits->each
-           : in->opens && in->limits->window != 0 ? in->limits->window
-                                                  : 2 * (uint64_t)in->opens;
+    if (in->each)
+        return in->limits->each;
+    if (!in->opens)
+        return 0;
+    return in->limits->window != 0 ? in->limits->window : 2;
 }
 
 /* Further requests for the receiver's segments when the data is used in place, by the plan's

@@ -74,10 +74,10 @@ struct rme_plan_in {
     bool slow_read;       /* reads are much slower than writes */
     bool nothing_to_read; /* RTS has offered no memory */
     bool invites;         /* a receiver may open its memory before RTS */
+    bool invitation;      /* the plan of a receiver before RTS */
     /* each segment open to the peer is bound and invalidated by requests of its own */
     bool opens;
-    bool invitation; /* planned by a receiver before RTS */
-    bool each;       /* without windows: each segment open to the peer is registered for that */
+    bool each; /* without windows: each segment open to the peer is registered for that */
     const struct rme_limits *limits;
 };
 
