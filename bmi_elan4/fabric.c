@@ -232,6 +232,7 @@ static const struct rme_caps *elan_caps(const struct rme_fabric *f)
                                          .max_piece = UINT64_C(1) << 30, /* of a DMA */
                                          .max_regs = UINT32_MAX,
                                          .has_read = true,
+                                         .chains_reads = true, /* by a chained event */
                                          .limits = &limits,
                                          .look_ms = ELAN_ASK_MS,
                                          .open_memory = true};

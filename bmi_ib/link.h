@@ -65,7 +65,6 @@ struct ib_ring {
     uint32_t head;                  /* requests posted */
     uint32_t tail;                  /* requests known to be complete */
     uint32_t unsignalled;           /* posted since the last signalled request */
-    uint32_t reads;                 /* RDMA reads of transfers in flight */
 };
 
 struct rme_link {

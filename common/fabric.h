@@ -86,10 +86,13 @@ struct rme_caps {
     uint32_t max_read_sge; /* the same for reads */
     /* a local segment costs the device as much as a separate piece */
     bool segments_apart;
-    uint64_t max_piece;              /* bytes of one piece */
-    uint64_t max_regs;               /* the device's limit of registrations */
-    bool has_read;                   /* transfers may be reads */
-    bool slow_read;                  /* reads have much less bandwidth than writes */
+    uint64_t max_piece; /* bytes of one piece */
+    uint64_t max_regs;  /* the device's limit of registrations */
+    bool has_read;      /* transfers may be reads */
+    bool slow_read;     /* reads have much less bandwidth than writes */
+    /* a message may follow a read (RME_NOTIFY_MSG) and delays no later read; otherwise the
+     * engine sends a message for itself when the read is complete */
+    bool chains_reads;
     const struct rme_limits *limits; /* NULL: those of an adapter (plan.c) */
     /* the device checks no keys: a malicious peer can access all memory of the process */
     bool open_memory;
@@ -166,7 +169,8 @@ struct rme_rdma_seg {
 enum rme_notify {
     RME_NOTIFY_NONE,
     RME_NOTIFY_IMM, /* writes only: the peer gets RME_EV_IMM with `imm` */
-    /* the message `tx` (tx_length bytes in a buffer of tx_get) follows the data */
+    /* the message `tx` (tx_length bytes in a buffer of tx_get) follows the data; of a read only
+     * with caps.chains_reads */
     RME_NOTIFY_MSG,
 };
 

@@ -44,6 +44,7 @@ struct device {
     uint32_t reads;                 /* outstanding on one queue */
     uint32_t max_sge;
     bool segments_apart;             /* a segment is a request of its own */
+    bool chains_reads;               /* FIN follows a read without the processor */
     const struct rme_limits *limits; /* of the planner; NULL: those of an adapter */
     uint32_t depth;                  /* send queue of the engine's links */
 

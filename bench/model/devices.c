@@ -71,6 +71,7 @@ const struct device model_devices[] = {
      .reads = 16,
      .max_sge = 64,
      .segments_apart = true,
+     .chains_reads = true,
      .limits = &elan4_limits,
      .depth = 64,
      .wqe = 200,

@@ -165,6 +165,7 @@ static int timed_open(const struct rme_fabric_config *config, struct rme_fabric 
         opening->stats = config->stats;
         ((struct loop_fabric *)*out)->caps.limits = opening->device->limits;
         ((struct loop_fabric *)*out)->caps.segments_apart = opening->device->segments_apart;
+        ((struct loop_fabric *)*out)->caps.chains_reads = opening->device->chains_reads;
     }
     return rc;
 }

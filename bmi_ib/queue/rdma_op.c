@@ -32,8 +32,7 @@ static bool is_inline(const struct rme_fabric *f, const struct rme_rdma_op *x)
 /*
  * Returns the number of WRs of a transfer: one per piece, then the notification: the last write
  * carries the immediate; a message is one more send.  Sends and writes of a QP take effect in
- * order, but reads do not delay later WRs, so a notification behind a read in flight has a
- * fence.
+ * order.  Reads have no notification: its fence would hold later reads back.
  */
 static uint32_t requests_of(const struct rme_rdma_op *x)
 {
@@ -56,11 +55,8 @@ static void build_rdma(struct rme_link *l, struct ib_batch *b, struct ibv_send_w
     wr->opcode = x->read ? IBV_WR_RDMA_READ
                  : imm   ? IBV_WR_RDMA_WRITE_WITH_IMM
                          : IBV_WR_RDMA_WRITE;
-    if (imm) {
+    if (imm)
         wr->imm_data = htonl(x->imm);
-        if (l->ring.reads)
-            wr->send_flags |= IBV_SEND_FENCE;
-    }
     wr->wr.rdma.remote_addr = wr->wr.rdma.rkey = 0;
     if (x->fabric.at < x->npiece) {
         const struct rme_rdma_seg *p = &x->piece[x->fabric.at];
@@ -72,7 +68,6 @@ static void build_rdma(struct rme_link *l, struct ib_batch *b, struct ibv_send_w
             add_segment(b, wr, p->seg[i].base, p->seg[i].length, m ? m->lkey : 0);
         }
     }
-    l->ring.reads += x->read;
     if (x->read)
         ib_count(l->f, RDMA_READS, 1);
     else
@@ -128,7 +123,7 @@ static inline void enter(struct rme_link *l, struct ibv_send_wr *wr, struct rme_
 }
 
 /* Builds the next WR of the message or transfer at the head of the queue.  A message needs no
- * fence and no signal of its own.  The completion of an inline message ends nothing. */
+ * signal of its own.  The completion of an inline message ends nothing. */
 static void build_transfer(struct rme_link *l, struct ibv_send_wr *wr, struct rme_rdma_op *x)
 {
     struct ib_batch *b = &l->f->batch;
@@ -136,13 +131,10 @@ static void build_transfer(struct rme_link *l, struct ibv_send_wr *wr, struct rm
     bool last = x->fabric.at + 1 == requests_of(x);
     bool send = x->fabric.at >= x->npiece && x->notify == RME_NOTIFY_MSG;
     bool holds = send && !is_inline(l->f, x);
-    if (send) {
+    if (send)
         build_send(l, b, wr, x);
-        if (!message && (x->read || l->ring.reads))
-            wr->send_flags |= IBV_SEND_FENCE;
-    } else {
+    else
         build_rdma(l, b, wr, x, last);
-    }
     x->fabric.at++;
     if (last)
         ib_queue_get(&l->queue);
@@ -390,7 +382,6 @@ void ib_rdma_op_completed(struct rme_link *l, uint32_t position)
         r->tail += n;
     while ((x = r->posted.head) && (int32_t)((uint32_t)x->fabric.mark - r->tail) <= 0) {
         ib_queue_get(&r->posted);
-        r->reads -= x->read ? x->npiece : 0;
         release_sent(l->f, x);
         bool reports =
             x->fabric.what == IB_RDMA_CLOSE ? ib_mw_closed(l->f, x) : !ib_is_message(x);

@@ -29,8 +29,9 @@
  * to its receive.  A message of more than one transfer is therefore not invited.
  *
  * The last transfer of a window carries its report: an immediate, which uses one credit of the
- * receiver, or a FIN behind the reads.  The fabric delivers the report after the data of all
- * transfers of the op queued before, so one report per window suffices.
+ * receiver.  The fabric delivers the report after the data of all transfers of the op queued
+ * before, so one report per window suffices.  FIN reports reads: the engine sends FIN when the
+ * reads are complete, unless FIN may follow them by itself (caps.chains_reads).
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -100,9 +101,10 @@ bool rme_move_queue(struct rme *rme, struct rme_frag *frag)
         return false;
     frag->rdma_op = (struct rme_rdma_op){
         .read = read,
-        .notify = !report ? RME_NOTIFY_NONE
-                  : read  ? RME_NOTIFY_MSG
-                          : RME_NOTIFY_IMM,
+        .notify = !report                   ? RME_NOTIFY_NONE
+                  : !read                   ? RME_NOTIFY_IMM
+                  : rme->caps->chains_reads ? RME_NOTIFY_MSG
+                                            : RME_NOTIFY_NONE,
         .imm = rme_rndv_peer_handle(op),
         .piece = piece,
         .npiece =
@@ -196,7 +198,8 @@ bool rme_move_progress(struct rme_peer *peer)
     rme_frag_posts(rme, frag);
     list_del_init(&frag->control.link);
     list_add_tail(&frag->control.link, &peer->moving);
-    frag->op->rndv.reports = frag->offset + frag->length == frag->op->size;
+    frag->op->rndv.reports = frag->rdma_op.notify != RME_NOTIFY_NONE &&
+                             frag->offset + frag->length == frag->op->size;
     frag->op->rndv.report = peer->credit.spent;
     frag->state = RME_FRAG_POSTED;
     frag->op->refcount++;
@@ -222,6 +225,16 @@ static void leave(struct rme *rme, struct rme_frag *frag)
     schedule_mover(rme);
 }
 
+/* Ends an op whose data has moved.  The FIN of reads is sent now, unless it has followed them:
+ * a device would hold all later reads behind a fence. */
+static void moved(struct rme *rme, struct rme_op *op)
+{
+    if (op->rndv.reports)
+        rme_op_end(rme, op, 0);
+    else
+        rme_rndv_finish(rme, op, 0);
+}
+
 void rme_move_done(struct rme *rme, struct rme_rdma_op *rdma_op)
 {
     struct rme_frag *frag = rdma_op->owner;
@@ -236,7 +249,7 @@ void rme_move_done(struct rme *rme, struct rme_rdma_op *rdma_op)
     rme_frag_free(rme, frag);
     if (op->state != RME_OP_ENDING) {
         if (r->done == op->size)
-            rme_op_end(rme, op, 0);
+            moved(rme, op);
         else
             rme_rndv_advance(rme, op);
     }

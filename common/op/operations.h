@@ -122,6 +122,9 @@ typedef enum rme_started rme_start_fn(struct rme *rme, struct rme_op *op);
 void rme_rndv_advance(struct rme *rme, struct rme_op *op);
 /* Stops the op, which ends with this error when no reference to its memory is left. */
 void rme_rndv_stop(struct rme *rme, struct rme_op *op, int error);
+/* Ends an op, and the peer's end of it by FIN.  The peer has no transfer in flight and starts
+ * none. */
+void rme_rndv_finish(struct rme *rme, struct rme_op *op, int error);
 /* Stops all work of an op whose result is set. */
 void rme_rndv_ended(struct rme *rme, struct rme_op *op);
 /* Frees op->rndv of an op without references to its memory. */

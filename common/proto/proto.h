@@ -320,9 +320,6 @@ void rme_rndv_begin(struct rme *rme, struct rme_op *op, enum rme_op_state state)
 void rme_rndv_halt(struct rme *rme, struct rme_op *op);
 /* Ends the link unless the op, which the host cancelled, ends or continues within cancel_ms. */
 void rme_rndv_limit(struct rme *rme, struct rme_op *op);
-/* Ends an op, and the peer's end of it by FIN.  The peer has no transfer in flight and starts
- * none. */
-void rme_rndv_finish(struct rme *rme, struct rme_op *op, int error);
 /* Unpacks and frees the fragments up to `done`, which the peer has moved. */
 void rme_rndv_target_done(struct rme *rme, struct rme_op *op, uint64_t done);
 

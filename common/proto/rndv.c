@@ -77,6 +77,7 @@ static bool send_ctrl(struct rme_peer *peer, struct rme_control *control)
     message.from = rme_rndv_handle(op);
     if (r->ctrl == RME_WIRE_FIN) {
         message.status = rme_wire_status_of(op->error);
+        message.offset = op->error == 0 ? op->size : 0;
         if (r->refuses) {
             message.flags |= RME_WIRE_F_EAGER;
             message.tag = op->tag;

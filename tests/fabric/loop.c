@@ -405,6 +405,7 @@ static void configure_elan4(struct loop_fabric *f)
                                 .max_piece = UINT64_C(1) << 40,
                                 .max_regs = UINT32_MAX,
                                 .has_read = true,
+                                .chains_reads = true,
                                 .open_memory = true};
 }
 

@@ -518,6 +518,8 @@ static void check_rdma_op(const struct loop_fabric *f, const struct rme_rdma_op 
                                f->name);
         total += bytes;
     }
+    if (x->read && x->notify != RME_NOTIFY_NONE && !f->caps.chains_reads)
+        loop_violation("%s: a message behind a read", f->name);
     if (total != x->bytes)
         loop_violation("%s: a transfer of %llu bytes that claims %llu", f->name,
                        (unsigned long long)total, (unsigned long long)x->bytes);

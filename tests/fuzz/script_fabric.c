@@ -562,6 +562,7 @@ static void start_rdma_op(struct rme_link *link, struct rme_rdma_op *x)
     if (x->notify == RME_NOTIFY_MSG)
         tx_send(link, x->tx, x->tx_length);
     FUZZ_CHECK(!x->unsignalled || (script_caps.unsignalled && !x->read));
+    FUZZ_CHECK(!x->read || x->notify == RME_NOTIFY_NONE || script_caps.chains_reads);
     script.spent += x->notify == RME_NOTIFY_IMM;
     script.owed[link->number] += x->notify == RME_NOTIFY_IMM;
     script.quieted += x->unsignalled;

@@ -78,8 +78,8 @@ static bool get(enum rme_event_type type, int n, const char *what)
     return true;
 }
 
-/* Exchanges a message and its echo, reads a list followed by a message, writes a list followed
- * by one, and disconnects. */
+/* Exchanges a message and its echo, reads a list, writes a list followed by a message, and
+ * disconnects. */
 static bool exchange_on_link(void)
 {
     struct rme_sge seg[32];
@@ -96,17 +96,17 @@ static bool exchange_on_link(void)
     }
     for (int read = 1; read >= 0 && good; read--) {
         struct rme_rdma_op x = {.read = read,
-                                .notify = RME_NOTIFY_MSG,
+                                .notify = read ? RME_NOTIFY_NONE : RME_NOTIFY_MSG,
                                 .piece = piece,
                                 .npiece = 32,
                                 .tx_length = 300};
-        x.tx = client.ops->tx_get(client.link);
-        if (!x.tx)
+        if (!read && !(x.tx = client.ops->tx_get(client.link)))
             return false;
-        memset(x.tx, 'x', 300);
+        if (!read)
+            memset(x.tx, 'x', 300);
         wire_fill(there.memory, SIZE, 5);
         client.ops->rdma_op(client.link, &x);
-        int done = 0, echoed = 0;
+        int done = 0, echoed = read;
         while (good && (!done || !echoed)) {
             waitq("a transfer");
             done += wire_count(&client, RME_EV_RDMA_DONE);
