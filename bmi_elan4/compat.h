@@ -44,6 +44,15 @@ static inline void compat_store(E4_uint64 value, volatile void *p)
 
 #define compat_is_address(at) ((at) != ELAN_BAD_ADDR)
 
+/* ---- Costs ---- */
+
+/* 1: the network interface is software, whose DMAs cost more than the hardware's. */
+#ifdef ELAN4_EMULATION
+enum { COMPAT_SOFTWARE = 1 };
+#else
+enum { COMPAT_SOFTWARE = 0 };
+#endif
+
 /* ---- Leaving ---- */
 
 /* Detaches from the context.  Returns false with the real library, which is not known to

@@ -220,8 +220,8 @@ static uint16_t elan_listen_port(const struct rme_fabric *f)
 
 static const struct rme_caps *elan_caps(const struct rme_fabric *f)
 {
-    /* of the software Elan4: a DMA costs 350 ns, the packet that requests one 1100 */
-    static const struct rme_limits limits = {
+    /* a DMA costs 350 ns, the packet that requests one 1100 */
+    static const struct rme_limits software = {
         .once = {64u << 10, 2u << 10, 12u << 10},
         .list = {64u << 10, 2u << 10, 12u << 10},
         .read = 4,
@@ -233,7 +233,8 @@ static const struct rme_caps *elan_caps(const struct rme_fabric *f)
                                          .max_regs = UINT32_MAX,
                                          .has_read = true,
                                          .chains_reads = true, /* by a chained event */
-                                         .limits = &limits,
+                                         .limits =
+                                             COMPAT_SOFTWARE ? &software : &rme_limits_elan4,
                                          .look_ms = ELAN_ASK_MS,
                                          .open_memory = true};
 

@@ -78,7 +78,14 @@ struct rme_limits {
     /* the same for binding and invalidating a memory window, 0: 2; for a registration of its
      * own, where there are no windows */
     uint32_t window, each;
+    /* bytes whose two copies take as long as the control messages of a rendezvous; 0: 32 KiB go
+     * through the eager ring, and memory stays registered from 64 KiB on */
+    uint32_t control;
+    bool offloads; /* transfers take no time of a processor: loads of both sides do not count */
 };
+
+/* Limits of the hardware's Elan4 (plan.c). */
+extern const struct rme_limits rme_limits_elan4;
 
 /* Capabilities of a fabric; constant while open. */
 struct rme_caps {

@@ -13,7 +13,7 @@
 
 #include "fabric.h"
 
-/* Costs by number of calls and of pages. */
+/* Costs by number of calls and of pages, or of segments. */
 struct call_cost {
     double call, page;
 };
@@ -62,6 +62,7 @@ struct host {
     const char *name, *text;
     double copy_cached, copy_far; /* ns per byte */
     uint32_t cache;               /* bytes of one copy that the cache takes */
+    struct call_cost lookup;      /* of a list in the registration cache: call, segment */
     double instructions;          /* of a call of the engine that posts or tests */
     double per_ns;                /* instructions in a ns */
 };

@@ -25,12 +25,9 @@
     .reg = {55000, 7500}, .dereg = {60000, 0}, .wqe = 300, .doorbell = 200, .cqe = 100,        \
     .wakeup = 15000
 
-/* Those of bmi_ib and bmi_elan4 (rxe_limits, elan_caps). */
+/* Those of bmi_ib. */
 static const struct rme_limits rxe_limits = {
     .once = {256u << 10, 2u << 10, 64u << 10}, .list = {16u << 10, 768, 64u << 10}, .read = 1};
-static const struct rme_limits elan4_limits = {.once = {64u << 10, 2u << 10, 12u << 10},
-                                               .list = {64u << 10, 2u << 10, 12u << 10},
-                                               .read = 4};
 
 const struct device model_devices[] = {
     {.name = "infinihost",
@@ -72,7 +69,7 @@ const struct device model_devices[] = {
      .max_sge = 64,
      .segments_apart = true,
      .chains_reads = true,
-     .limits = &elan4_limits,
+     .limits = &rme_limits_elan4,
      .depth = 64,
      .wqe = 200,
      .doorbell = 100,
@@ -212,6 +209,7 @@ const struct host model_hosts[] = {
      .copy_cached = MB_S(1300),
      .copy_far = MB_S(640),
      .cache = 256u << 10,
+     .lookup = {1500, 50},
      .instructions = 380,
      .per_ns = 1.2},
     {.name = "2020",
@@ -219,6 +217,7 @@ const struct host model_hosts[] = {
      .copy_cached = 0.1,
      .copy_far = 0.14,
      .cache = 1u << 20,
+     .lookup = {600, 20},
      .instructions = 380,
      .per_ns = 3},
     {.name = "vm",
@@ -226,6 +225,7 @@ const struct host model_hosts[] = {
      .copy_cached = 0.5,
      .copy_far = 0.7,
      .cache = 256u << 10,
+     .lookup = {6000, 200},
      .instructions = 380,
      .per_ns = 0.2},
     {0},

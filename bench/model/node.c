@@ -7,6 +7,7 @@
 
 #include "bench/model/events.h"
 #include "bench/model/net.h"
+#include "memory/mreg.h"
 #include "tests/lib/clock.h"
 
 #define BEGIN_NS   (CLOCK_BEGIN_NS + UINT64_C(1000000000)) /* of virtual time */
@@ -84,6 +85,18 @@ void node_charge_copies(struct node *n)
 void node_call(struct node *n)
 {
     node_charge(n->host->instructions / n->host->per_ns);
+}
+
+typedef int try_fn(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t segments,
+                   unsigned access, struct rme_mreg_hold **out);
+try_fn __real_rme_mreg_try, __wrap_rme_mreg_try;
+/* Looks memory up in the registration cache, which takes the processor's time. */
+int __wrap_rme_mreg_try(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t segments,
+                        unsigned access, struct rme_mreg_hold **out)
+{
+    if (running)
+        node_charge(running->host->lookup.call + running->host->lookup.page * segments);
+    return __real_rme_mreg_try(mreg, seg, segments, access, out);
 }
 
 /* ---- Turns ---- */

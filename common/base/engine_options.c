@@ -49,10 +49,11 @@ const struct rme_option_row rme_engine_options[] = {
     {"fragment_bytes", "bytes", 1 * MIB, 64 * KIB, 1 * GIB, NULL,
      "Rendezvous messages are registered and transferred in fragments of this size, so that "
      "registration overlaps the transfer."},
-    {"pack_threshold", "bytes", 64 * KIB, 0, 1 * GIB, NULL,
+    {"pack_threshold", "bytes", -1, -1, 1 * GIB, NULL,
      "Unregistered payloads below this size are copied through registered memory; larger "
-     "ones are registered and cached.  0: copied up to the limit that bmi-perf --explain "
-     "prints.  For lists see lists."},
+     "ones are registered and cached.  -1: from the costs of the device, at most 64 KiB "
+     "(bmi-perf --explain).  0: copied up to the limit that bmi-perf --explain prints.  For "
+     "lists see lists."},
     /* the order of enum rme_lists */
     {"lists", "auto|pack|group", 0, 0, 2, NULL,
      "How a list of segments beyond the eager size is transferred.  auto: from its bytes "
@@ -64,9 +65,9 @@ const struct rme_option_row rme_engine_options[] = {
      "answer of the peer."},
     {"eager_ring_bytes", "bytes", 512 * KIB, 0, 4 * MIB, NULL,
      "Size of the eager ring that a peer gets when its messages exceed a receive buffer.  "
-     "The peer writes messages of up to 32 KiB there by RDMA, and of up to 64 KiB that a "
-     "rendezvous would copy, too (bmi-perf --explain); messages in the ring count as eager "
-     "(eager_max).  0: no ring, in either direction."},
+     "The peer writes messages of up to 16 to 32 KiB, by the device's costs, there by RDMA, "
+     "and of up to 64 KiB that a rendezvous would copy, too (bmi-perf --explain); messages "
+     "in the ring count as eager (eager_max).  0: no ring, in either direction."},
     {"eager_ring_pool", "bytes", 16 * MIB, 0, 1 * TIB, NULL,
      "Limit on eager rings for all peers together, and never more than a sixteenth of the "
      "memory that the process may lock.  A host gets at most half of it.  At a limit a peer "

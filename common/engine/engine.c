@@ -79,7 +79,6 @@ static void read_tuning(struct rme_tuning *t, const struct rme_options *o)
     t->frag_size = (uint64_t)rme_option(o, "fragment_bytes");
     t->prefer = (enum rme_prefer)rme_option(o, "rndv");
     t->lists = (enum rme_lists)rme_option(o, "lists");
-    t->pack_threshold = (uint64_t)rme_option(o, "pack_threshold");
     t->invite = rme_option(o, "invite") != 0;
     t->eager_ring_bytes = (uint32_t)rme_option(o, "eager_ring_bytes");
     t->idle_ms = (uint32_t)rme_option(o, "zone_idle_ms");
@@ -162,6 +161,17 @@ static int open_options(struct rme *rme, const struct rme_config *config)
     return 0;
 }
 
+/* Derives the sizes that depend on the device. */
+static void set_sizes(struct rme *rme)
+{
+    const struct rme_plan_in in = rme_rndv_plan_in(rme, 0);
+    const struct rme_plan_sizes sizes = rme_plan_sizes(&in);
+    int64_t threshold = rme_option(rme->options, "pack_threshold");
+
+    rme->tuning.ring_most = sizes.ring;
+    rme->tuning.pack_threshold = threshold >= 0 ? (uint64_t)threshold : sizes.cached;
+}
+
 static int open_fabric(struct rme *rme, const struct rme_config *config)
 {
     const struct rme_fabric_config fabric = {
@@ -181,6 +191,7 @@ static int open_fabric(struct rme *rme, const struct rme_config *config)
         return error;
     rme->caps = rme->ops->caps(rme->fabric);
     rme->limits = rme->caps->limits != NULL ? rme->caps->limits : &rme_limits_adapter;
+    set_sizes(rme);
     shared = rme->caps->shared_rx;
     pool = (uint64_t)rme_option(rme->options, "credits_pool");
     rme->quota[RME_QUOTA_MWS].limit = rme->caps->mws;

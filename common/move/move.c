@@ -129,6 +129,7 @@ static void put_fin(struct rme_peer *peer, struct rme_frag *frag, void *tx)
     message.to = rme_rndv_peer_handle(frag->op);
     message.status = RME_WIRE_OK;
     message.offset = frag->op->size;
+    message.shape = rme_peer_shape(peer, frag->op->nseg);
     rme_wire_encode(&message, tx);
     frag->rdma_op.tx = tx;
     frag->rdma_op.tx_length = rme_wire_length(RME_WIRE_FIN, 0);

@@ -122,6 +122,7 @@ void rme_frag_announce(struct rme_frag *frag, uint8_t flags, int32_t tag, uint32
     message.from = rme_rndv_handle(op);
     message.offset = frag->offset;
     message.nsegment = frag->nmseg;
+    message.shape = rme_peer_shape(op->peer, op->nseg);
     rme_frag_describe(op->peer, frag, tx, RME_WIRE_CTS);
     rme_peer_send_control(op->peer, &message, tx);
 }

@@ -2,15 +2,16 @@
 /*
  * Order of the decisions: 1.  Eager, if the message fits a buffer, option eager_max and the
  * window.  2.  A write into the eager ring, if there is room, up to a size
- * (rme_eager_rdma_most()).  3.  Each side copies through a bounce buffer ("packs") up to a
- * limit in bytes.  A list [001 5.1] has limits for its segments, and on the receiver's side for
- * the requests of its writes and memory windows, too.  Option `lists` may decide instead.
- * Memory that is registered is used in place, and a large single segment whose registration
- * stays cached, too: the first use pays for the later ones.  4.  Read or write, by the first of
- * the rules in read_or_write() that holds.  5.  The sender offers its memory if the receiver
- * could decide to read, except a list whose write takes far fewer requests.  A receiver whose
- * receive is posted first invites if its memory is registered and the planner would have the
- * sender write.
+ * (rme_eager_rdma_most(), rme_plan_sizes()).  3.  Each side copies through a bounce buffer
+ * ("packs") up to a limit in bytes.  A list [001 5.1] has limits for its segments, and for the
+ * requests and openings of its use in place, too.  Option `lists` may decide instead.  Memory
+ * that is registered is used in place, and a large single segment whose registration stays
+ * cached, too: the first use pays for the later ones.  4.  Read or write, by the first of the
+ * rules in read_or_write() that holds.  5.  The sender offers its memory if the receiver could
+ * decide to read, except a list whose write takes far fewer requests or whose openings are
+ * dear.  The sender takes the receiver's segments for those of the message before.  A receiver
+ * whose receive is posted first invites if its memory is registered and the planner would have
+ * the sender write.
  *
  * The limits' origin and measurements: doc/design/list-io.md.
  */
@@ -22,15 +23,28 @@
 /* "far fewer" requests: the others are this factor more */
 #define LESS_FACTOR 3
 #define LESS_LEAST  8 /* and at least this number more */
+/* as measured on the software HCA: doc/design/eager-ring.md */
+#define RING_MOST    (32u << 10)
+#define CACHED_LEAST (64u << 10)
 /* Openings that cost at least this number of requests decide the side that moves the data. */
 #define DEAR_OPENING 8
 
 const struct rme_limits rme_limits_adapter = {
     .once = {256u << 10, 2u << 10, 1u << 10},
-    .list = {16u << 10, 768, 1u << 10},
+    .list = {8u << 10, 384, 1u << 10},
     .read = 1,
-    .window = 25,
-    .each = 350,
+    .window = 14,
+    .each = 200,
+    .control = 16u << 10,
+    .offloads = true,
+};
+
+/* A QM500 needs no registration, and a DMA of a segment overlaps the data of the one before. */
+const struct rme_limits rme_limits_elan4 = {
+    .once = {2u << 10, 0, 256},
+    .list = {2u << 10, 0, 256},
+    .read = 1,
+    .control = 4u << 10,
 };
 
 const char *const rme_proto_name[RME_PROTO_COUNT] = {
@@ -47,12 +61,16 @@ static uint64_t segments(const struct rme_plan_side *side, bool pack)
     return pack || side->segments == 0 ? 1 : side->segments;
 }
 
-/* Is the memory registered, or will its registration stay cached for later messages? */
-static bool stays_registered(const struct rme_plan_in *in, const struct rme_plan_side *side)
+/* Is the memory registered, or will its registration stay cached for later messages?  `apart`:
+ * each segment is registered for a peer's writes. */
+static bool stays_registered(const struct rme_plan_in *in, const struct rme_plan_side *side,
+                             bool apart)
 {
+    bool list = side->segments > 1;
+
     return side->ready ||
-           (side->kept && (side->segments > 1 ||
-                           (in->pack_threshold != 0 && in->bytes >= in->pack_threshold)));
+           (side->kept && !(apart && list) &&
+            (list || (in->pack_threshold != 0 && in->bytes >= in->pack_threshold)));
 }
 
 /* Number of work requests that connect `local` segments of one side with `remote` ones, with up
@@ -89,10 +107,10 @@ static const struct rule *first_of(const struct rule *rule)
 
 /* Does this side copy?  `requests`: further work requests, in those of writes, of the use in
  * place. */
-static bool packs(const struct rme_plan_in *in, const struct rme_plan_side *side,
+static bool packs(const struct rme_plan_in *in, const struct rme_plan_side *side, bool apart,
                   uint64_t requests, const char **why)
 {
-    bool list = side->segments > 1, kept = stays_registered(in, side);
+    bool list = side->segments > 1, kept = stays_registered(in, side, apart);
     const struct rme_pack_limit *limit = kept ? &in->limits->list : &in->limits->once;
     uint64_t most =
         limit->base + limit->segment * (segments(side, false) - 1) + limit->request * requests;
@@ -118,6 +136,40 @@ static uint64_t opening(const struct rme_plan_in *in)
     if (!in->opens)
         return 0;
     return in->limits->window != 0 ? in->limits->window : 2;
+}
+
+static uint64_t fewest(const struct rme_plan_in *in, bool send_pack)
+{
+    uint64_t writes = requests_of(in, RME_PROTO_RNDV_WRITE, send_pack, false);
+    uint64_t reads = requests_of(in, RME_PROTO_RNDV_READ, send_pack, false);
+
+    return writes < reads ? writes : reads;
+}
+
+/* Further requests for the sender's segments when the data is used in place.  For a list at the
+ * receiver, the sender opens its own one: fewer bytes are copied. */
+static uint64_t sender_requests(const struct rme_plan_in *in)
+{
+    uint64_t requests = requests_of(in, RME_PROTO_RNDV_WRITE, false, true) - 1;
+
+    if (!in->sender || in->bytes > RME_PACK_FRAG)
+        return requests;
+    if (in->recv.segments <= 1)
+        return requests + (in->each && !in->busy ? in->limits->each / 3 : 0);
+    return fewest(in, false) - fewest(in, true) +
+           opening(in) * (segments(&in->send, false) - 1);
+}
+
+/* A copy on each side costs as much as the messages of a rendezvous and an opening. */
+struct rme_plan_sizes rme_plan_sizes(const struct rme_plan_in *in)
+{
+    const struct rme_limits *limits = in->limits;
+    uint64_t most = limits->control + opening(in) * limits->once.request / 2;
+
+    if (limits->control == 0)
+        return (struct rme_plan_sizes){RING_MOST, CACHED_LEAST};
+    return (struct rme_plan_sizes){most < RING_MOST ? most : RING_MOST,
+                                   most < CACHED_LEAST ? most : CACHED_LEAST};
 }
 
 /* Further requests for the receiver's segments when the data is used in place, by the plan's
@@ -149,6 +201,14 @@ static bool far_less(uint64_t one, uint64_t other)
     return one * LESS_FACTOR <= other && other - one >= LESS_LEAST;
 }
 
+/* Do the openings of the sender's segments cost more than a copy into a cleared buffer? */
+static bool opens_much(const struct rme_plan_in *in)
+{
+    uint64_t more = opening(in) * (segments(&in->send, false) - 1);
+
+    return more * in->limits->list.request > in->bytes + in->bytes / 2;
+}
+
 /* Decides the side that posts RDMA, and whether a sender offers its memory: not if the receiver
  * would ask for a write under any load, or because of the sender's segments. */
 static void read_or_write(const struct rme_plan_in *in, struct rme_plan *plan)
@@ -157,8 +217,9 @@ static void read_or_write(const struct rme_plan_in *in, struct rme_plan *plan)
     uint64_t reads = in->limits->read *
                      requests_of(in, RME_PROTO_RNDV_READ, plan->send_pack, plan->recv_pack);
     bool prefers_read = in->prefer == RME_PREFER_READ;
-    bool dear = opening(in) >= DEAR_OPENING, offering = in->recv.segments == 0;
-    bool idle = in->send.load.ops == 0 && in->recv.load.ops == 0;
+    bool dear = opening(in) >= DEAR_OPENING, alone = in->limits->offloads;
+    bool idle = !in->busy && in->send.load.ops == 0 && in->recv.load.ops == 0;
+    bool scatters = segments(&in->recv, plan->recv_pack) > 1;
     const struct rule rules[] = {
         {!in->has_read, false, false, "the receiver cannot read"},
         {in->nothing_to_read, false, false, "the sender advertised nothing to read"},
@@ -168,13 +229,17 @@ static void read_or_write(const struct rme_plan_in *in, struct rme_plan *plan)
          "the receiver is a loaded server: the client writes"},
         {is_heavy(&in->send) && !in->recv.server, true, true,
          "the sender is a loaded server: the client reads"},
-        {dear && offering && segments(&in->send, plan->send_pack) > 1, false, false,
-         "an offer would open each segment"},
-        {dear && !in->invitation && (idle || segments(&in->recv, plan->recv_pack) > 1), true,
-         true, "the sender's memory is open already: the receiver reads"},
+        {dear && in->sender && segments(&in->send, plan->send_pack) > 1 &&
+             (!scatters || opens_much(in)),
+         false, false, "an offer would open each segment"},
+        {dear && in->each && in->sender && in->bytes > in->frag_size, false, false,
+         "an offer would be registered as a whole"},
         {far_less(writes, reads), false, segments(&in->send, plan->send_pack) == 1,
          "the work requests of writing cost far less"},
+        {alone && !in->invitation && (dear ? idle || scatters || in->each : reads <= writes),
+         true, true, "the sender's memory is open already: the receiver reads"},
         {far_less(reads, writes), true, true, "the work requests of reading cost far less"},
+        {alone, false, !dear, "the sender writes: nothing is opened in vain"},
         {plan->recv_pack && !less_loaded(&in->send, &in->recv), true, true,
          "the receiver copies and is not more loaded than the sender: the receiver reads"},
         {less_loaded(&in->recv, &in->send), true, true,
@@ -209,14 +274,14 @@ void rme_plan(const struct rme_plan_in *in, struct rme_plan *plan)
     memset(plan, 0, sizeof(*plan));
     if (is_copied(in, plan))
         return;
-    plan->send_pack = packs(
-        in, &in->send, requests_of(in, RME_PROTO_RNDV_WRITE, false, true) - 1, &plan->why_send);
+    plan->send_pack = packs(in, &in->send, false, sender_requests(in), &plan->why_send);
     read_or_write(in, plan);
-    plan->recv_pack = packs(in, &in->recv, receiver_requests(in, plan), &plan->why_recv);
+    plan->recv_pack = packs(in, &in->recv, in->each && plan->proto == RME_PROTO_RNDV_WRITE,
+                            receiver_requests(in, plan), &plan->why_recv);
     read_or_write(in, plan);
     plan->requests = requests_of(in, plan->proto, plan->send_pack, plan->recv_pack);
     plan->invite = in->invites && plan->proto == RME_PROTO_RNDV_WRITE && !plan->recv_pack &&
-                   in->bytes >= RME_INVITE_LEAST && stays_registered(in, &in->recv);
+                   in->bytes >= RME_INVITE_LEAST && stays_registered(in, &in->recv, in->each);
 }
 
 /* ---- Explanation ---- */

@@ -49,8 +49,10 @@ struct rme_load {
 
 /* One side of a transfer. */
 struct rme_plan_side {
-    uint64_t segments; /* number used by the device, unless packed; 0: unknown */
-    bool ready;        /* the memory is registered already */
+    /* number used by the device, unless packed; 0: unknown; at a sender before RTS, the
+     * receiver's of the message before */
+    uint64_t segments;
+    bool ready; /* the memory is registered already */
     /* a new registration stays cached for the next message */
     bool kept;
     bool server;
@@ -75,6 +77,8 @@ struct rme_plan_in {
     bool nothing_to_read; /* RTS has offered no memory */
     bool invites;         /* a receiver may open its memory before RTS */
     bool invitation;      /* the plan of a receiver before RTS */
+    bool sender;          /* the plan of a sender before RTS */
+    bool busy;            /* the receiver holds other RTS of the sender */
     /* each segment open to the peer is bound and invalidated by requests of its own */
     bool opens;
     bool each; /* without windows: each segment open to the peer is registered for that */
@@ -91,6 +95,13 @@ struct rme_plan {
     const char *why;   /* reason for the protocol, a constant string */
     const char *why_send, *why_recv; /* reasons for the use of each side's memory */
 };
+
+/* Sizes that limits and openings give a process, once. */
+struct rme_plan_sizes {
+    uint64_t ring;   /* largest message for an eager ring, wherever it lies */
+    uint64_t cached; /* smallest one whose memory stays registered */
+};
+struct rme_plan_sizes rme_plan_sizes(const struct rme_plan_in *in);
 
 /* Decides on one message.  Pure: no state, no lock, no failure. */
 void rme_plan(const struct rme_plan_in *in, struct rme_plan *plan);

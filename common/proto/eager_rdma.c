@@ -165,9 +165,10 @@ enum fit { FIT_NOT, FIT_FULL, FIT_LATER, FIT_NOW };
 static bool suits(const struct rme *rme, enum rme_stream stream, const struct rme_seg *seg,
                   uint32_t nseg, uint64_t size)
 {
-    return size <= rme_eager_rdma_most(rme, stream, false) ||
-           (nseg == 1 && size <= rme_eager_rdma_most(rme, stream, true) &&
-            rme_zone_find(rme->zone, seg[0].base, seg[0].length, RME_ACCESS_LOCAL) == NULL);
+    return size <= rme_eager_rdma_most(rme, stream, 0) ||
+           (size <= rme_eager_rdma_most(rme, stream, nseg) &&
+            (nseg > 1 ||
+             rme_zone_find(rme->zone, seg[0].base, seg[0].length, RME_ACCESS_LOCAL) == NULL));
 }
 
 static enum fit look(struct rme_peer *peer, enum rme_stream stream, const struct rme_seg *seg,

@@ -80,7 +80,7 @@ static bool worth_it(struct rme *rme, const struct rme_op *op)
     in.send = rme_plan_unseen_sender((peer->hello.flags & RME_HELLO_F_SERVER) != 0, peer->load);
     in.recv = rme_rndv_own_side(rme, op);
     in.eager_rdma_max =
-        rme_eager_rdma_given(peer) ? rme_eager_rdma_most(rme, RME_EXPECTED, false) : 0;
+        rme_eager_rdma_given(peer) ? rme_eager_rdma_most(rme, RME_EXPECTED, 0) : 0;
     in.invitation = true;
     rme_plan(&in, &plan);
     return plan.invite;

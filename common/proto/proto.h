@@ -64,6 +64,7 @@ struct rme_peer_proto {
     struct list_head complete;
     uint32_t rts_out[RME_STREAMS]; /* RTS held by the peer */
     uint32_t rts_in[RME_STREAMS];  /* RTS of the peer held here */
+    uint32_t shape; /* segments of the peer's last receive by rendezvous; 0: unknown */
     /* cost of unexpected messages being pulled, or pulled and not fetched */
     uint32_t pulled;
     struct rme_invites invites;       /* see invite.c */
@@ -258,8 +259,8 @@ void rme_eager_rdma_moved(struct rme_peer *peer, struct rme_rdma_op *rdma_op);
 /* ---- rx_ring.c: the receiver ---- */
 
 /* Returns the largest payload of a message in a ring, regardless of credits, windows and room.
- * `copied`: a rendezvous would copy the sender's memory as well. */
-uint64_t rme_eager_rdma_most(const struct rme *rme, enum rme_stream stream, bool copied);
+ * `segments`: of the sender's memory if a rendezvous could copy it as well, else 0. */
+uint64_t rme_eager_rdma_most(const struct rme *rme, enum rme_stream stream, uint64_t segments);
 /* Has the peer a granted ring, not yet released? */
 static inline bool rme_eager_rdma_given(const struct rme_peer *peer)
 {
@@ -273,8 +274,9 @@ void rme_eager_ring_unmap(struct rme_eager_ring *ring, enum rme_quota_id quota);
 
 /* Adds the granted ring to GRANT, which is about to be sent from `tx`. */
 void rme_eager_rdma_describe(struct rme_peer *peer, struct rme_wire_message *message, void *tx);
-/* Notes an RTS of `size` bytes: a peer whose messages would fit is granted a ring. */
-void rme_eager_rdma_wanted(struct rme_peer *peer, uint64_t size);
+/* Notes an RTS of `size` bytes in so many segments: a peer whose messages would fit is granted
+ * a ring. */
+void rme_eager_rdma_wanted(struct rme_peer *peer, uint64_t size, uint64_t segments);
 /* Decodes the message in the ring granted to the peer that this immediate names; its payload
  * stays in place, which returns to the peer with the message's credit.  -ENOENT: the immediate
  * names none.  -EPROTO. */
@@ -307,8 +309,7 @@ struct rme_op *rme_rndv_find(struct rme_peer *peer, uint32_t handle);
  * is registered independently of the message (memory of zones).  rme_rndv_own_side() describes
  * the memory of an operation.
  */
-struct rme_plan_side rme_rndv_side(const struct rme *rme, uint64_t segments, bool ready,
-                                   bool sends);
+struct rme_plan_side rme_rndv_side(const struct rme *rme, uint64_t segments, bool ready);
 struct rme_plan_side rme_rndv_own_side(struct rme *rme, const struct rme_op *op);
 /* Describes this engine and its device to the planner; the caller fills in the two sides. */
 struct rme_plan_in rme_rndv_plan_in(const struct rme *rme, uint64_t bytes);

@@ -84,6 +84,7 @@ static bool send_ctrl(struct rme_peer *peer, struct rme_control *control)
             message.total = op->size;
             message.offset = op->total;
         }
+        message.shape = rme_peer_shape(peer, op->nseg);
     } else {
         message.tag = op->tag;
         message.flags |= rme_op_sends(op) ? RME_WIRE_F_FROM_SENDER : 0;
@@ -189,15 +190,11 @@ struct rme_plan_in rme_rndv_plan_in(const struct rme *rme, uint64_t bytes)
     };
 }
 
-struct rme_plan_side rme_rndv_side(const struct rme *rme, uint64_t segments, bool ready,
-                                   bool sends)
+struct rme_plan_side rme_rndv_side(const struct rme *rme, uint64_t segments, bool ready)
 {
-    /* memory for remote writes that is registered per segment */
-    bool apart = rme->caps->register_each && !sends && segments > 1;
-
     return (struct rme_plan_side){.segments = segments,
                                   .ready = ready,
-                                  .kept = !apart && rme_mreg_caches(rme->mreg),
+                                  .kept = rme_mreg_caches(rme->mreg),
                                   .server = rme->server,
                                   .load = rme->load};
 }
@@ -207,7 +204,7 @@ struct rme_plan_side rme_rndv_own_side(struct rme *rme, const struct rme_op *op)
     bool ready = op->nseg == 1 && rme_zone_find(rme->zone, op->seg[0].base, op->seg[0].length,
                                                 RME_ACCESS_LOCAL) != NULL;
 
-    return rme_rndv_side(rme, op->nseg, ready, rme_op_sends(op));
+    return rme_rndv_side(rme, op->nseg, ready);
 }
 
 /* ---- Control messages ---- */

@@ -18,6 +18,9 @@ void rme_rndv_plan_send(struct rme *rme, struct rme_op *op)
     peer->proto->preparing += op->kind == RME_OP_SEND;
     in.send = rme_rndv_own_side(rme, op);
     in.recv.kept = rme_mreg_caches(rme->mreg); /* as here: the receiver is unknown */
+    in.recv.segments = peer->proto->shape;
+    in.sender = true;
+    in.busy = peer->proto->rts_out[rme_op_stream(op)] != 0;
     in.recv.server = (peer->hello.flags & RME_HELLO_F_SERVER) != 0;
     in.has_read = (peer->hello.flags & RME_HELLO_F_READ) != 0;
     rme_plan(&in, &plan);
@@ -171,6 +174,14 @@ static void receiver_opened(struct rme_op *op, const struct rme_wire_message *me
     }
 }
 
+/* Notes the receiver's segments for the next plan.  Devices whose openings cost little have
+ * limits that were measured without. */
+static void learn_shape(struct rme_peer *peer, const struct rme_wire_message *message)
+{
+    if (message->shape != 0 && peer->rme->limits->window != 0)
+        peer->proto->shape = message->shape;
+}
+
 void rme_cts_arrived(struct rme_peer *peer, const struct rme_wire_message *message)
 {
     struct rme_op *op = answered(peer, message->to);
@@ -180,6 +191,7 @@ void rme_cts_arrived(struct rme_peer *peer, const struct rme_wire_message *messa
         rme_peer_protocol_error(peer, "a CTS without a matching send");
         return;
     }
+    learn_shape(peer, message);
     if (op->state == RME_OP_RTS || op->state == RME_OP_MOVING)
         receiver_opened(op, message); /* else being cancelled: CANCEL is queued or sent */
 }
@@ -223,6 +235,7 @@ void rme_fin_arrived(struct rme_peer *peer, const struct rme_wire_message *messa
         rme_peer_protocol_error(peer, "a FIN without an offer that it answers");
         return;
     }
+    learn_shape(peer, message);
     op->rndv.reads = true;
     rme_rndv_target_done(rme, op, op->size);
 }

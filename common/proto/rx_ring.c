@@ -32,10 +32,10 @@
 
 #include "proto/proto.h"
 
-/* Largest payload: doc/design/eager-ring.md has the measurements.  The larger limit is for
- * messages that a rendezvous would copy, too. */
-#define MESSAGE_MOST (32u << 10)
-#define COPIED_MOST  (64u << 10)
+/* Largest payloads of messages that a rendezvous would copy, too, in one piece and of lists:
+ * doc/design/eager-ring.md has the measurements. */
+#define COPIED_MOST (64u << 10)
+#define LIST_MOST   (32u << 10)
 
 struct rme_eager_rdma_rx {
     struct rme_eager_ring ring;
@@ -44,14 +44,25 @@ struct rme_eager_rdma_rx {
     struct rme_range range; /* the granted range; its `window` is NULL without memory windows */
 };
 
-uint64_t rme_eager_rdma_most(const struct rme *rme, enum rme_stream stream, bool copied)
+static uint64_t most_copied(const struct rme *rme, uint64_t segments)
 {
-    uint64_t most = copied && rme->tuning.pack_threshold > MESSAGE_MOST
-                        ? min_u64(COPIED_MOST, rme->tuning.pack_threshold) - 1
-                        : MESSAGE_MOST;
+    const struct rme_pack_limit *list = &rme->limits->list;
+
+    if (segments > 1)
+        return min_u64(LIST_MOST, list->base + list->segment * (segments - 1));
+    return segments == 1 && rme->tuning.pack_threshold != 0
+               ? min_u64(COPIED_MOST, rme->tuning.pack_threshold) - 1
+               : 0;
+}
+
+uint64_t rme_eager_rdma_most(const struct rme *rme, enum rme_stream stream, uint64_t segments)
+{
+    uint64_t copied = most_copied(rme, segments), most = rme->tuning.ring_most;
     uint64_t room = min_u64(rme->tuning.eager_ring_bytes, rme->caps->max_piece);
 
     room = room > RME_WIRE_RING_SIZE ? room - RME_WIRE_RING_SIZE : 0;
+    if (most < copied)
+        most = copied;
     most = stream == RME_EXPECTED ? min_u64(most, rme->tuning.eager_max) : RME_UNEXPECTED_MAX;
     return min_u64(most, room);
 }
@@ -142,14 +153,14 @@ void rme_eager_rdma_describe(struct rme_peer *peer, struct rme_wire_message *mes
         &(struct rme_wire_segment){(uintptr_t)rx->range.base, rx->range.key, rx->range.length});
 }
 
-void rme_eager_rdma_wanted(struct rme_peer *peer, uint64_t size)
+void rme_eager_rdma_wanted(struct rme_peer *peer, uint64_t size, uint64_t segments)
 {
     struct rme_eager_rdma *eager_rdma = &peer->proto->eager_rdma;
     struct rme *rme = peer->rme;
     uint32_t wants;
 
     if (eager_rdma->rx != NULL || size <= peer->eager_max[RME_EXPECTED] ||
-        size > rme_eager_rdma_most(rme, RME_EXPECTED, true) ||
+        size > rme_eager_rdma_most(rme, RME_EXPECTED, segments) ||
         (peer->hello.flags & RME_HELLO_F_EAGER_RDMA) == 0 || peer->state != RME_PEER_UP)
         return;
     wants = ++eager_rdma->wants + 2;

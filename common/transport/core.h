@@ -35,6 +35,7 @@ struct rme_tuning {
     uint32_t credits, credits_max;
     uint64_t frag_size;
     uint64_t pack_threshold;
+    uint64_t ring_most; /* bytes of the largest message for an eager ring, wherever it lies */
     enum rme_prefer prefer;
     enum rme_lists lists;
     bool invite;

@@ -287,6 +287,11 @@ static inline uint64_t rme_peer_key(const struct rme_peer *peer, uint64_t rkey)
     const struct rme_fabric_ops *ops = peer->rme->ops;
     return ops->link_key != NULL ? ops->link_key(peer->link, rkey) : rkey;
 }
+/* Returns the segments of a receive for CTS or FIN; 0: the peer does not accept the number. */
+static inline uint32_t rme_peer_shape(const struct rme_peer *peer, uint32_t nseg)
+{
+    return (peer->hello.flags & RME_HELLO_F_SHAPE) != 0 ? nseg : 0;
+}
 /* True if the credits permit a message of this class.  If not, the next header reports the
  * stall. */
 bool rme_peer_may(struct rme_peer *peer, enum rme_credit_class class);

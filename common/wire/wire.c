@@ -37,7 +37,7 @@ uint32_t rme_wire_segments_max(uint8_t type, size_t size)
 /* Returns 0 if the fields of the body that the type does not use are 0. */
 static uint64_t unused(const struct rme_wire_message *message)
 {
-    uint64_t load = message->load_bytes | message->load_ops | message->shape;
+    uint64_t load = message->load_bytes | message->load_ops;
 
     switch (message->type) {
     case RME_WIRE_RTS:
@@ -48,7 +48,8 @@ static uint64_t unused(const struct rme_wire_message *message)
         return load | message->nsegment |
                ((message->flags & RME_WIRE_F_EAGER) == 0 ? message->total : 0);
     default: /* CANCEL */
-        return load | message->offset | message->total | message->status | message->nsegment;
+        return load | message->shape | message->offset | message->total | message->status |
+               message->nsegment;
     }
 }
 

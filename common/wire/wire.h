@@ -97,8 +97,10 @@ struct rme_wire_message {
     uint64_t total;      /* RTS, FIN of an eager message: bytes of the message */
     uint64_t load_bytes; /* RTS: outstanding RDMA bytes of the sender */
     uint32_t load_ops;
-    uint32_t status;      /* FIN */
-    uint32_t shape;       /* RTS: number of pieces of the message in the sender's memory */
+    uint32_t status; /* FIN */
+    /* number of pieces of the message in the memory of the side that sends RTS, CTS or FIN; of
+     * CTS and FIN 0 if unknown */
+    uint32_t shape;
     uint32_t nsegment;    /* RTS, CTS; CREDIT: 1 with the flag GRANT */
     uint64_t rndv_window; /* sum of the lengths of the segments */
     /* encoded, see rme_wire_segment_at; unused by encoders */
@@ -202,6 +204,7 @@ int rme_wire_status_error(uint32_t status);
 #define RME_HELLO_F_READ       0x02u /* the device can read remote memory */
 #define RME_HELLO_F_INVITE     0x04u /* understands unsolicited CTS */
 #define RME_HELLO_F_EAGER_RDMA 0x20u /* uses eager rings */
+#define RME_HELLO_F_SHAPE      0x40u /* accepts `shape` in CTS and FIN */
 
 /* Connection data of each side; the encoded layout.  The encoder sets `magic` and `length`. */
 struct rme_hello {

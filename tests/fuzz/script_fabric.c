@@ -40,8 +40,18 @@ struct rme_fabric {
     struct pending *polled; /* its data is valid until the next poll */
 };
 
-static struct rme_caps script_caps = {
-    .max_sge = 4, .max_read_sge = 3, .max_piece = 1 << 20, .max_regs = REGS, .has_read = true};
+/* Limits of its own: mechanisms are tested, not what an adapter is taken to cost. */
+static const struct rme_limits script_limits = {
+    .once = {256u << 10, 2u << 10, 1u << 10},
+    .list = {16u << 10, 768, 1u << 10},
+    .read = 1,
+};
+static struct rme_caps script_caps = {.max_sge = 4,
+                                      .max_read_sge = 3,
+                                      .max_piece = 1 << 20,
+                                      .max_regs = REGS,
+                                      .has_read = true,
+                                      .limits = &script_limits};
 
 struct script script;
 static struct rme_fabric *fabric;

@@ -24,8 +24,18 @@ struct held {
     int out, in;    /* else: the pipe that holds the pages */
 };
 
-static struct rme_caps held_caps = {
-    .max_sge = 1, .max_read_sge = 1, .max_regs = MAX_HELD, .has_read = true, .mws = 1};
+/* Limits of its own: mechanisms are tested, not what an adapter is taken to cost. */
+static const struct rme_limits held_limits = {
+    .once = {256u << 10, 2u << 10, 1u << 10},
+    .list = {16u << 10, 768, 1u << 10},
+    .read = 1,
+};
+static struct rme_caps held_caps = {.limits = &held_limits,
+                                    .max_sge = 1,
+                                    .max_read_sge = 1,
+                                    .max_regs = MAX_HELD,
+                                    .has_read = true,
+                                    .mws = 1};
 static atomic_int live, ever;
 
 /* ---- the ring ---- */

@@ -347,34 +347,118 @@ static void lists_are_copied_up_to_the_limit(void **state)
     }
 }
 
-/* Where opening memory is dear (windows of an adapter, or registrations in their place), a list
- * is not offered, and an offer is read while the link is idle or into a list. */
+/* What two adapters with windows, or with registrations in their place, plan. */
+static struct rme_plan_in adapter(uint64_t bytes, bool each)
+{
+    struct rme_plan_in in = base(bytes);
+
+    in.limits = &rme_limits_adapter;
+    in.opens = !each;
+    in.each = each;
+    in.send.kept = in.recv.kept = true;
+    return in;
+}
+
+/* Where opening memory is dear, a list is not offered, and an offer is read while the link is
+ * idle or into a list.  A busy sender opens no window that a write would leave unused. */
 static void dear_openings_decide_direction(void **state)
 {
     (void)state;
     for (int each = 0; each < 2; each++) {
-        struct rme_plan_in in = base(128 * KIB);
-        in.limits = &rme_limits_adapter;
-        in.opens = !each;
-        in.each = each;
-        in.send.kept = in.recv.kept = true;
+        struct rme_plan_in in = adapter(96 * KIB, each);
+        in.sender = true;
         in.recv.segments = 0;
         assert_true(decide(&in).offer);
+        in.busy = true;
+        assert_int_equal(decide(&in).offer, each);
+        in.busy = false;
         in.send.segments = 8;
         assert_false(decide(&in).offer);
         assert_false(decide(&in).send_pack);
+        in.sender = false;
         in.send = (struct rme_plan_side){.segments = 1, .ready = true};
         in.recv.segments = 1;
-        assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_READ);
-        in.recv.load = in.send.load = (struct rme_load){.ops = 1, .bytes = 128 * KIB};
-        assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_WRITE);
+        assert_int_equal(decide(&in).proto, READ);
+        in.recv.load = in.send.load = (struct rme_load){.ops = 1, .bytes = 96 * KIB};
+        assert_int_equal(decide(&in).proto, each ? READ : WRITE);
         in.recv.segments = 8;
-        assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_READ);
+        assert_int_equal(decide(&in).proto, READ);
+        assert_false(decide(&in).recv_pack); /* its registration stays cached */
         in.nothing_to_read = true;
         assert_true(decide(&in).recv_pack);
         in.opens = in.each = false;
         assert_false(decide(&in).recv_pack);
     }
+}
+
+/* A sender that knows of a list at the receiver opens its own memory: copied up to the price of
+ * its openings, and in place as long as they cost less than a copy at the receiver. */
+static void list_on_both_sides_is_offered(void **state)
+{
+    static const struct {
+        uint64_t bytes, segments;
+        bool each, pack, offer;
+    } cases[] = {
+        {64 * KIB, 8, false, true, true},   {256 * KIB, 8, false, false, true},
+        {256 * KIB, 64, false, true, true}, {MIB, 64, false, false, true},
+        {MIB, 512, false, false, false},    {256 * KIB, 8, true, true, true},
+        {2 * MIB, 8, true, false, false},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct rme_plan_in in = adapter(cases[i].bytes, cases[i].each);
+        struct rme_plan plan;
+
+        in.sender = true;
+        in.send.segments = in.recv.segments = cases[i].segments;
+        plan = decide(&in);
+        if (plan.send_pack != cases[i].pack || plan.offer != cases[i].offer)
+            fail_msg("row %zu: %s, %s", i, plan.send_pack ? "packs" : "in place", plan.why);
+        in.recv.segments = 0;
+        assert_true(!decide(&in).offer || decide(&in).send_pack);
+    }
+}
+
+/* An adapter moves data without a processor: of loads only a heavy one decides.  An open offer
+ * is read unless writes take fewer requests. */
+static void adapter_ignores_light_loads(void **state)
+{
+    struct rme_plan_in in = adapter(MIB, false);
+
+    (void)state;
+    for (int receiver = 0; receiver < 2; receiver++) {
+        in.send.load.ops = receiver ? 0 : 10;
+        in.recv.load.ops = receiver ? 10 : 0;
+        in.opens = true;
+        assert_int_equal(decide(&in).proto, WRITE);
+        in.opens = false;
+        assert_int_equal(decide(&in).proto, READ);
+        in.send.segments = 2;
+        assert_int_equal(decide(&in).proto, WRITE);
+        in.send.segments = 1;
+    }
+    in.recv.load.ops = 65;
+    assert_int_equal(decide(&in).proto, WRITE);
+}
+
+/* Sizes of ring and cache: measured ones, or the price of a rendezvous and its openings. */
+static void sizes_follow_openings(void **state)
+{
+    struct rme_plan_in in = adapter(0, false);
+
+    (void)state;
+    assert_int_equal(rme_plan_sizes(&in).ring, 23 * KIB);
+    assert_int_equal(rme_plan_sizes(&in).cached, 23 * KIB);
+    in.opens = false;
+    assert_int_equal(rme_plan_sizes(&in).ring, 16 * KIB);
+    in.each = true;
+    assert_int_equal(rme_plan_sizes(&in).ring, 32 * KIB);
+    assert_int_equal(rme_plan_sizes(&in).cached, 64 * KIB);
+    in.limits = &limits;
+    in.each = false;
+    assert_int_equal(rme_plan_sizes(&in).ring, 32 * KIB);
+    assert_int_equal(rme_plan_sizes(&in).cached, 64 * KIB);
 }
 
 int main(void)
@@ -395,6 +479,9 @@ int main(void)
         cmocka_unit_test(the_ring_is_used_up_to_its_size),
         cmocka_unit_test(lists_are_copied_up_to_the_limit),
         cmocka_unit_test(dear_openings_decide_direction),
+        cmocka_unit_test(list_on_both_sides_is_offered),
+        cmocka_unit_test(adapter_ignores_light_loads),
+        cmocka_unit_test(sizes_follow_openings),
     };
 
     return cmocka_run_group_tests_name("plan", tests, NULL, NULL);
