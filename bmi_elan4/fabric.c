@@ -233,8 +233,8 @@ static const struct rme_caps *elan_caps(const struct rme_fabric *f)
                                          .max_regs = UINT32_MAX,
                                          .has_read = true,
                                          .chains_reads = true, /* by a chained event */
-                                         .limits =
-                                             COMPAT_SOFTWARE ? &software : &rme_limits_elan4,
+                                         .limits = COMPAT_SOFTWARE ? &software
+                                                                   : &rme_limits_unregistered,
                                          .look_ms = ELAN_ASK_MS,
                                          .open_memory = true};
 

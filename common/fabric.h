@@ -84,8 +84,8 @@ struct rme_limits {
     bool offloads; /* transfers take no time of a processor: loads of both sides do not count */
 };
 
-/* Limits of the hardware's Elan4 (plan.c). */
-extern const struct rme_limits rme_limits_elan4;
+/* Limits of an adapter that needs no registration (plan.c). */
+extern const struct rme_limits rme_limits_unregistered;
 
 /* Capabilities of a fabric; constant while open. */
 struct rme_caps {

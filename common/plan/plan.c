@@ -39,8 +39,8 @@ const struct rme_limits rme_limits_adapter = {
     .offloads = true,
 };
 
-/* A QM500 needs no registration, and a DMA of a segment overlaps the data of the one before. */
-const struct rme_limits rme_limits_elan4 = {
+/* No registration is needed, and a DMA of a segment overlaps the data of the one before. */
+const struct rme_limits rme_limits_unregistered = {
     .once = {2u << 10, 0, 256},
     .list = {2u << 10, 0, 256},
     .read = 1,
@@ -239,7 +239,7 @@ static void read_or_write(const struct rme_plan_in *in, struct rme_plan *plan)
         {alone && !in->invitation && (dear ? idle || scatters || in->each : reads <= writes),
          true, true, "the sender's memory is open already: the receiver reads"},
         {far_less(reads, writes), true, true, "the work requests of reading cost far less"},
-        {alone, false, !dear, "the sender writes: nothing is opened in vain"},
+        {alone, false, !dear, "the sender writes: nothing is opened twice"},
         {plan->recv_pack && !less_loaded(&in->send, &in->recv), true, true,
          "the receiver copies and is not more loaded than the sender: the receiver reads"},
         {less_loaded(&in->recv, &in->send), true, true,
