@@ -10,6 +10,10 @@
  * The fragment's registration and block are released after that: a device does not deregister
  * open memory, and a block is reused for other messages.
  *
+ * The message that reports the end of a window may have closed it (caps.closes): FIN, which
+ * reports reads anyway, and reports writes in place of an immediate.  A fragment of several
+ * ranges is closed here.
+ *
  * The end of a send whose memory the peer has read is late until its fragments are closed
  * (op/end.c).
  *
@@ -162,10 +166,14 @@ void rme_frag_invalidate(struct rme *rme, struct rme_frag *frag)
         rme_frag_forget(frag);
         return;
     }
+    if (rme->ops->mw_invalidate(peer->link, frag->range, frag->nrange, frag)) {
+        rme_frag_forget(frag);
+        rme_mws_free(rme);
+        return;
+    }
     op->refcount++;
     op->invalidating++;
     list_add_tail(&frag->invalidating, &peer->invalidating);
-    rme->ops->mw_invalidate(peer->link, frag->range, frag->nrange, frag);
     rme->pending |= RME_PENDING_FLUSH;
 }
 
