@@ -485,8 +485,6 @@ TEST(keys_cannot_be_foreseen)
     side_close(&a);
 }
 
-#define T(name) cmocka_unit_test(name)
-
 /* Bind, invalidation and a message that invalidates take the times that are set, and requests
  * behind wait.  A registration takes at least its time. */
 TEST(windows_take_the_time_that_is_set)
@@ -539,6 +537,8 @@ TEST(windows_take_the_time_that_is_set)
     ibv_dealloc_mw(mw);
     loop_close(&a, &b);
 }
+
+#define T(name) cmocka_unit_test(name)
 
 int main(int argc, char **argv)
 {
