@@ -7,9 +7,10 @@
  * peer of this QP.  The bind travels in the chains of rdma_op.c ahead of the message with the
  * key, without a doorbell of its own.
  *
- * A window ends by the peer's report, sent with invalidate (caps.closes): the CQE of the receive
- * names the key.  Other windows are closed by a local invalidate, with a doorbell after the
- * report.  Either CQE means that no key opens these bytes and that no access is in progress.
+ * A window ends by the peer's report, sent with invalidate (caps.closes): the CQE of the
+ * receive names the key.  Other windows are closed by a local invalidate, with a doorbell after
+ * the report.  Either CQE means that no key opens these bytes and that no access is in
+ * progress.
  *
  * Windows of soft-RoCE are not used: accesses with a window's rkey are checked against the
  * bounds of the MR (Linux 6.1; tests/verbs: "use of a memory window"), and a process killed
@@ -186,8 +187,8 @@ bool ib_mw_invalidate(struct rme_link *l, struct rme_range *range, uint32_t n, v
     return !last;
 }
 
-/* The device has checked that the window belongs to the peer's QP.  A key that repeats after 256
- * bindings closes what the peer had access to anyway. */
+/* The device has checked that the window belongs to the peer's QP.  A key that repeats after
+ * 256 bindings closes what the peer had access to anyway. */
 void ib_mw_closed_by_peer(struct rme_link *l, uint32_t key)
 {
     struct rme_keyed *k = rme_table_find(&l->f->table, key >> 8, IB_BY_WINDOW);

@@ -139,9 +139,9 @@ static inline uint32_t ib_wr_low(uint64_t id)
 
 /* ---- Links ---- */
 
-/* Links by handle and by QP number, and windows.  The device and other threads name links by handle, which
- * does not repeat within 2^32 links, so that a late reference finds no link instead of freed
- * memory. */
+/* Links by handle and by QP number, and windows.  The device and other threads name links by
+ * handle, which does not repeat within 2^32 links, so that a late reference finds no link
+ * instead of freed memory. */
 enum ib_key_kind { IB_BY_HANDLE, IB_BY_QP, IB_BY_WINDOW };
 
 /* Returns the link with this handle, NULL if gone. */

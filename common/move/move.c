@@ -29,9 +29,10 @@
  * to its receive.  A message of more than one transfer is therefore not invited.
  *
  * The last transfer of a window carries its report: an immediate, or FIN if that closes the
- * window, each of which uses one credit of the receiver.  The fabric delivers the report after the data of all transfers of the op queued
- * before, so one report per window suffices.  FIN reports reads: the engine sends FIN when the
- * reads are complete, unless FIN may follow them by itself (caps.chains_reads).
+ * window, each of which uses one credit of the receiver.  The fabric delivers the report after
+ * the data of all transfers of the op queued before, so one report per window suffices.  FIN
+ * reports reads: the engine sends FIN when the reads are complete, unless FIN may follow them
+ * by itself (caps.chains_reads).
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -154,6 +154,14 @@ void rme_frag_forget(struct rme_frag *frag)
     frag->nrange = 0;
 }
 
+void rme_mws_free(struct rme *rme)
+{
+    struct list_head *node;
+
+    while ((node = list_pop(&rme->mw_waitq)) != NULL)
+        rme_peer_schedule(container_of(node, struct rme_peer, mw_waitq));
+}
+
 void rme_frag_invalidate(struct rme *rme, struct rme_frag *frag)
 {
     struct rme_op *op = frag->op;
