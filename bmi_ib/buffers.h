@@ -6,6 +6,7 @@
 
 #include <sys/queue.h>
 #include <infiniband/verbs.h>
+#include "base/table.h"
 #include "fabric.h"
 
 #define IB_SLAB 32 /* maximum buffers per slab */
@@ -67,7 +68,9 @@ enum ib_rdma_op_what { IB_RDMA_DATA, IB_RDMA_OPEN, IB_RDMA_CLOSE };
 /* Memory window of type 2. */
 struct ib_mw {
     LIST_ENTRY(ib_mw) entry; /* in the free list or the list of its link */
+    struct rme_keyed by_key; /* in f->table, by the bits of the key that do not change */
     struct ibv_mw *mw;
+    const struct rme_link *link; /* whose peer the key admits; NULL: the window is closed */
     uint32_t key;
     struct ibv_mw_bind_info info;
     struct rme_rdma_op open, close;

@@ -35,6 +35,7 @@ static void ib_close(struct rme_fabric *f)
         ib_rx_close(rail); /* the SRQ after the QPs that use it, before the PD */
         ib_tx_close(rail);
         ib_mws_close(rail);
+        rme_table_clear(&rail->table);
         ib_cq_close(rail);
         ib_async_close(rail); /* after all objects that raise asynchronous events */
         free(rail->own);
@@ -121,6 +122,7 @@ static void level(struct rme_fabric *f)
         c.max_read_sge = ib_least(c.max_read_sge, r->max_read_sge);
         c.shared_rx = ib_least(c.shared_rx, r->shared_rx);
         c.mws = ib_least(c.mws, r->mws);
+        c.closes = c.closes && r->closes;
         c.max_piece = r->max_piece < c.max_piece ? r->max_piece : c.max_piece;
         c.max_regs = r->max_regs < c.max_regs ? r->max_regs : c.max_regs;
         c.has_read = c.has_read && r->has_read;
@@ -374,6 +376,7 @@ static const struct rme_fabric_ops ops = {
     .tx_get = ib_tx_get,
     .tx_put = ib_tx_put,
     .tx_send = ib_tx_send,
+    .tx_send_closing = ib_tx_send_closing,
     .send_now = ib_send_now,
     .rdma_op = ib_rdma_op,
     .mw_bind = ib_mw_bind,

@@ -145,7 +145,7 @@ struct rme_fabric {
     struct ib_tx_pool tx;
     struct ib_mw_pool mws;
 
-    struct rme_table table; /* links by handle and by QP number (enum ib_link_key) */
+    struct rme_table table; /* links and windows (enum ib_key_kind) */
     uint32_t last_handle;
     struct ib_link_list links, dirty, eventful, tx_waiters;
     struct rme_timers timers;     /* head only: of drains and routes of links */

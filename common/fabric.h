@@ -110,6 +110,9 @@ struct rme_caps {
     /* memory windows that mw_bind() can have open at a time, over all links; 0: none, and the
      * rkey of a registration gives every peer access to all of it */
     uint32_t mws;
+    /* a message may close a window of its receiver (tx_send_closing(), rme_rdma_op.closes), and
+     * one of a peer closes a window here */
+    bool closes;
     /* only without windows: register memory for one operation alone before a peer gets its
      * rkey */
     bool register_each;
@@ -194,6 +197,7 @@ struct rme_rdma_op {
     uint32_t imm; /* number of the operation, also without IMM */
     void *tx;
     size_t tx_length;
+    uint64_t closes; /* key of the peer's window that `tx` closes on its arrival; 0: none */
     const struct rme_rdma_seg *piece;
     uint32_t npiece;
     uint64_t bytes; /* of all pieces; for counters */
@@ -318,6 +322,9 @@ struct rme_fabric_ops {
     /* Queues the message of `length` bytes in tx, and takes the buffer.  Fails by LINK_DOWN
      * only. */
     void (*tx_send)(struct rme_link *link, void *tx, size_t length);
+    /* The same; on its arrival the message closes the window of the peer with this key, which
+     * must be open: otherwise the link ends.  With caps.closes. */
+    void (*tx_send_closing)(struct rme_link *link, void *tx, size_t length, uint64_t key);
     /* Sends a message that consists of a header and of the caller's memory, which is copied, at
      * once.  False: nothing was sent, because work is queued before, or no buffer is free; use
      * tx_get() and tx_send().  NULL: always use these. */
@@ -338,9 +345,10 @@ struct rme_fabric_ops {
     /*
      * Invalidates the windows of ranges.  RME_EV_MW_INVALIDATED with `owner` follows: from then
      * on the keys are invalid and no access is in flight.  The memory must stay registered
-     * until then, or until LINK_DOWN, which replaces RME_EV_MW_INVALIDATED.
+     * until then, or until LINK_DOWN, which replaces RME_EV_MW_INVALIDATED.  True: messages of
+     * the peer have closed all of them, and no event follows.
      */
-    void (*mw_invalidate)(struct rme_link *link, struct rme_range *range, uint32_t n,
+    bool (*mw_invalidate)(struct rme_link *link, struct rme_range *range, uint32_t n,
                           void *owner);
 
     /* Posts all queued work to the device, with one doorbell for each link. */

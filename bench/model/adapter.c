@@ -78,7 +78,7 @@ static void push(struct request *r, double start)
     struct queue *q = r->queue;
     const struct device *d = q->here->device;
     bool send = r->kind == REQUEST_SEND;
-    double way = d->flight + (r->notifies ? d->deliver : 0) +
+    double way = d->flight + (r->notifies ? d->deliver : 0) + (r->closes ? d->invalidate : 0) +
                  (r->prompt ? d->inline_byte * (double)r->bytes : 0);
 
     events_add(whole(move(q->here, q->there, start, r->bytes, send ? d->send_byte : d->byte,

@@ -34,6 +34,7 @@ struct request {
     bool prompt;   /* the processor writes WQE and data to the adapter */
     bool fenced;   /* behind all reads of the queue */
     bool notifies; /* takes a receive of the peer: each send, a write with an immediate */
+    bool closes;   /* a send that closes a window of the peer on its arrival */
     /* Both may be NULL.  `arrived`: the data is in place, at the peer or, of a read, here.
      * `done`: the completion is here; the request may be freed. */
     void (*arrived)(struct request *r, uint64_t now);

@@ -90,6 +90,7 @@ static void fill(struct request *r, const struct loop_work *w, uint32_t at, bool
         r->bytes = w->tx->length;
         r->fenced = x != NULL;
         r->notifies = true;
+        r->closes = w->tx->closes != 0;
         r->prompt = alone && r->bytes <= ((struct node *)r->arg)->device->inlined;
     } else {
         r->kind = x->read ? REQUEST_READ : REQUEST_WRITE;

@@ -38,7 +38,10 @@ const struct rme_option_row ib_options[] = {
      "that peer, until the operation ends (type 2 memory windows; without them, and on "
      "soft-RoCE, one registration per operation, whose key any peer could use meanwhile; see "
      "the log).  region: a whole cached registration, in one direction, for all peers, while "
-     "cached."},
+     "cached; of the allocator's memory up to 4 MiB with buffers of other operations, in both "
+     "directions: a client that guesses a key of 32 bits reads and writes data of others.  By "
+     "the model of ConnectX-5 and 6 it saves 1 to 13 % of the time of 64 KiB in one piece, 37 "
+     "to 52 % of 256 KiB in 64 pieces on both sides.  Only where all hosts trust each other."},
     {"odp", "off|on|auto", 0, 0, 2, NULL,
      "On-demand paging: user memory is registered without being pinned.  off; on: opening "
      "fails if the device lacks it for RDMA reads and writes over RC, or with expose=region; "

@@ -409,7 +409,6 @@ void ib_links_release(struct rme_fabric *f)
     while ((l = TAILQ_FIRST(
                 &f->links))) /* the engine freed its own links; these were not reported */
         ib_link_destroy(l);
-    rme_table_clear(&f->table);
 }
 
 /* ---- Failure ---- */

@@ -4,10 +4,13 @@
  *
  * With windows MRs have no remote rights.  A window is bound to exactly the bytes that an
  * operation exposes, for one direction, by a WR on the peer's QP; the device admits only the
- * peer of this QP.  A local invalidate closes the window; its CQE means that no key opens these
- * bytes and that no access is in progress.  Both WRs travel in the chains of rdma_op.c: the
- * bind ahead of the message with the key, without a doorbell of its own; the invalidate after
- * the peer's last notification, with one.
+ * peer of this QP.  The bind travels in the chains of rdma_op.c ahead of the message with the
+ * key, without a doorbell of its own.
+ *
+ * A window ends by the peer's report, sent with invalidate (caps.closes): the CQE of the
+ * receive names the key.  Other windows are closed by a local invalidate, with a doorbell after
+ * the report.  Either CQE means that no key opens these bytes and that no access is in
+ * progress.
  *
  * Windows of soft-RoCE are not used: accesses with a window's rkey are checked against the
  * bounds of the MR (Linux 6.1; tests/verbs: "use of a memory window"), and a process killed
@@ -40,6 +43,7 @@ void ib_mws_drop(struct rme_fabric *f, struct ib_mw_list *list)
     struct ib_mw *w;
     while ((w = LIST_FIRST(list))) {
         LIST_REMOVE(w, entry);
+        rme_table_take(&f->table, &w->by_key);
         int ret = ibv_dealloc_mw(w->mw);
         if (ret)
             ib_log(f, RME_LOG_WARN, "device %s: cannot free a memory window: %s", f->dev.name,
@@ -67,6 +71,7 @@ static int ensure(struct rme_fabric *f, uint32_t n)
             return -EAGAIN;
         }
         w->key = w->mw->rkey;
+        rme_table_put(&f->table, &w->by_key, w->key >> 8, IB_BY_WINDOW);
         w->open.fabric.what = IB_RDMA_OPEN;
         w->close.fabric.what = IB_RDMA_CLOSE;
         f->mws.made++;
@@ -88,6 +93,7 @@ int ib_mws_open(struct rme_fabric *f)
         if (ensure(f, ib_least(f->caps.mws, FIRST_MWS)))
             f->caps.mws = f->mws.made;
     }
+    f->caps.closes = (a->device_cap_flags & IBV_DEVICE_MEM_MGT_EXTENSIONS) && !ib_is_rxe(f);
     f->caps.register_each = !region && f->caps.mws == 0;
     ib_log(f, RME_LOG_INFO, "device %s: a key opens %s", f->dev.name,
            f->caps.mws ? "the bytes of one operation, to one peer"
@@ -136,6 +142,7 @@ int ib_mw_bind(struct rme_link *l, struct rme_range *range, uint32_t n, unsigned
         LIST_REMOVE(w, entry);
         f->mws.nfree--;
         LIST_INSERT_HEAD(&l->mws, w, entry);
+        w->link = l;
         range[i].key = w->key = ibv_inc_rkey(w->key);
         w->info = (struct ibv_mw_bind_info){.mr = ib_key_mr(f, range[i].rkey),
                                             .addr = (uintptr_t)range[i].base,
@@ -149,23 +156,47 @@ int ib_mw_bind(struct rme_link *l, struct rme_range *range, uint32_t n, unsigned
     return 0;
 }
 
-void ib_mw_invalidate(struct rme_link *l, struct rme_range *range, uint32_t n, void *owner)
+/* Frees a window that is closed. */
+static void put_closed(struct rme_fabric *f, struct ib_mw *w)
+{
+    LIST_REMOVE(w, entry);
+    give_back(f, w);
+}
+
+bool ib_mw_invalidate(struct rme_link *l, struct rme_range *range, uint32_t n, void *owner)
 {
     struct ib_mw *last = NULL;
     if (l->state >= IB_DRAINING) /* the end of the link closes windows, which may be freed
                                   * already */
-        return;
+        return false;
     for (uint32_t i = 0; i < n; i++)
-        if (range[i].window)
+        if (range[i].window && ((struct ib_mw *)range[i].window)->link)
             last = range[i].window;
     for (uint32_t i = 0; i < n; i++) {
         struct ib_mw *w = range[i].window;
         if (!w)
             continue;
+        if (!w->link) {
+            put_closed(l->f, w);
+            continue;
+        }
         w->close.owner = w == last ? owner : NULL; /* requests complete in order: the last one
                                                     * reports */
         ib_link_queue(l, &w->close);
     }
+    return !last;
+}
+
+/* The device has checked that the window belongs to the peer's QP.  A key that repeats after
+ * 256 bindings closes what the peer had access to anyway. */
+void ib_mw_closed_by_peer(struct rme_link *l, uint32_t key)
+{
+    struct rme_keyed *k = rme_table_find(&l->f->table, key >> 8, IB_BY_WINDOW);
+    struct ib_mw *w = k ? (struct ib_mw *)((char *)k - offsetof(struct ib_mw, by_key)) : NULL;
+    if (!w || w->link != l || w->key != key)
+        return;
+    w->link = NULL;
+    w->mw->rkey = w->key; /* current rkey of the window, which the next bind must name */
 }
 
 /* ---- Requests and completions ---- */
@@ -200,6 +231,7 @@ bool ib_mw_closed(struct rme_fabric *f, struct rme_rdma_op *x)
 {
     struct ib_mw *w = mw_of(x);
     LIST_REMOVE(w, entry);
+    w->link = NULL;
     w->mw->rkey = w->key; /* current rkey of the window, which the next bind must name */
     if (!x->owner)
         give_back(f, w);

@@ -61,7 +61,9 @@ void ib_mw_build(struct rme_rdma_op *x, struct ibv_send_wr *wr);
 bool ib_mw_closed(struct rme_fabric *f, struct rme_rdma_op *x);
 void ib_mw_free(struct rme_fabric *f, struct rme_rdma_op *x);
 int ib_mw_bind(struct rme_link *l, struct rme_range *range, uint32_t n, unsigned access);
-void ib_mw_invalidate(struct rme_link *l, struct rme_range *range, uint32_t n, void *owner);
+bool ib_mw_invalidate(struct rme_link *l, struct rme_range *range, uint32_t n, void *owner);
+/* A message of the link's peer has closed the window with this key. */
+void ib_mw_closed_by_peer(struct rme_link *l, uint32_t key);
 
 /* ---- tx.c ---- */
 int ib_tx_open(struct rme_fabric *f);
@@ -79,6 +81,7 @@ void ib_tx_put(struct rme_link *l, void *tx);
 
 /* ---- rdma_op.c ---- */
 void ib_tx_send(struct rme_link *l, void *tx, size_t length);
+void ib_tx_send_closing(struct rme_link *l, void *tx, size_t length, uint64_t key);
 bool ib_send_now(struct rme_link *l, const void *head, size_t head_length, const void *base,
                  size_t length);
 void ib_rdma_op(struct rme_link *l, struct rme_rdma_op *x);
@@ -136,10 +139,10 @@ static inline uint32_t ib_wr_low(uint64_t id)
 
 /* ---- Links ---- */
 
-/* Links by handle and by QP number.  The device and other threads name links by handle, which
- * does not repeat within 2^32 links, so that a late reference finds no link instead of freed
- * memory. */
-enum ib_link_key { IB_BY_HANDLE, IB_BY_QP };
+/* Links by handle and by QP number, and windows.  The device and other threads name links by
+ * handle, which does not repeat within 2^32 links, so that a late reference finds no link
+ * instead of freed memory. */
+enum ib_key_kind { IB_BY_HANDLE, IB_BY_QP, IB_BY_WINDOW };
 
 /* Returns the link with this handle, NULL if gone. */
 static inline struct rme_link *ib_link_by_handle(const struct rme_fabric *f, uint32_t handle)

@@ -79,7 +79,8 @@ static void build_send(struct rme_link *l, struct ib_batch *b, struct ibv_send_w
                        const struct rme_rdma_op *x)
 {
     struct ib_tx *tx = ib_tx_of(x->tx);
-    wr->opcode = IBV_WR_SEND;
+    wr->opcode = x->closes ? IBV_WR_SEND_WITH_INV : IBV_WR_SEND;
+    wr->invalidate_rkey = (uint32_t)x->closes;
     add_segment(b, wr, x->tx, x->tx_length, tx->lkey);
     if (is_inline(l->f, x)) {
         wr->send_flags |= IBV_SEND_INLINE;
@@ -274,11 +275,17 @@ static void enqueue(struct rme_link *l, struct rme_rdma_op *x)
         ib_link_queue(l, x);
 }
 
-void ib_tx_send(struct rme_link *l, void *data, size_t length)
+void ib_tx_send_closing(struct rme_link *l, void *data, size_t length, uint64_t key)
 {
     struct ib_tx *tx = ib_tx_of(data);
     tx->x.tx_length = length;
+    tx->x.closes = key;
     enqueue(l, &tx->x);
+}
+
+void ib_tx_send(struct rme_link *l, void *data, size_t length)
+{
+    ib_tx_send_closing(l, data, length, 0);
 }
 
 /* Returns true if a message may be posted at once: no queued work that the message would

@@ -350,6 +350,8 @@ void ib_rx_take(struct rme_fabric *f, const struct ibv_wc *wc)
         return;
     struct rme_link *l = f->srq ? ib_link_by_qp(f, wc->qp_num) : ib_link_by_handle(f, rx->link);
     struct rme_event *e = NULL;
+    if ((wc->wc_flags & IBV_WC_WITH_INV) && l && wc->status == IBV_WC_SUCCESS)
+        ib_mw_closed_by_peer(l, wc->invalidated_rkey);
     /* the short way: `attention` is set while earlier events wait for delivery */
     if (l && wc->status == IBV_WC_SUCCESS && wc->opcode == IBV_WC_RECV && l->state == IB_UP &&
         l->deliver && !f->attention)

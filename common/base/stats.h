@@ -33,7 +33,7 @@
 /* Counters that only grow. */
 #define RME_EVENT_COUNTERS(X)                                                                  \
     X(CONTROL_SENT, "control_sent", "messages",                                                \
-      "control messages sent: RTS, CTS, FIN, cancel and their answers")                        \
+      "control messages sent: RTS, CTS, FIN but of writes, cancel and their answers")          \
     X(INVITES_SENT, "invites_sent", "messages",                                                \
       "receives whose memory was advertised before their RTS")                                 \
     X(INVITES_TAKEN, "invites_taken", "messages",                                              \

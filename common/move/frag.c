@@ -437,14 +437,6 @@ void rme_frag_free(struct rme *rme, struct rme_frag *frag)
         frag->gone = true; /* rme_frag_work or rme_frag_invalidated releases it */
 }
 
-void rme_mws_free(struct rme *rme)
-{
-    struct list_head *node;
-
-    while ((node = list_pop(&rme->mw_waitq)) != NULL)
-        rme_peer_schedule(container_of(node, struct rme_peer, mw_waitq));
-}
-
 void rme_frag_invalidated(struct rme *rme, struct rme_frag *frag)
 {
     struct rme_op *op = frag->op;

@@ -28,10 +28,11 @@
  * An invited message is posted as a whole, because no message of its tag may pass it on the way
  * to its receive.  A message of more than one transfer is therefore not invited.
  *
- * The last transfer of a window carries its report: an immediate, which uses one credit of the
- * receiver.  The fabric delivers the report after the data of all transfers of the op queued
- * before, so one report per window suffices.  FIN reports reads: the engine sends FIN when the
- * reads are complete, unless FIN may follow them by itself (caps.chains_reads).
+ * The last transfer of a window carries its report: an immediate, or FIN if that closes the
+ * window, each of which uses one credit of the receiver.  The fabric delivers the report after
+ * the data of all transfers of the op queued before, so one report per window suffices.  FIN
+ * reports reads: the engine sends FIN when the reads are complete, unless FIN may follow them
+ * by itself (caps.chains_reads).
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -82,7 +83,26 @@ bool rme_rndv_open(struct rme_op *op, const struct rme_wire_message *message)
     return true;
 }
 
+/* Returns the key of the window if the message that reports its end may close it, so that the
+ * peer need not; 0: the window has several parts, or a device cannot. */
+static uint64_t closable(const struct rme_peer *peer, const struct rme_remote_window *window)
+{
+    return peer->rme->caps->closes && (peer->hello.flags & RME_HELLO_F_CLOSES) != 0 &&
+                   window->nsegment == 1
+               ? window->segment[0].key
+               : 0;
+}
+
 /* ---- Transfers ---- */
+
+/* Returns how the last transfer of a window reports.  An invited write does by an immediate:
+ * the invitation has made sure of its credit, not of a buffer. */
+static enum rme_notify report_by(const struct rme_op *op, bool read)
+{
+    if (read)
+        return op->peer->rme->caps->chains_reads ? RME_NOTIFY_MSG : RME_NOTIFY_NONE;
+    return op->rndv.closes != 0 ? RME_NOTIFY_MSG : RME_NOTIFY_IMM;
+}
 
 bool rme_move_queue(struct rme *rme, struct rme_frag *frag)
 {
@@ -99,12 +119,11 @@ bool rme_move_queue(struct rme *rme, struct rme_frag *frag)
 
     if (piece == NULL)
         return false;
+    op->rndv.closes = read || op->rndv.rts_out ? closable(op->peer, window) : 0;
     frag->rdma_op = (struct rme_rdma_op){
         .read = read,
-        .notify = !report                   ? RME_NOTIFY_NONE
-                  : !read                   ? RME_NOTIFY_IMM
-                  : rme->caps->chains_reads ? RME_NOTIFY_MSG
-                                            : RME_NOTIFY_NONE,
+        .notify = report ? report_by(op, read) : RME_NOTIFY_NONE,
+        .closes = read ? 0 : op->rndv.closes,
         .imm = rme_rndv_peer_handle(op),
         .piece = piece,
         .npiece =
@@ -120,7 +139,8 @@ bool rme_move_queue(struct rme *rme, struct rme_frag *frag)
     return true;
 }
 
-/* Writes the FIN that follows the reads of a message. */
+/* Writes the FIN that follows the last transfer of a window.  In place of an immediate FIN does
+ * not count as a control message. */
 static void put_fin(struct rme_peer *peer, struct rme_frag *frag, void *tx)
 {
     struct rme_wire_message message;
@@ -128,12 +148,13 @@ static void put_fin(struct rme_peer *peer, struct rme_frag *frag, void *tx)
     rme_peer_header(peer, RME_WIRE_FIN, &message);
     message.to = rme_rndv_peer_handle(frag->op);
     message.status = RME_WIRE_OK;
-    message.offset = frag->op->size;
-    message.shape = rme_peer_shape(peer, frag->op->nseg);
+    message.offset = frag->offset + frag->length;
+    if (frag->rdma_op.read)
+        message.shape = rme_peer_shape(peer, frag->op->nseg);
     rme_wire_encode(&message, tx);
     frag->rdma_op.tx = tx;
     frag->rdma_op.tx_length = rme_wire_length(RME_WIRE_FIN, 0);
-    rme_count(peer->rme, RME_C_CONTROL_SENT);
+    rme_count_add(peer->rme, RME_C_CONTROL_SENT, frag->rdma_op.read);
 }
 
 /* Do the limits of the peer permit one more transfer? */

@@ -10,6 +10,10 @@
  * The fragment's registration and block are released after that: a device does not deregister
  * open memory, and a block is reused for other messages.
  *
+ * The message that reports the end of a window may have closed it (caps.closes): FIN, which
+ * reports reads anyway, and reports writes in place of an immediate.  A fragment of several
+ * ranges is closed here.
+ *
  * The end of a send whose memory the peer has read is late until its fragments are closed
  * (op/end.c).
  *
@@ -151,6 +155,14 @@ void rme_frag_forget(struct rme_frag *frag)
     frag->nrange = 0;
 }
 
+void rme_mws_free(struct rme *rme)
+{
+    struct list_head *node;
+
+    while ((node = list_pop(&rme->mw_waitq)) != NULL)
+        rme_peer_schedule(container_of(node, struct rme_peer, mw_waitq));
+}
+
 void rme_frag_invalidate(struct rme *rme, struct rme_frag *frag)
 {
     struct rme_op *op = frag->op;
@@ -163,10 +175,14 @@ void rme_frag_invalidate(struct rme *rme, struct rme_frag *frag)
         rme_frag_forget(frag);
         return;
     }
+    if (rme->ops->mw_invalidate(peer->link, frag->range, frag->nrange, frag)) {
+        rme_frag_forget(frag);
+        rme_mws_free(rme);
+        return;
+    }
     op->refcount++;
     op->invalidating++;
     list_add_tail(&frag->invalidating, &peer->invalidating);
-    rme->ops->mw_invalidate(peer->link, frag->range, frag->nrange, frag);
     rme->pending |= RME_PENDING_FLUSH;
 }
 

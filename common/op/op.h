@@ -54,6 +54,7 @@ struct rme_rndv {
     bool refuses;         /* FIN refuses an eager message, whose place is the key of `theirs` */
     bool reports;         /* the last transfer is posted, with the report of the op: */
     uint32_t report;      /* the peer has it when rme_credit.acked reaches this count */
+    uint64_t closes;      /* key of the peer's window that FIN closes; 0: none */
     int stop_error;       /* result of a stopped op, which starts nothing new; 0: not stopped */
     struct rme_keyed own; /* by the local handle in messages */
     /* by the peer's handle, in the table once the op of the peer is known */

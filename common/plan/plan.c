@@ -218,7 +218,6 @@ static void read_or_write(const struct rme_plan_in *in, struct rme_plan *plan)
                      requests_of(in, RME_PROTO_RNDV_READ, plan->send_pack, plan->recv_pack);
     bool prefers_read = in->prefer == RME_PREFER_READ;
     bool dear = opening(in) >= DEAR_OPENING, alone = in->limits->offloads;
-    bool idle = !in->busy && in->send.load.ops == 0 && in->recv.load.ops == 0;
     bool scatters = segments(&in->recv, plan->recv_pack) > 1;
     const struct rule rules[] = {
         {!in->has_read, false, false, "the receiver cannot read"},
@@ -236,8 +235,8 @@ static void read_or_write(const struct rme_plan_in *in, struct rme_plan *plan)
          "an offer would be registered as a whole"},
         {far_less(writes, reads), false, segments(&in->send, plan->send_pack) == 1,
          "the work requests of writing cost far less"},
-        {alone && !in->invitation && (dear ? idle || scatters || in->each : reads <= writes),
-         true, true, "the sender's memory is open already: the receiver reads"},
+        {alone && !in->invitation && (dear || reads <= writes), true, true,
+         "the sender's memory is open already: the receiver reads"},
         {far_less(reads, writes), true, true, "the work requests of reading cost far less"},
         {alone, false, !dear, "the sender writes: nothing is opened twice"},
         {plan->recv_pack && !less_loaded(&in->send, &in->recv), true, true,

@@ -161,7 +161,8 @@ void rme_take_immediate(struct rme_peer *peer, uint32_t imm)
         return;
     }
     peer->credit.unacked = true;
-    rme_rndv_imm(peer, imm);
+    if (!rme_rndv_written(peer, imm, 0))
+        rme_peer_protocol_error(peer, "an immediate without a matching receive");
     if (peer->credit.consumed == RME_GRANT_USED)
         rme_grant_used(peer);
     if (rme_credit_due(&peer->credit))

@@ -339,7 +339,9 @@ void rme_rndv_receive(struct rme *rme, struct rme_op *op, struct rme_message *rt
 /* Ends a receive that is too small for the eager message of op->size bytes at `place`, once FIN
  * has reported that to the sender. */
 void rme_rndv_refuse(struct rme *rme, struct rme_op *op, uint32_t place);
-void rme_rndv_imm(struct rme_peer *peer, uint32_t imm);
+/* The peer reports that the first window of a receive is written, by an immediate or by FIN,
+ * which names the window's end.  False: there is no such window. */
+bool rme_rndv_written(struct rme_peer *peer, uint32_t handle, uint64_t end);
 
 /* ---- send.c: order of sending ---- */
 

@@ -90,7 +90,8 @@ static bool send_ctrl(struct rme_peer *peer, struct rme_control *control)
         message.flags |= rme_op_sends(op) ? RME_WIRE_F_FROM_SENDER : 0;
         message.flags |= rme_stream_flag(rme_op_stream(op));
     }
-    rme_peer_send_control(peer, &message, tx);
+    rme_peer_send_closing(peer, &message, tx,
+                          r->ctrl == RME_WIRE_FIN && op->error == 0 ? r->closes : 0);
     list_del_init(&r->control.link);
     rme_op_put(peer->rme, op);
     return true;

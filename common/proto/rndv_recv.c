@@ -61,21 +61,21 @@ void rme_rndv_refuse(struct rme *rme, struct rme_op *op, uint32_t place)
     rme_rndv_finish(rme, op, -EMSGSIZE);
 }
 
-void rme_rndv_imm(struct rme_peer *peer, uint32_t imm)
+bool rme_rndv_written(struct rme_peer *peer, uint32_t handle, uint64_t end)
 {
     struct rme *rme = peer->rme;
-    struct rme_op *op = rme_rndv_find(peer, imm);
+    struct rme_op *op = rme_rndv_find(peer, handle);
     struct rme_frag *frag = NULL;
 
     if (op != NULL && !rme_op_sends(op) &&
         (op->state == RME_OP_TARGET || op->state == RME_OP_CANCELLING ||
          op->state == RME_OP_INVITING))
         frag = rme_frag_first(op);
-    if (frag == NULL || frag->state != RME_FRAG_POSTED) {
-        rme_peer_protocol_error(peer, "an immediate without a matching receive");
-        return;
-    }
+    if (frag == NULL || frag->state != RME_FRAG_POSTED ||
+        (end != 0 && end != frag->offset + frag->length))
+        return false;
     if (op->state == RME_OP_INVITING)
         peer->proto->invites.fail_streak = 0;
     rme_rndv_target_done(rme, op, frag->offset + frag->length);
+    return true;
 }

@@ -231,6 +231,9 @@ void rme_fin_arrived(struct rme_peer *peer, const struct rme_wire_message *messa
         left_by_peer(peer, message);
         return;
     }
+    if (op == NULL && message->offset != 0 &&
+        rme_rndv_written(peer, message->to, message->offset))
+        return;
     if (op == NULL || message->offset != op->size || (op->size != 0 && !is_offered(op))) {
         rme_peer_protocol_error(peer, "a FIN without an offer that it answers");
         return;

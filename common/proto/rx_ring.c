@@ -244,8 +244,9 @@ void rme_eager_rdma_released(struct rme_peer *peer)
         return;
     }
     list_del_init(&rx->link);
-    peer->rme->ops->mw_invalidate(peer->link, &rx->range, 1, rx);
     peer->rme->pending |= RME_PENDING_FLUSH;
+    if (peer->rme->ops->mw_invalidate(peer->link, &rx->range, 1, rx))
+        rme_eager_rdma_rx_free(peer); /* a message of the peer has closed it */
 }
 
 bool rme_eager_rdma_closed(struct rme_peer *peer, const void *closed)

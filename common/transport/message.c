@@ -58,12 +58,24 @@ void rme_peer_head(struct rme_peer *peer, uint8_t type, int32_t tag,
     rme_head_sent(peer, out);
 }
 
+void rme_peer_send_closing(struct rme_peer *peer, const struct rme_wire_message *message,
+                           void *tx, uint64_t key)
+{
+    const struct rme_fabric_ops *ops = peer->rme->ops;
+    size_t length = rme_wire_length(message->type, message->nsegment);
+
+    rme_wire_encode(message, tx);
+    rme_count(peer->rme, RME_C_CONTROL_SENT);
+    if (key != 0)
+        ops->tx_send_closing(peer->link, tx, length, key);
+    else
+        ops->tx_send(peer->link, tx, length);
+}
+
 void rme_peer_send_control(struct rme_peer *peer, const struct rme_wire_message *message,
                            void *tx)
 {
-    rme_wire_encode(message, tx);
-    rme_count(peer->rme, RME_C_CONTROL_SENT);
-    peer->rme->ops->tx_send(peer->link, tx, rme_wire_length(message->type, message->nsegment));
+    rme_peer_send_closing(peer, message, tx, 0);
 }
 
 /* Number of receive buffers in the tag of a message without payload. */

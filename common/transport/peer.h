@@ -341,6 +341,9 @@ static inline void rme_grant_count_call(struct rme *rme, bool idle)
 /* Sends a control message, whose segments, if any, are in the buffer `tx` already. */
 void rme_peer_send_control(struct rme_peer *peer, const struct rme_wire_message *message,
                            void *tx);
+/* The same; the message closes the peer's window with this key, 0: none. */
+void rme_peer_send_closing(struct rme_peer *peer, const struct rme_wire_message *message,
+                           void *tx, uint64_t key);
 /* Sends a message that consists of a header only.  False: no credit or buffer. */
 bool rme_peer_send_header(struct rme_peer *peer, uint8_t type, enum rme_credit_class class);
 /* Returns a buffer for a message of this class if a credit permits, else NULL; the peer records

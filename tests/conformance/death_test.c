@@ -85,7 +85,7 @@ static bool traffic_end(struct traffic *t)
 }
 
 /* Kills the link. By message: at each of them until the exchange has fewer. By step of a
- * chaotic schedule: at some of the first 600. */
+ * chaotic schedule: at every other one of the first 400. */
 static void kill_sweep(const char *options, bool by_message)
 {
     struct traffic t;
@@ -99,7 +99,7 @@ static void kill_sweep(const char *options, bool by_message)
         if (by_message)
             loop_kill_at_message((uint64_t)k);
         else
-            loop_kill_at_step((uint64_t)k * 3);
+            loop_kill_at_step((uint64_t)k * 2);
         if (traffic_end(&t))
             whole++;
         else

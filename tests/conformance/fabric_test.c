@@ -435,6 +435,68 @@ static void forbidden_access_kills_the_link(void **state)
     loop_clear(); /* drop the intended violations */
 }
 
+/* Sends a message that closes the window of a key. */
+static void send_closing(struct rme_link *link, uint64_t key)
+{
+    char *tx = lane.ops->tx_get(link);
+
+    assert_non_null(tx);
+    lane.ops->tx_send_closing(link, strcpy(tx, "closes"), 7, key);
+    lane.ops->flush(client.f);
+}
+
+/* A message closes an open window of its link at once, and the link's end otherwise: a window
+ * that is closed already, one of another link, an unknown key. */
+static void message_closes_its_window_alone(void **state)
+{
+    (void)state;
+    if (!lane.ops->caps(server.f)->mws || !lane.ops->caps(server.f)->closes)
+        skip();
+    for (int kind = 0; kind < 4; kind++) {
+        struct ground g;
+        struct rme_range range;
+        struct rme_link *other_client = NULL, *other_server = NULL;
+
+        bench_connect();
+        other_client = client.link;
+        other_server = server.link;
+        ground_open(&g, 4096);
+        bench_mw_bind(&server, &g.there_mr, g.there, 64, RME_ACCESS_REMOTE_WRITE, &range);
+        bench_connect();
+        if (kind < 2) { /* through the window's own link, which is the first one */
+            send_closing(other_client, range.key);
+            bench_until(&server, RME_EV_RECV, 1);
+            bench_forget();
+            assert_true(lane.ops->mw_invalidate(other_server, &range, 1, &g));
+        }
+        struct rme_sge seg = {g.here, 64, g.here_mr.lkey};
+        struct rme_rdma_seg piece = {(uintptr_t)g.there, range.key, &seg, 1};
+        struct rme_rdma_op x = {
+            .notify = RME_NOTIFY_NONE, .piece = &piece, .npiece = 1, .bytes = 64};
+        if (kind == 0)
+            lane.ops->rdma_op(other_client, &x);
+        else if (kind == 1)
+            send_closing(other_client, range.key);
+        else
+            send_closing(client.link, range.key ^ (kind == 3 ? 0x1000 : 0));
+        lane.ops->flush(client.f);
+        bench_until(&client, RME_EV_LINK_DOWN, 1);
+        bench_until(&server, RME_EV_LINK_DOWN, 1);
+        check_pattern(g.there, 0, g.size, 13, 5);
+        bool first = kind < 2;
+        lane.ops->link_free(first ? other_client : client.link);
+        lane.ops->link_free(first ? other_server : server.link);
+        if (!first) {
+            client.link = other_client;
+            server.link = other_server;
+        }
+        bench_forget();
+        bench_disconnect();
+        ground_close(&g);
+    }
+    loop_clear(); /* drop the intended violations */
+}
+
 /* A key is valid for its range, one direction and one link, until the range is closed. Any
  * other use fails the link and leaves memory unchanged. */
 static void a_key_opens_one_range_to_one_peer(void **state)
@@ -679,6 +741,7 @@ int main(int argc, char **argv)
         T(notifications_keep_their_order),
         T(forbidden_access_kills_the_link),
         T(a_key_opens_one_range_to_one_peer),
+        T(message_closes_its_window_alone),
         T(windows_come_back),
         T(link_down_comes_once_and_last),
         T(received_buffer_outlives_its_link),

@@ -332,7 +332,7 @@ void answer_waits_until_shut(void **state)
     (void)state;
     if (!lane.is_loop)
         skip();
-    bed_options("rndv=read");
+    bed_options("rndv=read,loop_closes=0");
     pair_open(&p);
     assert_int_equal(rme_option_get(p.server->rme, "loop_read", &reads), 0);
     if (!reads)

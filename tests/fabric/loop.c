@@ -29,6 +29,7 @@ static const struct rme_option_row loop_options[] = {
      "without windows: what is open is registered for one operation alone"},
     {"loop_windows", "count", 256, 0, 1 << 16, NULL,
      "windows, 0: keys of registrations open them to everybody"},
+    {"loop_closes", "bool", 1, 0, 1, NULL, "a message may close a window of its receiver"},
     {"loop_read_depth", "count", 16, 1, 255, NULL, "reads at work at one time on a link"},
     {"loop_sq_depth", "count", 64, 2, 65536, NULL, "send buffers of a link"},
     {"loop_rx_max", "count", 1 << 20, 1, 1 << 24, NULL, "receive buffers of a host"},
@@ -445,6 +446,7 @@ static void fabric_configure(struct loop_fabric *f, const struct rme_fabric_conf
         .has_read = option(config, "loop_read"),
         .shared_rx = option(config, "loop_shared_rx") ? f->rx_max : 0,
         .mws = (uint32_t)option(config, "loop_windows"),
+        .closes = option(config, "loop_closes") != 0,
         .register_each = option(config, "loop_each") && !option(config, "loop_windows"),
         .limits = &loop_limits,
     };
@@ -697,6 +699,7 @@ static const struct rme_fabric_ops loop_ops = {
     .tx_get = loop_op_tx_get,
     .tx_put = loop_op_tx_put,
     .tx_send = loop_op_tx_send,
+    .tx_send_closing = loop_op_tx_send_closing,
     .rdma_op = loop_op_rdma,
     .mw_bind = loop_op_mw_bind,
     .mw_invalidate = loop_op_mw_invalidate,

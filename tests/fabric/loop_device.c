@@ -184,6 +184,24 @@ static void invalidate_mw(struct rme_link *link, struct loop_mr *slot)
     loop_net.census.mws--;
 }
 
+static struct loop_mr *window_of(const struct rme_link *link, uint64_t key)
+{
+    uint64_t index = key & ((UINT64_C(1) << SLOT_BITS) - 1);
+    struct loop_mr *slot = index < link->fabric->nmrs ? &link->fabric->mrs[index] : NULL;
+
+    return slot && slot->lkey && slot->rkey == key && slot->link == link ? slot : NULL;
+}
+
+bool loop_mw_is_open(const struct rme_link *link, uint64_t key)
+{
+    return window_of(link, key);
+}
+
+void loop_mw_close(struct rme_link *link, uint64_t key)
+{
+    invalidate_mw(link, window_of(link, key));
+}
+
 void loop_mws_invalidate(struct rme_link *link, const struct loop_work *w)
 {
     struct loop_fabric *f = link->fabric;
@@ -192,9 +210,8 @@ void loop_mws_invalidate(struct rme_link *link, const struct loop_work *w)
         if (f->mrs[i].lkey && f->mrs[i].link == link)
             invalidate_mw(link, &f->mrs[i]);
     for (uint32_t i = 0; w && i < w->nkeys; i++) {
-        struct loop_mr *slot = &f->mrs[w->keys[i] & ((UINT64_C(1) << SLOT_BITS) - 1)];
-        if (slot->lkey && slot->rkey == w->keys[i] && slot->link == link)
-            invalidate_mw(link, slot);
+        if (loop_mw_is_open(link, w->keys[i]))
+            loop_mw_close(link, w->keys[i]);
         else
             loop_violation("%s: what is not open is closed", f->name);
     }
@@ -354,6 +371,13 @@ static bool carry_message(struct rme_link *link, const struct loop_tx *tx)
         loop_link_fail(link, -EREMOTEIO);
         return false;
     }
+    if (tx->closes && !loop_mw_is_open(peer, tx->closes)) {
+        loop_violation("%s: a message closes what is not open", link->fabric->name);
+        loop_link_fail(link, -EREMOTEIO);
+        return false;
+    }
+    if (tx->closes)
+        loop_mw_close(peer, tx->closes);
     struct loop_rx *rx = calloc(1, sizeof *rx);
     void *data = aligned_alloc(64, (size + 63) & ~(size_t)63);
     if (!rx || !data)

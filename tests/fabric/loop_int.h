@@ -49,6 +49,7 @@ struct loop_rx {
 struct loop_tx {
     struct loop_tx *next, **at; /* in the link's list, while the engine composes in it */
     size_t length;
+    uint64_t closes; /* key of the peer's window, 0: none */
     _Alignas(64) uint8_t data[];
 };
 
@@ -231,6 +232,10 @@ void loop_rx_give(struct rme_link *link, uint32_t n);
 void loop_bind_later(struct rme_link *link, uint32_t binds);
 /* Closes windows of a link: those of a piece of work, or all. */
 void loop_mws_invalidate(struct rme_link *link, const struct loop_work *w);
+/* Is the window of this key open to the link's peer? */
+bool loop_mw_is_open(const struct rme_link *link, uint64_t key);
+/* Closes an open window. */
+void loop_mw_close(struct rme_link *link, uint64_t key);
 
 /* Runs one step of the device. Returns false when there is nothing to do. */
 bool loop_device_step(void);
@@ -256,12 +261,13 @@ bool loop_op_rx_return(struct rme_fabric *rf, void *rx);
 void *loop_op_tx_get(struct rme_link *link);
 void loop_op_tx_put(struct rme_link *link, void *tx);
 void loop_op_tx_send(struct rme_link *link, void *tx, size_t length);
+void loop_op_tx_send_closing(struct rme_link *link, void *tx, size_t length, uint64_t key);
 void loop_op_rdma(struct rme_link *link, struct rme_rdma_op *x);
 /* Returns 1 if the registration's key opens it to peers, else 0. */
 unsigned loop_is_shown(const struct loop_fabric *f, const struct loop_mr *mr);
 int loop_op_mw_bind(struct rme_link *link, struct rme_range *range, uint32_t n,
                     unsigned access);
-void loop_op_mw_invalidate(struct rme_link *link, struct rme_range *range, uint32_t n,
+bool loop_op_mw_invalidate(struct rme_link *link, struct rme_range *range, uint32_t n,
                            void *owner);
 void loop_op_flush(struct rme_fabric *rf);
 

@@ -476,9 +476,15 @@ static void check_length(struct rme_link *link, size_t length)
 
 void loop_op_tx_send(struct rme_link *link, void *data, size_t length)
 {
+    loop_op_tx_send_closing(link, data, length, 0);
+}
+
+void loop_op_tx_send_closing(struct rme_link *link, void *data, size_t length, uint64_t key)
+{
     pthread_mutex_lock(&loop_net.lock);
     struct loop_tx *tx = tx_take(link, data);
     tx->length = length;
+    tx->closes = key;
     check_length(link, length);
     if (link->fabric->config.stats)
         link->fabric->config.stats->value[RME_C_SEND_REQUESTS]++;
@@ -536,6 +542,7 @@ void loop_op_rdma(struct rme_link *link, struct rme_rdma_op *x)
         check_length(link, x->tx_length);
         tx = tx_take(link, x->tx);
         tx->length = x->tx_length;
+        tx->closes = x->closes;
     }
     if (stats) {
         stats->value[x->read ? RME_C_RDMA_READS : RME_C_RDMA_WRITES] += x->npiece;
@@ -549,25 +556,35 @@ void loop_op_rdma(struct rme_link *link, struct rme_rdma_op *x)
 }
 
 /* Closes windows by the device, in queueing order: until then their keys work. */
-void loop_op_mw_invalidate(struct rme_link *link, struct rme_range *range, uint32_t n,
+bool loop_op_mw_invalidate(struct rme_link *link, struct rme_range *range, uint32_t n,
                            void *owner)
 {
     struct loop_work *w = work_new(NULL, NULL);
+    uint32_t given = 0;
 
     w->keys = calloc(n, sizeof *w->keys);
     if (!w->keys)
         abort();
-    for (uint32_t i = 0; i < n; i++)
-        if (range[i].length)
-            w->keys[w->nkeys++] = range[i].key;
-    w->owner = owner;
     pthread_mutex_lock(&loop_net.lock);
-    if (!w->nkeys)
+    for (uint32_t i = 0; i < n; i++) {
+        given += range[i].length != 0;
+        if (range[i].length && loop_mw_is_open(link, range[i].key))
+            w->keys[w->nkeys++] = range[i].key;
+    }
+    w->owner = owner;
+    if (!given)
         loop_violation("%s: nothing is closed", link->fabric->name);
+    if (!w->nkeys) {
+        pthread_mutex_unlock(&loop_net.lock);
+        free(w->keys);
+        free(w);
+        return true;
+    }
     if (link->fabric->config.stats)
         link->fabric->config.stats->value[RME_C_SEND_REQUESTS] += w->nkeys;
     queue_work(link, w, LOOP_MW_INVALIDATE);
     pthread_mutex_unlock(&loop_net.lock);
+    return false;
 }
 
 void loop_bind_later(struct rme_link *link, uint32_t binds)

@@ -600,18 +600,19 @@ static int mw_bind(struct rme_link *link, struct rme_range *range, uint32_t n, u
     return 0;
 }
 
-static void mw_invalidate(struct rme_link *link, struct rme_range *range, uint32_t n,
+static bool mw_invalidate(struct rme_link *link, struct rme_range *range, uint32_t n,
                           void *owner)
 {
     struct pending *p;
 
     (void)range;
     if (link->stage == ENDED)
-        return; /* everything is closed */
+        return false; /* everything is closed */
     FUZZ_CHECK(link->stage == UP && n <= link->open);
     p = queue_event(RME_EV_MW_INVALIDATED, link, NULL, 0);
     p->event.closed = owner;
     p->closed = n;
+    return false;
 }
 
 static void flush(struct rme_fabric *f)

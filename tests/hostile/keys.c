@@ -8,6 +8,8 @@
  * - during the operation: the other direction; bytes behind the last one; another link;
  * - after the operation: any access, on its link or on a new one.
  *
+ * A message may close a key of its own link, early or by the report of the end, and no other.
+ *
  * Where the server's device has no usable windows a key names a registration and is valid on
  * every link during the operation. The attack "shared-keys" is for such servers: it tries on
  * another link the accesses that must fail on any.
@@ -55,6 +57,34 @@ static void try_key(struct visit *v, struct link **link, const struct rme_wire_s
     v->attack->ended++;
     link_drop(*link);
     *link = NULL;
+}
+
+/* Closes an open key by a message without a meaning of its own.  On its link the key is dead
+ * then.  Another link ends, and the operation goes on. */
+static void close_open_key(struct visit *v, bool elsewhere)
+{
+    const struct rme_wire_message nothing = {.type = RME_WIRE_CREDIT};
+    const struct key key = v->key[0];
+    struct link *link = v->link;
+
+    if ((link_peer(link)->flags & RME_HELLO_F_CLOSES) == 0)
+        return; /* its keys are not of windows */
+    if (elsewhere)
+        link = attack_open(v->attack, &(struct link_plan){0});
+    if (link == NULL)
+        return;
+    link_closes(link, key.segment.key);
+    (void)link_say(link, &nothing, NULL, NULL, 0);
+    if (!elsewhere) {
+        try_key(v, &v->link, &key.segment, key.writable, "a key that a message has closed");
+        return;
+    }
+    if (!link_ended(link, 5000))
+        complain(v->attack, "a message could close a key of another link");
+    v->attack->ended++;
+    link_drop(link);
+    if (!visit_finish(v))
+        complain(v->attack, "an operation ended by a message of another link");
 }
 
 /* Tries a key during its operation. */
@@ -108,10 +138,11 @@ static void visit(struct attack *a, bool shared)
     struct visit v = {.attack = a,
                       .object = "kept-keys",
                       .put = a->round % 2 == 0,
+                      .closes = a->round / 12 % 2 == 0,
                       .size = SIZE,
                       .reply_tag = 100,
                       .learnt = keep};
-    unsigned how = a->round / 2 % 4;
+    unsigned how = a->round / 2 % 6;
 
     v.link = attack_open(a, &(struct link_plan){0});
     if (v.link == NULL)
@@ -128,6 +159,8 @@ static void visit(struct attack *a, bool shared)
         } else if (a->failures == 0 && a->round < 2) {
             complain(a, "the operation did not end");
         }
+    } else if (how >= 4) {
+        close_open_key(&v, how == 4);
     } else {
         try_open_key(&v, how, shared);
     }

@@ -92,6 +92,9 @@ int link_say(struct link *link, const struct rme_wire_message *message,
 /* Sends an immediate with an empty write. */
 int link_send_imm(struct link *link, uint32_t imm);
 
+/* The next message closes the peer's window with this key, over verbs. */
+void link_closes(struct link *link, uint64_t key);
+
 /* Returns the number of messages that the peer would accept. */
 unsigned link_credits(const struct link *link);
 

@@ -27,6 +27,7 @@ struct end {
     uint8_t *memory; /* sends, receives, one buffer for RDMA */
     bool no_receives;
     unsigned sends, sending; /* posted so far; in flight */
+    uint32_t closes;         /* key of the window that the next message closes, 0: none */
     bool ended, rdma_done;
     int rdma_error;
     struct {
@@ -321,9 +322,18 @@ static int send_message(struct end *end, size_t length)
 {
     struct ibv_sge piece = {(uintptr_t)send_buffer(end, end->sends % SENDS), (uint32_t)length,
                             end->mr->lkey};
-    struct ibv_send_wr wr = {.sg_list = &piece, .num_sge = 1, .opcode = IBV_WR_SEND};
+    struct ibv_send_wr wr = {.sg_list = &piece,
+                             .num_sge = 1,
+                             .opcode = end->closes ? IBV_WR_SEND_WITH_INV : IBV_WR_SEND,
+                             .invalidate_rkey = end->closes};
 
+    end->closes = 0;
     return post(end, &wr);
+}
+
+static void closes(struct end *end, uint64_t key)
+{
+    end->closes = (uint32_t)key;
 }
 
 /* Sends an immediate with an empty write. */
@@ -406,6 +416,7 @@ const struct medium medium_verbs = {.scheme = "ib://",
                                     .room = room,
                                     .send = send_message,
                                     .send_imm = send_imm,
+                                    .closes = closes,
                                     .look = look,
                                     .look_for_end = look_for_end,
                                     .arrived = arrived,

@@ -33,6 +33,8 @@ struct medium {
     /* Sends the composed message; -ENOTCONN: the connection has ended. */
     int (*send)(struct end *end, size_t length);
     int (*send_imm)(struct end *end, uint32_t imm);
+    /* The next message closes the peer's window with this key. NULL: not possible. */
+    void (*closes)(struct end *end, uint64_t key);
 
     /* Polls for arrivals without waiting. */
     void (*look)(struct end *end);

@@ -240,6 +240,12 @@ int link_say(struct link *link, const struct rme_wire_message *message,
     return sent(link, link->medium->send(link->end, head + length));
 }
 
+void link_closes(struct link *link, uint64_t key)
+{
+    if (link->medium->closes != NULL)
+        link->medium->closes(link->end, key);
+}
+
 int link_send_imm(struct link *link, uint32_t imm)
 {
     return sent(link, link->medium->send_imm(link->end, imm));

@@ -171,9 +171,22 @@ static bool move(struct visit *v, const struct rme_wire_segment *s)
     return true;
 }
 
+/* Reports that `end` bytes were moved. */
+static bool report(struct visit *v, uint64_t end)
+{
+    const struct rme_wire_message fin = {.type = RME_WIRE_FIN, .to = v->op, .offset = end};
+    bool closes =
+        v->closes && v->keys == 1 && (link_peer(v->link)->flags & RME_HELLO_F_CLOSES) != 0;
+
+    if (v->put && !closes)
+        return link_send_imm(v->link, v->op) == 0;
+    if (closes)
+        link_closes(v->link, v->key[0].segment.key);
+    return attack_say(v->attack, v->link, &fin);
+}
+
 bool visit_move(struct visit *v)
 {
-    struct rme_wire_message fin = {.type = RME_WIRE_FIN, .to = v->op};
     uint64_t moved = 0;
 
     for (;;) {
@@ -182,15 +195,13 @@ bool visit_move(struct visit *v)
                 return false;
             moved += v->key[i].segment.length;
         }
-        if (v->put && link_send_imm(v->link, v->op) != 0)
+        if ((v->put || moved >= v->size) && !report(v, moved))
             return false;
         if (moved >= v->size)
-            break;
+            return true;
         if (!await_keys(v))
             return false;
     }
-    fin.offset = moved;
-    return v->put || attack_say(v->attack, v->link, &fin);
 }
 
 bool visit_finish(struct visit *v)

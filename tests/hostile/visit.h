@@ -21,6 +21,7 @@ struct visit {
     const char *object; /* bmi-iod's */
     bool put;
     bool lies;     /* announce data as written without writing it */
+    bool closes;   /* report by a FIN that closes the key, if the server permits that */
     uint64_t size; /* bytes of the message */
     int32_t reply_tag, data_tag;
     uint64_t handle;  /* bmi-iod: handle of the transfer */

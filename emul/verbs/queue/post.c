@@ -107,6 +107,20 @@ static bool attempt(struct emu_dev *d, struct emu_qp *qp, uint64_t i, const stru
     return false;
 }
 
+/* Returns the time that a request's window occupies the queue, or delays its message. */
+static uint64_t window_ns(const struct emu_dev *d, const struct emu_wr *wr)
+{
+    switch (wr->opcode) {
+    case IBV_WR_BIND_MW:
+        return d->knobs.bind_ns;
+    case IBV_WR_LOCAL_INV:
+    case IBV_WR_SEND_WITH_INV:
+        return d->knobs.invalidate_ns;
+    default:
+        return 0;
+    }
+}
+
 enum start { START_DONE, START_READING, START_BLOCKED };
 
 /* Starts request `i`, at `exec`, if permitted now. */
@@ -121,6 +135,8 @@ static enum start start(struct emu_dev *d, struct emu_qp *qp, uint64_t i,
         uint64_t n = 1 + atomic_fetch_add_explicit(&d->wr_total, 1, memory_order_relaxed);
         if (d->knobs.kill_after && n == d->knobs.kill_after)
             qp->lost = true;
+        if (!emu_link_on(d))
+            emu_spend(window_ns(d, wr));
         if (emu_call(CALL_completion)) {
             *status = IBV_WC_RETRY_EXC_ERR;
             return START_DONE;
@@ -252,8 +268,13 @@ static void leave(struct emu_dev *d, struct emu_qp *qp)
             ((e->wr.flags & IBV_SEND_FENCE) || (read && reads >= qp->attr.max_rd_atomic)))
             break;
         qp->reads_sent += read;
-        e->due = stays ? now
-                       : emu_link_leave(d, d->seg, qp->s->device, now, read ? 0 : e->wr.length);
+        uint64_t from = now > qp->sq_free ? now : qp->sq_free;
+        e->due = window_ns(d, &e->wr);
+        e->due += stays
+                      ? from
+                      : emu_link_leave(d, d->seg, qp->s->device, from, read ? 0 : e->wr.length);
+        if (stays)
+            qp->sq_free = e->due;
     }
 }
 

@@ -567,6 +567,7 @@ void rig_close(void)
     ib_tx_close(f);
     ib_rx_close(f);
     ib_mws_close(f);
+    rme_table_clear(&f->table);
     assert_int_equal(rig.mrs, 0);
     assert_int_equal(rig.mws, 0);
     assert_int_equal(f->mws.made, 0);

@@ -531,6 +531,71 @@ static void windows_in_chains(void **state)
     }
 }
 
+/* Completes a receive with a message that has closed a window. */
+static void message_closes(struct rme_link *l, uint64_t key)
+{
+    struct rme_event e[8];
+    unsigned i = 0;
+    while (!rig.f->rx.slab[0]->rx[i].posted || rig.f->rx.slab[0]->rx[i].link != l->handle)
+        i++;
+    rig_wc(
+        (struct ibv_wc){.wr_id = ib_wr_id(IB_WR_RECV, rig.f->rx.slab[0]->rx[i].generation, i),
+                        .opcode = IBV_WC_RECV,
+                        .wc_flags = IBV_WC_WITH_INV,
+                        .invalidated_rkey = (uint32_t)key,
+                        .byte_len = 16,
+                        .qp_num = l->qp->qp_num});
+    int n = rig_poll(e, 8);
+    for (i = 0; (int)i < n; i++)
+        if (e[i].type == RME_EV_RECV)
+            ib_rx_return(rig.f, e[i].rx);
+}
+
+/* Invalidates ranges and returns the number of requests that takes. */
+static unsigned closing_takes(struct rme_link *l, struct rme_range *range, uint32_t n, bool all)
+{
+    static int owner;
+    unsigned before = rig.nposted;
+    assert_int_equal(ib_mw_invalidate(l, range, n, &owner), all);
+    ib_flush(rig.f);
+    return rig.nposted - before;
+}
+
+/* A window that a message of its peer has closed takes no request.  One of another link, a key
+ * of an earlier binding and an unknown key change nothing. */
+static void window_closed_by_peer_takes_no_request(void **state)
+{
+    static uint8_t memory[4096];
+    struct rme_range range[3];
+    (void)state;
+    rig_open("srq=off", 16, 256);
+    rig.f->caps.mws = 8;
+    struct rme_link *l = rig_link(), *other = rig_link();
+    ib_rx_reserve(l, 4);
+    ib_rx_reserve(other, 4);
+    for (int i = 0; i < 3; i++)
+        range[i] =
+            (struct rme_range){.base = memory + 64 * i, .length = 64, .rkey = (uintptr_t)&keys};
+    assert_int_equal(ib_mw_bind(l, range, 3, RME_ACCESS_REMOTE_READ), 0);
+    ib_flush(rig.f);
+    uint64_t key = range[0].key;
+    message_closes(l, key ^ 1);
+    message_closes(l, key + 256 * 1000);
+    message_closes(other, range[1].key);
+    message_closes(l, range[2].key);
+    assert_int_equal(closing_takes(l, range, 3, false), 2); /* the last one reports */
+    assert_true(rig.posted[rig.nposted - 1].flags & IBV_SEND_SIGNALED);
+    rig_complete(l, rig.nposted);
+    assert_int_equal(rig_count(RME_EV_MW_INVALIDATED, NULL), 1);
+    assert_int_equal(ib_mw_bind(l, range, 3, RME_ACCESS_REMOTE_READ), 0);
+    ib_flush(rig.f); /* the rig checks the windows' own keys */
+    for (int i = 0; i < 3; i++)
+        message_closes(l, range[i].key);
+    assert_int_equal(closing_takes(l, range, 3, true), 0);
+    assert_int_equal(rig.f->mws.nfree, rig.f->mws.made);
+    rig_close();
+}
+
 /* The device of a link has failed, and only registration has noticed: memory has no
  * registration for its windows. The link is lost then, and nothing is opened. */
 static void memory_of_a_failed_device_is_not_opened(void **state)
@@ -576,6 +641,7 @@ int main(void)
         cmocka_unit_test(refused_post_loses_the_link),
         cmocka_unit_test(sending_on_a_lost_link),
         cmocka_unit_test(windows_in_chains),
+        cmocka_unit_test(window_closed_by_peer_takes_no_request),
         cmocka_unit_test(random_loads),
         cmocka_unit_test(memory_of_a_failed_device_is_not_opened),
     };

@@ -31,6 +31,7 @@ static void close_two(struct rme_fabric *other)
     rig.f->rails = 1;
     rig.f->railed = false;
     ib_links_release(other);
+    rme_table_clear(&other->table);
     free(other);
     rig_close();
 }
