@@ -16,7 +16,8 @@
  * commands, others execute them.  So a list with a context of the parent is refused here; the
  * software HCA gives a child contexts of its own.  A daemon forks before it opens an engine, or
  * calls exec.  The parent's memory stays valid after a fork if the kernel copies pinned pages
- * (5.12 and later) or with RDMAV_FORK_SAFE=1 in the environment.
+ * (5.12 and later) or with RDMAV_FORK_SAFE=1 in the environment, by which libibverbs gives all
+ * registered memory MADV_DONTFORK.
  */
 #include <errno.h>
 #include <stdio.h>

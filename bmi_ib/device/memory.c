@@ -226,7 +226,12 @@ int ib_demand_open(struct rme_fabric *f)
     return mode == ON ? -EOPNOTSUPP : 0;
 }
 
-/* Allocates and registers memory for buffers.  Uses whole pages, so that a fork splits none. */
+/*
+ * Allocates and registers memory for buffers.  A child of the process does not get these pages:
+ * where the kernel does not copy pinned pages at a fork, its parent would write to copies, and
+ * the device to the pages.  libibverbs does the same for registered memory of the program, if
+ * RDMAV_FORK_SAFE is set (device.c).
+ */
 int ib_memory_get(struct rme_fabric *f, size_t length, struct ib_memory *m)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -234,6 +239,7 @@ int ib_memory_get(struct rme_fabric *f, size_t length, struct ib_memory *m)
     void *base = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (base == MAP_FAILED)
         return -ENOMEM;
+    (void)madvise(base, length, MADV_DONTFORK); /* a hint */
     struct ibv_mr *mr =
         ibv_reg_mr(f->dev.pd, base, length, IBV_ACCESS_LOCAL_WRITE | relaxed_ordering(f));
     if (!mr) {
