@@ -20,6 +20,7 @@
 #include <string.h>
 #include "bmi_ib/bmi_ib.h"
 #include "bmi_ib/link/links.h"
+#include "bmi_ib/rail.h"
 
 #define ACK_BATCH     64 /* completion events per acknowledgement, which takes a lock */
 #define CONTROL_POLLS 64 /* polls per check of the other descriptors */
@@ -30,155 +31,25 @@ static void ib_close(struct rme_fabric *f)
     for (unsigned i = 0; i < f->rails; i++)
         ib_links_release(f->rail[i]);
     ib_listen_close(f);
-    for (unsigned i = f->rails; i-- > 0;) { /* the head last, because it owns the contexts */
-        struct rme_fabric *rail = f->rail[i];
-        ib_rx_close(rail); /* the SRQ after the QPs that use it, before the PD */
-        ib_tx_close(rail);
-        ib_mws_close(rail);
-        rme_table_clear(&rail->table);
-        ib_cq_close(rail);
-        ib_async_close(rail); /* after all objects that raise asynchronous events */
-        free(rail->own);
-        ib_device_close(rail);
-    }
+    for (unsigned i = f->rails; i-- > 0;) /* the head last, because it owns the contexts */
+        ib_rail_close(f->rail[i]);
     ib_cm_close(f);
     ib_wake_close(f);
+    pthread_rwlock_destroy(&f->regs.rails);
+    pthread_mutex_destroy(&f->regs.lock);
     for (unsigned i = f->rails; i-- > 0;)
         free(f->rail[i]);
 }
 
-/* Allocates a rail; `head` NULL: the new rail is the head. */
-static struct rme_fabric *rail_new(const struct rme_fabric_config *config,
-                                   struct rme_fabric *head)
-{
-    struct rme_fabric *f = calloc(1, sizeof(*f));
-    if (!f || rme_table_init(&f->table, 64)) {
-        free(f);
-        return NULL;
-    }
-    f->config = *config;
-    f->head = head ? head : f;
-    f->wake_fd = head ? head->wake_fd : -1;
-    f->sleep_fd = head ? head->sleep_fd : -1;
-    f->cm = head ? head->cm : NULL;
-    f->number = head ? head->rails : 0;
-    f->head->rail[f->head->rails++] = f;
-    f->way_ms = IB_WAY_MS;
-    f->drain_ms = IB_DRAIN_MS;
-    f->signal_each = ib_option(f, "signal_each") != 0;
-    TAILQ_INIT(&f->links);
-    TAILQ_INIT(&f->dirty);
-    TAILQ_INIT(&f->eventful);
-    TAILQ_INIT(&f->tx_waiters);
-    TAILQ_INIT(&f->drained);
-    return f;
-}
-
-static int name_wrong(struct rme_fabric *f, const char *names, const char *why)
-{
-    ib_log(f, RME_LOG_ERROR, "option device=%s: %s", names, why);
-    return -EINVAL;
-}
-
-/* Selects a device for each rail.  Skips unusable devices as long as one is usable. */
-static int choose(struct rme_fabric *f)
-{
-    const char *names = rme_option_string(f->config.options, "device");
-    char name[sizeof(f->dev.name)];
-    bool several = strchr(names, '+') != NULL;
-    unsigned chosen = 0, place = 0;
-    int error = 0;
-    if (!several)
-        return ib_device_choose(f, names, ib_listen_device(f));
-    for (; ib_part(names, place, name, sizeof(name)); place++) {
-        if (!name[0] || chosen == IB_RAILS_MAX)
-            return name_wrong(f, names,
-                              name[0] ? "more than eight devices" : "empty device name");
-        struct rme_fabric *rail = chosen ? rail_new(&f->config, f) : f;
-        if (!rail)
-            return -ENOMEM;
-        rail->place = (uint8_t)place;
-        error = ib_device_choose(rail, name, NULL);
-        if (!error && ib_rail_of(f, rail->dev.ctx) != rail)
-            return name_wrong(f, names, "device named twice");
-        if (!error)
-            chosen++;
-        else if (chosen) {
-            rme_table_clear(&rail->table);
-            free(f->rail[--f->rails]);
-        }
-    }
-    return chosen ? 0 : error ? error : name_wrong(f, names, "device name too long");
-}
-
-/* Sets the capabilities of all rails to their common minimum, because the engine sees one
- * device.  Windows are used only if all rails have them. */
-static void level(struct rme_fabric *f)
-{
-    struct rme_caps c = f->caps;
-    for (unsigned i = 1; i < f->rails; i++) {
-        const struct rme_caps *r = &f->rail[i]->caps;
-        c.max_sge = ib_least(c.max_sge, r->max_sge);
-        c.max_read_sge = ib_least(c.max_read_sge, r->max_read_sge);
-        c.shared_rx = ib_least(c.shared_rx, r->shared_rx);
-        c.mws = ib_least(c.mws, r->mws);
-        c.closes = c.closes && r->closes;
-        c.max_piece = r->max_piece < c.max_piece ? r->max_piece : c.max_piece;
-        c.max_regs = r->max_regs < c.max_regs ? r->max_regs : c.max_regs;
-        c.has_read = c.has_read && r->has_read;
-        c.slow_read = c.slow_read || r->slow_read;
-        c.keeps_rx = c.keeps_rx || r->keeps_rx;
-        c.register_each = c.register_each || r->register_each;
-        c.on_demand = c.on_demand && r->on_demand;
-    }
-    for (unsigned i = 0; i < f->rails; i++)
-        f->rail[i]->caps = c;
-}
-
-typedef int step(struct rme_fabric *f);
-
-/* Takes steps until one fails. */
-static int steps(struct rme_fabric *f, step *const take[], size_t n)
-{
-    int error = 0;
-    for (size_t i = 0; !error && i < n; i++)
-        error = take[i](f);
-    return error;
-}
-
-/* Opens the resources of a rail. */
-static int rail_open(struct rme_fabric *f)
-{
-    const struct rme_fabric_config *config = &f->config;
-    f->railed = f->head->rails > 1;
-    f->config.budget /= f->head->rails; /* each rail pins all registered memory */
-    for (f->slab = IB_SLAB; config->budget && f->slab > 4 &&
-                            (uint64_t)f->slab * config->rx_size > config->budget / 8;)
-        f->slab /= 2;
-    step *const take[] = {ib_device_open, ib_path_open,  ib_rx_open,
-                          ib_cq_open,     ib_tx_open,    ib_mws_open,
-                          ib_demand_open, ib_async_open, ib_wait_watch};
-    return steps(f, take, sizeof(take) / sizeof(*take));
-}
-
-static int rails_open(struct rme_fabric *f)
-{
-    int error = 0;
-    for (unsigned i = 0; !error && i < f->rails; i++)
-        error = rail_open(f->rail[i]);
-    level(f);
-    return error;
-}
-
 static int ib_open(const struct rme_fabric_config *config, struct rme_fabric **out)
 {
-    struct rme_fabric *f = rail_new(config, NULL);
+    struct rme_fabric *f = ib_rail_new(config, NULL);
     if (!f)
         return -ENOMEM;
-    step *const take[] = {ib_wake_open,       ib_device_list,   ib_cm_open,
-                          ib_listen_bind,     choose,           rails_open,
-                          ib_rails_addresses, ib_resolver_open, ib_listen_start};
-    int error = steps(f, take, sizeof(take) / sizeof(*take));
+    ib_step *const take[] = {ib_wake_open,       ib_device_list,   ib_cm_open,
+                             ib_listen_bind,     ib_rails_choose,  ib_rails_open,
+                             ib_rails_addresses, ib_resolver_open, ib_listen_start};
+    int error = ib_steps(f, take, sizeof(take) / sizeof(*take));
     if (error)
         ib_close(f);
     else
@@ -188,7 +59,7 @@ static int ib_open(const struct rme_fabric_config *config, struct rme_fabric **o
 
 static const struct rme_caps *ib_caps(const struct rme_fabric *f)
 {
-    return &f->caps;
+    return &f->shown;
 }
 
 /* ---- Polling ---- */
@@ -219,11 +90,13 @@ __attribute__((noinline)) static void control(struct rme_fabric *f)
         !f->head->connecting && !f->draining)
         return;
     unsigned hint = atomic_exchange(&f->hint, 0);
-    struct pollfd p[] = {{.fd = f->dev.ctx->async_fd, .events = POLLIN},
+    if (f->mend_at && now >= f->mend_at) /* the head */
+        ib_rails_mend(f, now);
+    struct pollfd p[] = {{.fd = f->dev.ctx ? f->dev.ctx->async_fd : -1, .events = POLLIN},
                          {.fd = f->cm->fd, .events = POLLIN}};
     /* also with a hint, so that a busy source does not hide the other one */
     poll(p, f == f->head ? 2 : 1, 0);
-    if ((hint & IB_HINT_ASYNC) || p[0].revents)
+    if (f->dev.ctx && ((hint & IB_HINT_ASYNC) || p[0].revents))
         ib_async_events(f);
     if ((hint & IB_HINT_CM) || p[1].revents)
         ib_cm_events(f);

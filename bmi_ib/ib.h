@@ -15,13 +15,14 @@
  * head.  A link belongs to one rail at a time.
  *
  * Locking: the engine's lock protects everything except `hint` and `wake_fd` (wake.c), the
- * resolver (resolve.c, own mutex), `async` (async.c, own mutex) and the PD, which is constant
- * while the fabric is open.
+ * resolver (resolve.c, own mutex), `async` (async.c, own mutex), and the PDs and lists of
+ * registrations, which struct ib_regs protects.
  */
 #ifndef BMI_IB_IB_H
 #define BMI_IB_IB_H
 
 #include <netdb.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <sys/queue.h>
 #include <sys/socket.h>
@@ -70,7 +71,26 @@ struct ib_own {
 
 /* Registrations of a memory range on all rails; the engine's key is the address of this. */
 struct ib_keys {
+    LIST_ENTRY(ib_keys) entry;
+    void *base;
+    size_t length;
+    unsigned access;                 /* RME_ACCESS_* */
     struct ibv_mr *mr[IB_RAILS_MAX]; /* NULL: device of that rail has failed */
+};
+
+/* All registrations of the engine: a device that returns gets them, too. */
+struct ib_regs {
+    /* held for reading while memory is registered or deregistered, and for writing while the
+     * device of a rail changes */
+    pthread_rwlock_t rails;
+    pthread_mutex_t lock; /* protects `keys`; inner lock */
+    LIST_HEAD(, ib_keys) keys;
+};
+
+/* Address that lost its listener with a device. */
+struct ib_lost {
+    struct sockaddr_storage sa;
+    int error; /* of the last attempt to listen there */
 };
 
 struct ib_device {
@@ -85,8 +105,10 @@ struct ib_device {
     uint32_t sq_depth, rq_depth;
     uint32_t max_inline; /* bytes; messages up to this size are posted inline */
     uint32_t inline_now; /* likewise from two segments; 0 if the device takes one only */
-    atomic_bool dead;    /* failed or removed: no new links */
-    bool down;           /* no active port: no new links while another rail has one */
+    atomic_bool dead;    /* failed or removed: no new links until opened again (rail.c) */
+    /* context of the dead device, which is freed when no list has it */
+    struct ibv_context *lost;
+    bool down; /* no active port: no new links while another rail has one */
 };
 
 struct ib_batch { /* scratch memory of one post call */
@@ -118,6 +140,7 @@ struct ib_async {
 struct rme_fabric {
     struct rme_fabric_config config;
     struct rme_caps caps;
+    struct rme_caps shown;   /* head only: what the engine was told */
     struct rme_fabric *head; /* first rail; the structure itself with one rail */
     bool railed;             /* several rails */
     uint8_t number;          /* index of this rail */
@@ -158,7 +181,14 @@ struct rme_fabric {
     struct sockaddr_storage source; /* GID of the option gid; AF_UNSPEC: routing decides */
     struct rdma_cm_id **listener;
     unsigned listeners;
+    uint16_t port;           /* of the first listener; 0: none */
+    struct ib_lost *unheard; /* addresses that lost their listener */
+    unsigned unheards;
     struct ib_resolver *resolver;
+
+    struct ib_regs regs; /* head only */
+    uint64_t mend_at;    /* head only: ms; time to look for lost devices, 0: none is lost */
+    uint32_t mend_ms;
 
     atomic_uint hint;
     int wake_fd, sleep_fd; /* eventfd of ib_wake(); epoll set of all wake-up sources */

@@ -16,7 +16,8 @@
  * commands, others execute them.  So a list with a context of the parent is refused here; the
  * software HCA gives a child contexts of its own.  A daemon forks before it opens an engine, or
  * calls exec.  The parent's memory stays valid after a fork if the kernel copies pinned pages
- * (5.12 and later) or with RDMAV_FORK_SAFE=1 in the environment.
+ * (5.12 and later) or with RDMAV_FORK_SAFE=1 in the environment, by which libibverbs gives all
+ * registered memory MADV_DONTFORK.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -324,10 +325,48 @@ void ib_device_close(struct rme_fabric *f)
             ib_log(f, RME_LOG_WARN, "device %s: protection domain still in use at close: %s",
                    d->name, strerror(-ib_error(ret)));
     }
-    if (d->all)
-        rdma_free_devices(d->all);
     d->pd = NULL;
-    d->all = NULL;
+}
+
+void ib_device_unlist(struct rme_fabric *f)
+{
+    if (f->dev.all)
+        rdma_free_devices(f->dev.all);
+    f->dev.all = NULL;
+}
+
+void ib_device_relist(struct rme_fabric *head)
+{
+    struct ibv_context **all = rdma_get_devices(NULL), **c;
+    if (!all)
+        return;
+    ib_device_unlist(head);
+    head->dev.all = all;
+    (void)inherited(all); /* keeps a context that exists, for the comparison after a fork */
+    for (unsigned i = 0; i < head->rails; i++) {
+        struct ib_device *d = &head->rail[i]->dev;
+        for (c = all; *c && *c != d->lost; c++)
+            ;
+        d->lost = *c;
+    }
+}
+
+bool ib_device_return(struct rme_fabric *f)
+{
+    struct ib_device *d = &f->dev;
+    bool named = rme_option_string(f->config.options, "device")[0] != 0;
+    struct ibv_port_attr port = {0};
+    char why[128];
+    for (struct ibv_context **c = f->head->dev.all; c && *c && !d->ctx; c++)
+        if (*c != d->lost && (!named || !strcmp(d->name, ibv_get_device_name((*c)->device))) &&
+            (*c)->device->transport_type != IBV_TRANSPORT_IWARP &&
+            !ibv_query_device(*c, &d->attr) && find_port(*c, &d->attr, &port, why, sizeof(why)))
+            d->ctx = *c;
+    if (!d->ctx)
+        return false;
+    snprintf(d->name, sizeof(d->name), "%s", ibv_get_device_name(d->ctx->device));
+    d->max_msg = port.max_msg_sz ? port.max_msg_sz : 1u << 30;
+    return true;
 }
 
 void ib_device_look(struct rme_fabric *f)

@@ -38,15 +38,27 @@ int ib_device_list(struct rme_fabric *f);
 int ib_device_choose(struct rme_fabric *f, const char *wanted, struct ibv_context *preferred);
 int ib_device_open(struct rme_fabric *f);
 void ib_device_close(struct rme_fabric *f);
+/* Frees the head's list of devices, which closes their contexts. */
+void ib_device_unlist(struct rme_fabric *f);
+/* Lists the devices again, without those that were removed.  Without any device the list
+ * stays. */
+void ib_device_relist(struct rme_fabric *head);
+/* Selects the device in place of the rail's lost one, if it is there and has an active port. */
+bool ib_device_return(struct rme_fabric *f);
 /* Queries the ports again and sets dev.down. */
 void ib_device_look(struct rme_fabric *f);
 
 /* ---- memory.c ---- */
 /* Decides on on-demand paging of user memory (option odp); call after ib_mws_open(). */
 int ib_demand_open(struct rme_fabric *f);
-/* Registers memory on all live rails (fabric.h).  Needs no lock. */
+/* Registers memory on all live rails (fabric.h), and on others when they are opened again.
+ * Needs no lock. */
 int ib_reg(struct rme_fabric *f, void *base, size_t length, unsigned access, struct rme_mr *mr);
 void ib_dereg(struct rme_fabric *f, struct rme_mr *mr);
+/* Deregisters all memory of the engine on a rail, or registers it there.  regs.rails is held
+ * for writing. */
+void ib_regs_leave(struct rme_fabric *f);
+void ib_regs_enter(struct rme_fabric *f);
 /* Allocates and registers buffer memory of `length` bytes, rounded up to pages.  Returns 0 or a
  * negative errno; the caller frees the memory with ib_memory_put(). */
 int ib_memory_get(struct rme_fabric *f, size_t length, struct ib_memory *m);
@@ -72,6 +84,8 @@ void ib_wake_close(struct rme_fabric *f);
 int ib_nonblocking(int fd);
 /* Adds the rail's descriptors to the epoll set.  Returns 0 or a negative errno (logged). */
 int ib_wait_watch(struct rme_fabric *f);
+/* Removes those of the rail's device. */
+void ib_wait_unwatch(struct rme_fabric *f);
 /* Sleeps until a descriptor is readable; ends a sleep of the engine.  Any thread, no lock. */
 void ib_wait(struct rme_fabric *f, int timeout_ms);
 void ib_wake(struct rme_fabric *f);

@@ -4,11 +4,11 @@
  *
  * Memory is registered on each rail, because any may carry the next operation.  The engine's
  * key is the address of all registrations (struct ib_keys), and a link uses the one of its
- * rail.  Dead rails are skipped, because they do not recover.  A failure on a live rail fails
- * the registration.
+ * rail.  Dead rails are skipped, and get all registrations when they are opened again (rail.c).
+ * A failure on a live rail fails the registration.
  *
- * Registration takes no lock of the engine: the PD and the capabilities of a rail are constant,
- * and `dead` is atomic.
+ * Registration takes no lock of the engine: the PD and the capabilities of a rail change only
+ * while regs.rails is held for writing.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -77,7 +77,26 @@ static void dereg(struct rme_fabric *f, struct ibv_mr *m)
                f->dev.name, (unsigned long)base, strerror(-ib_error(ret)));
 }
 
-static void keys_free(struct rme_fabric *f, struct ib_keys *k)
+/* Registers on the live rails.  Returns 0, also if no rail is live, or a negative errno. */
+static int keys_reg(struct rme_fabric *f, struct ib_keys *k)
+{
+    int error = 0;
+    bool any = false;
+    for (unsigned i = 0; i < f->rails; i++) {
+        struct rme_fabric *rail = f->rail[i];
+        if (rail->dev.dead)
+            continue;
+        k->mr[i] = reg(rail, k->base, k->length, k->access);
+        any = any || k->mr[i];
+        error = k->mr[i] ? error : ib_errno();
+        /* a failed device is skipped, even if its event is pending */
+        if (!k->mr[i] && !rail->dev.dead && error != -EIO && error != -ENODEV)
+            return error;
+    }
+    return any ? 0 : error;
+}
+
+static void keys_dereg(struct rme_fabric *f, struct ib_keys *k)
 {
     for (unsigned i = 0; i < f->rails; i++)
         if (k->mr[i])
@@ -87,24 +106,25 @@ static void keys_free(struct rme_fabric *f, struct ib_keys *k)
 
 int ib_reg(struct rme_fabric *f, void *base, size_t length, unsigned access, struct rme_mr *mr)
 {
+    struct ib_regs *r = &f->regs;
     struct ib_keys *k = calloc(1, sizeof(*k));
-    int error = -ENODEV;
-    bool any = false, failed = false;
     if (!k)
         return -ENOMEM;
-    for (unsigned i = 0; i < f->rails && !failed; i++) {
-        if (f->rail[i]->dev.dead)
-            continue;
-        k->mr[i] = reg(f->rail[i], base, length, access);
-        any = any || k->mr[i];
-        error = k->mr[i] ? error : ib_errno();
-        /* a failed device is skipped, even if its event is pending */
-        failed = !k->mr[i] && !f->rail[i]->dev.dead && error != -EIO && error != -ENODEV;
+    k->base = base;
+    k->length = length;
+    k->access = access;
+    pthread_rwlock_rdlock(&r->rails);
+    int error = keys_reg(f, k);
+    if (error) {
+        keys_dereg(f, k);
+    } else {
+        pthread_mutex_lock(&r->lock);
+        LIST_INSERT_HEAD(&r->keys, k, entry);
+        pthread_mutex_unlock(&r->lock);
     }
-    if (failed || !any) {
-        keys_free(f, k);
+    pthread_rwlock_unlock(&r->rails);
+    if (error)
         return error;
-    }
     *mr = (struct rme_mr){.handle = k,
                           .base = (uintptr_t)base,
                           .length = length,
@@ -115,8 +135,44 @@ int ib_reg(struct rme_fabric *f, void *base, size_t length, unsigned access, str
 
 void ib_dereg(struct rme_fabric *f, struct rme_mr *mr)
 {
-    keys_free(f, mr->handle);
+    struct ib_regs *r = &f->regs;
+    struct ib_keys *k = mr->handle;
+    pthread_rwlock_rdlock(&r->rails);
+    pthread_mutex_lock(&r->lock);
+    LIST_REMOVE(k, entry);
+    pthread_mutex_unlock(&r->lock);
+    keys_dereg(f, k);
+    pthread_rwlock_unlock(&r->rails);
     mr->handle = NULL;
+}
+
+void ib_regs_leave(struct rme_fabric *f)
+{
+    struct ib_keys *k;
+    LIST_FOREACH(k, &f->head->regs.keys, entry)
+        if (k->mr[f->number]) {
+            dereg(f, k->mr[f->number]);
+            k->mr[f->number] = NULL;
+        }
+}
+
+void ib_regs_enter(struct rme_fabric *f)
+{
+    struct ib_keys *k;
+    unsigned failed = 0;
+    int error = 0;
+    LIST_FOREACH(k, &f->head->regs.keys, entry) {
+        k->mr[f->number] = reg(f, k->base, k->length, k->access);
+        if (k->mr[f->number])
+            continue;
+        error = ib_errno();
+        failed++;
+    }
+    if (failed)
+        ib_log(f, RME_LOG_WARN,
+               "device %s: %u ranges of memory could not be registered again: %s; connections "
+               "that use them fail",
+               f->dev.name, failed, strerror(-error));
 }
 
 /* ---- Paging on demand ---- */
@@ -170,7 +226,12 @@ int ib_demand_open(struct rme_fabric *f)
     return mode == ON ? -EOPNOTSUPP : 0;
 }
 
-/* Allocates and registers memory for buffers.  Uses whole pages, so that a fork splits none. */
+/*
+ * Allocates and registers memory for buffers.  A child of the process does not get these pages:
+ * where the kernel does not copy pinned pages at a fork, its parent would write to copies, and
+ * the device to the pages.  libibverbs does the same for registered memory of the program, if
+ * RDMAV_FORK_SAFE is set (device.c).
+ */
 int ib_memory_get(struct rme_fabric *f, size_t length, struct ib_memory *m)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -178,6 +239,7 @@ int ib_memory_get(struct rme_fabric *f, size_t length, struct ib_memory *m)
     void *base = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (base == MAP_FAILED)
         return -ENOMEM;
+    (void)madvise(base, length, MADV_DONTFORK); /* a hint */
     struct ibv_mr *mr =
         ibv_reg_mr(f->dev.pd, base, length, IBV_ACCESS_LOCAL_WRITE | relaxed_ordering(f));
     if (!mr) {

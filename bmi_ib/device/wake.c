@@ -9,6 +9,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -62,7 +63,8 @@ int ib_wait_watch(struct rme_fabric *f)
     for (unsigned i = 0; i < (f == f->head ? 4 : 2); i++) {
         struct epoll_event event = {.events = EPOLLIN,
                                     .data.u64 = IB_WAKES(watched[i].fd, f, watched[i].hint)};
-        if (epoll_ctl(f->sleep_fd, EPOLL_CTL_ADD, watched[i].fd, &event) != 0) {
+        if (epoll_ctl(f->sleep_fd, EPOLL_CTL_ADD, watched[i].fd, &event) != 0 &&
+            errno != EEXIST) { /* the head's, when its device is opened again */
             int error = ib_errno();
             ib_log(f, RME_LOG_ERROR, "device %s: cannot wait for events: %s", f->dev.name,
                    strerror(-error));
@@ -70,6 +72,26 @@ int ib_wait_watch(struct rme_fabric *f)
         }
     }
     return 0;
+}
+
+void ib_wait_unwatch(struct rme_fabric *f)
+{
+    if (f->comp)
+        epoll_ctl(f->sleep_fd, EPOLL_CTL_DEL, f->comp->fd, NULL);
+    if (f->dev.ctx)
+        epoll_ctl(f->sleep_fd, EPOLL_CTL_DEL, f->dev.ctx->async_fd, NULL);
+}
+
+/* Removes a descriptor of a failed device, which would end each sleep.  Once the device is
+ * opened again, the number may be that of a descriptor without an error. */
+static void unwatch_dead(struct rme_fabric *f, int fd)
+{
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    if (pthread_rwlock_tryrdlock(&f->head->regs.rails))
+        return;
+    if (poll(&p, 1, 0) == 1 && p.revents & (POLLERR | POLLHUP) && !(p.revents & POLLIN))
+        epoll_ctl(f->sleep_fd, EPOLL_CTL_DEL, fd, NULL);
+    pthread_rwlock_unlock(&f->head->regs.rails);
 }
 
 void ib_wait(struct rme_fabric *f, int timeout_ms)
@@ -84,9 +106,8 @@ void ib_wait(struct rme_fabric *f, int timeout_ms)
         hint &= IB_HINT_CM | IB_HINT_ASYNC;
         if (hint)
             atomic_fetch_or(&f->rail[data >> 8 & 0xff]->hint, hint);
-        /* a descriptor of a failed device, which would end each sleep */
         if (event[i].events & (EPOLLERR | EPOLLHUP) && !(event[i].events & EPOLLIN))
-            epoll_ctl(f->sleep_fd, EPOLL_CTL_DEL, (int)(data >> 32), NULL);
+            unwatch_dead(f, (int)(data >> 32));
     }
     if (woken & IB_HINT_WAKE) {
         eventfd_t count;

@@ -110,6 +110,8 @@ static void handle(struct rme_fabric *f, const struct ib_async_note *n)
     bool changed = n->type == IBV_EVENT_PORT_ERR || n->type == IBV_EVENT_PORT_ACTIVE;
     if (changed) /* connections detect loss themselves */
         ib_device_look(f);
+    if (n->type == IBV_EVENT_GID_CHANGE || n->type == IBV_EVENT_PORT_ACTIVE)
+        (void)ib_rails_addresses(f->head);
     ib_log(f, changed ? RME_LOG_WARN : RME_LOG_INFO, "device %s port %u: %s", f->dev.name,
            n->number, ibv_event_type_str(n->type));
 }

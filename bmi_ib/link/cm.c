@@ -170,16 +170,19 @@ static void keep_answer(struct rme_link *l, const struct rdma_cm_event *e)
 /* Handles a connection request. */
 static void requested(struct rme_fabric *f, const struct rdma_cm_event *e)
 {
-    static const uint8_t will_not_do = 1; /* non-empty: the peer does not retry */
+    static const uint8_t will_not_do = 1; /* the peer does not retry; without data it does */
+    bool later = false;                   /* a device is not opened again yet */
     char peer[IB_PEER_MAX];
     ib_sockaddr_text(rdma_get_peer_addr(e->id), peer, sizeof(peer));
-    struct rme_fabric *rail = rail_of(f, e->id, peer);
+    for (unsigned i = 0; i < f->rails; i++)
+        later = later || f->rail[i]->dev.dead;
+    struct rme_fabric *rail = later ? ib_rail_of(f, e->id->verbs) : rail_of(f, e->id, peer);
     struct rme_link *l = rail && !rail->dev.dead ? ib_link_new(rail) : NULL;
     if (!l) {
         ib_log(f, RME_LOG_WARN, "%s: connection request refused: %s", peer,
-               rail && rail->dev.dead ? "the device has failed" : "wrong device, or no memory");
+               later ? "a device has failed" : "wrong device, or no memory");
         ib_count(f, REJECTS, 1);
-        rdma_reject(e->id, &will_not_do, sizeof(will_not_do));
+        rdma_reject(e->id, later ? NULL : &will_not_do, later ? 0 : sizeof(will_not_do));
         rdma_destroy_id(e->id);
         return;
     }
@@ -291,6 +294,8 @@ static void dispatch(struct rme_fabric *f, const struct rdma_cm_event *e)
         if (rail)
             ib_link_device_gone(rail, "the device was removed");
     }
+    if (!l && e->event == RDMA_CM_EVENT_ADDR_CHANGE)
+        ib_listen_lost(f, e->id);
     if (!l)
         return;
     switch (e->event) {

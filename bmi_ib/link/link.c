@@ -483,8 +483,7 @@ void ib_link_fail_all(struct rme_fabric *f, int error, const char *why)
 {
     struct rme_link *l, *next;
     ib_log(f, RME_LOG_ERROR, "device %s: all its connections fail: %s (%s)%s", f->dev.name, why,
-           strerror(-error),
-           f->dev.dead && !f->railed ? "; restart to use another device" : "");
+           strerror(-error), f->dev.dead ? "; waiting for the device to return" : "");
     for (l = TAILQ_FIRST(&f->links); l; l = next) {
         next = TAILQ_NEXT(l, all_entry);
         ib_link_fail(l, error, true);
@@ -496,6 +495,7 @@ void ib_link_device_gone(struct rme_fabric *f, const char *why)
     if (f->dev.dead)
         return;
     f->dev.dead = true;
+    f->head->mend_at = 1;
     ib_link_fail_all(f, -ENODEV, why);
 }
 
@@ -548,6 +548,8 @@ void ib_link_timers(struct rme_fabric *f)
 int ib_link_deadline(struct rme_fabric *f)
 {
     uint64_t first = rme_timers_next(&f->timers), now = ib_now_ms();
+    if (f->mend_at && f->mend_at < first)
+        first = f->mend_at;
     for (unsigned i = 0; i < f->rails; i++) {
         uint64_t room = ib_tx_deadline(f->rail[i]);
         if (!TAILQ_EMPTY(&f->rail[i]->drained))

@@ -34,7 +34,7 @@ void ib_link_destroy(struct rme_link *l);
 void ib_link_timers(struct rme_fabric *f);
 /* Returns ms until the next timeout of a rail; 0: poll now, -1: none. */
 int ib_link_deadline(struct rme_fabric *f);
-/* Marks a device as failed or removed, permanently, and fails all its links. */
+/* Marks a device as failed or removed, and fails all its links. */
 void ib_link_device_gone(struct rme_fabric *f, const char *why);
 /* Frees all links of a rail and their table. */
 void ib_links_release(struct rme_fabric *f);
@@ -62,7 +62,7 @@ struct rme_fabric *ib_rail_next(struct rme_link *l);
 bool ib_rail_more(const struct rme_link *l);
 /* Returns the rail's own address in the network of `peer`; NULL: none. */
 struct sockaddr *ib_rail_source(const struct rme_fabric *f, const struct sockaddr *peer);
-/* Finds the addresses of each rail, once the rails are chosen. */
+/* Finds the addresses of each rail, once the rails are chosen, and when they have changed. */
 int ib_rails_addresses(struct rme_fabric *f);
 
 /* ---- path.c ---- */
@@ -88,6 +88,13 @@ struct ibv_context *ib_listen_device(const struct rme_fabric *f);
 uint16_t ib_listen_port(const struct rme_fabric *f);
 /* Starts to listen at all bound addresses. */
 int ib_listen_start(struct rme_fabric *f);
+/* Ends the listeners on addresses of a device; they are to listen again. */
+void ib_listen_leave(struct rme_fabric *f, const struct ibv_context *ctx);
+/* The same for one, whose address may have moved to another device. */
+void ib_listen_lost(struct rme_fabric *f, const struct rdma_cm_id *id);
+/* Tries to listen again at all addresses that lost their listener.  Returns true if none is
+ * left. */
+bool ib_listen_again(struct rme_fabric *f);
 void ib_listen_close(struct rme_fabric *f);
 
 /* ---- resolve.c ---- */

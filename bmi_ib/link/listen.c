@@ -19,7 +19,7 @@
 
 uint16_t ib_listen_port(const struct rme_fabric *f)
 {
-    return f->listeners > 0 ? ntohs(rdma_get_src_port(f->listener[0])) : 0;
+    return f->port;
 }
 
 /* Binds one more id.  Returns 0 also if the address is bound already.  Replaces port 0 by the
@@ -114,6 +114,7 @@ int ib_listen_bind(struct rme_fabric *f)
             return error;
         }
     }
+    f->port = f->listeners ? ntohs(rdma_get_src_port(f->listener[0])) : 0;
     return 0;
 }
 
@@ -149,8 +150,80 @@ int ib_listen_start(struct rme_fabric *f)
     return 0;
 }
 
+/* ---- Listeners of a lost device ---- */
+
+/* Ends a listener, and keeps its address for the next attempt. */
+static void lose(struct rme_fabric *f, unsigned i)
+{
+    struct rdma_cm_id *id = f->listener[i];
+    const struct sockaddr *sa = rdma_get_local_addr(id);
+    struct ib_lost *more = realloc(f->unheard, (f->unheards + 1) * sizeof(*more));
+    if (more) {
+        f->unheard = more;
+        memset(&more[f->unheards], 0, sizeof(*more));
+        memcpy(&more[f->unheards++].sa, sa, ib_sockaddr_size(sa));
+    } else {
+        ib_log(f, RME_LOG_ERROR, "a listening address is lost: out of memory; restart");
+    }
+    rdma_destroy_id(id);
+    f->listener[i] = f->listener[--f->listeners];
+}
+
+void ib_listen_leave(struct rme_fabric *f, const struct ibv_context *ctx)
+{
+    for (unsigned i = f->listeners; i-- > 0;)
+        if (f->listener[i]->verbs == ctx)
+            lose(f, i);
+}
+
+void ib_listen_lost(struct rme_fabric *f, const struct rdma_cm_id *id)
+{
+    for (unsigned i = f->listeners; i-- > 0;)
+        if (f->listener[i] == id)
+            lose(f, i);
+    f->head->mend_at = 1;
+}
+
+/* Listens at one address again.  Returns 0 or a negative errno. */
+static int listen_at(struct rme_fabric *f, struct sockaddr *sa)
+{
+    unsigned before = f->listeners;
+    int error = bind_one(f, sa, ib_sockaddr_size(sa));
+    if (error || f->listeners == before)
+        return error;
+    struct rdma_cm_id *id = f->listener[before];
+    if (!rdma_listen(id, 0))
+        return 0;
+    error = ib_errno();
+    f->listeners--;
+    rdma_destroy_id(id);
+    return error;
+}
+
+bool ib_listen_again(struct rme_fabric *f)
+{
+    for (unsigned i = f->unheards; i-- > 0;) {
+        struct ib_lost *lost = &f->unheard[i];
+        char text[IB_PEER_MAX];
+        int error = listen_at(f, (struct sockaddr *)&lost->sa);
+        ib_sockaddr_text(&lost->sa, text, sizeof(text));
+        if (!error) {
+            ib_log(f, RME_LOG_WARN, "listening on %s again", text);
+            *lost = f->unheard[--f->unheards];
+        } else if (error != lost->error) {
+            ib_log(f, RME_LOG_WARN, "cannot listen on %s again: %s; trying on", text,
+                   strerror(-error));
+            lost->error = error;
+        }
+    }
+    return f->unheards == 0;
+}
+
 void ib_listen_close(struct rme_fabric *f)
 {
+    free(f->unheard);
+    f->unheard = NULL;
+    f->unheards = 0;
     for (unsigned i = 0; i < f->listeners; i++)
         rdma_destroy_id(f->listener[i]);
     free(f->listener);

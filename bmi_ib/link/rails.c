@@ -24,7 +24,6 @@
 #include <ifaddrs.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include "bmi_ib/link/links.h"
 
 struct rme_fabric *ib_rail_of(const struct rme_fabric *f, const struct ibv_context *ctx)
@@ -143,6 +142,8 @@ static int find_addresses(struct rme_fabric *f, const struct ifaddrs *all)
     }
     for (unsigned i = 0; i < f->rails && !error; i++) {
         struct rme_fabric *rail = f->rail[i];
+        if (!rail->dev.ctx) /* not opened again */
+            continue;
         struct ibv_gid_entry *gid = NULL;
         struct sockaddr_storage sa = rail->source;
         int n = sa.ss_family ? 0 : ib_path_gids(&rail->dev, &gid);
@@ -170,15 +171,16 @@ int ib_rails_addresses(struct rme_fabric *f)
     }
     if (getifaddrs(&all))
         return ib_errno();
+    for (unsigned i = 0; i < f->rails; i++)
+        f->rail[i]->owns = 0;
     int error = find_addresses(f, all);
     freeifaddrs(all);
     for (unsigned i = 0; i < f->rails && !error; i++)
-        if (!f->rail[i]->owns)
+        if (!f->rail[i]->owns && !f->rail[i]->dev.dead)
             ib_log(f, RME_LOG_WARN,
                    "device %s: no IP address: used for outgoing connections only where a route "
                    "leads to the device",
                    f->rail[i]->dev.name);
-    f->turn = (unsigned)getpid(); /* spreads processes with one server each */
     return error;
 }
 

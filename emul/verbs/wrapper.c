@@ -5,12 +5,16 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stddef.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <signal.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "emul/verbs/base/counters.h"
@@ -26,6 +30,7 @@ static void usage(FILE *out)
     fprintf(out,
             "usage: emuverbs [--counters-dir DIR] [--sysfs] PROGRAM [ARGUMENT...]\n"
             "       emuverbs --show PID\n"
+            "       emuverbs --device PID NAME STATE\n"
             "       emuverbs --help\n\n"
             "Runs PROGRAM with a software RDMA device in place of hardware: libibverbs and\n"
             "librdmacm of every process started this way on this machine reach each other\n"
@@ -44,6 +49,9 @@ static void help(void)
            "                      and its children only (a mount namespace: needs root, or\n"
            "                      unshare --user --map-root-user emuverbs --sysfs PROGRAM)\n"
            "  --show PID          print the counters of a running process as JSON\n"
+           "  --device PID NAME STATE\n"
+           "                      change a device of a running process: failed, removed,\n"
+           "                      added, down, up, or the IP address of its first port\n"
            "\n"
            "Environment variables:\n");
     emu_knobs_help(stdout);
@@ -112,52 +120,104 @@ static int own_number(int pid)
     return number;
 }
 
-static int show(const char *text)
+/* Maps the segment of a running process; NULL, with a line on standard error. */
+static struct shm_head *segment_of(const char *text)
 {
-    char path[300], link[128], comm[64] = "";
-    int pid = atoi(text), own = own_number(pid), ret = 1;
+    char path[300], link[128];
+    int pid = atoi(text), own = own_number(pid);
+    struct shm_head *found = NULL;
 
-    snprintf(path, sizeof(path), "/proc/%d/comm", pid);
-    FILE *f = fopen(path, "re");
-    if (f) {
-        if (fgets(comm, sizeof(comm), f))
-            comm[strcspn(comm, "\n")] = 0;
-        fclose(f);
-    }
     snprintf(path, sizeof(path), "/proc/%d/fd", pid);
     DIR *dir = opendir(path);
     if (!dir) {
         fprintf(stderr, "emuverbs: process %s: %s\n", text, strerror(errno));
-        return 1;
+        return NULL;
     }
-    for (struct dirent *e; ret && (e = readdir(dir)) != NULL;) {
+    for (struct dirent *e; !found && (e = readdir(dir)) != NULL;) {
         struct stat st;
         snprintf(path, sizeof(path), "/proc/%d/fd/%s", pid, e->d_name);
         ssize_t n = readlink(path, link, sizeof(link) - 1);
         link[n > 0 ? n : 0] = 0;
         if (strncmp(link, "/memfd:emuverbs-", 16) != 0)
             continue;
-        int fd = open(path, O_RDONLY | O_CLOEXEC);
+        int fd = open(path, O_RDWR | O_CLOEXEC);
         if (fd < 0 || fstat(fd, &st) < 0 || (size_t)st.st_size < sizeof(struct shm_head)) {
             if (fd >= 0)
                 close(fd);
             continue;
         }
-        struct shm_head *seg = mmap(NULL, sizeof(*seg), PROT_READ, MAP_SHARED, fd, 0);
+        struct shm_head *seg =
+            mmap(NULL, sizeof(*seg), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
         /* a process also opens segments of peers while mapping them */
-        if (seg != MAP_FAILED && seg->magic == EMU_SHM_MAGIC && seg->pid == own) {
-            emu_counters_json(&seg->counters, pid, comm, stdout);
-            ret = 0;
-        }
+        if (seg != MAP_FAILED && seg->magic == EMU_SHM_MAGIC && seg->pid == own)
+            found = seg;
         close(fd);
     }
     closedir(dir);
-    if (ret)
+    if (!found)
         fprintf(
             stderr,
             "emuverbs: process %s does not run on emuverbs; give the PID of one that does\n",
             text);
-    return ret ? ret : printed();
+    return found;
+}
+
+static int show(const char *text)
+{
+    char path[300], comm[64] = "";
+    const struct shm_head *seg = segment_of(text);
+
+    if (!seg)
+        return 1;
+    snprintf(path, sizeof(path), "/proc/%s/comm", text);
+    FILE *f = fopen(path, "re");
+    if (f) {
+        if (fgets(comm, sizeof(comm), f))
+            comm[strcspn(comm, "\n")] = 0;
+        fclose(f);
+    }
+    emu_counters_json(&seg->counters, atoi(text), comm, stdout);
+    return printed();
+}
+
+/* Wakes the service thread of a process: connects to the name of its slot. */
+static void wake(const struct shm_head *seg)
+{
+    struct sockaddr_un to = {.sun_family = AF_UNIX};
+    int n = snprintf(to.sun_path + 1, sizeof(to.sun_path) - 1, "emuverbs/slot/%u", seg->slot);
+    int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    if (s < 0 || connect(s, (struct sockaddr *)&to,
+                         (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n)))
+        fprintf(stderr, "emuverbs: process %d: %s\n", seg->pid, strerror(errno));
+    if (s >= 0)
+        close(s);
+}
+
+/* Changes a device of a running process, and returns when that is done. */
+static int change(const char *pid, const char *device, const char *state)
+{
+    struct shm_head *seg = segment_of(pid);
+    uint32_t now = ASKED_NOTHING;
+
+    if (!seg)
+        return 1;
+    if (!atomic_compare_exchange_strong(&seg->asked, &now, ASKED_BEING_WRITTEN)) {
+        fprintf(stderr, "emuverbs: process %s: another change is in progress\n", pid);
+        return 1;
+    }
+    snprintf(seg->asked_device, sizeof(seg->asked_device), "%s", device);
+    snprintf(seg->asked_state, sizeof(seg->asked_state), "%s", state);
+    atomic_store(&seg->asked, ASKED_CHANGE);
+    atomic_store(&seg->untold, 1);
+    wake(seg);
+    while ((now = atomic_load(&seg->asked)) == ASKED_CHANGE && kill(atoi(pid), 0) == 0)
+        usleep(1000);
+    atomic_store(&seg->asked, ASKED_NOTHING);
+    if (now == ASKED_UNKNOWN)
+        fprintf(stderr, "emuverbs: process %s: no device %s, or no state %s; see --help\n", pid,
+                device, state);
+    return now != ASKED_NOTHING;
 }
 
 /* Prepends `first` to a list in the environment. */
@@ -188,6 +248,8 @@ int main(int argc, char **argv)
         }
         if (strcmp(argv[i], "--show") == 0 && i + 1 < argc)
             return show(argv[i + 1]);
+        if (strcmp(argv[i], "--device") == 0 && i + 3 < argc)
+            return change(argv[i + 1], argv[i + 2], argv[i + 3]);
         if (strcmp(argv[i], "--counters-dir") == 0 && i + 1 < argc) {
             char full[PATH_MAX];
             i++;
@@ -202,7 +264,8 @@ int main(int argc, char **argv)
         } else if (strcmp(argv[i], "--") == 0) {
             i++;
             break;
-        } else if (strcmp(argv[i], "--show") == 0 || strcmp(argv[i], "--counters-dir") == 0) {
+        } else if (strcmp(argv[i], "--show") == 0 || strcmp(argv[i], "--device") == 0 ||
+                   strcmp(argv[i], "--counters-dir") == 0) {
             fprintf(stderr, "emuverbs: option %s needs a value; see emuverbs --help\n",
                     argv[i]);
             return 2;

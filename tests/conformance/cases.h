@@ -251,6 +251,8 @@
     X(silent_peer_times_out)                                                                   \
     X(client_process_killed)                                                                   \
     X(clients_in_processes)                                                                    \
+    X(client_outlives_its_device)                                                              \
+    X(server_outlives_its_device)                                                              \
     X(a_failed_device_is_lived_without) /* last: the failure lasts as long as the process */
 
 #define ALL_CASES(X)                                                                           \

@@ -17,7 +17,7 @@
 
 /* Command to a peer, in native byte order: both are the same program. */
 struct command {
-    char what; /* R receive, S send, Q close and exit */
+    char what; /* R receive, S send, N nothing, Q close and exit */
     int32_t tag;
     int64_t size;
 };
@@ -70,7 +70,8 @@ int process_peer(const char *uri)
                 rme_addr_free(known);
                 return 0;
             }
-            chore_begin(n, u.addr, &c);
+            if (c.what != 'N')
+                chore_begin(n, u.addr, &c);
         }
         if (rme_test_context(n->rme, 0, &done, 1, 100) == 1) {
             struct chore *chore = done.user;
@@ -340,6 +341,93 @@ void a_failed_device_is_lived_without(void **state)
     assert_int_equal(device_bytes(dead), before[dead]);
     assert_true(device_bytes(!dead) - before[!dead] >= SIZE);
     assert_int_equal(node_counter(n, "ops_live"), 0);
+}
+
+/* Changes the device of a process (doc/emuverbs.md); returns when that is done. */
+static void change_device(pid_t pid, const char *state)
+{
+    const char *wrapper = getenv("EMUVERBS");
+    char command[256];
+
+    snprintf(command, sizeof command, "%s --device %d emu0 %s",
+             wrapper ? wrapper : "emul/verbs/emuverbs", pid, state);
+    assert_int_equal(system(command), 0);
+}
+
+/* Posts sends and receives between the peer and blobs of the engine's memory, which are kept
+ * over all rounds, and returns when all are reported. `during` is done meanwhile. */
+static int transfers(struct node *n, struct rme_addr *to, struct blob *blobs, int count,
+                     int first, void (*during)(pid_t pid), pid_t pid)
+{
+    static struct op ops[8];
+    int failed = 0;
+
+    for (int i = 0; i < count; i++) {
+        blob_fill(&blobs[i], (uint64_t)(first + i));
+        tell(n, to, i % 2 ? 'S' : 'R', first + i, blobs[i].total);
+        if (i % 2)
+            post_recv(&ops[i], n, to, &blobs[i], first + i);
+        else
+            post_send(&ops[i], n, to, &blobs[i], first + i);
+    }
+    pump_times(first % 7);
+    if (during)
+        during(pid);
+    pump_until_all(ops, count);
+    for (int i = 0; i < count; i++) {
+        failed += ops[i].error != 0;
+        if (ops[i].error == 0 && i % 2)
+            blob_check(&blobs[i], (uint64_t)(first + i), blobs[i].total);
+    }
+    return failed;
+}
+
+static void reset_device(pid_t pid)
+{
+    change_device(pid, "removed");
+    pump_times(10);
+    change_device(pid, "added");
+}
+
+/* The device of one side is removed and comes back, several times, during transfers: these end,
+ * later ones succeed, in memory that was registered with the first device. */
+static void outlives(bool server)
+{
+    enum { OPS = 8, ROUNDS = 5, SIZE = 1000000 };
+    static struct blob blobs[OPS];
+    int failed = 0;
+
+    only_with_processes();
+    if (!lane_is_emuverbs() || getenv("EMUVERBS_DEVICES")) /* the other one carries on */
+        skip();
+    bed_options("rndv=write,keepalive_ms=100,peer_timeout_ms=2000,backoff_max_ms=20");
+    peer_start(lane_uri(0));
+    struct node *n = node_open("client", NULL);
+    struct rme_addr *to = node_dial(n, lane_uri(0));
+    for (int i = 0; i < OPS; i++)
+        blob_zone(&blobs[i], n, SIZE);
+    for (int k = 0; k < ROUNDS; k++) {
+        failed +=
+            transfers(n, to, blobs, OPS, 100 * k + 10, reset_device, server ? peer : getpid());
+        tell(n, to, 'N', 1, 0); /* retried until the device is back */
+        assert_int_equal(transfers(n, to, blobs, OPS, 100 * k + 60, NULL, 0), 0);
+    }
+    assert_true(failed > 0);
+    for (int i = 0; i < OPS; i++)
+        blob_free(&blobs[i]);
+    assert_int_equal(node_counter(n, "ops_live"), 0);
+}
+
+void client_outlives_its_device(void **state)
+{
+    (void)state;
+    outlives(false);
+}
+
+void server_outlives_its_device(void **state)
+{
+    (void)state;
+    outlives(true);
 }
 
 /* The peer is stopped, not dead: its connection stays open, and the engine has to detect the

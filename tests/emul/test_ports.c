@@ -217,13 +217,27 @@ TEST(a_path_to_a_port_that_is_not_there_leads_nowhere)
     CHECK_EQ(written(&a, &b, 6, 1), IBV_WC_RETRY_EXC_ERR);
 }
 
-static void fail_device(const char *name, int want)
+static void change_device(const char *name, const char *state, int want)
 {
-    int (*fn)(const char *) =
-        (int (*)(const char *))(uintptr_t)dlsym(RTLD_DEFAULT, "emuverbs_fail_device");
+    int (*fn)(const char *, const char *) =
+        (int (*)(const char *, const char *))(uintptr_t)dlsym(RTLD_DEFAULT, "emuverbs_device");
 
     CHECK(fn);
-    CHECK_EQ(fn(name), want);
+    CHECK_EQ(fn(name, state), want);
+}
+
+static void fail_device(const char *name, int want)
+{
+    change_device(name, "failed", want);
+}
+
+static void expect_event(struct ibv_context *ctx, enum ibv_event_type type)
+{
+    struct ibv_async_event e;
+
+    CHECK_EQ(ibv_get_async_event(ctx, &e), 0);
+    CHECK_EQ(e.event_type, type);
+    ibv_ack_async_event(&e);
 }
 
 TEST(a_device_that_fails_takes_its_own_with_it)
@@ -269,6 +283,126 @@ TEST(a_device_that_fails_takes_its_own_with_it)
     expect_wc(c.scq, 1, IBV_WC_SUCCESS);
     loop_close(&a, &b); /* remaining objects can be destroyed */
     loop_close(&c, &d);
+}
+
+/* Calls on a removed device fail, and its objects can be destroyed; the device that takes its
+ * place has the name, and contexts of its own. */
+TEST(a_removed_device_comes_back_as_another)
+{
+    struct side a = {.device = 1}, b = {.device = 1};
+    struct ibv_device_attr attr;
+    struct ibv_port_attr port;
+    int n;
+
+    devices("2", "1");
+    a.dlid = b.dlid = 5;
+    side_open(&a);
+    change_device("emu1", "nothing", -1);
+    change_device("emu1", "removed", 0);
+    change_device("emu1", "removed", 0); /* one event only */
+    expect_event(a.ctx, IBV_EVENT_DEVICE_FATAL);
+    CHECK(!readable(a.ctx->async_fd, 0));
+    CHECK_EQ(ibv_query_device(a.ctx, &attr), EIO);
+    CHECK_EQ(ibv_query_port(a.ctx, 1, &port), EIO);
+    CHECK(!ibv_alloc_pd(a.ctx));
+    CHECK_EQ(errno, EIO);
+    struct ibv_device **list = ibv_get_device_list(&n);
+    CHECK_EQ(n, 1);
+    ibv_free_device_list(list);
+    struct ibv_context **all = rdma_get_devices(&n);
+    CHECK_EQ(n, 1);
+    rdma_free_devices(all);
+
+    change_device("emu1", "added", 0);
+    list = ibv_get_device_list(&n);
+    CHECK_EQ(n, 2);
+    CHECK(list[1] != a.ctx->device && strcmp(ibv_get_device_name(list[1]), "emu1") == 0);
+    CHECK(!ibv_open_device(a.ctx->device));
+    CHECK_EQ(errno, ENODEV);
+    ibv_free_device_list(list);
+    side_open(&b);
+    CHECK(!ibv_alloc_pd(a.ctx)); /* as before */
+    struct side c = {.device = 1};
+    c.dlid = 5;
+    side_open(&c);
+    CHECK_EQ(qp_rtr(&b, c.qp->qp_num), 0);
+    CHECK_EQ(qp_rtr(&c, b.qp->qp_num), 0);
+    CHECK_EQ(qp_rts(&b), 0);
+    CHECK_EQ(qp_rts(&c), 0);
+    post_send(&b, 1, WRITE, 0, 0, 0);
+    expect_wc(b.scq, 1, IBV_WC_SUCCESS);
+    loop_close(&b, &c);
+    side_close(&a);
+}
+
+/* The ids of a removed device get DEVICE_REMOVAL and no other; a listener on all addresses
+ * serves the device that comes back, with requests that were made meanwhile. */
+TEST(ids_end_with_their_device)
+{
+    struct rdma_cm_event *e;
+
+    devices("2", "1");
+    chan = rdma_create_event_channel();
+    CHECK(chan);
+    struct rdma_cm_id *all = listen_at("0.0.0.0", PORT, 4);
+    struct rdma_cm_id *one = listen_at("127.0.0.2", PORT + 1, 4);
+    struct rdma_cm_id *other = listen_at("127.0.0.1", PORT + 2, 4);
+    CHECK(one->verbs && one->verbs != other->verbs && !all->verbs);
+    change_device("emu1", "removed", 0);
+    e = next_event(RDMA_CM_EVENT_DEVICE_REMOVAL);
+    CHECK(e->id == one);
+    rdma_ack_cm_event(e);
+    CHECK(!readable(chan->fd, 0));
+    struct rdma_cm_id *id = new_id(NULL);
+    CHECK_EQ(rdma_bind_addr(id, at("127.0.0.2", 0)), -1);
+    CHECK_EQ(errno, ENODEV);
+    CHECK_EQ(rdma_destroy_id(id), 0);
+    struct ibv_context *before = one->verbs;
+    CHECK_EQ(rdma_destroy_id(one), 0);
+
+    id = new_id(NULL); /* from the other device; nobody answers */
+    CHECK_EQ(rdma_bind_addr(id, at("127.0.0.1", 0)), 0);
+    CHECK_EQ(rdma_resolve_addr(id, NULL, at("127.0.0.2", PORT), 1000), 0);
+    CHECK_EQ(eat(RDMA_CM_EVENT_ADDR_RESOLVED), 0);
+    CHECK_EQ(rdma_resolve_route(id, 1000), 0);
+    CHECK_EQ(eat(RDMA_CM_EVENT_ROUTE_RESOLVED), 0);
+    give_qp(id);
+    struct rdma_conn_param param = {.retry_count = 7};
+    CHECK_EQ(rdma_connect(id, &param), 0);
+    change_device("emu1", "added", 0);
+    e = next_event(RDMA_CM_EVENT_CONNECT_REQUEST);
+    CHECK(e->id->verbs != before && e->listen_id == all);
+    CHECK(strcmp(ibv_get_device_name(e->id->verbs->device), "emu1") == 0);
+    struct rdma_cm_id *child = e->id;
+    rdma_ack_cm_event(e);
+    CHECK_EQ(rdma_destroy_id(child), 0);
+    CHECK_EQ(eat(RDMA_CM_EVENT_REJECTED), 28);
+    drop(id);
+    CHECK_EQ(rdma_destroy_id(all), 0);
+    CHECK_EQ(rdma_destroy_id(other), 0);
+    rdma_destroy_event_channel(chan);
+}
+
+TEST(port_goes_down_and_up)
+{
+    struct side a = {0};
+    struct ibv_port_attr port;
+
+    devices("1", "1");
+    setenv("EMUVERBS_ETHERNET", "1", 1);
+    side_open(&a);
+    change_device("emu0", "down", 0);
+    expect_event(a.ctx, IBV_EVENT_PORT_ERR);
+    CHECK_EQ(ibv_query_port(a.ctx, 1, &port), 0);
+    CHECK_EQ(port.state, IBV_PORT_DOWN);
+    change_device("emu0", "up", 0);
+    expect_event(a.ctx, IBV_EVENT_PORT_ACTIVE);
+    CHECK_EQ(ibv_query_port(a.ctx, 1, &port), 0);
+    CHECK_EQ(port.state, IBV_PORT_ACTIVE);
+    change_device("emu0", "127.0.0.9", 0);
+    expect_event(a.ctx, IBV_EVENT_GID_CHANGE);
+    CHECK_EQ(gid_of(a.ctx, 1).raw[15], 9);
+    side_close(&a);
 }
 
 static _Atomic bool armed;
@@ -542,6 +676,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(separate_devices_reach_only_themselves),
         cmocka_unit_test(a_path_to_a_port_that_is_not_there_leads_nowhere),
         cmocka_unit_test(a_device_that_fails_takes_its_own_with_it),
+        cmocka_unit_test(a_removed_device_comes_back_as_another),
+        cmocka_unit_test(ids_end_with_their_device),
+        cmocka_unit_test(port_goes_down_and_up),
         cmocka_unit_test(a_device_fails_while_a_queue_pair_is_made),
         cmocka_unit_test(datagrams_go_from_device_to_device),
         cmocka_unit_test(datagrams_do_not_leave_a_separate_device),

@@ -72,7 +72,7 @@
 _Static_assert(EMU_MR_PLACES <= 1u << 19, "each place can be noted");
 
 #define EMU_SHM_MAGIC   UINT64_C(0x656d757665726273)
-#define EMU_SHM_VERSION 18u
+#define EMU_SHM_VERSION 19u
 
 /*
  * Keys. The first bit distinguishes rkeys from lkeys, so that mixing them up is an error, as on
@@ -364,6 +364,9 @@ _Static_assert(sizeof(struct shm_msg) <= 512, "an inbox entry");
 #define SHM_KEEPER(keeper) ((int)((keeper)&FUTEX_TID_MASK))
 #define SHM_LEFT(keeper)   (((keeper)&FUTEX_OWNER_DIED) != 0)
 
+#define EMU_ASKED_LEN 64
+enum emu_asked { ASKED_NOTHING, ASKED_BEING_WRITTEN, ASKED_CHANGE, ASKED_UNKNOWN };
+
 struct shm_head {
     uint64_t magic;
     uint32_t version;
@@ -391,6 +394,9 @@ struct shm_head {
     /* last connection requests whose senders this process may not access */
     _Atomic uint64_t refused[EMU_REFUSED];
     _Atomic uint32_t next_refused;
+    /* change of a device that `emuverbs --device` asks for */
+    _Atomic uint32_t asked; /* enum emu_asked */
+    char asked_device[EMU_ASKED_LEN], asked_state[EMU_ASKED_LEN];
     _Alignas(64) _Atomic uint64_t bounce_free[EMU_BOUNCE_SLOTS / 64];
     _Alignas(64) struct emu_counters counters;
 };

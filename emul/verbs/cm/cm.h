@@ -118,7 +118,8 @@ struct cm_id {
     struct emu_dev *owner;     /* in a forked child: the parent's */
     struct cm_id *next, *prev; /* cm.ids */
     struct cm_id *next_listener;
-    struct cm_id *of; /* listener until the request is fetched, else NULL */
+    struct cm_id *of;    /* listener until the request is fetched, else NULL */
+    struct emu_hca *hca; /* of its address; NULL: none yet, or all */
     uint32_t num;
     enum cm_state state;
     bool sync; /* created without a channel: calls wait for their events */
@@ -163,8 +164,7 @@ struct cm_state_all {
     struct cm_waiting *waiting; /* unsent messages, see cm_send.c */
     struct cm_unmet *unmet;     /* requests with unknown senders, see cm_proto.c */
     uint16_t next_port;
-    struct ibv_pd *pd[EMU_MAX_DEVICES]; /* default protection domains */
-    struct cm_chan *destroyed;          /* the last destroyed channel */
+    struct cm_chan *destroyed; /* the last destroyed channel */
 };
 extern struct cm_state_all cm;
 
@@ -207,8 +207,10 @@ void cm_id_free(struct cm_id *id); /* under cm.lock */
 struct cm_id *cm_id_by_num(uint32_t num);
 /* Returns the default protection domain for ids without one of the program's; never freed. */
 struct ibv_pd *cm_default_pd(struct ibv_context *verbs);
-/* Assigns device and default domain to an id with a known address. Returns 0; or -errno, and no
- * device is assigned. Not under cm.lock. */
+/* Assigns a port, and with it the device of now. Under cm.lock. */
+void cm_set_port(struct cm_id *id, uint32_t port);
+/* Assigns context and default domain to an id with a known address. Returns 0; or -errno, and
+ * none is assigned. Not under cm.lock. */
 int cm_set_verbs(struct cm_id *id);
 /* Frees the groups of an id. Under cm.lock. */
 void cm_groups_free(struct cm_id *id);
@@ -267,6 +269,10 @@ void cm_event_purge(struct cm_id *id, struct cm_group *g);
 /* Disconnects an id, waits until its fetched events are acknowledged, and frees it with its own
  * channel, if any. Not under cm.lock. */
 void cm_id_end(struct cm_id *id);
+
+/* cm_life.c */
+/* Does the change of a device that another process has asked for. */
+void cm_device_asked(struct emu_dev *d);
 
 /* cm_proto.c */
 /* Sends a prepared REQ, or schedules a retry. Under cm.lock. */

@@ -114,7 +114,8 @@ EMU_EXPORT int rdma_bind_addr(struct rdma_cm_id *ibid, struct sockaddr *addr)
     err = claim(id, &ibid->route.addr.src_addr);
     if (!err) {
         id->bound = true;
-        id->port = (uint8_t)emu_port_of_address(emu_dev_base(), addr);
+        if (!cm_addr_is_any(addr))
+            cm_set_port(id, emu_port_of_address(emu_dev_base(), addr));
         id->state = CM_BOUND;
     }
     pthread_mutex_unlock(&cm.lock);
@@ -179,7 +180,7 @@ EMU_EXPORT int rdma_resolve_addr(struct rdma_cm_id *ibid, struct sockaddr *src,
         memset(&ibid->route.addr.src_storage, 0, sizeof(ibid->route.addr.src_storage));
         memcpy(&ibid->route.addr.src_storage, &picked, cm_addr_len(&picked.sa));
         cm_addr_set_port(&ibid->route.addr.src_addr, ip_port);
-        id->port = (uint8_t)port;
+        cm_set_port(id, port);
         id->remote_port = (uint8_t)remote_port;
         id->state = CM_ADDR_RESOLVED;
     }
@@ -323,12 +324,17 @@ EMU_EXPORT struct ibv_context **rdma_get_devices(int *num_devices)
     struct ibv_context **list = calloc(EMU_MAX_DEVICES + 1, sizeof(struct ibv_context *));
     struct emu_dev *d = list ? emu_dev() : NULL;
     uint32_t n = 0;
+    bool lack = !d;
 
     if (num_devices)
         *num_devices = 0;
-    for (struct emu_ctx *c; d && n < d->knobs.devices && (c = emu_ctx_get(d, n)) != NULL;)
-        list[n++] = &c->v.context;
-    if (!d || n < d->knobs.devices) {
+    for (uint32_t i = 0; d && !lack && i < d->knobs.devices; i++) {
+        struct emu_ctx *c = emu_ctx_get(d, atomic_load(&d->hca[i]));
+        if (c)
+            list[n++] = &c->v.context;
+        lack = !c && errno != ENODEV;
+    }
+    if (lack || n == 0) {
         free(list);
         return NULL;
     }

@@ -278,8 +278,6 @@ static void on_req(struct emu_dev *d, struct emu_peer *p, const struct cm_msg *m
     if (ud != (m->ps == RDMA_PS_UDP))
         return; /* not sent by programs of this library */
     uint8_t port = (uint8_t)emu_port_of_address(d, &m->dst.sa);
-    if (d->hca[EMU_PORT_DEVICE(port)].failed)
-        return; /* no answer */
     struct cm_id *l = find_listener(m);
     if (!l || !emu_port_meets(d, EMU_PORT_DEVICE(port), EMU_PORT_DEVICE(m->port))) {
         answer(d, p, m, ud ? CM_SIDR_REP : CM_REJ,
@@ -309,7 +307,7 @@ static void on_req(struct emu_dev *d, struct emu_peer *p, const struct cm_msg *m
     c->rnr_retry = m->rnr_retry_count;
     c->sl = m->sl & 15;
     c->traffic_class = m->traffic_class;
-    c->port = port;
+    cm_set_port(c, port);
     c->remote_port = m->port % (EMU_MAX_DEVICES * EMU_MAX_PORTS);
     emu_gid(d, c->port, &a->addr.ibaddr.sgid);
     emu_gid(d, c->remote_port, &a->addr.ibaddr.dgid);
@@ -398,7 +396,7 @@ static struct cm_id *addressee(const struct cm_msg *m)
 
 #define MOST_UNMET 4096u
 
-/* A request of a process that could not be mapped yet. */
+/* A request of a process that could not be mapped yet, or to a port that is down. */
 struct cm_unmet {
     struct cm_unmet *next;
     struct cm_msg m;
@@ -447,10 +445,23 @@ static void note_refused(struct emu_dev *d, const struct cm_msg *m)
     atomic_store(&d->seg->refused[i], SHM_REFUSED(m->src_inc, m->local_id));
 }
 
+/* Returns whether a request is for a port that receives nothing now: its sender's connection
+ * manager repeats the request. */
+static bool is_cut_off(const struct emu_dev *d, const struct cm_msg *m)
+{
+    uint32_t port = emu_port_of_address(d, &m->dst.sa);
+
+    return emu_port_is_down(atomic_load(&d->hca[EMU_PORT_DEVICE(port)]), EMU_PORT_OF(port));
+}
+
 /* Retries to map the senders of kept requests; false when none is left. Under cm.lock. */
 static bool meet_late(struct emu_dev *d)
 {
     for (struct cm_unmet *u, **at = &cm.unmet; (u = *at) != NULL;) {
+        if (is_cut_off(d, &u->m)) {
+            at = &u->next;
+            continue;
+        }
         struct emu_peer *p = emu_peer_get(d, u->m.src_slot & (EMU_MAX_SLOTS - 1));
         if (!p && is_lack(errno)) {
             at = &u->next;
@@ -500,6 +511,11 @@ static void on_timer(struct emu_timer *t)
     pthread_mutex_unlock(&cm.lock);
 }
 
+static void untold(struct emu_dev *d)
+{
+    cm_device_asked(d);
+}
+
 static void told(struct emu_dev *d, const struct shm_msg *msg)
 {
     struct cm_msg m;
@@ -530,7 +546,11 @@ static void told(struct emu_dev *d, const struct shm_msg *msg)
     switch ((enum cm_type)m.type) {
     case CM_REQ:
     case CM_SIDR_REQ:
-        if (cm_addr_len(&m.dst.sa))
+        if (!cm_addr_len(&m.dst.sa))
+            break;
+        if (is_cut_off(d, &m))
+            keep(&m);
+        else
             on_req(d, p, &m);
         break;
     case CM_REP:
@@ -622,7 +642,7 @@ static void forked(struct emu_dev *d)
 __attribute__((constructor)) static void loaded(void)
 {
     static const struct emu_above row = {
-        .told = told, .peer_died = peer_died, .forked = forked};
+        .told = told, .untold = untold, .peer_died = peer_died, .forked = forked};
 
     cm.timer.fn = on_timer;
     emu_above_is(EMU_ABOVE_CM, &row);

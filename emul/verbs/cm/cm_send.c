@@ -122,8 +122,8 @@ bool cm_send(struct cm_id *id, struct cm_msg *m, enum cm_type type)
 {
     struct emu_dev *d = emu_dev_peek();
 
-    if (!d || !id->peer || d->knobs.silent || d->hca[EMU_PORT_DEVICE(id->port)].failed ||
-        atomic_load(&id->peer->seg->silent))
+    if (!d || !id->peer || d->knobs.silent ||
+        emu_port_is_down(id->hca, EMU_PORT_OF(id->port)) || atomic_load(&id->peer->seg->silent))
         return true; /* lost by the network */
     m->type = type;
     m->src_slot = d->slot;

@@ -99,7 +99,7 @@ void cm_id_free(struct cm_id *id)
 
 struct ibv_pd *cm_default_pd(struct ibv_context *verbs)
 {
-    struct ibv_pd **of_device = &cm.pd[emu_hca_of(verbs)->index];
+    struct ibv_pd **of_device = &emu_hca_of(verbs)->cm_pd;
 
     pthread_mutex_lock(&cm.lock);
     if (!*of_device)
@@ -107,6 +107,12 @@ struct ibv_pd *cm_default_pd(struct ibv_context *verbs)
     struct ibv_pd *pd = *of_device;
     pthread_mutex_unlock(&cm.lock);
     return pd;
+}
+
+void cm_set_port(struct cm_id *id, uint32_t port)
+{
+    id->port = (uint8_t)port;
+    id->hca = atomic_load(&emu_dev_base()->hca[EMU_PORT_DEVICE(port)]);
 }
 
 int cm_set_verbs(struct cm_id *id)
@@ -117,7 +123,7 @@ int cm_set_verbs(struct cm_id *id)
         return 0;
     if (!d)
         return -EIO;
-    struct emu_ctx *c = emu_ctx_get(d, EMU_PORT_DEVICE(id->port));
+    struct emu_ctx *c = emu_ctx_get(d, id->hca ? id->hca : atomic_load(&d->hca[0]));
     if (!c)
         return -errno;
     if (!id->id.pd && !(id->id.pd = cm_default_pd(&c->v.context)))

@@ -14,7 +14,7 @@ EMU_EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device_a
 {
     const struct emu_knobs *k = &emu_dev_base()->knobs;
 
-    if (emu_call(CALL_ibv_query_device))
+    if (emu_call(CALL_ibv_query_device) || atomic_load(&emu_hca_of(context)->gone))
         return EIO;
     memset(a, 0, sizeof(*a));
     snprintf(a->fw_ver, sizeof(a->fw_ver), "%u.0", EMU_SHM_VERSION);
@@ -145,9 +145,14 @@ EMU_EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device_)
         return NULL;
     }
     struct emu_dev *d = emu_dev();
-    /* a list made before a fork names devices of the parent */
-    uint32_t i = ((struct emu_hca *)device_)->index;
-    struct emu_ctx *c = d ? ctx_new(d, &d->hca[i]) : NULL;
+    struct emu_hca *h = (struct emu_hca *)device_;
+    if (d && h->dev != d) /* a list made before a fork names devices of the parent */
+        h = atomic_load(&d->hca[h->index]);
+    if (d && atomic_load(&h->gone)) {
+        errno = ENODEV;
+        return NULL;
+    }
+    struct emu_ctx *c = d ? ctx_new(d, h) : NULL;
     return c ? &c->v.context : NULL;
 }
 
@@ -176,39 +181,32 @@ EMU_EXPORT int ibv_close_device(struct ibv_context *context)
     return 0;
 }
 
-/* Called by tests, through dlsym. */
-EMU_EXPORT int emuverbs_fail_device(const char *name);
-/*
- * Makes a device of this process fail as if given up by its driver: its QPs enter the error
- * state, its contexts get IBV_EVENT_DEVICE_FATAL, object creation fails, and its rdma_cm
- * messages are dropped. Existing objects can be destroyed. Returns 0, or -1 for an unknown
- * name.
- */
-EMU_EXPORT int emuverbs_fail_device(const char *name)
+void emu_device_raise(struct emu_dev *d, const struct emu_hca *h, enum ibv_event_type type,
+                      int port)
 {
-    struct ibv_async_event event = {.event_type = IBV_EVENT_DEVICE_FATAL};
-    struct emu_dev *d = emu_dev();
+    struct ibv_async_event event = {.event_type = type, .element.port_num = port};
 
-    for (uint32_t i = 0; d && i < d->knobs.devices; i++) {
-        if (strcmp(d->hca[i].ibdev.name, name) != 0)
-            continue;
-        if (atomic_exchange(&d->hca[i].failed, true))
-            return 0;
-        emu_qp_device_failed(d, i);
-        pthread_mutex_lock(&d->lock);
-        for (struct emu_ctx *c = d->contexts; c; c = c->next)
-            if (emu_hca_of(&c->v.context)->index == i)
-                emu_async_raise(c, &event);
-        pthread_mutex_unlock(&d->lock);
-        return 0;
-    }
-    return -1;
+    pthread_mutex_lock(&d->lock);
+    for (struct emu_ctx *c = d->contexts; c; c = c->next)
+        if (emu_hca_of(&c->v.context) == h)
+            emu_async_raise(c, &event);
+    pthread_mutex_unlock(&d->lock);
 }
 
-struct emu_ctx *emu_ctx_get(struct emu_dev *d, uint32_t device_)
+void emu_device_fail(struct emu_dev *d, struct emu_hca *h)
 {
-    struct emu_hca *h = &d->hca[device_ % EMU_MAX_DEVICES];
+    if (atomic_exchange(&h->failed, true))
+        return;
+    emu_qp_device_failed(d, h);
+    emu_device_raise(d, h, IBV_EVENT_DEVICE_FATAL, 0);
+}
 
+struct emu_ctx *emu_ctx_get(struct emu_dev *d, struct emu_hca *h)
+{
+    if (atomic_load(&h->gone)) {
+        errno = ENODEV;
+        return NULL;
+    }
     pthread_mutex_lock(&d->lock);
     struct emu_ctx *c = h->cm_ctx;
     pthread_mutex_unlock(&d->lock);

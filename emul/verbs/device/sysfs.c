@@ -95,7 +95,7 @@ static int interface_folders(const struct emu_dev *d, const char *dir, uint32_t 
 
 static int device_files(const struct emu_dev *d, const char *top, uint32_t i)
 {
-    const struct ibv_device *v = &d->hca[i].ibdev;
+    const struct ibv_device *v = &d->first[i].ibdev;
     char dir[PATH_MAX], sub[PATH_MAX];
 
     snprintf(dir, sizeof(dir), "%s/infiniband/%s", top, v->name);

@@ -40,8 +40,9 @@ struct ibv_pd *emu_pd_new(struct ibv_context *context)
 
 EMU_EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 {
-    if (emu_call(CALL_ibv_alloc_pd)) {
-        errno = ENOMEM;
+    bool unlucky = emu_call(CALL_ibv_alloc_pd);
+    if (unlucky || emu_has_failed(context)) {
+        errno = unlucky ? ENOMEM : EIO;
         return NULL;
     }
     struct ibv_pd *pd = emu_pd_new(context);

@@ -22,8 +22,28 @@
 
 /* Addresses of the ports, in the order of the knob; IPv4 addresses are mapped to IPv6. */
 struct emu_ports {
-    struct in6_addr addr[MAX_NUMBER];
+    _Atomic uint64_t addr[MAX_NUMBER][2];
 };
+
+static struct in6_addr address(const struct emu_dev *d, uint32_t place)
+{
+    struct in6_addr a;
+    uint64_t half[2];
+
+    for (int i = 0; i < 2; i++)
+        half[i] = atomic_load(&d->ports->addr[place % MAX_NUMBER][i]);
+    memcpy(&a, half, sizeof(a));
+    return a;
+}
+
+static void address_set(struct emu_dev *d, uint32_t place, const struct in6_addr *a)
+{
+    uint64_t half[2];
+
+    memcpy(half, a, sizeof(half));
+    for (int i = 0; i < 2; i++)
+        atomic_store(&d->ports->addr[place % MAX_NUMBER][i], half[i]);
+}
 
 static void v4_mapped(struct in6_addr *to, const void *v4)
 {
@@ -50,24 +70,35 @@ static uint32_t places(const struct emu_dev *d)
     return (uint32_t)(d->knobs.devices * d->knobs.ports);
 }
 
+/* Converts text to an IPv6 address, to which IPv4 is mapped. */
+static bool parse(const char *text, struct in6_addr *to)
+{
+    struct in_addr v4;
+    bool is_v4 = inet_pton(AF_INET, text, &v4) == 1;
+
+    if (is_v4)
+        v4_mapped(to, &v4);
+    return is_v4 || inet_pton(AF_INET6, text, to) == 1;
+}
+
 static void read_addresses(struct emu_dev *d)
 {
     const char *text = d->knobs.addresses;
+    struct in6_addr to;
     char one[64];
 
     for (uint32_t i = 0; i < MAX_NUMBER; i++) {
         uint32_t v4 = htonl(INADDR_LOOPBACK + i);
-        v4_mapped(&d->ports->addr[i], &v4);
+        v4_mapped(&to, &v4);
+        address_set(d, i, &to);
     }
     for (uint32_t i = 0; *text && i < MAX_NUMBER; i++) {
         size_t len = strcspn(text, ",");
-        struct in_addr v4;
-        struct in6_addr *to = &d->ports->addr[i];
         snprintf(one, sizeof(one), "%.*s", (int)len, text);
         text += len + (text[len] == ',');
-        if (inet_pton(AF_INET, one, &v4) == 1)
-            v4_mapped(to, &v4);
-        else if (inet_pton(AF_INET6, one, to) != 1)
+        if (parse(one, &to))
+            address_set(d, i, &to);
+        else
             fprintf(
                 stderr,
                 "emuverbs: EMUVERBS_ADDRESSES: '%s' is not an IP address; port %u of device %u "
@@ -115,9 +146,10 @@ int emu_ports_init(struct emu_dev *d)
     d->guid = machine_guid();
     read_addresses(d);
     for (uint32_t i = 0; i < EMU_MAX_DEVICES; i++) {
-        struct ibv_device *v = &d->hca[i].ibdev;
-        d->hca[i].index = i;
-        d->hca[i].dev = d;
+        struct ibv_device *v = &d->first[i].ibdev;
+        d->first[i].index = i;
+        d->first[i].dev = d;
+        atomic_store(&d->hca[i], &d->first[i]);
         v->node_type = IBV_NODE_CA;
         v->transport_type = IBV_TRANSPORT_IB;
         device_name(*d->knobs.name ? d->knobs.name : "emu0", i, v->name, sizeof(v->name));
@@ -142,7 +174,8 @@ void emu_gid(const struct emu_dev *d, uint32_t number, union ibv_gid *gid)
 {
     memset(gid, 0, sizeof(*gid));
     if (d->knobs.ethernet) { /* RoCE v2 */
-        memcpy(gid->raw, d->ports->addr[place_of(d, number) % MAX_NUMBER].s6_addr, 16);
+        struct in6_addr a = address(d, place_of(d, number));
+        memcpy(gid->raw, a.s6_addr, 16);
     } else {
         gid->global.subnet_prefix = htobe64(UINT64_C(0xfe80000000000000));
         gid->global.interface_id = emu_guid(d, EMU_PORT_DEVICE(number), EMU_PORT_OF(number));
@@ -157,10 +190,22 @@ uint32_t emu_port_of_address(const struct emu_dev *d, const struct sockaddr *sa)
         a = ((const struct sockaddr_in6 *)(const void *)sa)->sin6_addr;
     else
         v4_mapped(&a, &((const struct sockaddr_in *)(const void *)sa)->sin_addr);
-    for (uint32_t i = 0; i < places(d); i++)
-        if (memcmp(&a, &d->ports->addr[i], sizeof(a)) == 0)
+    for (uint32_t i = 0; i < places(d); i++) {
+        struct in6_addr own = address(d, i);
+        if (memcmp(&a, &own, sizeof(a)) == 0)
             return number_of(d, i);
+    }
     return 0;
+}
+
+bool emu_port_readdress(struct emu_dev *d, uint32_t device, const char *text)
+{
+    struct in6_addr a;
+    bool is = parse(text, &a);
+
+    if (is)
+        address_set(d, place_of(d, EMU_PORT(device, 1)), &a);
+    return is;
 }
 
 static bool has_address(const struct ifaddrs *i, const struct in6_addr *want)
@@ -182,12 +227,12 @@ static bool has_address(const struct ifaddrs *i, const struct in6_addr *want)
 
 bool emu_port_interface(const struct emu_dev *d, uint32_t number, char *name)
 {
-    const struct in6_addr *want = &d->ports->addr[place_of(d, number) % MAX_NUMBER];
+    const struct in6_addr want = address(d, place_of(d, number));
     struct ifaddrs *all, *i;
 
     if (getifaddrs(&all) < 0)
         return false;
-    for (i = all; i && !has_address(i, want); i = i->ifa_next)
+    for (i = all; i && !has_address(i, &want); i = i->ifa_next)
         ;
     if (i)
         snprintf(name, IF_NAMESIZE, "%s", i->ifa_name);

@@ -19,10 +19,14 @@ EMU_EXPORT struct ibv_device **ibv_get_device_list(int *num_devices)
     struct ibv_device **list = calloc(EMU_MAX_DEVICES + 1, sizeof(struct ibv_device *));
     if (!list)
         return NULL;
-    for (uint32_t i = 0; i < d->knobs.devices; i++)
-        list[i] = &d->hca[i].ibdev;
+    int n = 0;
+    for (uint32_t i = 0; i < d->knobs.devices; i++) {
+        struct emu_hca *h = atomic_load(&d->hca[i]);
+        if (!atomic_load(&h->gone))
+            list[n++] = &h->ibdev;
+    }
     if (num_devices)
-        *num_devices = (int)d->knobs.devices;
+        *num_devices = n;
     return list;
 }
 
@@ -52,11 +56,11 @@ int emu_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_at
     struct emu_dev *d = emu_dev_base();
     struct ibv_port_attr a = {0};
 
-    if (emu_call(CALL_ibv_query_port))
+    if (emu_call(CALL_ibv_query_port) || atomic_load(&emu_hca_of(context)->gone))
         return EIO;
     if (!emu_port_there(d, port))
         return EINVAL;
-    a.state = emu_has_failed(context) ? IBV_PORT_DOWN : IBV_PORT_ACTIVE;
+    a.state = emu_port_is_down(emu_hca_of(context), port) ? IBV_PORT_DOWN : IBV_PORT_ACTIVE;
     a.max_mtu = a.active_mtu = (enum ibv_mtu)(__builtin_ctzll(d->knobs.mtu) - 7);
     a.gid_tbl_len = 1;
     a.port_cap_flags = IBV_PORT_CM_SUP;

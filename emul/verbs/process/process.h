@@ -72,7 +72,11 @@ struct emu_hca {
     uint32_t index;
     struct emu_dev *dev;
     struct emu_ctx *cm_ctx; /* the context that rdma_cm hands out; NULL until needed */
-    atomic_bool failed;     /* never cleared */
+    struct ibv_pd *cm_pd;   /* its default protection domain; under cm.lock */
+    atomic_bool failed;     /* never cleared: a device that returns is another one */
+    atomic_bool gone;       /* removed, and no longer listed */
+    atomic_uint down;       /* ports that are down, by bit */
+    struct emu_hca *before; /* the removed device whose place this one has taken */
 };
 
 /* The device of this process. Types of the objects in the tables are defined by the layers
@@ -94,7 +98,9 @@ struct emu_dev {
     uint64_t arena_next, arena_shown; /* ends of the used and of the readable part */
     struct arena_free *arena_free[48];
 
-    struct emu_hca hca[EMU_MAX_DEVICES]; /* knobs.devices are used */
+    struct emu_hca first[EMU_MAX_DEVICES]; /* knobs.devices are used */
+    /* those of now; a removed device stays until another one takes its place */
+    _Atomic(struct emu_hca *) hca[EMU_MAX_DEVICES];
     struct emu_ports *ports;
     __be64 guid; /* of the machine */
     struct emu_ctx *contexts;
@@ -175,6 +181,12 @@ static inline bool emu_has_failed(struct ibv_context *c)
     return atomic_load_explicit(&emu_hca_of(c)->failed, memory_order_relaxed);
 }
 
+/* Returns whether a port of this device takes part in nothing. */
+static inline bool emu_port_is_down(const struct emu_hca *h, uint32_t port)
+{
+    return atomic_load(&h->failed) || (atomic_load(&h->down) >> port & 1);
+}
+
 /* Returns the device of an object's context; NULL in a forked child if the context is the
  * parent's. */
 static inline struct emu_dev *emu_dev_for(struct ibv_context *c)
@@ -211,6 +223,9 @@ bool emu_port_meets(const struct emu_dev *d, uint32_t device, uint32_t other);
 uint8_t emu_fabric(const struct emu_dev *d, uint32_t device);
 /* Returns whether a path from a device leads to a port of this machine. */
 bool emu_reachable(const struct emu_dev *d, uint32_t device, const struct ibv_ah_attr *av);
+
+/* Gives the first port of a device another IP address; false: not an address. */
+bool emu_port_readdress(struct emu_dev *d, uint32_t device, const char *text);
 
 /* port_query.c: port attributes */
 int emu_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr,

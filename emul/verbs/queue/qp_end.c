@@ -171,12 +171,12 @@ void emu_qp_to_error(struct emu_dev *d, struct emu_qp *qp, int event)
         emu_async_qp(qp, IBV_EVENT_QP_LAST_WQE_REACHED);
 }
 
-void emu_qp_device_failed(struct emu_dev *d, uint32_t device)
+void emu_qp_device_failed(struct emu_dev *d, const struct emu_hca *h)
 {
     pthread_mutex_lock(&d->qp_life);
     for (uint32_t i = 0; i < EMU_MAX_QPS; i++) {
         struct emu_qp *qp = made_at(d, i);
-        if (!qp || emu_hca_of(qp->qp.context)->index != device)
+        if (!qp || emu_hca_of(qp->qp.context) != h)
             continue;
         emu_sq_lock_first(qp);
         if (qp->qp.state != IBV_QPS_RESET)

@@ -289,7 +289,7 @@ void emu_qp_reset(struct emu_dev *d, struct emu_qp *qp);
 /* Clears what a dead process has left in UD QPs. */
 void emu_qp_peer_died(struct emu_dev *d, uint32_t slot);
 /* Moves the QPs of a local device to the error state. */
-void emu_qp_device_failed(struct emu_dev *d, uint32_t device);
+void emu_qp_device_failed(struct emu_dev *d, const struct emu_hca *h);
 
 /* sq.c */
 /* Takes sq_lock for posting; lets a waiting service thread go first. */

@@ -14,7 +14,7 @@ static struct emu_srq *srq_new(struct ibv_pd *pd, void *srq_context, struct ibv_
 
     if (emu_call(CALL_ibv_create_srq))
         err = ENOMEM;
-    else if (!d)
+    else if (!d || emu_has_failed(pd->context))
         err = EIO;
     else if (!d->knobs.srq)
         err = EOPNOTSUPP;

@@ -13,7 +13,7 @@ is_chosen() {
 }
 for options in device=emu0+emu1 device=emu0+emu1,srq=on device=emu0+emu1,srq=off; do
     echo "== $options"
-    for test in spread woken names first_dies second_dies; do
+    for test in spread woken names first_dies second_dies first_returns second_returns both_return registrations_meet_changes listener_returns address_moves; do
         is_chosen "$test" || continue
         CASES_ONLY=$test EMUVERBS_DEVICES=2 EMUVERBS_ETHERNET=1 EMUVERBS_CENSUS=1 \
             EMUVERBS_RETRY_MAX_MS=200 "$emuverbs" "$program" "$options" || echo "not ok 1 - $test with $options: status $?"

@@ -25,6 +25,7 @@ struct rig_posted {
 };
 
 struct rig {
+    enum ibv_fork_status fork;
     struct rme_fabric *f;
     struct rme_stats stats;
     struct rme_options *options;

@@ -320,6 +320,7 @@ static void events_find_their_engine(void **state)
     rig_open(NULL, 16, 256);
     struct rme_fabric *f = rig.f;
     struct rme_link *l = rig_link(), *second = rig_link(), *third = rig_link();
+    other->head = other;
     other->dev.ctx = f->dev.ctx;
     other->config = f->config;
     other->wake_fd = f->wake_fd;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* The device list, whose contexts librdmacm keeps for the life of the process. */
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -32,6 +33,7 @@ static int open_again(void)
 {
     rig.f->dev.pd = NULL;
     ib_device_close(rig.f);
+    ib_device_unlist(rig.f);
     return ib_device_list(rig.f);
 }
 
@@ -63,6 +65,58 @@ static void a_child_of_a_process_with_open_devices_is_refused(void **state)
     assert_int_equal(in_a_child(1), 0); /* the software HCA gives a child its own context */
 }
 
+/* Opening warns where a fork parts the process from its registered memory, and nowhere else. */
+static void fork_that_parts_memory_is_warned_of(void **state)
+{
+    static const enum ibv_fork_status kinds[] = {IBV_FORK_DISABLED, IBV_FORK_ENABLED,
+                                                 IBV_FORK_UNNEEDED};
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        rig_open(NULL, 16, 0);
+        struct ibv_pd *kept = rig.f->dev.pd;
+        rig.f->dev.attr.max_qp_wr = 128;
+        rig.fork = kinds[i];
+        assert_int_equal(ib_device_open(rig.f), 0);
+        const char *line = strstr(rig.lines, "calls system()");
+        assert_true((line != NULL) == (kinds[i] == IBV_FORK_DISABLED));
+        assert_true(!line || strstr(line, "RDMAV_FORK_SAFE=1"));
+        rig.f->dev.pd = kept;
+        rig_close();
+    }
+}
+
+/* Returns true if the kernel keeps a page from children of this process. */
+static bool is_kept_from_children(const void *page)
+{
+    char line[512];
+    bool within = false, kept = false;
+    FILE *f = fopen("/proc/self/smaps", "r");
+
+    assert_non_null(f);
+    while (fgets(line, sizeof(line), f)) {
+        unsigned long first, end;
+        if (sscanf(line, "%lx-%lx ", &first, &end) == 2)
+            within = (uintptr_t)page >= first && (uintptr_t)page < end;
+        else if (within && strncmp(line, "VmFlags:", 8) == 0)
+            kept = strstr(line, " dc") != NULL;
+    }
+    fclose(f);
+    return kept;
+}
+
+static void buffers_are_kept_from_children(void **state)
+{
+    struct ib_memory m;
+
+    (void)state;
+    rig_open(NULL, 16, 0);
+    assert_int_equal(ib_memory_get(rig.f, 5000, &m), 0);
+    assert_true(is_kept_from_children(m.base));
+    assert_true(is_kept_from_children((char *)m.base + m.length - 1));
+    ib_memory_put(&m);
+    rig_close();
+}
+
 static void check_ordering(const char *options, int relaxed)
 {
     static char buffer[8];
@@ -91,6 +145,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_child_of_a_process_with_open_devices_is_refused,
                                         set_up, tear_down),
+        cmocka_unit_test(fork_that_parts_memory_is_warned_of),
+        cmocka_unit_test(buffers_are_kept_from_children),
         cmocka_unit_test(relaxed_ordering_chosen_reaches_registrations),
     };
 

@@ -5,8 +5,11 @@
  * all. The argument has options of the fabric; rails.sh sets up the devices and runs each case
  * in its own process.
  */
+#include <arpa/inet.h>
 #include <dlfcn.h>
 #include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include "bmi_ib/link/links.h"
 #include "wire_host.h"
 
@@ -141,12 +144,12 @@ static void woken(void **state)
     wire_kill(server);
 }
 
-static void fail_device(const char *name)
+static void change(const char *name, const char *state)
 {
-    int (*fn)(const char *) =
-        (int (*)(const char *))(uintptr_t)dlsym(RTLD_DEFAULT, "emuverbs_fail_device");
+    int (*fn)(const char *, const char *) =
+        (int (*)(const char *, const char *))(uintptr_t)dlsym(RTLD_DEFAULT, "emuverbs_device");
     assert_non_null(fn);
-    assert_int_equal(fn(name), 0);
+    assert_int_equal(fn(name, state), 0);
 }
 
 /* Checks that remains of the device do not end every sleep. */
@@ -186,7 +189,7 @@ static void a_rail_dies(int which)
     }
     assert_int_equal(w.ops->arm(w.f), 0); /* the device owes an event */
     wire_poll(&w);
-    fail_device(which ? "emu1" : "emu0");
+    change(which ? "emu1" : "emu0", "failed");
     w.nseen = 0;
     wire_until(&w, RME_EV_LINK_DOWN, LINKS / 2);
     for (int i = 0; i < LINKS / 2; i++) {
@@ -226,6 +229,190 @@ static void a_rail_dies(int which)
     free(here);
     free(later);
     wire_stop(&w);
+    wire_kill(server);
+}
+
+/* Polls until a device is used, or no longer. */
+static void until_open(struct wire *w, const struct rme_fabric *rail, bool open)
+{
+    time_t end = wire_now() + PATIENCE_S;
+    while (!rail->dev.dead != open || !rail->dev.ctx != !open) {
+        assert_true(wire_now() < end);
+        w->ops->wait(w->f, 10); /* the fabric says that it has to be polled */
+        wire_poll(w);
+    }
+}
+
+/* Devices are removed, and come back: links end, nothing is left of the old devices, and all
+ * memory serves the new ones, also that registered while no device was there. */
+static void devices_return(const char *const names[2])
+{
+    struct wire w;
+    struct rme_link *link[LINKS];
+    uint8_t *here = malloc(SIZE), *later = malloc(SIZE);
+    struct rme_mr mr, later_mr;
+    const char *uri = wire_uri("127.0.0.1");
+    pid_t server = wire_server(uri, SIZE);
+    int on[2] = {0, 0}, lost = names[1] ? LINKS : LINKS / 2;
+    wire_open(&w, NULL);
+    assert_int_equal(w.ops->reg(w.f, here, SIZE, RME_ACCESS_LOCAL_WRITE, &mr), 0);
+    for (int i = 0; i < LINKS; i++) {
+        wire_connect(&w, uri);
+        link[i] = w.link;
+    }
+    int64_t regions = counter("live_mr"), domains = counter("live_pd");
+    w.nseen = 0;
+    for (int i = 0; i < 2 && names[i]; i++)
+        change(names[i], "removed");
+    wire_until(&w, RME_EV_LINK_DOWN, lost);
+    for (int i = 0; i < lost; i++) {
+        struct rme_link *down = wire_event(&w, RME_EV_LINK_DOWN, i)->link;
+        w.ops->link_free(down);
+        for (int k = 0; k < LINKS; k++)
+            link[k] = link[k] == down ? NULL : link[k];
+    }
+    for (int i = 0; i < 2; i++)
+        if (names[1] || !strcmp(w.f->rail[i]->dev.name, names[0]))
+            until_open(&w, w.f->rail[i], false);
+    assert_int_equal(counter("live_pd"), domains - (names[1] ? 2 : 1));
+    assert_int_equal(w.ops->reg(w.f, later, SIZE, RME_ACCESS_LOCAL_WRITE, &later_mr), 0);
+    for (int i = 0; i < 2 && names[i]; i++)
+        change(names[i], "added");
+    for (int i = 0; i < 2; i++)
+        until_open(&w, w.f->rail[i], true);
+    assert_in_range(counter("live_mr"), 3, regions + 2);
+    for (int i = 0; i < LINKS; i++) {
+        if (!link[i]) {
+            wire_connect(&w, uri);
+            link[i] = w.link;
+        }
+        on[rail_of(&w, link[i])]++;
+        read_over(&w, link[i], here, &mr);
+        read_over(&w, link[i], later, &later_mr);
+    }
+    assert_true(on[0] && on[1]);
+    for (int i = 0; i < LINKS; i++) {
+        w.link = link[i];
+        wire_disconnect(&w);
+    }
+    w.ops->dereg(w.f, &mr);
+    w.ops->dereg(w.f, &later_mr);
+    free(here);
+    free(later);
+    wire_stop(&w);
+    wire_kill(server);
+}
+
+static void first_returns(void **state)
+{
+    (void)state;
+    devices_return((const char *const[]){"emu0", NULL});
+}
+
+static void second_returns(void **state)
+{
+    (void)state;
+    devices_return((const char *const[]){"emu1", NULL});
+}
+
+static void both_return(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 3; i++)
+        devices_return((const char *const[]){"emu0", "emu1"});
+}
+
+static atomic_bool enough;
+
+/* Registers and deregisters, as threads of a host do without the engine's lock. */
+static void *registers(void *arg)
+{
+    struct wire *w = arg;
+    static _Thread_local uint8_t memory[4096];
+    while (!enough) {
+        struct rme_mr mr;
+        if (w->ops->reg(w->f, memory, sizeof(memory), RME_ACCESS_LOCAL_WRITE, &mr) == 0)
+            w->ops->dereg(w->f, &mr);
+    }
+    return NULL;
+}
+
+/* Devices come and go while threads register memory: nothing of a device is used that is gone,
+ * and no registration is left. */
+static void registrations_meet_changes(void **state)
+{
+    struct wire w;
+    pthread_t thread[2];
+    (void)state;
+    wire_open(&w, NULL);
+    int64_t before = counter("live_mr");
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_create(&thread[i], NULL, registers, &w), 0);
+    for (int i = 0; i < 2; i++) {
+        const char *name = i % 2 ? "emu1" : "emu0";
+        change(name, "removed");
+        until_open(&w, w.f->rail[i % 2], false);
+        change(name, "added");
+        until_open(&w, w.f->rail[i % 2], true);
+    }
+    enough = true;
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_join(thread[i], NULL), 0);
+    assert_int_equal(counter("live_mr"), before);
+    wire_close(&w);
+}
+
+/* A listener on an address of a removed device listens again when the device is back. */
+static void listener_returns(void **state)
+{
+    struct wire w;
+    const char *uri = wire_uri("127.0.0.2");
+    (void)state;
+    wire_open(&w, uri);
+    uint16_t port = w.ops->listen_port(w.f);
+    for (int i = 0; i < 2; i++) {
+        change("emu1", "removed");
+        until_open(&w, w.f->rail[1], false);
+        assert_int_equal(w.f->listeners, 0);
+        assert_int_equal(w.ops->listen_port(w.f), port);
+        change("emu1", "added");
+        until_open(&w, w.f->rail[1], true);
+        w.nseen = 0;
+        pid_t client = wire_client(uri);
+        wire_until(&w, RME_EV_RECV, 1);
+        assert_int_equal(rail_of(&w, w.link), 1);
+        wire_kill(client);
+        wire_until(&w, RME_EV_LINK_DOWN, 1);
+        w.ops->link_free(w.link);
+    }
+    wire_close(&w);
+}
+
+/* A device that gets another address is used by that address. */
+static void address_moves(void **state)
+{
+    struct wire w;
+    const char *uri = wire_uri("127.0.0.1");
+    pid_t server = wire_server(uri, SIZE);
+    int on[2] = {0, 0};
+    (void)state;
+    wire_open(&w, NULL);
+    const struct rme_fabric *rail = w.f->rail[1];
+    time_t end = wire_now() + PATIENCE_S;
+    change("emu1", "127.0.0.7");
+    for (uint32_t got = 0; got != htonl(INADDR_LOOPBACK + 6);) {
+        assert_true(wire_now() < end);
+        wire_poll(&w);
+        got = rail->owns ? ((struct sockaddr_in *)&rail->own[0].sa)->sin_addr.s_addr : 0;
+    }
+    for (int i = 0; i < LINKS; i++) {
+        wire_connect(&w, uri);
+        on[rail_of(&w, w.link)]++;
+        wire_disconnect(&w);
+    }
+    assert_int_equal(on[0], LINKS / 2);
+    assert_int_equal(on[1], LINKS / 2);
+    wire_close(&w);
     wire_kill(server);
 }
 
@@ -273,8 +460,17 @@ static void names(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(spread),     cmocka_unit_test(woken),       cmocka_unit_test(names),
-        cmocka_unit_test(first_dies), cmocka_unit_test(second_dies),
+        cmocka_unit_test(spread),
+        cmocka_unit_test(woken),
+        cmocka_unit_test(names),
+        cmocka_unit_test(first_dies),
+        cmocka_unit_test(second_dies),
+        cmocka_unit_test(first_returns),
+        cmocka_unit_test(second_returns),
+        cmocka_unit_test(both_return),
+        cmocka_unit_test(registrations_meet_changes),
+        cmocka_unit_test(listener_returns),
+        cmocka_unit_test(address_moves),
     };
     wire_main(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);
