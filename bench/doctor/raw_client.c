@@ -3,6 +3,7 @@
  * calls wait. */
 #include "bench/doctor/raw.h"
 
+#include <arpa/inet.h>
 #include <endian.h>
 #include <errno.h>
 #include <netdb.h>
@@ -32,9 +33,32 @@ static int fail(char *why, const char *what)
     return -1;
 }
 
-static int resolve(struct raw *raw, const char *host, unsigned port, char *why)
+/* Converts a numeric address; IPv4 in IPv6 to IPv4.  Returns NULL for none. */
+static struct sockaddr *address_of(const char *text, struct sockaddr_storage *to)
+{
+    struct sockaddr_in *v4 = (struct sockaddr_in *)to;
+    struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)to;
+    struct in6_addr a;
+
+    memset(to, 0, sizeof *to);
+    if (inet_pton(AF_INET6, text, &a) != 1)
+        return NULL;
+    if (IN6_IS_ADDR_V4MAPPED(&a)) {
+        v4->sin_family = AF_INET;
+        memcpy(&v4->sin_addr, a.s6_addr + 12, 4);
+    } else {
+        v6->sin6_family = AF_INET6;
+        v6->sin6_addr = a;
+    }
+    return (struct sockaddr *)to;
+}
+
+static int resolve(struct raw *raw, const char *host, unsigned port, const char *source,
+                   unsigned class, char *why)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list;
+    struct sockaddr_storage from;
+    uint8_t tos = (uint8_t) class;
     char service[8];
     int rc = 0;
 
@@ -45,7 +69,10 @@ static int resolve(struct raw *raw, const char *host, unsigned port, char *why)
     }
     if (rdma_create_id(NULL, &raw->id, NULL, RDMA_PS_TCP) != 0)
         rc = fail(why, "an id");
-    else if (rdma_resolve_addr(raw->id, NULL, list->ai_addr, RESOLVE_MS) != 0 ||
+    else if ((tos && rdma_set_option(raw->id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &tos,
+                                     sizeof tos) != 0) ||
+             rdma_resolve_addr(raw->id, address_of(source, &from), list->ai_addr, RESOLVE_MS) !=
+                 0 ||
              rdma_resolve_route(raw->id, RESOLVE_MS) != 0)
         rc = fail(why, host);
     freeaddrinfo(list);
@@ -89,14 +116,16 @@ static int connect_to(struct raw *raw, char *why)
     return 0;
 }
 
-int raw_open(const char *host, unsigned port, struct raw **out, char *why)
+int raw_open(const char *host, unsigned port, const char *source, unsigned class,
+             struct raw **out, char *why)
 {
     struct raw *raw = calloc(1, sizeof *raw);
 
     *out = raw;
     if (!raw)
         return fail(why, "memory");
-    if (!resolve(raw, host, port, why) && !prepare(raw, why) && !connect_to(raw, why))
+    if (!resolve(raw, host, port, source, class, why) && !prepare(raw, why) &&
+        !connect_to(raw, why))
         return 0;
     raw_close(raw);
     *out = NULL;
@@ -119,6 +148,13 @@ void raw_close(struct raw *raw)
         rdma_destroy_id(raw->id);
     free(raw->memory);
     free(raw);
+}
+
+const char *raw_path(const struct raw *raw, char *text)
+{
+    snprintf(text, WHY_SIZE, "%s port %u,", ibv_get_device_name(raw->id->verbs->device),
+             raw->id->port_num);
+    return text;
 }
 
 static int post(struct raw *raw, bool read, size_t size)
