@@ -227,17 +227,13 @@ static void check_features(struct doctor *doctor, struct ibv_context *device,
     bool odp = ibv_query_device_ex(device, NULL, &more) == 0 &&
                (more.odp_caps.general_caps & IBV_ODP_SUPPORT) != 0;
 
-    doctor_row(doctor, windows ? DOCTOR_PASS : DOCTOR_WARN,
-               windows
-                   ? NULL
-                   : "admit trusted hosts only: SECURITY.md, Keys; the row engine says what "
-                     "a key opens",
-               name, "memory windows of type 2: %s", windows ? "yes" : "no");
     if (node >= 0)
         snprintf(place, sizeof place, "%d", node);
-    doctor_row(doctor, DOCTOR_PASS, NULL, name,
-               "on-demand paging: %s; NUMA node: %s; %d completion vectors", odp ? "yes" : "no",
-               place, device->num_comp_vectors);
+    doctor_row(
+        doctor, DOCTOR_PASS, NULL, name,
+        "memory windows of type 2: %s; on-demand paging: %s; NUMA node: %s; %d completion "
+        "vectors",
+        windows ? "yes" : "no", odp ? "yes" : "no", place, device->num_comp_vectors);
 }
 
 static bool is_virtual(const struct ibv_device *device)
@@ -301,11 +297,14 @@ static void check_engine(struct doctor *doctor, const char *options)
     const struct rme_config config = {
         .fabric = bmi_ib_fabric(), .options = options, .log = take_line, .log_arg = doctor};
     struct rme *rme;
+    bool all; /* hosts must be trusted */
 
     if (rme_open(&config, &rme) != 0)
         return; /* a row has the reason */
-    doctor_row(doctor, DOCTOR_PASS, NULL, "engine", "opens; a key opens %s",
-               rme_key_opens(rme));
+    all = strstr(rme_key_opens(rme), "every peer") != NULL;
+    doctor_row(doctor, all ? DOCTOR_WARN : DOCTOR_PASS,
+               all ? "admit trusted hosts only: see SECURITY.md, Keys" : NULL, "engine",
+               "opens; a key opens %s", rme_key_opens(rme));
     rme_close(rme);
 }
 
