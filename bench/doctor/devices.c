@@ -21,7 +21,6 @@
 #include "common/rme.h"
 
 #define EMUVERBS_VENDOR 0x02c0deu
-#define GIDS            256 /* entries of a port's table that are read */
 #define GIDS_SHOWN      8
 
 /* ---- Addresses ---- */
@@ -43,9 +42,38 @@ static struct ibv_context *device_of(struct rdma_event_channel *channel, struct 
     return device;
 }
 
+static void keep_net(struct doctor *doctor, const char *subject, const struct ifaddrs *i)
+{
+    const struct sockaddr_in *at = (const void *)i->ifa_addr,
+                             *mask = (const void *)i->ifa_netmask;
+    struct doctor_net *net = &doctor->net[doctor->nets];
+
+    if (i->ifa_addr->sa_family != AF_INET || !mask || doctor->nets == DOCTOR_NETS)
+        return;
+    snprintf(net->subject, sizeof net->subject, "%s", subject);
+    net->mask = mask->sin_addr.s_addr;
+    net->network = at->sin_addr.s_addr & net->mask;
+    doctor->nets++;
+}
+
+/* Returns true, with the address as text, if an address is one of this port. */
+static bool has_address(struct rdma_event_channel *channel, struct ibv_context *device,
+                        uint8_t port, const struct ifaddrs *i, char name[NI_MAXHOST])
+{
+    uint8_t at = 0;
+    int family = i->ifa_addr ? i->ifa_addr->sa_family : AF_UNSPEC;
+    socklen_t length =
+        family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
+
+    return (family == AF_INET || family == AF_INET6) &&
+           device_of(channel, i->ifa_addr, &at) == device && at == port &&
+           !getnameinfo(i->ifa_addr, length, name, NI_MAXHOST, NULL, 0, NI_NUMERICHOST);
+}
+
 /* Prints the addresses of a port, each behind a space.  Returns true if connections can use
  * one: an IPv6 address of the link alone is there on every interface that is up. */
-static bool addresses_of(struct ibv_context *device, uint8_t port, FILE *out)
+static bool addresses_of(struct doctor *doctor, struct ibv_context *device, uint8_t port,
+                         const char *subject, FILE *out)
 {
     struct rdma_event_channel *channel = rdma_create_event_channel();
     struct ifaddrs *all = NULL;
@@ -54,23 +82,41 @@ static bool addresses_of(struct ibv_context *device, uint8_t port, FILE *out)
     if (channel && getifaddrs(&all) == 0) {
         for (const struct ifaddrs *i = all; i; i = i->ifa_next) {
             char name[NI_MAXHOST];
-            uint8_t at = 0;
-            int family = i->ifa_addr ? i->ifa_addr->sa_family : AF_UNSPEC;
-            socklen_t length =
-                family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
 
-            if ((family == AF_INET || family == AF_INET6) &&
-                device_of(channel, i->ifa_addr, &at) == device && at == port &&
-                !getnameinfo(i->ifa_addr, length, name, sizeof name, NULL, 0, NI_NUMERICHOST)) {
-                fprintf(out, " %s", name);
-                usable |= strncmp(name, "fe80:", 5) != 0;
-            }
+            if (!has_address(channel, device, port, i, name))
+                continue;
+            fprintf(out, " %s", name);
+            usable |= strncmp(name, "fe80:", 5) != 0;
+            keep_net(doctor, subject, i);
         }
         freeifaddrs(all);
     }
     if (channel)
         rdma_destroy_event_channel(channel);
     return usable;
+}
+
+/* Without arp_ignore each port answers for the addresses of all: connections reach the wrong
+ * port, and time out. */
+static void check_nets(struct doctor *doctor)
+{
+    char set[16] = "0";
+
+    doctor_line_of(set, sizeof set, "/proc/sys/net/ipv4/conf", "all", "arp_ignore");
+    for (unsigned i = 0; atoi(set) == 0 && i < doctor->nets; i++)
+        for (unsigned k = i + 1; k < doctor->nets; k++) {
+            const struct doctor_net *a = &doctor->net[i], *b = &doctor->net[k];
+
+            if (strcmp(a->subject, b->subject) != 0 && a->network == b->network &&
+                a->mask == b->mask && ~a->mask)
+                doctor_row(doctor, DOCTOR_WARN,
+                           "sysctl -w net.ipv4.conf.all.arp_ignore=1 "
+                           "net.ipv4.conf.all.arp_announce=2, or a network for each port",
+                           b->subject,
+                           "in the same IPv4 network as %s, and both answer ARP for "
+                           "either",
+                           a->subject);
+        }
 }
 
 /* A second port without an address is no failure: doctor_devices() judges all of them. */
@@ -80,7 +126,7 @@ static void check_address(struct doctor *doctor, struct ibv_context *device, uin
     char *text = NULL;
     size_t length = 0;
     FILE *out = open_memstream(&text, &length);
-    bool usable = out && addresses_of(device, number, out);
+    bool usable = out && addresses_of(doctor, device, number, subject, out);
 
     if (out)
         fclose(out);
@@ -105,15 +151,16 @@ static void check_address(struct doctor *doctor, struct ibv_context *device, uin
 
 /* Lists the GIDs that connections use: index, version of RoCE, address, interface. */
 static void check_gids(struct doctor *doctor, struct ibv_context *device, uint8_t number,
-                       bool ethernet, const char *subject)
+                       const struct ibv_port_attr *port, const char *subject)
 {
+    bool ethernet = port->link_layer == IBV_LINK_LAYER_ETHERNET;
     unsigned listed = 0, v2 = 0;
     char *text = NULL;
     size_t length = 0;
     FILE *out = open_memstream(&text, &length);
     struct ibv_gid_entry e;
 
-    for (uint32_t i = 0; out && i < GIDS && listed < GIDS_SHOWN; i++) {
+    for (uint32_t i = 0; out && (int)i < port->gid_tbl_len && listed < GIDS_SHOWN; i++) {
         char name[INET6_ADDRSTRLEN], interface[IF_NAMESIZE];
 
         if (ibv_query_gid_ex(device, number, i, &e, 0) != 0 ||
@@ -164,13 +211,15 @@ static double check_port(struct doctor *doctor, struct ibv_context *device, uint
 {
     struct ibv_port_attr port = {0};
     bool ethernet, slow;
+    int error;
     char subject[IBV_SYSFS_NAME_MAX + 16];
 
     snprintf(subject, sizeof subject, "%s port %u", ibv_get_device_name(device->device),
              number);
-    if (ibv_query_port(device, number, &port) != 0) {
+    error = ibv_query_port(device, number, &port);
+    if (error) {
         doctor_row(doctor, DOCTOR_FAIL, "check the driver's lines in dmesg", subject,
-                   "cannot be queried: %s", strerror(errno));
+                   "cannot be queried: %s", strerror(error > 0 ? error : errno));
         return 0;
     }
     ethernet = port.link_layer == IBV_LINK_LAYER_ETHERNET;
@@ -184,7 +233,7 @@ static double check_port(struct doctor *doctor, struct ibv_context *device, uint
     doctor_row(doctor, slow ? DOCTOR_WARN : DOCTOR_PASS, slow ? mtu_remedy(ethernet) : NULL,
                subject, "active, %s, %g Gb/s, MTU %u", ethernet ? "Ethernet" : "InfiniBand",
                ib_port_rate(&port), 128u << port.active_mtu);
-    check_gids(doctor, device, number, ethernet, subject);
+    check_gids(doctor, device, number, &port, subject);
     check_address(doctor, device, number, ethernet, subject);
     return ib_port_rate(&port);
 }
@@ -251,10 +300,12 @@ static bool check_device(struct doctor *doctor, struct ibv_context *device)
     struct ibv_device_attr attr = {0};
     bool active = false;
     double rate = 0;
+    int error;
 
-    if (ibv_query_device(device, &attr) != 0) {
+    error = ibv_query_device(device, &attr);
+    if (error) {
         doctor_row(doctor, DOCTOR_FAIL, "check the driver's lines in dmesg", name,
-                   "cannot be queried: %s", strerror(errno));
+                   "cannot be queried: %s", strerror(error > 0 ? error : errno));
         return false;
     }
     doctor->emulated = attr.vendor_id == EMUVERBS_VENDOR;
@@ -330,6 +381,7 @@ void doctor_devices(struct doctor *doctor, const char *options)
         count = 0;
     for (int i = 0; i < count; i++)
         active |= check_device(doctor, all[i]);
+    check_nets(doctor);
     if (!doctor->emulated)
         compare(doctor, all, count);
     if (count && !active)

@@ -17,6 +17,14 @@
 
 enum verdict { DOCTOR_PASS, DOCTOR_WARN, DOCTOR_FAIL, DOCTOR_VERDICTS };
 
+#define DOCTOR_NETS 32
+
+/* IPv4 network of a port. */
+struct doctor_net {
+    char subject[80];
+    uint32_t network, mask;
+};
+
 struct doctor {
     FILE *report; /* gets all lines, too; NULL: none */
     unsigned rows[DOCTOR_VERDICTS];
@@ -24,6 +32,8 @@ struct doctor {
     bool cacheless; /* the row userfaultfd is not PASS */
     bool locked;    /* the kernel is locked down */
     unsigned ports; /* active ports with an address that connections can use */
+    struct doctor_net net[DOCTOR_NETS]; /* of those ports; more are not compared */
+    unsigned nets;
 };
 
 /* Prints a row.  `remedy`: NULL for PASS. */

@@ -20,10 +20,12 @@
 
 enum { WAYS = 6, SIZES = 6, WINDOWS = 2, LATS = 4, ROUNDS = 3 };
 
-#define CELL_BYTES   (UINT64_C(32) << 20) /* of one measurement, fewer on a slow network */
-#define CELL_NS      300000000            /* for so many bytes */
-#define CELL_LEAST   4                    /* messages */
-#define LAT_COUNT    1000
+#define CELL_BYTES   (UINT64_C(32) << 20) /* of one measurement, fewer if it took longer than: */
+#define CELL_NS      UINT64_C(300000000)
+#define CELL_LEAST   4 /* messages */
+#define CELL_MOST    2000
+#define LAT_LEAST    50
+#define LAT_MOST     1000
 #define VERIFY_COUNT 16 /* messages each way, of large ones VERIFY_FEW */
 #define VERIFY_FEW   4
 #define SLOWER       1.25 /* a forced protocol that is faster by this factor is a warning */
@@ -56,8 +58,9 @@ struct network {
     double raw_rate[SIZES][WINDOWS][ROUNDS];
     double us[LATS][ROUNDS], raw_us[LATS][ROUNDS]; /* one way */
     const char *moved[WAYS][SIZES];                /* the protocol that moved the messages */
-    uint64_t bad, verified, cell_bytes;
-    char path[512]; /* of the connection to the server; "" for none */
+    uint64_t bad, verified;
+    uint64_t ns[WAYS][SIZES]; /* of a message, with one in flight */
+    char path[512];           /* of the connection to the server; "" for none */
     char device[64];
     unsigned port;
     bool counts; /* the port counts losses */
@@ -154,8 +157,7 @@ static int verify_way(struct network *n, unsigned way, char *why)
         rc = run_job(state, &job, &outcome, why);
         bmi_transport.counters(state, -1, after, sizeof after, why);
         n->moved[way][s] = protocol(before, after);
-        if (!rc && !way && outcome.end > outcome.start)
-            n->cell_bytes = outcome.bytes * CELL_NS / (outcome.end - outcome.start);
+        n->ns[way][s] = (outcome.end - outcome.start) / count + 1;
     }
     if (state)
         bmi_transport.close(state);
@@ -208,15 +210,30 @@ static int verify(struct network *n, char *why)
 
 /* ---- Measurements ---- */
 
-static uint64_t count_of(const struct network *n, uint64_t size)
+static uint64_t within(uint64_t value, uint64_t least, uint64_t most)
 {
-    uint64_t count = (n->cell_bytes < CELL_BYTES ? n->cell_bytes : CELL_BYTES) / size;
+    return value < least ? least : value > most ? most : value;
+}
 
-    return count < CELL_LEAST ? CELL_LEAST : count > 2000 ? 2000 : count;
+/* Returns the messages of a measurement. */
+static uint64_t count_of(const struct network *n, unsigned way, unsigned s)
+{
+    uint64_t count = CELL_BYTES / sizes[s];
+
+    if (count > CELL_NS / n->ns[way][s])
+        count = CELL_NS / n->ns[way][s];
+    return within(count, CELL_LEAST, CELL_MOST);
+}
+
+/* Returns the round trips of a measurement of latency. */
+static uint64_t lat_count(const struct network *n)
+{
+    return within(CELL_NS / n->ns[0][0], LAT_LEAST, LAT_MOST);
 }
 
 static int measure_way(struct network *n, unsigned way, unsigned round, char *why)
 {
+    uint64_t count = lat_count(n);
     void *state = NULL;
     int rc = open_way(n, way, &state, why);
     struct outcome o;
@@ -225,16 +242,16 @@ static int measure_way(struct network *n, unsigned way, unsigned round, char *wh
         struct job job = {.test = JOB_PINGPONG,
                           .size = lats[l],
                           .window = 2,
-                          .count = LAT_COUNT,
-                          .warm = 100,
+                          .count = count,
+                          .warm = count / 10,
                           .buffers = 1};
 
         rc = run_job(state, &job, &o, why);
-        n->us[l][round] = (double)(o.end - o.start) / 2e3 / LAT_COUNT;
+        n->us[l][round] = (double)(o.end - o.start) / 2e3 / (double)count;
     }
     for (unsigned s = 0; !rc && s < SIZES; s++)
         for (unsigned w = 0; !rc && w < WINDOWS; w++) {
-            struct job job = stream(sizes[s], windows[w], count_of(n, sizes[s]));
+            struct job job = stream(sizes[s], windows[w], count_of(n, way, s));
 
             rc = run_job(state, &job, &o, why);
             n->rate[way][s][w][round] = (double)o.bytes * 1e3 / (double)(o.end - o.start);
@@ -246,18 +263,18 @@ static int measure_way(struct network *n, unsigned way, unsigned round, char *wh
 
 static int measure_raw(struct network *n, unsigned round, char *why)
 {
-    uint64_t ns = 1;
+    uint64_t ns = 1, trips = lat_count(n);
     int rc = 0;
 
     for (unsigned l = 0; !rc && l < LATS; l++) {
-        rc = raw_run(n->raw, false, lats[l], 1, LAT_COUNT, &ns, why);
-        n->raw_us[l][round] = (double)ns / 2e3 / LAT_COUNT;
+        rc = raw_run(n->raw, lats[l], 1, (unsigned)trips, &ns, why);
+        n->raw_us[l][round] = (double)ns / 2e3 / (double)trips;
     }
     for (unsigned s = 0; !rc && s < SIZES; s++)
         for (unsigned w = 0; !rc && w < WINDOWS; w++) {
-            uint64_t count = count_of(n, sizes[s]);
+            uint64_t count = count_of(n, 0, s);
 
-            rc = raw_run(n->raw, true, sizes[s], windows[w], (unsigned)count, &ns, why);
+            rc = raw_run(n->raw, sizes[s], windows[w], (unsigned)count, &ns, why);
             n->raw_rate[s][w][round] = (double)(count * sizes[s]) * 1e3 / (double)ns;
         }
     return rc;
@@ -344,13 +361,13 @@ static void print_rates(const struct network *n)
     char head[128] = "";
 
     doctor_line(n->doctor,
-                "MB/s from the server to this client, medians of %d; best: the "
+                "MB/s from the server to this client, medians of %d%s; best: the "
                 "fastest column in relation to the chosen; -: not by this protocol:",
-                ROUNDS);
+                ROUNDS, n->raw ? ", raw: writes from here to the server" : "");
     for (unsigned way = 0; way < WAYS; way++)
         snprintf(head + strlen(head), sizeof head - strlen(head), " %10s", ways[way].name);
     doctor_line(n->doctor, "%8s %9s%s%s %8s  %s", "bytes", "in flight", head,
-                n->raw ? "  raw read   BMI/raw" : "", "best", "chosen is");
+                n->raw ? " raw write   BMI/raw" : "", "best", "chosen is");
     for (unsigned s = 0; s < SIZES; s++)
         for (unsigned w = 0; w < WINDOWS; w++)
             print_cell(n, s, w);

@@ -99,8 +99,7 @@ static int prepare(struct raw *raw, char *why)
 
 static int connect_to(struct raw *raw, char *why)
 {
-    struct rdma_conn_param param = {
-        .initiator_depth = RDMA_MAX_INIT_DEPTH, .retry_count = 7, .rnr_retry_count = 7};
+    struct rdma_conn_param param = {.retry_count = 7, .rnr_retry_count = 7};
     const struct rdma_cm_event *event;
 
     if (rdma_connect(raw->id, &param) != 0)
@@ -157,14 +156,14 @@ const char *raw_path(const struct raw *raw, char *text)
     return text;
 }
 
-static int post(struct raw *raw, bool read, size_t size)
+static int post(struct raw *raw, size_t size)
 {
     struct ibv_sge sge = {
         .addr = (uintptr_t)raw->memory, .length = (uint32_t)size, .lkey = raw->mr->lkey};
     struct ibv_send_wr *bad,
         wr = {.sg_list = &sge,
               .num_sge = 1,
-              .opcode = read ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE,
+              .opcode = IBV_WR_RDMA_WRITE,
               .send_flags = IBV_SEND_SIGNALED,
               .wr.rdma = {.remote_addr = raw->peer.address, .rkey = raw->peer.rkey}};
     int rc = ibv_post_send(raw->id->qp, &wr, &bad);
@@ -192,15 +191,15 @@ static int reap(struct raw *raw, char *why)
     return -1;
 }
 
-int raw_run(struct raw *raw, bool read, size_t size, unsigned window, unsigned count,
-            uint64_t *ns, char *why)
+int raw_run(struct raw *raw, size_t size, unsigned window, unsigned count, uint64_t *ns,
+            char *why)
 {
     uint64_t begin = clock_ns();
 
     window = window < WINDOW ? window : WINDOW;
     for (unsigned posted = 0, done = 0; done < count; done++) {
         for (; posted < count && posted - done < window; posted++)
-            if (post(raw, read, size) != 0)
+            if (post(raw, size) != 0)
                 return fail(why, "posting");
         if (reap(raw, why) != 0)
             return -1;
