@@ -170,6 +170,14 @@ static void print_session(BMI_addr_t addr, struct rme *rme, const char *address)
             printf("  %-20s %15" PRId64 "%s\n", rows[i].name, value, rows[i].text);
 }
 
+void inspect_peers(const char *address, void (*write)(void *arg, const char *line), void *arg)
+{
+    BMI_addr_t addr;
+
+    if (BMI_addr_lookup(&addr, address, NULL) >= 0 && engine_of(addr))
+        rme_print_peers(engine_of(addr), write, arg);
+}
+
 int inspect_session(const char *address, const char *options)
 {
     const struct job job = {

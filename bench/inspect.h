@@ -30,6 +30,9 @@ size_t inspect_counters(BMI_addr_t addr, char *text, size_t size);
 void inspect_print_difference(FILE *out, const char *who, const char *before, const char *after,
                               bool json);
 
+/* Writes a line for each peer of the engine of an address in use. */
+void inspect_peers(const char *address, void (*write)(void *arg, const char *line), void *arg);
+
 /* The modes --options, --explain SIZE[xN] [ADDR], --counters ADDR and --session ADDR. Each
  * returns the exit status. */
 int inspect_options(void);

@@ -292,6 +292,19 @@ static const char *elan_peer(const struct rme_link *l)
     return l->name;
 }
 
+static void elan_path(const struct rme_link *l, char *text, size_t size)
+{
+    const struct bmi_elan4_nic *nic = l->f->nic;
+    int node, context;
+
+    text[0] = '\0';
+    if (l->state == ELAN_UP_STATE &&
+        !bmi_elan4_place(&nic->range, (int)l->peer.vp, &node, &context))
+        snprintf(text, size,
+                 "node %d context %d (VPID %u) to node %d context %d (VPID %u), rail 0",
+                 nic->node, nic->context, nic->vp, node, context, l->peer.vp);
+}
+
 static const struct rme_option_row options[] = {
     {"elan_nodes", "name", 0, 0, 0, "0-63",
      "Nodes that take part, FIRST-LAST; the same for all processes."},
@@ -339,6 +352,7 @@ static const struct rme_fabric_ops ops = {
     .link_probe = elan_op_probe,
     .link_free = elan_op_free,
     .link_peer = elan_peer,
+    .link_path = elan_path,
     .rx_reserve = elan_op_rx_reserve,
     .rx_release = elan_op_rx_release,
     .rx_return = elan_op_rx_return,

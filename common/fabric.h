@@ -241,6 +241,8 @@ struct rme_event {
     void *closed;                /* CLOSED: the owner argument of mw_invalidate() */
 };
 
+#define RME_PATH_TEXT 512
+
 struct rme_fabric_ops {
     /* RME_RELEASE of the build, and the size of this table.  Both come first: a process with
      * two method libraries may have an engine of another build, which reads these two alone. */
@@ -299,8 +301,8 @@ struct rme_fabric_ops {
     /* Returns the peer's address as text, valid from LINK_REQUEST or LINK_UP on: "host:port".
      * All connections from a machine's address have the same host. */
     const char *(*link_peer)(const struct rme_link *link);
-    /* Describes the path of an established link (device, port, GID) as text for users.  NULL:
-     * not supported. */
+    /* Describes the path of an established link (device, port, rate, MTU, GID) as text for
+     * users; RME_PATH_TEXT bytes suffice.  NULL: not supported. */
     void (*link_path)(const struct rme_link *link, char *text, size_t size);
 
     /* Without windows: returns the key by which the peer of this link accesses the registration

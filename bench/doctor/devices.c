@@ -2,10 +2,13 @@
 /* RDMA devices, their ports and addresses, and an engine on them; see doctor.h. */
 #include "bench/doctor/doctor.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <ifaddrs.h>
 #include <inttypes.h>
+#include <net/if.h>
 #include <netdb.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -14,30 +17,11 @@
 #include <rdma/rdma_cma.h>
 
 #include "bmi_ib/bmi_ib.h"
+#include "bmi_ib/device/port.h"
 #include "common/rme.h"
 
 #define EMUVERBS_VENDOR 0x02c0deu
-
-/* ---- Kernel's devices ---- */
-
-/* Checks the files through which libraries reach the kernel's devices.  Not called where a
- * software HCA replaces them. */
-static void check_modules(struct doctor *doctor)
-{
-    static const char path[] = "/dev/infiniband/rdma_cm";
-
-    if (access(path, R_OK | W_OK) == 0)
-        doctor_row(doctor, DOCTOR_PASS, NULL, "modules", "%s can be opened", path);
-    else if (errno == ENOENT)
-        doctor_row(doctor, DOCTOR_FAIL,
-                   "modprobe rdma_ucm ib_uverbs and the adapter's driver, such as mlx5_ib; "
-                   "without an adapter rdma_rxe, or run under emuverbs",
-                   "modules", "%s does not exist", path);
-    else
-        doctor_row(doctor, DOCTOR_FAIL,
-                   "add the user to the group of /dev/infiniband, or give it access by udev",
-                   "modules", "%s: %s", path, strerror(errno));
-}
+#define GIDS_SHOWN      8
 
 /* ---- Addresses ---- */
 
@@ -58,167 +42,255 @@ static struct ibv_context *device_of(struct rdma_event_channel *channel, struct 
     return device;
 }
 
-/* Prints the addresses of a port, separated by spaces; nothing if there is none. */
-static void addresses_of(struct ibv_context *device, uint8_t port, FILE *out)
+static void keep_net(struct doctor *doctor, const char *subject, const struct ifaddrs *i)
+{
+    const struct sockaddr_in *at = (const void *)i->ifa_addr,
+                             *mask = (const void *)i->ifa_netmask;
+    struct doctor_net *net = &doctor->net[doctor->nets];
+
+    if (i->ifa_addr->sa_family != AF_INET || !mask || doctor->nets == DOCTOR_NETS)
+        return;
+    snprintf(net->subject, sizeof net->subject, "%s", subject);
+    net->mask = mask->sin_addr.s_addr;
+    net->network = at->sin_addr.s_addr & net->mask;
+    doctor->nets++;
+}
+
+/* Returns true, with the address as text, if an address is one of this port. */
+static bool has_address(struct rdma_event_channel *channel, struct ibv_context *device,
+                        uint8_t port, const struct ifaddrs *i, char name[NI_MAXHOST])
+{
+    uint8_t at = 0;
+    int family = i->ifa_addr ? i->ifa_addr->sa_family : AF_UNSPEC;
+    socklen_t length =
+        family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
+
+    return (family == AF_INET || family == AF_INET6) &&
+           device_of(channel, i->ifa_addr, &at) == device && at == port &&
+           !getnameinfo(i->ifa_addr, length, name, NI_MAXHOST, NULL, 0, NI_NUMERICHOST);
+}
+
+/* Prints the addresses of a port, each behind a space.  Returns true if connections can use
+ * one: an IPv6 address of the link alone is there on every interface that is up. */
+static bool addresses_of(struct doctor *doctor, struct ibv_context *device, uint8_t port,
+                         const char *subject, FILE *out)
 {
     struct rdma_event_channel *channel = rdma_create_event_channel();
     struct ifaddrs *all = NULL;
+    bool usable = false;
 
     if (channel && getifaddrs(&all) == 0) {
         for (const struct ifaddrs *i = all; i; i = i->ifa_next) {
             char name[NI_MAXHOST];
-            uint8_t at = 0;
-            int family = i->ifa_addr ? i->ifa_addr->sa_family : AF_UNSPEC;
-            socklen_t length =
-                family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
 
-            if ((family == AF_INET || family == AF_INET6) &&
-                device_of(channel, i->ifa_addr, &at) == device && at == port &&
-                !getnameinfo(i->ifa_addr, length, name, sizeof name, NULL, 0, NI_NUMERICHOST))
-                fprintf(out, " %s", name);
+            if (!has_address(channel, device, port, i, name))
+                continue;
+            fprintf(out, " %s", name);
+            usable |= strncmp(name, "fe80:", 5) != 0;
+            keep_net(doctor, subject, i);
         }
         freeifaddrs(all);
     }
     if (channel)
         rdma_destroy_event_channel(channel);
+    return usable;
 }
 
-static void check_address(struct doctor *doctor, struct ibv_context *device, uint8_t number,
-                          const struct ibv_port_attr *port, const char *subject)
+/* Without arp_ignore each port answers for the addresses of all: connections reach the wrong
+ * port, and time out. */
+static void check_nets(struct doctor *doctor)
 {
-    bool ethernet = port->link_layer == IBV_LINK_LAYER_ETHERNET;
+    char set[16] = "0";
+
+    doctor_line_of(set, sizeof set, "/proc/sys/net/ipv4/conf", "all", "arp_ignore");
+    for (unsigned i = 0; atoi(set) == 0 && i < doctor->nets; i++)
+        for (unsigned k = i + 1; k < doctor->nets; k++) {
+            const struct doctor_net *a = &doctor->net[i], *b = &doctor->net[k];
+
+            if (strcmp(a->subject, b->subject) != 0 && a->network == b->network &&
+                a->mask == b->mask && ~a->mask)
+                doctor_row(doctor, DOCTOR_WARN,
+                           "sysctl -w net.ipv4.conf.all.arp_ignore=1 "
+                           "net.ipv4.conf.all.arp_announce=2, or a network for each port",
+                           b->subject,
+                           "in the same IPv4 network as %s, and both answer ARP for "
+                           "either",
+                           a->subject);
+        }
+}
+
+/* A second port without an address is no failure: doctor_devices() judges all of them. */
+static void check_address(struct doctor *doctor, struct ibv_context *device, uint8_t number,
+                          bool ethernet, const char *subject)
+{
     char *text = NULL;
     size_t length = 0;
     FILE *out = open_memstream(&text, &length);
+    bool usable = out && addresses_of(doctor, device, number, subject, out);
 
-    if (out) {
-        addresses_of(device, number, out);
+    if (out)
         fclose(out);
-    }
-    if (length)
-        doctor_row(doctor, DOCTOR_PASS, NULL, subject, "addresses:%s", text);
-    else
-        doctor_row(doctor, DOCTOR_FAIL,
-                   ethernet
-                       ? "ip address add ADDRESS/BITS dev INTERFACE, on the port's network "
-                         "interface, which must be up"
-                       : "modprobe ib_ipoib; ip address add ADDRESS/BITS dev ib0; ip link "
-                         "set ib0 up: connections are made by IP address",
-                   subject, "no IP address: rdma_cm cannot connect over this port");
+    doctor->ports += usable;
+    doctor_row(doctor, usable ? DOCTOR_PASS : DOCTOR_WARN,
+               usable     ? NULL
+               : ethernet ? "ip address add ADDRESS/BITS dev INTERFACE, on the port's network "
+                            "interface, which must be up"
+                          : "modprobe ib_ipoib; ip address add ADDRESS/BITS dev ib0; ip link "
+                            "set ib0 up: connections are made by IP address",
+               subject,
+               usable ? "addresses:%s"
+                      : "no IP address%s: rdma_cm cannot connect over "
+                        "this port",
+               usable   ? text
+               : length ? " but that of the link"
+                        : "");
     free(text);
 }
 
 /* ---- Ports ---- */
 
-/* Returns the nominal Gb/s of a lane, from the code of a port. */
-static double lane_rate(uint32_t speed)
+/* Lists the GIDs that connections use: index, version of RoCE, address, interface. */
+static void check_gids(struct doctor *doctor, struct ibv_context *device, uint8_t number,
+                       const struct ibv_port_attr *port, const char *subject)
 {
-    static const struct {
-        uint32_t code;
-        double rate;
-    } rates[] = {{1, 2.5}, {2, 5},   {4, 10},    {8, 10},   {16, 14},
-                 {32, 25}, {64, 50}, {128, 100}, {256, 200}};
+    bool ethernet = port->link_layer == IBV_LINK_LAYER_ETHERNET;
+    unsigned listed = 0, v2 = 0;
+    char *text = NULL;
+    size_t length = 0;
+    FILE *out = open_memstream(&text, &length);
+    struct ibv_gid_entry e;
 
-    for (size_t i = 0; i < sizeof rates / sizeof *rates; i++)
-        if (rates[i].code == speed)
-            return rates[i].rate;
-    return 0;
-}
+    for (uint32_t i = 0; out && (int)i < port->gid_tbl_len && listed < GIDS_SHOWN; i++) {
+        char name[INET6_ADDRSTRLEN], interface[IF_NAMESIZE];
 
-static unsigned lanes(uint8_t width)
-{
-    switch (width) {
-    case 2:
-        return 4;
-    case 4:
-        return 8;
-    case 8:
-        return 12;
-    case 16:
-        return 2;
-    default:
-        return 1;
+        if (ibv_query_gid_ex(device, number, i, &e, 0) != 0 ||
+            (ethernet &&
+             IN6_IS_ADDR_LINKLOCAL((const struct in6_addr *)(const void *)e.gid.raw)))
+            continue;
+        inet_ntop(AF_INET6, e.gid.raw, name, sizeof name);
+        fprintf(out, "%s%u %s%s", listed++ ? ", " : "", i,
+                e.gid_type == IBV_GID_TYPE_ROCE_V2   ? "RoCE v2 "
+                : e.gid_type == IBV_GID_TYPE_ROCE_V1 ? "RoCE v1 "
+                                                     : "",
+                name);
+        if (e.ndev_ifindex && if_indextoname(e.ndev_ifindex, interface))
+            fprintf(out, " of %s", interface);
+        v2 += e.gid_type == IBV_GID_TYPE_ROCE_V2;
     }
+    if (out && fclose(out) == 0 && listed) {
+        bool old = ethernet && !v2;
+        doctor_row(doctor, old ? DOCTOR_WARN : DOCTOR_PASS,
+                   old ? "switches and routers expect RoCE v2: update the adapter's driver"
+                       : NULL,
+                   subject, "GIDs: %s", text);
+    }
+    free(text);
 }
 
-static unsigned count_gids(struct ibv_context *device, uint8_t number,
-                           const struct ibv_port_attr *port)
+/* A port that is not active: the remedy depends on the state. */
+static const char *port_remedy(const struct ibv_port_attr *port, bool ethernet)
 {
-    static const union ibv_gid none;
-    union ibv_gid gid;
-    unsigned count = 0;
-
-    for (int i = 0; i < port->gid_tbl_len; i++)
-        count +=
-            ibv_query_gid(device, number, i, &gid) == 0 && memcmp(&gid, &none, sizeof gid) != 0;
-    return count;
+    if (ethernet)
+        return "ip link set INTERFACE up; check cable and switch; leave it so if unused";
+    if (port->state == IBV_PORT_INIT || port->state == IBV_PORT_ARMED)
+        return "the link is up, and no subnet manager has set the port up: start opensm on one "
+               "host or switch";
+    return "check cable and switch; leave it so if unused";
 }
 
-/* Checks one port.  Returns true if it is active. */
-static bool check_port(struct doctor *doctor, struct ibv_context *device, uint8_t number)
+static const char *mtu_remedy(bool ethernet)
+{
+    return ethernet ? "ip link set INTERFACE mtu 4200 (or 9000), here, there and on the "
+                      "switches, gives a path MTU of 4096"
+                    : "let the subnet manager permit an MTU of 2048 or 4096 (partitions.conf)";
+}
+
+/* Checks one port.  Returns the Gb/s if it is active, and *active. */
+static double check_port(struct doctor *doctor, struct ibv_context *device, uint8_t number,
+                         bool *active)
 {
     struct ibv_port_attr port = {0};
     bool ethernet, slow;
-    char subject[64];
+    int error;
+    char subject[IBV_SYSFS_NAME_MAX + 16];
 
     snprintf(subject, sizeof subject, "%s port %u", ibv_get_device_name(device->device),
              number);
-    if (ibv_query_port(device, number, &port) != 0) {
+    error = ibv_query_port(device, number, &port);
+    if (error) {
         doctor_row(doctor, DOCTOR_FAIL, "check the driver's lines in dmesg", subject,
-                   "cannot be queried: %s", strerror(errno));
-        return false;
-    }
-    if (port.state != IBV_PORT_ACTIVE) {
-        doctor_row(doctor, DOCTOR_WARN,
-                   "check cable and switch; on InfiniBand a subnet manager must run (opensm)",
-                   subject, "%s", ibv_port_state_str(port.state));
-        return false;
+                   "cannot be queried: %s", strerror(error > 0 ? error : errno));
+        return 0;
     }
     ethernet = port.link_layer == IBV_LINK_LAYER_ETHERNET;
+    if (port.state != IBV_PORT_ACTIVE) {
+        doctor_row(doctor, DOCTOR_WARN, port_remedy(&port, ethernet), subject, "%s, %s",
+                   ibv_port_state_str(port.state), ethernet ? "Ethernet" : "InfiniBand");
+        return 0;
+    }
+    *active = true;
     slow = port.active_mtu < IBV_MTU_2048;
-    doctor_row(
-        doctor, slow ? DOCTOR_WARN : DOCTOR_PASS,
-        slow ? "on Ethernet an interface MTU of 4200 or more gives a path MTU of 4096" : NULL,
-        subject, "active, %s, %.0f Gb/s, MTU %u, %u GIDs", ethernet ? "Ethernet" : "InfiniBand",
-        lane_rate(port.active_speed) * lanes(port.active_width), 128u << port.active_mtu,
-        count_gids(device, number, &port));
-    check_address(doctor, device, number, &port, subject);
-    return true;
+    doctor_row(doctor, slow ? DOCTOR_WARN : DOCTOR_PASS, slow ? mtu_remedy(ethernet) : NULL,
+               subject, "active, %s, %g Gb/s, MTU %u", ethernet ? "Ethernet" : "InfiniBand",
+               ib_port_rate(&port), 128u << port.active_mtu);
+    check_gids(doctor, device, number, &port, subject);
+    check_address(doctor, device, number, ethernet, subject);
+    return ib_port_rate(&port);
 }
 
 /* ---- Devices ---- */
 
-static int numa_node(const char *name)
+/* Compares the slot with the fastest port.  Soft devices, and some virtual functions, have no
+ * slot to read. */
+static void check_slot(struct doctor *doctor, const struct ibv_device *device, double rate)
 {
-    char path[128];
-    FILE *file;
-    int node = -1;
+    char speed[64], width[64];
+    double lane, slot;
+    bool slow;
 
-    snprintf(path, sizeof path, "/sys/class/infiniband/%s/device/numa_node", name);
-    file = fopen(path, "r");
-    if (file && fscanf(file, "%d", &node) != 1)
-        node = -1;
-    if (file)
-        fclose(file);
-    return node;
+    if (!doctor_line_of(speed, sizeof speed, device->ibdev_path, "device",
+                        "current_link_speed") ||
+        !doctor_line_of(width, sizeof width, device->ibdev_path, "device",
+                        "current_link_width"))
+        return;
+    lane = atof(speed);
+    slot = lane * atof(width) * (lane < 6 ? 8.0 / 10 : 128.0 / 130);
+    if (slot <= 0)
+        return;
+    slow = slot < rate;
+    doctor_row(doctor, slow ? DOCTOR_WARN : DOCTOR_PASS,
+               slow ? "move the adapter to a slot with more lanes; check LnkSta of lspci -vv"
+                    : NULL,
+               device->name, "PCIe %g GT/s, %s lanes: %.0f Gb/s%s", lane, width, slot,
+               slow ? ", less than the port" : "");
 }
 
 static void check_features(struct doctor *doctor, struct ibv_context *device,
                            const struct ibv_device_attr *attr, const char *name)
 {
-    const unsigned types =
-        IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+    const unsigned types = IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
     bool windows = (attr->device_cap_flags & types) != 0 && attr->max_mw > 0;
+    int node = ib_numa_node(device->device);
+    char place[32] = "none";
     struct ibv_device_attr_ex more = {0};
     bool odp = ibv_query_device_ex(device, NULL, &more) == 0 &&
                (more.odp_caps.general_caps & IBV_ODP_SUPPORT) != 0;
 
-    doctor_row(doctor, windows ? DOCTOR_PASS : DOCTOR_WARN,
-               windows ? NULL : "admit trusted hosts only: see SECURITY.md, Keys", name,
-               "memory windows: %s", windows ? "yes" : "no: a key opens whole registrations");
-    doctor_row(doctor, DOCTOR_PASS, NULL, name,
-               "on-demand paging: %s; NUMA node: %d; %d completion vectors", odp ? "yes" : "no",
-               numa_node(name), device->num_comp_vectors);
+    if (node >= 0)
+        snprintf(place, sizeof place, "%d", node);
+    doctor_row(
+        doctor, DOCTOR_PASS, NULL, name,
+        "memory windows of type 2: %s; on-demand paging: %s; NUMA node: %s; %d completion "
+        "vectors",
+        windows ? "yes" : "no", odp ? "yes" : "no", place, device->num_comp_vectors);
+}
+
+static bool is_virtual(const struct ibv_device *device)
+{
+    char path[IBV_SYSFS_PATH_MAX + 16];
+
+    snprintf(path, sizeof path, "%s/device/physfn", device->ibdev_path);
+    return access(path, F_OK) == 0;
 }
 
 /* Returns true if a port is active. */
@@ -227,10 +299,13 @@ static bool check_device(struct doctor *doctor, struct ibv_context *device)
     const char *name = ibv_get_device_name(device->device);
     struct ibv_device_attr attr = {0};
     bool active = false;
+    double rate = 0;
+    int error;
 
-    if (ibv_query_device(device, &attr) != 0) {
+    error = ibv_query_device(device, &attr);
+    if (error) {
         doctor_row(doctor, DOCTOR_FAIL, "check the driver's lines in dmesg", name,
-                   "cannot be queried: %s", strerror(errno));
+                   "cannot be queried: %s", strerror(error > 0 ? error : errno));
         return false;
     }
     doctor->emulated = attr.vendor_id == EMUVERBS_VENDOR;
@@ -239,11 +314,16 @@ static bool check_device(struct doctor *doctor, struct ibv_context *device)
                    "iWARP, which lacks RDMA write with immediate data");
         return false;
     }
-    doctor_row(doctor, DOCTOR_PASS, NULL, name, "vendor 0x%04x, part %u, firmware %s%s",
-               attr.vendor_id, attr.vendor_part_id, attr.fw_ver,
-               doctor->emulated ? " (software HCA)" : "");
-    for (unsigned p = 1; p <= attr.phys_port_cnt; p++)
-        active |= check_port(doctor, device, (uint8_t)p);
+    doctor_row(doctor, DOCTOR_PASS, NULL, name, "vendor 0x%04x, part %u, firmware %s%s%s",
+               attr.vendor_id, attr.vendor_part_id, attr.fw_ver[0] ? attr.fw_ver : "none",
+               doctor->emulated ? " (software HCA)" : "",
+               is_virtual(device->device) ? " (virtual function)" : "");
+    for (unsigned p = 1; p <= attr.phys_port_cnt; p++) {
+        double of_port = check_port(doctor, device, (uint8_t)p, &active);
+
+        rate = of_port > rate ? of_port : rate;
+    }
+    check_slot(doctor, device->device, rate);
     check_features(doctor, device, &attr, name);
     return active;
 }
@@ -254,11 +334,13 @@ static bool check_device(struct doctor *doctor, struct ibv_context *device)
 static void take_line(void *arg, enum rme_log_level level, const char *line)
 {
     struct doctor *doctor = arg;
+    const char *remedy = strstr(line, "; ");
 
     if (level > RME_LOG_WARN || (doctor->cacheless && !strncmp(line, "registration cache", 18)))
         return;
-    doctor_row(doctor, level == RME_LOG_ERROR ? DOCTOR_FAIL : DOCTOR_WARN, NULL, "engine", "%s",
-               line);
+    doctor_row(doctor, level == RME_LOG_ERROR ? DOCTOR_FAIL : DOCTOR_WARN,
+               remedy ? remedy + 2 : "see bmi-options(7)", "engine", "%.*s",
+               (int)(remedy ? remedy - line : (ptrdiff_t)strlen(line)), line);
 }
 
 static void check_engine(struct doctor *doctor, const char *options)
@@ -266,12 +348,27 @@ static void check_engine(struct doctor *doctor, const char *options)
     const struct rme_config config = {
         .fabric = bmi_ib_fabric(), .options = options, .log = take_line, .log_arg = doctor};
     struct rme *rme;
+    bool all; /* hosts must be trusted */
 
     if (rme_open(&config, &rme) != 0)
         return; /* a row has the reason */
-    doctor_row(doctor, DOCTOR_PASS, NULL, "engine", "opens; a key opens %s",
-               rme_key_opens(rme));
+    all = strstr(rme_key_opens(rme), "every peer") != NULL;
+    doctor_row(doctor, all ? DOCTOR_WARN : DOCTOR_PASS,
+               all ? "admit trusted hosts only: see SECURITY.md, Keys" : NULL, "engine",
+               "opens; a key opens %s", rme_key_opens(rme));
     rme_close(rme);
+}
+
+/* Names the devices that the libraries opened to the checks of the kernel's ones. */
+static void compare(struct doctor *doctor, struct ibv_context *const *all, int count)
+{
+    char **known = calloc((size_t)count + 1, sizeof *known);
+
+    for (int i = 0; known && i < count; i++)
+        known[i] = (char *)(uintptr_t)ibv_get_device_name(all[i]->device);
+    if (known)
+        doctor_kernel(doctor, known, count);
+    free(known);
 }
 
 void doctor_devices(struct doctor *doctor, const char *options)
@@ -280,18 +377,20 @@ void doctor_devices(struct doctor *doctor, const char *options)
     struct ibv_context **all = rdma_get_devices(&count);
     bool active = false;
 
-    for (int i = 0; all && i < count; i++)
+    if (!all)
+        count = 0;
+    for (int i = 0; i < count; i++)
         active |= check_device(doctor, all[i]);
+    check_nets(doctor);
     if (!doctor->emulated)
-        check_modules(doctor);
-    if (!all || count == 0)
-        doctor_row(doctor, DOCTOR_FAIL,
-                   "load the adapter's driver; without an adapter run under emuverbs",
-                   "devices", "no RDMA device");
-    else if (!active)
+        compare(doctor, all, count);
+    if (count && !active)
         doctor_row(doctor, DOCTOR_FAIL, "see the rows of the ports", "devices",
                    "no port is active");
-    else
+    else if (count && !doctor->ports)
+        doctor_row(doctor, DOCTOR_FAIL, "see the rows of the ports", "devices",
+                   "no active port has an IP address");
+    if (active)
         check_engine(doctor, options);
     if (all)
         rdma_free_devices(all);

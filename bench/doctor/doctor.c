@@ -77,6 +77,7 @@ int mode_doctor(const struct args *args)
     }
     if (!open_report(&doctor, args->report))
         return 1;
+    setvbuf(stdout, NULL, _IOLBF, 0); /* rows come as they are found, also into a pipe */
     doctor_line(&doctor, "bmi-perf doctor, " PACKAGE_NAME " " PACKAGE_VERSION);
     doctor_host(&doctor);
     if (!address || strstr(address, "ib://"))

@@ -10,17 +10,30 @@
 #define BENCH_DOCTOR_H
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 
 #include "bench/args.h"
 
 enum verdict { DOCTOR_PASS, DOCTOR_WARN, DOCTOR_FAIL, DOCTOR_VERDICTS };
 
+#define DOCTOR_NETS 32
+
+/* IPv4 network of a port. */
+struct doctor_net {
+    char subject[80];
+    uint32_t network, mask;
+};
+
 struct doctor {
     FILE *report; /* gets all lines, too; NULL: none */
     unsigned rows[DOCTOR_VERDICTS];
     bool emulated;  /* the devices are those of the software HCA */
     bool cacheless; /* the row userfaultfd is not PASS */
+    bool locked;    /* the kernel is locked down */
+    unsigned ports; /* active ports with an address that connections can use */
+    struct doctor_net net[DOCTOR_NETS]; /* of those ports; more are not compared */
+    unsigned nets;
 };
 
 /* Prints a row.  `remedy`: NULL for PASS. */
@@ -34,6 +47,24 @@ void doctor_line(struct doctor *doctor, const char *format, ...)
 
 /* Kernel and limits of this process. */
 void doctor_host(struct doctor *doctor);
+/* Devices of the kernel beyond the `count` names of `known`, and why they were not opened. */
+void doctor_kernel(struct doctor *doctor, char *const *known, int count);
+/* Reads the first line of folder/entry/name, without its end.  False: there is none. */
+bool doctor_line_of(char *text, size_t size, const char *folder, const char *entry,
+                    const char *name);
+
+/* Counters of lost and repeated packets of a port. */
+#define DOCTOR_LOSSES 14
+struct doctor_loss {
+    uint64_t value[DOCTOR_LOSSES];
+};
+
+/* Reads them.  Returns false if the port has none. */
+bool doctor_loss_read(struct doctor_loss *loss, const char *device, unsigned port);
+/* Prints a row of the differences. */
+void doctor_loss_row(struct doctor *doctor, const struct doctor_loss *before,
+                     const struct doctor_loss *after);
+
 /* RDMA devices, their ports and addresses, and an engine of bmi_ib on them. */
 void doctor_devices(struct doctor *doctor, const char *options);
 /* A server: contents and figures of each protocol, beside raw verbs. */

@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -16,16 +17,49 @@
 #ifndef UFFD_USER_MODE_ONLY
 #define UFFD_USER_MODE_ONLY 1
 #endif
-#define OPEN_FILES 1024
+#define OPEN_FILES           1024
+#define FIRST_USER_NAMESPACE 0xeffffffdu /* its inode */
 /* Below it the default pools are smaller than their maximum: a sixteenth is 16 MiB. */
 #define LOCKED_BYTES (UINT64_C(256) << 20)
 
+/* A locked-down kernel is no fault: it may explain why the driver's module is missing. */
 static void check_kernel(struct doctor *doctor)
 {
     struct utsname name;
+    char text[128] = "";
 
+    doctor_line_of(text, sizeof text, "/sys/kernel", "security", "lockdown");
+    doctor->locked = strchr(text, '[') && !strstr(text, "[none]");
     if (uname(&name) == 0)
-        doctor_row(doctor, DOCTOR_PASS, NULL, "kernel", "%s %s", name.sysname, name.release);
+        doctor_row(doctor, DOCTOR_PASS, NULL, "kernel", "%s %s %s%s%s", name.sysname,
+                   name.release, name.machine, doctor->locked ? ", lockdown: " : "",
+                   doctor->locked ? text : "");
+}
+
+/* Names the system and the files of the libraries, whose names have the version. */
+static void check_system(struct doctor *doctor)
+{
+    char line[512], system[128] = "unknown", verbs[64] = "", cm[64] = "";
+    FILE *release = fopen("/etc/os-release", "re"), *maps = fopen("/proc/self/maps", "re");
+
+    while (release && fgets(line, sizeof line, release))
+        if (sscanf(line, "PRETTY_NAME=\"%127[^\"]", system) == 1)
+            break;
+    while (maps && fgets(line, sizeof line, maps)) {
+        const char *file = strrchr(line, '/');
+
+        if (file && (sscanf(file, "/libibverbs.so.%63s", verbs) != 1))
+            sscanf(file, "/librdmacm.so.%63s", cm);
+    }
+    if (release)
+        fclose(release);
+    if (maps)
+        fclose(maps);
+    doctor_row(doctor, DOCTOR_PASS, NULL, "system",
+               "%s, %ld processors, libibverbs %s, "
+               "librdmacm %s",
+               system, sysconf(_SC_NPROCESSORS_ONLN), verbs[0] ? verbs : "none",
+               cm[0] ? cm : "none");
 }
 
 static void check_userfaultfd(struct doctor *doctor)
@@ -45,11 +79,13 @@ static void check_userfaultfd(struct doctor *doctor)
                strerror(errno));
 }
 
-/* Returns true if the memlock limit does not apply. */
+/* Returns true if the memlock limit does not apply: the capability counts in the first user
+ * namespace alone, not for root of a rootless container. */
 static bool may_lock(void)
 {
-    FILE *status = fopen("/proc/self/status", "r");
+    FILE *status = fopen("/proc/self/status", "re");
     unsigned long long effective = 0;
+    struct stat own;
     char line[128];
 
     while (status && fgets(line, sizeof line, status))
@@ -57,24 +93,33 @@ static bool may_lock(void)
             break;
     if (status)
         fclose(status);
+    if (stat("/proc/self/ns/user", &own) == 0 && own.st_ino != FIRST_USER_NAMESPACE)
+        return false;
     return effective >> CAP_IPC_LOCK & 1;
 }
 
+/* A service that systemd starts has other limits than this shell. */
 static void check_memlock(struct doctor *doctor)
 {
     struct rlimit limit = {.rlim_cur = RLIM_INFINITY};
+    bool little;
 
     getrlimit(RLIMIT_MEMLOCK, &limit);
     if (limit.rlim_cur == RLIM_INFINITY || may_lock())
-        return doctor_row(doctor, DOCTOR_PASS, NULL, "memlock", "unlimited%s",
+        return doctor_row(doctor, DOCTOR_PASS, NULL, "memlock",
+                          "unlimited%s for this process; a service needs LimitMEMLOCK=infinity",
                           limit.rlim_cur == RLIM_INFINITY ? "" : " by CAP_IPC_LOCK");
-    doctor_row(
-        doctor, limit.rlim_cur < LOCKED_BYTES ? DOCTOR_WARN : DOCTOR_PASS,
-        limit.rlim_cur < LOCKED_BYTES ? "ulimit -l unlimited; LimitMEMLOCK=infinity in a "
-                                        "systemd unit; docker run --ulimit memlock=-1"
-                                      : NULL,
-        "memlock", "%" PRIu64 " KiB may be registered%s", (uint64_t)limit.rlim_cur >> 10,
-        limit.rlim_cur < LOCKED_BYTES ? ": pools are smaller, and more data is copied" : "");
+    little = limit.rlim_cur < LOCKED_BYTES;
+    doctor_row(doctor, little ? DOCTOR_WARN : DOCTOR_PASS,
+               !little ? NULL
+               : limit.rlim_max < LOCKED_BYTES
+                   ? "raise the hard limit, too: memlock in /etc/security/limits.conf; "
+                     "LimitMEMLOCK=infinity in a systemd unit; docker run --ulimit memlock=-1"
+                   : "ulimit -l unlimited; LimitMEMLOCK=infinity in a systemd unit; docker run "
+                     "--ulimit memlock=-1",
+               "memlock", "%" PRIu64 " KiB may be registered by this process%s",
+               (uint64_t)limit.rlim_cur >> 10,
+               little ? ": pools are smaller, and more data is copied" : "");
 }
 
 static void check_files(struct doctor *doctor)
@@ -86,11 +131,13 @@ static void check_files(struct doctor *doctor)
     little = limit.rlim_cur < OPEN_FILES;
     doctor_row(doctor, little ? DOCTOR_WARN : DOCTOR_PASS,
                little ? "ulimit -n 4096; LimitNOFILE=4096 in a systemd unit" : NULL,
-               "open files", "%" PRIu64, (uint64_t)limit.rlim_cur);
+               "open files", "%" PRIu64 " for this process%s", (uint64_t)limit.rlim_cur,
+               little ? ": a server of many files may run out of them" : "");
 }
 
 void doctor_host(struct doctor *doctor)
 {
+    check_system(doctor);
     check_kernel(doctor);
     check_userfaultfd(doctor);
     check_memlock(doctor);

@@ -10,33 +10,41 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "bench/doctor/raw.h"
+#include "bench/inspect.h"
 #include "bench/series.h"
 #include "bench/session.h"
 #include "bench/transport.h"
 
 enum { WAYS = 6, SIZES = 6, WINDOWS = 2, LATS = 4, ROUNDS = 3 };
 
-#define CELL_BYTES   (UINT64_C(32) << 20) /* of one measurement */
-#define LAT_COUNT    1000
-#define VERIFY_COUNT 16
+#define CELL_BYTES   (UINT64_C(32) << 20) /* of one measurement, fewer if it took longer than: */
+#define CELL_NS      UINT64_C(300000000)
+#define CELL_LEAST   4 /* messages */
+#define CELL_MOST    2000
+#define LAT_LEAST    50
+#define LAT_MOST     1000
+#define VERIFY_COUNT 16 /* messages each way, of large ones VERIFY_FEW */
+#define VERIFY_FEW   4
 #define SLOWER       1.25 /* a forced protocol that is faster by this factor is a warning */
 
 #define RENDEZVOUS "rx_size=1K,eager_ring_bytes=0,"
 #define PLACE      "pack_threshold=1,lists=group"
 #define COPY       "pack_threshold=1G,lists=pack"
 
-/* The chosen protocol is first. */
+/* The chosen protocol is first.  `forces`: the protocol that the options force, where the size
+ * permits it. */
 static const struct {
-    const char *name, *options;
+    const char *name, *forces, *options;
 } ways[WAYS] = {
-    {"chosen", ""},
-    {"ring", "rx_size=1K,rndv=write," COPY},
-    {"write", RENDEZVOUS "rndv=write," PLACE},
-    {"write-copy", RENDEZVOUS "rndv=write," COPY},
-    {"read", RENDEZVOUS "rndv=read," PLACE},
-    {"read-copy", RENDEZVOUS "rndv=read," COPY},
+    {"chosen", NULL, ""},
+    {"ring", "ring", "rx_size=1K,rndv=write," COPY},
+    {"write", "write", RENDEZVOUS "rndv=write," PLACE},
+    {"write-copy", "write", RENDEZVOUS "rndv=write," COPY},
+    {"read", "read", RENDEZVOUS "rndv=read," PLACE},
+    {"read-copy", "read", RENDEZVOUS "rndv=read," COPY},
 };
 static const uint64_t sizes[SIZES] = {4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20};
 static const unsigned windows[WINDOWS] = {1, 8};
@@ -49,8 +57,14 @@ struct network {
     double rate[WAYS][SIZES][WINDOWS][ROUNDS]; /* MB/s */
     double raw_rate[SIZES][WINDOWS][ROUNDS];
     double us[LATS][ROUNDS], raw_us[LATS][ROUNDS]; /* one way */
-    const char *moved[SIZES];                      /* how the chosen protocol moved a message */
+    const char *moved[WAYS][SIZES];                /* the protocol that moved the messages */
     uint64_t bad, verified;
+    uint64_t ns[WAYS][SIZES]; /* of a message, with one in flight */
+    char path[512];           /* of the connection to the server; "" for none */
+    char device[64];
+    unsigned port;
+    bool counts; /* the port counts losses */
+    struct doctor_loss loss;
 };
 
 /* ---- BMI ---- */
@@ -126,7 +140,8 @@ static int verify_way(struct network *n, unsigned way, char *why)
 
     for (unsigned s = 0; !rc && s < SIZES; s++) {
         static char before[SESSION_TEXT_MAX], after[SESSION_TEXT_MAX];
-        struct job job = stream(sizes[s], 4, VERIFY_COUNT);
+        uint64_t count = sizes[s] < 1 << 20 ? VERIFY_COUNT : VERIFY_FEW;
+        struct job job = stream(sizes[s], 4, count);
         struct outcome outcome = {0};
 
         job.direction = JOB_BOTH;
@@ -134,18 +149,45 @@ static int verify_way(struct network *n, unsigned way, char *why)
         job.buffers = job.warm = 0;
         rc = run_job(state, &job, &outcome, why);
         n->bad += outcome.bad;
-        n->verified += 2 * VERIFY_COUNT;
-        if (rc || way)
-            continue;
-        job = stream(sizes[s], 1, VERIFY_COUNT);
+        n->verified += 2 * count;
+        if (rc)
+            break;
+        job = stream(sizes[s], 1, count);
         bmi_transport.counters(state, -1, before, sizeof before, why);
         rc = run_job(state, &job, &outcome, why);
         bmi_transport.counters(state, -1, after, sizeof after, why);
-        n->moved[s] = protocol(before, after);
+        n->moved[way][s] = protocol(before, after);
+        n->ns[way][s] = (outcome.end - outcome.start) / count + 1;
     }
     if (state)
         bmi_transport.close(state);
     return rc;
+}
+
+/* Returns true if the way's protocol moved the messages of this size. */
+static bool took(const struct network *n, unsigned way, unsigned s)
+{
+    return !ways[way].forces || strcmp(ways[way].forces, n->moved[way][s]) == 0;
+}
+
+/* Makes a row of the protocols that were verified, and of those that no size was moved by: the
+ * sender offers no memory for reads where its device reads slowly. */
+static void tell_verified(struct network *n)
+{
+    char names[64] = "eager", others[64] = "";
+
+    for (unsigned way = 1; way < WAYS; way++) {
+        char *list = others;
+
+        for (unsigned s = 0; s < SIZES; s++)
+            if (took(n, way, s))
+                list = names;
+        snprintf(list + strlen(list), sizeof names - strlen(list), "%s%s", *list ? ", " : "",
+                 ways[way].name);
+    }
+    doctor_row(n->doctor, DOCTOR_PASS, NULL, "contents",
+               "%" PRIu64 " messages are right: by %s%s%s", n->verified, names,
+               *others ? "; not used by these devices: " : "", others);
 }
 
 static int verify(struct network *n, char *why)
@@ -162,22 +204,36 @@ static int verify(struct network *n, char *why)
                    "contents", "%" PRIu64 " of %" PRIu64 " messages are wrong", n->bad,
                    n->verified);
     else
-        doctor_row(n->doctor, DOCTOR_PASS, NULL, "contents",
-                   "%" PRIu64 " messages by %d protocols are right", n->verified, WAYS - 1);
+        tell_verified(n);
     return 0;
 }
 
 /* ---- Measurements ---- */
 
-static uint64_t count_of(uint64_t size)
+static uint64_t within(uint64_t value, uint64_t least, uint64_t most)
 {
-    uint64_t count = CELL_BYTES / size;
+    return value < least ? least : value > most ? most : value;
+}
 
-    return count > 2000 ? 2000 : count;
+/* Returns the messages of a measurement. */
+static uint64_t count_of(const struct network *n, unsigned way, unsigned s)
+{
+    uint64_t count = CELL_BYTES / sizes[s];
+
+    if (count > CELL_NS / n->ns[way][s])
+        count = CELL_NS / n->ns[way][s];
+    return within(count, CELL_LEAST, CELL_MOST);
+}
+
+/* Returns the round trips of a measurement of latency. */
+static uint64_t lat_count(const struct network *n)
+{
+    return within(CELL_NS / n->ns[0][0], LAT_LEAST, LAT_MOST);
 }
 
 static int measure_way(struct network *n, unsigned way, unsigned round, char *why)
 {
+    uint64_t count = lat_count(n);
     void *state = NULL;
     int rc = open_way(n, way, &state, why);
     struct outcome o;
@@ -186,16 +242,16 @@ static int measure_way(struct network *n, unsigned way, unsigned round, char *wh
         struct job job = {.test = JOB_PINGPONG,
                           .size = lats[l],
                           .window = 2,
-                          .count = LAT_COUNT,
-                          .warm = 100,
+                          .count = count,
+                          .warm = count / 10,
                           .buffers = 1};
 
         rc = run_job(state, &job, &o, why);
-        n->us[l][round] = (double)(o.end - o.start) / 2e3 / LAT_COUNT;
+        n->us[l][round] = (double)(o.end - o.start) / 2e3 / (double)count;
     }
     for (unsigned s = 0; !rc && s < SIZES; s++)
         for (unsigned w = 0; !rc && w < WINDOWS; w++) {
-            struct job job = stream(sizes[s], windows[w], count_of(sizes[s]));
+            struct job job = stream(sizes[s], windows[w], count_of(n, way, s));
 
             rc = run_job(state, &job, &o, why);
             n->rate[way][s][w][round] = (double)o.bytes * 1e3 / (double)(o.end - o.start);
@@ -207,18 +263,18 @@ static int measure_way(struct network *n, unsigned way, unsigned round, char *wh
 
 static int measure_raw(struct network *n, unsigned round, char *why)
 {
-    uint64_t ns = 1;
+    uint64_t ns = 1, trips = lat_count(n);
     int rc = 0;
 
     for (unsigned l = 0; !rc && l < LATS; l++) {
-        rc = raw_run(n->raw, false, lats[l], 1, LAT_COUNT, &ns, why);
-        n->raw_us[l][round] = (double)ns / 2e3 / LAT_COUNT;
+        rc = raw_run(n->raw, lats[l], 1, (unsigned)trips, &ns, why);
+        n->raw_us[l][round] = (double)ns / 2e3 / (double)trips;
     }
     for (unsigned s = 0; !rc && s < SIZES; s++)
         for (unsigned w = 0; !rc && w < WINDOWS; w++) {
-            uint64_t count = count_of(sizes[s]);
+            uint64_t count = count_of(n, 0, s);
 
-            rc = raw_run(n->raw, true, sizes[s], windows[w], (unsigned)count, &ns, why);
+            rc = raw_run(n->raw, sizes[s], windows[w], (unsigned)count, &ns, why);
             n->raw_rate[s][w][round] = (double)(count * sizes[s]) * 1e3 / (double)ns;
         }
     return rc;
@@ -273,7 +329,7 @@ static unsigned best_of(const struct network *n, unsigned s, unsigned w, double 
     for (unsigned way = 1; way < WAYS; way++) {
         double rate = series_median(n->rate[way][s][w], ROUNDS);
 
-        if (rate > most) {
+        if (took(n, way, s) && rate > most) {
             most = rate;
             best = way;
         }
@@ -289,13 +345,15 @@ static void print_cell(const struct network *n, unsigned s, unsigned w)
     size_t used = (size_t)snprintf(line, sizeof line, "%8" PRIu64 " %9u", sizes[s], windows[w]);
 
     for (unsigned way = 0; way < WAYS; way++)
-        used += (size_t)snprintf(line + used, sizeof line - used, " %10.0f",
-                                 series_median(n->rate[way][s][w], ROUNDS));
+        used +=
+            (size_t)(took(n, way, s) ? snprintf(line + used, sizeof line - used, " %10.0f",
+                                                series_median(n->rate[way][s][w], ROUNDS))
+                                     : snprintf(line + used, sizeof line - used, " %10s", "-"));
     best_of(n, s, w, &factor);
     doctor_line(n->doctor, "%s%s %8.2f  %s", line,
                 beside(n, series_median(n->rate[0][s][w], ROUNDS),
                        series_median(n->raw_rate[s][w], ROUNDS), text, sizeof text),
-                factor, n->moved[s]);
+                factor, n->moved[0][s]);
 }
 
 static void print_rates(const struct network *n)
@@ -303,13 +361,13 @@ static void print_rates(const struct network *n)
     char head[128] = "";
 
     doctor_line(n->doctor,
-                "MB/s from the server to this client, medians of %d; best: the "
-                "fastest column in relation to the chosen:",
-                ROUNDS);
+                "MB/s from the server to this client, medians of %d%s; best: the "
+                "fastest column in relation to the chosen; -: not by this protocol:",
+                ROUNDS, n->raw ? ", raw: writes from here to the server" : "");
     for (unsigned way = 0; way < WAYS; way++)
         snprintf(head + strlen(head), sizeof head - strlen(head), " %10s", ways[way].name);
     doctor_line(n->doctor, "%8s %9s%s%s %8s  %s", "bytes", "in flight", head,
-                n->raw ? "  raw read   BMI/raw" : "", "best", "chosen is");
+                n->raw ? " raw write   BMI/raw" : "", "best", "chosen is");
     for (unsigned s = 0; s < SIZES; s++)
         for (unsigned w = 0; w < WINDOWS; w++)
             print_cell(n, s, w);
@@ -355,19 +413,82 @@ static void host_of(const char *address, char *host, size_t size)
         snprintf(host, size, "%.*s", (int)(end - at), at);
 }
 
-/* Connects raw verbs; a failure is a warning.  A network without verbs has none. */
+/* Keeps the first peer that is up, the server. */
+static void take_path(void *arg, const char *line)
+{
+    struct network *n = arg;
+    const char *by = strstr(line, ", by ");
+
+    if (by && !*n->path)
+        snprintf(n->path, sizeof n->path, "%s", by + strlen(", by "));
+}
+
+/* Tells the path of the connection, and begins to count its losses. */
+static void tell_path(struct network *n)
+{
+    const char *at;
+    unsigned mtu = 0;
+
+    inspect_peers(n->address, take_path, n);
+    if (!*n->path)
+        return;
+    at = strstr(n->path, "path MTU ");
+    if (at)
+        sscanf(at, "path MTU %u", &mtu);
+    doctor_row(
+        n->doctor, mtu && mtu < 2048 ? DOCTOR_WARN : DOCTOR_PASS,
+        mtu && mtu < 2048
+            ? "Ethernet: ip link set INTERFACE mtu 4200 (or 9000), here, there and on the "
+              "switches; InfiniBand: the MTU of the partition"
+            : NULL,
+        "path", "%s", n->path);
+    if (sscanf(n->path, "%63s port %u", n->device, &n->port) == 2)
+        n->counts = doctor_loss_read(&n->loss, n->device, n->port);
+}
+
+static void tell_losses(struct network *n)
+{
+    struct doctor_loss now;
+
+    if (n->counts && doctor_loss_read(&now, n->device, n->port))
+        doctor_loss_row(n->doctor, &n->loss, &now);
+}
+
+/* Figures of a busy machine judge nothing. */
+static void tell_load(struct network *n)
+{
+    double load = 0, processors = (double)sysconf(_SC_NPROCESSORS_ONLN);
+
+    if (getloadavg(&load, 1) == 1)
+        doctor_row(n->doctor, load > processors / 2 ? DOCTOR_WARN : DOCTOR_PASS,
+                   load > processors / 2 ? "for figures run it on a quiet machine" : NULL,
+                   "load", "%.1f on %.0f processors", load, processors);
+}
+
+/* Connects raw verbs on the path of the connection; a failure is a warning.  A network without
+ * verbs has none. */
 static void open_raw(struct network *n, void *state)
 {
-    char why[WHY_SIZE], host[256];
-    unsigned port;
+    char why[WHY_SIZE], host[256], source[64] = "";
+    const char *gid = strstr(n->path, "RoCE v"), *class = strstr(n->path, "traffic class ");
+    unsigned port, value = 0;
 
     host_of(n->address, host, sizeof host);
     if (!*host)
         return;
-    if (bmi_raw(state, &port, why) || raw_open(host, port, &n->raw, why))
+    if (gid)
+        sscanf(gid, "RoCE v%*u %63s", source);
+    if (class)
+        sscanf(class, "traffic class %u", &value);
+    if (bmi_raw(state, &port, why) || raw_open(host, port, source, value, &n->raw, why))
         doctor_row(n->doctor, DOCTOR_WARN,
                    "the figures stand without raw verbs; is another doctor at work there?",
                    "raw verbs", "%s", why);
+    else if (*n->path && strncmp(raw_path(n->raw, why), n->path, strlen(why)) != 0)
+        doctor_row(n->doctor, DOCTOR_WARN,
+                   "its figures are those of another path: the option device chooses for the "
+                   "engine alone",
+                   "raw verbs", "by %s", why);
 }
 
 void doctor_network(struct doctor *doctor, const char *address, const char *options)
@@ -388,6 +509,9 @@ void doctor_network(struct doctor *doctor, const char *address, const char *opti
     }
     if (!rc) {
         doctor_row(doctor, DOCTOR_PASS, NULL, "server", "%s answers", address);
+        bmi_tell_ignored(options);
+        tell_path(n);
+        tell_load(n);
         open_raw(n, state);
     }
     if (state)
@@ -400,6 +524,7 @@ void doctor_network(struct doctor *doctor, const char *address, const char *opti
         print_latency(n);
         print_rates(n);
         judge(n);
+        tell_losses(n);
     } else {
         doctor_row(doctor, DOCTOR_FAIL,
                    "start `bmi-perf server ib://HOST:PORT` there; compare the rows of its own "

@@ -34,15 +34,18 @@ void raw_stop(void);
 
 struct raw;
 
-/* Connects.  Returns 0, or -1 with one line in `why` (WHY_SIZE bytes). */
-int raw_open(const char *host, unsigned port, struct raw **out, char *why);
+/* Connects, from the address `source` (""; the route decides), with a traffic class (0: the
+ * system's).  Returns 0, or -1 with one line in `why` (WHY_SIZE bytes). */
+int raw_open(const char *host, unsigned port, const char *source, unsigned class,
+             struct raw **out, char *why);
 void raw_close(struct raw *raw);
+/* Stores "DEVICE port N," in `text` (WHY_SIZE bytes), and returns it. */
+const char *raw_path(const struct raw *raw, char *text);
 
 /*
- * Posts `count` RDMA reads or writes of `size` bytes (at most RAW_BYTES), with up to `window`
- * in flight, and stores the ns until all have completed.  Returns as raw_open().
+ * Posts `count` RDMA writes of `size` bytes (at most RAW_BYTES), with up to `window` in flight, and stores the ns until all have completed.  Returns as raw_open().
  */
-int raw_run(struct raw *raw, bool read, size_t size, unsigned window, unsigned count,
-            uint64_t *ns, char *why);
+int raw_run(struct raw *raw, size_t size, unsigned window, unsigned count, uint64_t *ns,
+            char *why);
 
 #endif

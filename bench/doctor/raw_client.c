@@ -3,6 +3,7 @@
  * calls wait. */
 #include "bench/doctor/raw.h"
 
+#include <arpa/inet.h>
 #include <endian.h>
 #include <errno.h>
 #include <netdb.h>
@@ -32,9 +33,32 @@ static int fail(char *why, const char *what)
     return -1;
 }
 
-static int resolve(struct raw *raw, const char *host, unsigned port, char *why)
+/* Converts a numeric address; IPv4 in IPv6 to IPv4.  Returns NULL for none. */
+static struct sockaddr *address_of(const char *text, struct sockaddr_storage *to)
+{
+    struct sockaddr_in *v4 = (struct sockaddr_in *)to;
+    struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)to;
+    struct in6_addr a;
+
+    memset(to, 0, sizeof *to);
+    if (inet_pton(AF_INET6, text, &a) != 1)
+        return NULL;
+    if (IN6_IS_ADDR_V4MAPPED(&a)) {
+        v4->sin_family = AF_INET;
+        memcpy(&v4->sin_addr, a.s6_addr + 12, 4);
+    } else {
+        v6->sin6_family = AF_INET6;
+        v6->sin6_addr = a;
+    }
+    return (struct sockaddr *)to;
+}
+
+static int resolve(struct raw *raw, const char *host, unsigned port, const char *source,
+                   unsigned class, char *why)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list;
+    struct sockaddr_storage from;
+    uint8_t tos = (uint8_t) class;
     char service[8];
     int rc = 0;
 
@@ -45,7 +69,10 @@ static int resolve(struct raw *raw, const char *host, unsigned port, char *why)
     }
     if (rdma_create_id(NULL, &raw->id, NULL, RDMA_PS_TCP) != 0)
         rc = fail(why, "an id");
-    else if (rdma_resolve_addr(raw->id, NULL, list->ai_addr, RESOLVE_MS) != 0 ||
+    else if ((tos && rdma_set_option(raw->id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &tos,
+                                     sizeof tos) != 0) ||
+             rdma_resolve_addr(raw->id, address_of(source, &from), list->ai_addr, RESOLVE_MS) !=
+                 0 ||
              rdma_resolve_route(raw->id, RESOLVE_MS) != 0)
         rc = fail(why, host);
     freeaddrinfo(list);
@@ -72,8 +99,7 @@ static int prepare(struct raw *raw, char *why)
 
 static int connect_to(struct raw *raw, char *why)
 {
-    struct rdma_conn_param param = {
-        .initiator_depth = RDMA_MAX_INIT_DEPTH, .retry_count = 7, .rnr_retry_count = 7};
+    struct rdma_conn_param param = {.retry_count = 7, .rnr_retry_count = 7};
     const struct rdma_cm_event *event;
 
     if (rdma_connect(raw->id, &param) != 0)
@@ -89,14 +115,16 @@ static int connect_to(struct raw *raw, char *why)
     return 0;
 }
 
-int raw_open(const char *host, unsigned port, struct raw **out, char *why)
+int raw_open(const char *host, unsigned port, const char *source, unsigned class,
+             struct raw **out, char *why)
 {
     struct raw *raw = calloc(1, sizeof *raw);
 
     *out = raw;
     if (!raw)
         return fail(why, "memory");
-    if (!resolve(raw, host, port, why) && !prepare(raw, why) && !connect_to(raw, why))
+    if (!resolve(raw, host, port, source, class, why) && !prepare(raw, why) &&
+        !connect_to(raw, why))
         return 0;
     raw_close(raw);
     *out = NULL;
@@ -121,14 +149,21 @@ void raw_close(struct raw *raw)
     free(raw);
 }
 
-static int post(struct raw *raw, bool read, size_t size)
+const char *raw_path(const struct raw *raw, char *text)
+{
+    snprintf(text, WHY_SIZE, "%s port %u,", ibv_get_device_name(raw->id->verbs->device),
+             raw->id->port_num);
+    return text;
+}
+
+static int post(struct raw *raw, size_t size)
 {
     struct ibv_sge sge = {
         .addr = (uintptr_t)raw->memory, .length = (uint32_t)size, .lkey = raw->mr->lkey};
     struct ibv_send_wr *bad,
         wr = {.sg_list = &sge,
               .num_sge = 1,
-              .opcode = read ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE,
+              .opcode = IBV_WR_RDMA_WRITE,
               .send_flags = IBV_SEND_SIGNALED,
               .wr.rdma = {.remote_addr = raw->peer.address, .rkey = raw->peer.rkey}};
     int rc = ibv_post_send(raw->id->qp, &wr, &bad);
@@ -156,15 +191,15 @@ static int reap(struct raw *raw, char *why)
     return -1;
 }
 
-int raw_run(struct raw *raw, bool read, size_t size, unsigned window, unsigned count,
-            uint64_t *ns, char *why)
+int raw_run(struct raw *raw, size_t size, unsigned window, unsigned count, uint64_t *ns,
+            char *why)
 {
     uint64_t begin = clock_ns();
 
     window = window < WINDOW ? window : WINDOW;
     for (unsigned posted = 0, done = 0; done < count; done++) {
         for (; posted < count && posted - done < window; posted++)
-            if (post(raw, read, size) != 0)
+            if (post(raw, size) != 0)
                 return fail(why, "posting");
         if (reap(raw, why) != 0)
             return -1;

@@ -60,21 +60,18 @@ static bool prepare(struct end *end)
     if (!end->memory)
         return false;
     memset(end->memory, 0, RAW_BYTES);
-    end->mr =
-        ibv_reg_mr(end->id->pd, end->memory, RAW_BYTES,
-                   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
+    end->mr = ibv_reg_mr(end->id->pd, end->memory, RAW_BYTES,
+                         IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
     end->cq = ibv_create_cq(end->id->verbs, 2, NULL, NULL, 0);
     attr.send_cq = attr.recv_cq = end->cq;
     return end->mr && end->cq && rdma_create_qp(end->id, end->id->pd, &attr) == 0;
 }
 
-static bool answer(struct end *end, unsigned reads)
+static bool answer(struct end *end)
 {
     struct raw_memory memory;
-    struct rdma_conn_param param = {.private_data = &memory,
-                                    .private_data_len = sizeof memory,
-                                    .responder_resources = (uint8_t)reads,
-                                    .rnr_retry_count = 7};
+    struct rdma_conn_param param = {
+        .private_data = &memory, .private_data_len = sizeof memory, .rnr_retry_count = 7};
 
     if (!prepare(end))
         return false;
@@ -87,15 +84,13 @@ static void serve(struct end *end)
 {
     struct rdma_cm_event *event;
     enum rdma_cm_event_type type = RDMA_CM_EVENT_CONNECT_REQUEST;
-    unsigned reads;
 
     if (!next_event(end, CONNECT_S, &event))
         return;
     if (event->event == RDMA_CM_EVENT_CONNECT_REQUEST)
         end->id = event->id;
-    reads = event->param.conn.responder_resources; /* the depth of the client */
     rdma_ack_cm_event(event);
-    if (!end->id || !answer(end, reads))
+    if (!end->id || !answer(end))
         return;
     while (type == RDMA_CM_EVENT_CONNECT_REQUEST || type == RDMA_CM_EVENT_ESTABLISHED) {
         if (!next_event(end, SERVE_S, &event))

@@ -27,6 +27,47 @@ static int print_row(FILE *out, const struct device *d, uint64_t bytes)
     return 0;
 }
 
+/* ---- Depth of the send queue ---- */
+
+static int print_depth(FILE *out, const struct device *of, uint32_t depth)
+{
+    static const struct stream_options options = {"loop_windows=4096", "", ""};
+    struct shape shape = {4 << 10, 1, 1, 8};
+    struct device d = *of;
+    struct outcome eight, many;
+
+    d.depth = depth;
+    if (stream_run(&d, &shape, &options, &eight))
+        return -1;
+    shape.in_flight = 32;
+    if (stream_run(&d, &shape, &options, &many))
+        return -1;
+    fprintf(out, "| %s | %u | %u | %.0f | %.0f | %.0f |\n", d.name, depth, (depth + 1) / 2,
+            4096 / raw_interval_depth(&d, 4096, depth) * 1e3, 4096 / eight.ns * 1e3,
+            4096 / many.ns * 1e3);
+    return 0;
+}
+
+static int depth_table(FILE *out)
+{
+    static const char *const devices[] = {"cx5-edr", "cx5-roce", "cx6-hdr"};
+    static const uint32_t depths[] = {7, 15, 31, 63, 127};
+    int rc = 0;
+
+    fputs(
+        "\n## Depth of the send queue\n\n"
+        "4 KiB by one connection. Sends alone, as `bmi_ib` signals them: a completion for half "
+        "a queue frees\nits entries. The engine, with 8 and 32 messages in flight. KiB: a "
+        "connection's send queue on mlx5.\n\n"
+        "| device | depth | KiB | sends, MB/s | engine, 8 | engine, 32 |\n"
+        "|---|---|---|---|---|---|\n",
+        out);
+    for (size_t i = 0; i < sizeof devices / sizeof *devices; i++)
+        for (size_t k = 0; k < sizeof depths / sizeof *depths && !rc; k++)
+            rc = print_depth(out, model_device(devices[i]), depths[k]);
+    return rc;
+}
+
 int engine_page(FILE *out)
 {
     int rc = 0;
@@ -44,5 +85,5 @@ int engine_page(FILE *out)
     for (const struct device *d = model_devices; d->name; d++)
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes && !rc; i++)
             rc = print_row(out, d, sizes[i]);
-    return rc;
+    return rc ? rc : depth_table(out);
 }

@@ -19,6 +19,9 @@ struct run {
     double clock; /* of the host that posts */
     uint32_t posted, ended;
     uint64_t begin, end;
+    /* by depth: slots of the queue; requests for a completion, which frees their slots;
+     * requests ended at `begin` */
+    uint32_t depth, group, first;
 };
 
 static void begin_run(struct run *r, const struct device *d, enum request_kind kind,
@@ -109,4 +112,39 @@ double raw_interval(const struct device *d, enum request_kind kind, uint64_t byt
         post(&r, 0, &r.request[i], 0);
     finish();
     return (double)(r.end - r.begin) / MESSAGES;
+}
+
+/* ---- A queue of bmi_ib ---- */
+
+static void group_ended(struct request *request, uint64_t now)
+{
+    struct run *r = request->arg;
+
+    if (++r->ended % r->group)
+        return;
+    if (!r->first && r->ended >= WARM) {
+        r->first = r->ended;
+        r->begin = now;
+    }
+    r->end = now;
+    if (r->clock < (double)now)
+        r->clock = (double)now;
+    r->clock += r->d->cqe;
+    for (uint32_t i = 0; i < r->group && r->posted < WARM + MESSAGES; i++)
+        post(r, 0, &r->request[r->posted % r->depth], now);
+}
+
+double raw_interval_depth(const struct device *d, uint64_t bytes, uint32_t depth)
+{
+    struct run r;
+
+    begin_run(&r, d, REQUEST_SEND, bytes);
+    r.depth = depth;
+    r.group = (depth + 1) / 2;
+    for (uint32_t i = 0; i < depth; i++)
+        r.request[i].done = group_ended;
+    for (uint32_t i = 0; i < depth; i++)
+        post(&r, 0, &r.request[i], 0);
+    finish();
+    return (double)(r.end - r.begin) / (r.ended / r.group * r.group - r.first);
 }

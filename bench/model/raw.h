@@ -16,4 +16,8 @@ double raw_interval(const struct device *d, enum request_kind kind, uint64_t byt
  * rows that differ by more than a tenth. */
 int validate(FILE *out);
 
+/* Returns the same for sends by a queue of `depth` entries, at most 127, of which the last of
+ * each half is signalled. */
+double raw_interval_depth(const struct device *d, uint64_t bytes, uint32_t depth);
+
 #endif

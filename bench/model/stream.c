@@ -9,11 +9,11 @@
 #include "tests/fabric/loop.h"
 #include "tests/lib/clock.h"
 
-enum { SLOTS = 8, PIECES = 64, TAG = 7, PUMPS = 400, PAGE = 4096 };
+enum { SLOTS = 32, PIECES = 64, TAG = 7, PUMPS = 400, PAGE = 4096 };
 /* messages, all of the warm-up received before the others are sent; fewer of LARGE bytes */
-enum { WARM = 16, MANY = 64, FEW = 24, LARGE = 1 << 20 };
+enum { FEW_SLOTS = 8, WARM = 16, MANY = 64, FEW = 24, LARGE = 1 << 20 };
 
-/* Memory of one side: a slot for each message in flight. */
+/* Memory of one side: a slot for each message in flight, at least FEW_SLOTS. */
 struct side {
     struct node node;
     struct rme_addr *peer;
@@ -21,6 +21,7 @@ struct side {
     void *base[SLOTS][PIECES];
     int64_t length[PIECES];
     int pieces;
+    uint32_t slots;
     bool busy[SLOTS];
     uint32_t posted, ended;
 };
@@ -43,14 +44,15 @@ static bool side_memory(struct side *s, const struct shape *shape, uint32_t piec
     uint64_t slot = (2 * shape->bytes + PAGE - 1) / PAGE * PAGE;
 
     s->pieces = (int)pieces;
-    s->arena = aligned_alloc(PAGE, slot * SLOTS);
+    s->slots = shape->in_flight > FEW_SLOTS ? shape->in_flight : FEW_SLOTS;
+    s->arena = aligned_alloc(PAGE, slot * s->slots);
     if (!s->arena)
         return false;
-    memset(s->arena, 1, slot * SLOTS);
+    memset(s->arena, 1, slot * s->slots);
     for (uint32_t p = 0; p < pieces; p++) {
         s->length[p] = (int64_t)each;
-        for (int i = 0; i < SLOTS; i++)
-            s->base[i][p] = s->arena + slot * (uint64_t)i + 2 * each * p;
+        for (uint32_t i = 0; i < s->slots; i++)
+            s->base[i][p] = s->arena + slot * i + 2 * each * p;
     }
     return true;
 }
@@ -67,16 +69,16 @@ static void stamp(struct side *s, uint32_t number)
 {
     uint64_t value = number;
 
-    memcpy(stamp_at(s, number % SLOTS, false), &value, 8);
-    memcpy(stamp_at(s, number % SLOTS, true), &value, 8);
+    memcpy(stamp_at(s, number % s->slots, false), &value, 8);
+    memcpy(stamp_at(s, number % s->slots, true), &value, 8);
 }
 
 static bool is_stamped(struct side *s, uint32_t number)
 {
     uint64_t first, last;
 
-    memcpy(&first, stamp_at(s, number % SLOTS, false), 8);
-    memcpy(&last, stamp_at(s, number % SLOTS, true), 8);
+    memcpy(&first, stamp_at(s, number % s->slots, false), 8);
+    memcpy(&last, stamp_at(s, number % s->slots, true), 8);
     return first == number && last == number;
 }
 
@@ -84,7 +86,7 @@ static bool is_stamped(struct side *s, uint32_t number)
 
 static bool post(struct stream *s, struct side *side, bool sends)
 {
-    uint32_t number = side->posted, slot = number % SLOTS;
+    uint32_t number = side->posted, slot = number % side->slots;
     struct rme_list list = {side->base[slot], side->length, side->pieces};
     rme_id id;
     int64_t actual;
@@ -116,7 +118,7 @@ static bool test(struct stream *s, struct side *side, void (*each)(struct stream
     struct rme_done done[SLOTS];
 
     node_call(&side->node);
-    int n = rme_test_context(side->node.rme, 0, done, SLOTS, 0);
+    int n = rme_test_context(side->node.rme, 0, done, (int)side->slots, 0);
     for (int i = 0; i < n; i++) {
         if (i > 0)
             node_call(&side->node); /* each completion costs as much as the first */
@@ -135,7 +137,7 @@ static bool may_post(const struct stream *s)
     const struct side *a = &s->send, *b = &s->recv;
 
     return a->posted < b->posted && a->posted - b->ended < s->shape->in_flight &&
-           a->posted - a->ended < s->shape->in_flight && !a->busy[a->posted % SLOTS] &&
+           a->posted - a->ended < s->shape->in_flight && !a->busy[a->posted % a->slots] &&
            (a->posted != WARM || b->ended == WARM);
 }
 
@@ -154,7 +156,7 @@ static void received(struct stream *s, uint32_t slot)
 {
     uint32_t number = s->recv.posted - 1;
 
-    while (number % SLOTS != slot)
+    while (number % s->recv.slots != slot)
         number--;
     if (!is_stamped(&s->recv, number))
         s->wrong = "a message arrived with other contents";
@@ -170,7 +172,7 @@ static bool receiver_turn(struct node *n)
     bool did = false;
 
     while (b->posted < s->total && b->posted - b->ended < s->shape->in_flight &&
-           !b->busy[b->posted % SLOTS])
+           !b->busy[b->posted % b->slots])
         did = post(s, b, false);
     did = test(s, b, received) || did;
     if (did)

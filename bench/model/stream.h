@@ -9,7 +9,7 @@
 struct shape {
     uint64_t bytes;
     uint32_t send_pieces, recv_pieces;
-    uint32_t in_flight; /* messages posted and not received */
+    uint32_t in_flight; /* messages posted and not received, at most 32 */
 };
 
 struct outcome {

@@ -159,8 +159,8 @@ void ib_link_established(struct rme_link *l)
         return;
     l->was_up = true;
     ib_link_state_set(l, IB_UP);
-    char path[IB_PATH_TEXT];
-    ib_path_text(l, path, sizeof(path));
+    char path[RME_PATH_TEXT];
+    ib_path_text(l, false, path, sizeof(path));
     if (path[0])
         ib_log(l->f, l->passive ? RME_LOG_DEBUG : RME_LOG_INFO, "%s: by %s", l->peer, path);
     ib_link_events(l, l->events | IB_EVENT_UP);

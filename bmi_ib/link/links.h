@@ -66,7 +66,6 @@ struct sockaddr *ib_rail_source(const struct rme_fabric *f, const struct sockadd
 int ib_rails_addresses(struct rme_fabric *f);
 
 /* ---- path.c ---- */
-#define IB_PATH_TEXT 256 /* sufficient bytes for ib_path_text() */
 /* Finds the GID that the option names, once the device is known. */
 int ib_path_open(struct rme_fabric *f);
 /* Reads the GIDs of all ports into an array that the caller frees.  Returns their number or a
@@ -78,8 +77,11 @@ bool ib_path_address(const struct ibv_gid_entry *e, struct sockaddr_storage *sa)
  * Returns -EAFNOSUPPORT if the chosen source has the other family. */
 int ib_path_source(const struct rme_fabric *f, const struct sockaddr *peer,
                    struct sockaddr_storage *own, struct sockaddr **out);
-/* Formats the path of a link; "" if it is not up. */
-void ib_path_text(const struct rme_link *l, char *text, size_t size);
+/* Formats the path of a link; "" if it is not up.  `all`: with rate, NUMA node and PKey, which
+ * the kernel is asked for. */
+void ib_path_text(const struct rme_link *l, bool all, char *text, size_t size);
+/* link_path() of fabric.h. */
+void ib_link_path(const struct rme_link *l, char *text, size_t size);
 
 /* ---- listen.c ---- */
 int ib_listen_bind(struct rme_fabric *f);

@@ -17,10 +17,12 @@
  * use is queried from the QP once its path is set.
  */
 #include <arpa/inet.h>
+#include <endian.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "bmi_ib/device/port.h"
 #include "bmi_ib/link/links.h"
 
 static const char *type_name(uint32_t type)
@@ -161,40 +163,81 @@ static const char *why(const struct rme_link *l)
                                       : "source address of the route to the peer";
 }
 
-/* Appends all rails behind the first n bytes of the text. */
-static void rails_text(const struct rme_link *l, char *text, size_t size, int n)
+static void rails_text(const struct rme_link *l, FILE *out)
 {
     const struct rme_fabric *head = l->f->head;
-    for (unsigned i = 0; head->railed && i < head->rails && n < (int)size; i++) {
+    for (unsigned i = 0; head->railed && i < head->rails; i++) {
         const struct ib_device *d = &head->rail[i]->dev;
-        n += snprintf(text + n, size - (size_t)n, "%s%s%s", i ? " + " : ", rails ", d->name,
-                      d->dead   ? " (failed)"
-                      : d->down ? " (down)"
-                                : "");
+        fprintf(out, "%s%s%s", i ? " + " : ", rails ", d->name,
+                d->dead   ? " (failed)"
+                : d->down ? " (down)"
+                          : "");
     }
 }
 
-void ib_path_text(const struct rme_link *l, char *text, size_t size)
+/* Appends rate and node of the device, and the partition.  Each is a call of the kernel. */
+static void place_text(const struct rme_link *l, const struct ibv_qp_attr *attr, FILE *out)
 {
+    struct ibv_context *ctx = l->f->dev.ctx;
+    struct ibv_port_attr port = {0};
+    uint8_t number = attr->ah_attr.port_num;
+    int node = ib_numa_node(ctx->device);
+    __be16 pkey;
+    double rate = ibv_query_port(ctx, number, &port) ? 0 : ib_port_rate(&port);
+
+    if (rate > 0)
+        fprintf(out, "%g Gb/s, ", rate);
+    if (node >= 0)
+        fprintf(out, "NUMA node %d, ", node);
+    else
+        fputs("no NUMA node, ", out);
+    if (!ibv_query_pkey(ctx, number, attr->pkey_index, &pkey))
+        fprintf(out, "PKey 0x%04x, ", be16toh(pkey));
+}
+
+/* Without a global route header packets have LIDs only; the port's first GID is told then. */
+static void gid_text(const struct rme_link *l, const struct ibv_ah_attr *a, bool all, FILE *out)
+{
+    unsigned index = a->is_global ? a->grh.sgid_index : 0;
+    char gid[INET6_ADDRSTRLEN] = "";
+    struct ibv_gid_entry e;
+
+    if ((all || a->is_global) && !ibv_query_gid_ex(l->f->dev.ctx, a->port_num, index, &e, 0)) {
+        inet_ntop(AF_INET6, e.gid.raw, gid, sizeof(gid));
+        fprintf(out, "GID %u %s %s (%s), ", index, type_name(e.gid_type), gid,
+                a->is_global ? why(l) : "not in the packets");
+    }
+    if (a->is_global)
+        fprintf(out, "traffic class %u, ", a->grh.traffic_class);
+    else
+        fprintf(out, "to LID %u, ", a->dlid);
+}
+
+void ib_path_text(const struct rme_link *l, bool all, char *text, size_t size)
+{
+    const int mask = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_PKEY_INDEX;
     struct ibv_qp_init_attr init;
     struct ibv_qp_attr attr;
-    const struct ibv_ah_attr *a = &attr.ah_attr;
-    struct ibv_gid_entry e;
-    char gid[INET6_ADDRSTRLEN] = "";
-    int n;
+    FILE *out;
 
     text[0] = '\0';
-    if (l->state != IB_UP || ibv_query_qp(l->qp, &attr, IBV_QP_AV, &init))
+    if (l->state != IB_UP || ibv_query_qp(l->qp, &attr, mask, &init))
         return; /* informational only */
-    n = snprintf(text, size, "%s port %u, ", l->f->dev.name, a->port_num);
-    if (a->is_global &&
-        !ibv_query_gid_ex(l->f->dev.ctx, a->port_num, a->grh.sgid_index, &e, 0)) {
-        inet_ntop(AF_INET6, e.gid.raw, gid, sizeof(gid));
-        n += snprintf(text + n, size - (size_t)n, "GID %u %s %s (%s), traffic class %u, ",
-                      a->grh.sgid_index, type_name(e.gid_type), gid, why(l),
-                      a->grh.traffic_class);
-    }
-    if (n < (int)size)
-        n += snprintf(text + n, size - (size_t)n, "service level %u", a->sl);
-    rails_text(l, text, size, n);
+    out = fmemopen(text, size, "w");
+    if (!out)
+        return;
+    fprintf(out, "%s port %u, ", l->f->dev.name, attr.ah_attr.port_num);
+    if (all)
+        place_text(l, &attr, out);
+    fprintf(out, "path MTU %u, ", 128u << attr.path_mtu);
+    gid_text(l, &attr.ah_attr, all, out);
+    fprintf(out, "service level %u", attr.ah_attr.sl);
+    rails_text(l, out);
+    fclose(out);
+    text[size - 1] = '\0';
+}
+
+void ib_link_path(const struct rme_link *l, char *text, size_t size)
+{
+    ib_path_text(l, true, text, size);
 }

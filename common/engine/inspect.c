@@ -245,7 +245,7 @@ static const char *const state_names[] = {
 static void print_peer(const struct rme_peer *peer, FILE *out)
 {
     void (*path)(const struct rme_link *, char *, size_t) = peer->rme->ops->link_path;
-    char by[256] = "";
+    char by[RME_PATH_TEXT] = "";
 
     if (peer->state == RME_PEER_UP && path != NULL)
         path(peer->link, by, sizeof(by));

@@ -3,11 +3,14 @@
 #include <inttypes.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #include <linux/capability.h>
 
 #include "memory/pin.h"
+
+#define FIRST_USER_NAMESPACE 0xeffffffdu /* its inode: PROC_USER_INIT_INO of the kernel */
 
 void rme_pin_init(struct rme_pin *pin, const struct rme_fabric_ops *ops,
                   struct rme_fabric *fabric, struct rme_log *log)
@@ -84,11 +87,16 @@ void rme_pin_dereg(struct rme_pin *pin, struct rme_mr *mr)
     rme_pin_count(pin, RME_C_DEREGISTRATIONS, 1);
 }
 
+/* The capability lifts the limit in the first user namespace alone, not for root of a rootless
+ * container. */
 static bool may_lock_anything(void)
 {
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
     struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3];
+    struct stat own;
 
+    if (stat("/proc/self/ns/user", &own) == 0 && own.st_ino != FIRST_USER_NAMESPACE)
+        return false;
     return syscall(SYS_capget, &header, data) == 0 &&
            (data[0].effective & (1u << CAP_IPC_LOCK)) != 0;
 }

@@ -3,6 +3,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <unistd.h>
+#include "bmi_ib/bmi_ib.h"
 #include "rig.h"
 
 #define EVENTS 8
@@ -513,9 +514,12 @@ static void completion_space_is_booked(void **state)
     assert_int_equal(c->state, IB_ENDING);
     assert_int_equal(c->error, -ENOSPC);
     rig.f->dev.attr.max_cqe = 65536;
-    rig.f->cq.armed = true;
+    assert_int_equal(bmi_ib_fabric()->arm(rig.f), 0);
+    assert_int_equal(bmi_ib_fabric()->arm(rig.f), 0);
+    assert_int_equal(rig.arms, 1);
     (void)rig_link();
-    assert_false(rig.f->cq.armed); /* the resized CQ is armed again */
+    assert_int_equal(bmi_ib_fabric()->arm(rig.f), 0);
+    assert_int_equal(rig.arms, 2); /* the resized CQ is armed again, before the next sleep */
     assert_int_equal(rig.cqe, 1600);
     assert_int_equal(rig.f->cq.size, 1600);
     rig_close();

@@ -2,6 +2,9 @@
 /* The path of a connection (bmi_ib/link/path.c): GID and service type by option, and the text
  * of the path in use. */
 #include <arpa/inet.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "bmi_ib/device/port.h"
 #include "rig.h"
 
 #define V1 IBV_GID_TYPE_ROCE_V1
@@ -143,57 +146,118 @@ static void ack_timeout_set_reaches_connection(void **state)
     check_ack("ack_timeout=12", 12);
 }
 
-/* Brings a link up with its QP's path and compares the path's text with `want`. */
+/* Brings a link up with its QP's path, and compares the text of the path, and the line logged,
+ * which is found without calls of the kernel, with `want`, whose first %s is that text. */
 static void check_text(const char *options, bool passive, const char *want)
 {
-    char text[IB_PATH_TEXT] = "?", line[IB_PATH_TEXT + 64];
+    char text[RME_PATH_TEXT] = "?", line[RME_PATH_TEXT + 64];
 
     open_with(options);
     assert_int_equal(ib_path_open(rig.f), 0);
+    rig.path = (struct ibv_qp_attr){.path_mtu = IBV_MTU_4096, .pkey_index = 2};
     rig.path.ah_attr = (struct ibv_ah_attr){
         .is_global = 1, .port_num = 1, .sl = 3, .grh = {.sgid_index = 2, .traffic_class = 104}};
     struct rme_link *l = rig_link_in(passive ? IB_ACCEPTING : IB_CONNECTING);
-    ib_path_text(l, text, sizeof(text));
+    ib_link_path(l, text, sizeof(text));
     assert_string_equal(text, ""); /* nothing is known yet */
     rig_cm(l, RDMA_CM_EVENT_ESTABLISHED, 0, NULL, 0);
-    ib_path_text(l, text, sizeof(text));
-    assert_string_equal(text, want);
-    snprintf(line, sizeof(line), "peer:1: by %s", want);
+    ib_link_path(l, text, sizeof(text));
+    snprintf(line, sizeof(line), want, "100 Gb/s, no NUMA node, PKey 0x8002, ");
+    assert_string_equal(text, line);
+    strcpy(line, "peer:1: by ");
+    snprintf(line + strlen(line), sizeof(line) - strlen(line), want, "");
     assert_non_null(strstr(rig.lines, line));
     rig_close();
 }
 
-static void what_was_taken_is_said(void **state)
+static void path_of_link_printed_and_logged(void **state)
 {
-    char text[IB_PATH_TEXT];
-
     (void)state;
     check_text(NULL, true,
-               "fake0 port 1, GID 2 RoCE v1 ::ffff:10.0.0.5 (chosen by the peer), traffic "
-               "class 104, service level 3");
-    check_text(NULL, false,
-               "fake0 port 1, GID 2 RoCE v1 ::ffff:10.0.0.5 (source address of the route to "
-               "the peer), traffic class 104, service level 3");
+               "fake0 port 1, %spath MTU 4096, GID 2 RoCE v1 ::ffff:10.0.0.5 (chosen by the "
+               "peer), traffic class 104, service level 3");
+    check_text(
+        NULL, false,
+        "fake0 port 1, %spath MTU 4096, GID 2 RoCE v1 ::ffff:10.0.0.5 (source address of "
+        "the route to the peer), traffic class 104, service level 3");
     check_text("gid=10.0.0.5", false,
-               "fake0 port 1, GID 2 RoCE v1 ::ffff:10.0.0.5 (address of the option gid), "
-               "traffic class 104, service level 3");
+               "fake0 port 1, %spath MTU 4096, GID 2 RoCE v1 ::ffff:10.0.0.5 (address of the "
+               "option gid), traffic class 104, service level 3");
+}
 
-    open_with(NULL); /* InfiniBand */
-    rig.path.ah_attr = (struct ibv_ah_attr){.port_num = 2, .sl = 11};
+static void path_of_infiniband_has_lid(void **state)
+{
+    char text[RME_PATH_TEXT];
+
+    (void)state;
+    open_with(NULL);
+    rig.ngid = 0;
+    gid(2, 0, IBV_GID_TYPE_IB, "fe80::9");
+    rig.path = (struct ibv_qp_attr){.path_mtu = IBV_MTU_2048, .pkey_index = 1};
+    rig.path.ah_attr = (struct ibv_ah_attr){.port_num = 2, .sl = 11, .dlid = 7};
     struct rme_link *l = rig_link_in(IB_CONNECTING);
     rig_cm(l, RDMA_CM_EVENT_ESTABLISHED, 0, NULL, 0);
-    ib_path_text(l, text, sizeof(text));
-    assert_string_equal(text, "fake0 port 2, service level 11");
+    ib_link_path(l, text, sizeof(text));
+    assert_string_equal(text, "fake0 port 2, 100 Gb/s, no NUMA node, PKey 0x8001, path MTU "
+                              "2048, GID 0 InfiniBand fe80::9 (not in the packets), to LID 7, "
+                              "service level 11");
+    ib_link_path(l, text, 20); /* a text that is too short is cut */
+    assert_string_equal(text, "fake0 port 2, 100 G");
     rig_close();
+}
 
-    open_with(NULL); /* a device that does not report its path */
+static void path_not_reported_is_empty(void **state)
+{
+    char text[RME_PATH_TEXT];
+
+    (void)state;
+    open_with(NULL);
     rig.fail_query = true;
-    l = rig_link_in(IB_CONNECTING);
+    struct rme_link *l = rig_link_in(IB_CONNECTING);
     rig_cm(l, RDMA_CM_EVENT_ESTABLISHED, 0, NULL, 0);
     assert_int_equal(l->state, IB_UP);
-    ib_path_text(l, text, sizeof(text));
+    ib_link_path(l, text, sizeof(text));
     assert_string_equal(text, "");
     rig_close();
+}
+
+static void rate_of_port_follows_codes(void **state)
+{
+    static const struct {
+        uint8_t width, speed;
+        double rate;
+    } ports[] = {{1, 1, 2.5},   {2, 4, 40},   {2, 8, 40},    {2, 16, 56}, {2, 32, 100},
+                 {16, 64, 100}, {2, 64, 200}, {2, 128, 400}, {0, 32, 0},  {2, 0, 0}};
+
+    (void)state;
+    for (unsigned i = 0; i < sizeof(ports) / sizeof(*ports); i++) {
+        struct ibv_port_attr port = {.active_width = ports[i].width,
+                                     .active_speed = ports[i].speed};
+        assert_true(ib_port_rate(&port) == ports[i].rate);
+    }
+}
+
+static void numa_node_read_from_sysfs(void **state)
+{
+    struct ibv_device device = {.name = "fake0"};
+    char folder[] = "/tmp/test_path.XXXXXX", name[64];
+
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    snprintf(device.ibdev_path, sizeof(device.ibdev_path), "%s", folder);
+    assert_int_equal(ib_numa_node(&device), -1);
+    snprintf(name, sizeof(name), "%s/device", folder);
+    assert_int_equal(mkdir(name, 0700), 0);
+    strcat(name, "/numa_node");
+    FILE *file = fopen(name, "w");
+    assert_non_null(file);
+    fputs("3\n", file);
+    fclose(file);
+    assert_int_equal(ib_numa_node(&device), 3);
+    unlink(name);
+    *strrchr(name, '/') = '\0';
+    rmdir(name);
+    rmdir(folder);
 }
 
 int main(void)
@@ -203,7 +267,11 @@ int main(void)
         cmocka_unit_test(what_the_device_has_not_is_refused),
         cmocka_unit_test(the_class_is_told_before_the_route),
         cmocka_unit_test(ack_timeout_set_reaches_connection),
-        cmocka_unit_test(what_was_taken_is_said),
+        cmocka_unit_test(path_of_link_printed_and_logged),
+        cmocka_unit_test(path_of_infiniband_has_lid),
+        cmocka_unit_test(path_not_reported_is_empty),
+        cmocka_unit_test(rate_of_port_follows_codes),
+        cmocka_unit_test(numa_node_read_from_sysfs),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

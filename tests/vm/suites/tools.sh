@@ -37,7 +37,7 @@ class_arrives() {
 check 60 "the traffic class is that of both queue pairs" class_arrives
 bmi-perf server ib://10.7.0.1:7002 >/tmp/perf.log 2>&1 & perf=$!
 until_there listening /tmp/perf.log $perf
-session() { bmi-perf --session ib://10.7.0.1:7002 --bmi-options device=rxe2,$1 | grep "by rxe2 port 1, GID [0-9]* RoCE v2 ::ffff:10.7.0.2 ($2), traffic class $3, service"; }
+session() { bmi-perf --session ib://10.7.0.1:7002 --bmi-options device=rxe2,$1 | grep "by rxe2 port 1, .*path MTU 4096, GID [0-9]* RoCE v2 ::ffff:10.7.0.2 ($2), traffic class $3, service"; }
 check 20 "the GID is that of the route" session traffic_class=32 "source address of the route to the peer" 32
 check 20 "the GID is that of the option" session gid=10.7.0.2 "address of the option gid" 0
 kill $perf
