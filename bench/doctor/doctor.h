@@ -19,8 +19,7 @@ enum verdict { DOCTOR_PASS, DOCTOR_WARN, DOCTOR_FAIL, DOCTOR_VERDICTS };
 struct doctor {
     FILE *report; /* gets all lines, too; NULL: none */
     unsigned rows[DOCTOR_VERDICTS];
-    bool emulated;  /* the devices are those of the software HCA */
-    bool cacheless; /* the row userfaultfd is not PASS */
+    bool emulated; /* the devices are those of the software HCA */
 };
 
 /* Prints a row.  `remedy`: NULL for PASS. */
