@@ -330,14 +330,24 @@ static bool check_device(struct doctor *doctor, struct ibv_context *device)
 
 /* ---- Engine ---- */
 
-/* Makes a row of each error and warning, except what the row userfaultfd says. */
+/* Makes a row of each error and warning.  Hooks that work are none: the row userfaultfd has the
+ * remedy. */
 static void take_line(void *arg, enum rme_log_level level, const char *line)
 {
+    static const char cache[] = "registration cache: ";
+    const char *what = line + sizeof cache - 1;
     struct doctor *doctor = arg;
     const char *remedy = strstr(line, "; ");
 
-    if (level > RME_LOG_WARN || (doctor->cacheless && !strncmp(line, "registration cache", 18)))
+    if (level > RME_LOG_WARN)
         return;
+    if (!strncmp(line, cache, sizeof cache - 1)) {
+        bool works = strstr(what, "by hooks") != NULL;
+
+        return doctor_row(doctor, works ? DOCTOR_PASS : DOCTOR_WARN,
+                          works ? NULL : "see the row userfaultfd", "registration cache",
+                          "%.*s", works ? (int)strcspn(what, "(") : (int)strlen(what), what);
+    }
     doctor_row(doctor, level == RME_LOG_ERROR ? DOCTOR_FAIL : DOCTOR_WARN,
                remedy ? remedy + 2 : "see bmi-options(7)", "engine", "%.*s",
                (int)(remedy ? remedy - line : (ptrdiff_t)strlen(line)), line);

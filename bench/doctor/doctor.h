@@ -29,7 +29,6 @@ struct doctor {
     FILE *report; /* gets all lines, too; NULL: none */
     unsigned rows[DOCTOR_VERDICTS];
     bool emulated;  /* the devices are those of the software HCA */
-    bool cacheless; /* the row userfaultfd is not PASS */
     bool locked;    /* the kernel is locked down */
     unsigned ports; /* active ports with an address that connections can use */
     struct doctor_net net[DOCTOR_NETS]; /* of those ports; more are not compared */

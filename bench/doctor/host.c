@@ -71,11 +71,11 @@ static void check_userfaultfd(struct doctor *doctor)
         return doctor_row(doctor, DOCTOR_PASS, NULL, "userfaultfd",
                           "permitted: registrations can be cached");
     }
-    doctor->cacheless = true;
     doctor_row(doctor, DOCTOR_WARN,
                "use Linux 5.14 or later, and in a container permit userfaultfd (seccomp)",
                "userfaultfd",
-               "%s: registrations are not cached, messages up to 256 KiB are copied",
+               "%s: without hooks in the C library (row registration cache) messages up to 256 "
+               "KiB are copied",
                strerror(errno));
 }
 

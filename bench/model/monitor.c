@@ -11,10 +11,11 @@ struct rme_monitor {
 
 static struct rme_monitor only = {PTHREAD_MUTEX_INITIALIZER};
 
-int rme_monitor_join(struct rme_watcher *watcher, struct rme_monitor **out, const char **lacks)
+int rme_monitor_join(struct rme_watcher *watcher, struct rme_monitor **out,
+                     struct rme_monitor_lacks *lacks)
 {
     (void)watcher;
-    (void)lacks;
+    *lacks = (struct rme_monitor_lacks){NULL, 0, NULL};
     *out = &only;
     return 0;
 }

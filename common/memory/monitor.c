@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * Watches memory by userfaultfd events (write-protect mode, with nothing protected), and asks
- * the kernel before a range is relied on.  doc/design/unmap-monitor.md has the proof that no
- * change is noticed too late, the query by UFFDIO_CONTINUE and its results, the changes that no
- * kernel reports, and the rules of fork.
+ * the kernel before a range is relied on.  Where userfaultfd is refused, hooks in the C library
+ * report changes (hooks.c), and no range is watched by itself.  doc/design/unmap-monitor.md has
+ * the proof that no change is noticed too late, the query by UFFDIO_CONTINUE and its results,
+ * the changes that no kernel or no hook reports, and the rules of fork.
  *
  * Locks, outer first: root_lock, watch_lock, the lock of a monitor.  Memory is allocated and
  * freed only under the first.
@@ -11,10 +12,13 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <linux/fs.h>
 #include <linux/userfaultfd.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -23,6 +27,7 @@
 #include <unistd.h>
 
 #include "base/thread.h"
+#include "memory/hooks.h"
 #include "memory/monitor.h"
 
 #ifndef UFFD_USER_MODE_ONLY
@@ -55,8 +60,9 @@ struct pm_scan_arg {
 #define PAGE_IS_HUGE (1 << 6)
 #endif
 
-#define HUGE_PAGE ((uintptr_t)2 << 20) /* transparent huge page, with 4 KiB pages */
-#define ASKS_MAX  100                  /* limit of queries about one range */
+#define HUGE_PAGE  ((uintptr_t)2 << 20) /* transparent huge page, with 4 KiB pages */
+#define ASKS_MAX   100                  /* limit of queries about one range */
+#define HOOK_TRIES 1000 /* of a hook for the lock, each a turn of the processor */
 
 /* A descriptor, and the identity of its file: the host may have closed the descriptor, whose
  * number may then belong to another file. */
@@ -76,10 +82,14 @@ struct rme_monitor {
     pthread_mutex_t lock;       /* guards the fields below; events are read under this lock */
     LIST_HEAD(, rme_watcher) watchers;
     struct rme_itree claims; /* of all watchers */
+    struct rme_monitor_lacks lacks;
+    atomic_bool missed; /* by a hook: a change was not reported */
 };
 
 static pthread_mutex_t root_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct rme_monitor *root;
+static struct rme_monitor *root; /* allocated, or `hooked` */
+/* The monitor by hooks.  Never freed: a hook may run at any time. */
+static struct rme_monitor hooked = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* ---- descriptors: system calls as in thread.h ---- */
 
@@ -305,6 +315,59 @@ static void destroy(struct rme_monitor *monitor)
     free(monitor);
 }
 
+/* ---- hooks ---- */
+
+/* Reports a change from a hook, which never waits: the holder of the lock may be the code that
+ * a signal handler interrupts, the parent of a copied process, or wait for this thread. */
+static void hook_report(uintptr_t start, uintptr_t end)
+{
+    for (int tries = 0; pthread_mutex_trylock(&hooked.lock) != 0; tries++) {
+        if (tries == HOOK_TRIES) {
+            atomic_store(&hooked.missed, true);
+            return;
+        }
+        sched_yield();
+    }
+    report(&hooked, start, end);
+    pthread_mutex_unlock(&hooked.lock);
+}
+
+/* Returns true if a range is private anonymous memory, whose changes all come by system calls
+ * of this process. */
+static bool is_own_memory(uintptr_t at, uintptr_t end)
+{
+    FILE *maps = fopen("/proc/self/maps", "re");
+    char *line = NULL, rights[5];
+    uintptr_t from, to;
+    uint64_t inode;
+    size_t size = 0;
+
+    while (maps != NULL && at < end && getline(&line, &size, maps) >= 0) {
+        if (sscanf(line, "%" SCNxPTR "-%" SCNxPTR " %4s %*s %*s %" SCNu64, &from, &to, rights,
+                   &inode) != 4 ||
+            to <= at)
+            continue;
+        if (from > at || rights[3] != 'p' || inode != 0)
+            break;
+        at = to;
+    }
+    free(line);
+    if (maps != NULL)
+        fclose(maps);
+    return at >= end;
+}
+
+static int start_hooks(const char **lacks)
+{
+    uintptr_t own = (uintptr_t)&own;
+
+    if (!is_own_memory(own, own + 1)) {
+        *lacks = "/proc/self/maps";
+        return -ENOTSUP;
+    }
+    return rme_hooks_start(hook_report, lacks);
+}
+
 static int monitor_new(struct rme_monitor **out, const char **lacks)
 {
     struct rme_monitor *monitor = calloc(1, sizeof(*monitor));
@@ -374,8 +437,13 @@ static void release_root(void)
  * of the monitor is abandoned: its thread does not exist here, and its locks may be held. */
 static void leave_parent(void)
 {
-    if (root != NULL)
+    if (root == &hooked) {
+        rme_hooks_stop();
+        pthread_mutex_init(&hooked.lock, NULL);
+        LIST_INIT(&hooked.watchers);
+    } else if (root != NULL) {
         close_all(root);
+    }
     root = NULL;
     release_root();
 }
@@ -386,7 +454,24 @@ static void guard_root(void)
     (void)pthread_atfork(hold_root, release_root, leave_parent);
 }
 
-int rme_monitor_join(struct rme_watcher *watcher, struct rme_monitor **out, const char **lacks)
+/* Starts the monitor of the process: by userfaultfd, else by hooks.  root_lock is held. */
+static int root_new(struct rme_monitor_lacks *lacks)
+{
+    *lacks = (struct rme_monitor_lacks){NULL, 0, NULL};
+    lacks->error = monitor_new(&root, &lacks->what);
+    if (lacks->error == 0) {
+        lacks->what = NULL;
+    } else if (start_hooks(&lacks->hooks) == 0) {
+        root = &hooked;
+    } else {
+        return lacks->error;
+    }
+    root->lacks = *lacks;
+    return 0;
+}
+
+int rme_monitor_join(struct rme_watcher *watcher, struct rme_monitor **out,
+                     struct rme_monitor_lacks *lacks)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     int ret = 0;
@@ -394,8 +479,9 @@ int rme_monitor_join(struct rme_watcher *watcher, struct rme_monitor **out, cons
     pthread_once(&once, guard_root);
     pthread_mutex_lock(&root_lock);
     if (root == NULL)
-        ret = monitor_new(&root, lacks);
+        ret = root_new(lacks);
     if (ret == 0) {
+        *lacks = root->lacks;
         pthread_mutex_lock(&root->lock);
         LIST_INSERT_HEAD(&root->watchers, watcher, link);
         pthread_mutex_unlock(&root->lock);
@@ -415,7 +501,10 @@ void rme_monitor_leave(struct rme_monitor *monitor, struct rme_watcher *watcher)
     pthread_mutex_unlock(&monitor->lock);
     if (LIST_EMPTY(&monitor->watchers)) {
         root = NULL;
-        monitor_free(monitor);
+        if (monitor == &hooked)
+            rme_hooks_stop();
+        else
+            monitor_free(monitor);
     }
     pthread_mutex_unlock(&root_lock);
 }
@@ -469,11 +558,26 @@ bool rme_monitor_still(struct rme_monitor *monitor, const struct rme_watch *watc
 {
     unsigned asks = 0;
 
+    if (monitor == &hooked)
+        return !atomic_load(&monitor->missed) && rme_hooks_intact();
     return !atomic_load(&monitor->stopped) &&
            is_covered(monitor, watch->claim.start, watch->claim.end, &asks);
 }
 
-int rme_monitor_watch(struct rme_monitor *monitor, struct rme_watch *watch)
+/* Watches a range with hooks: they report it already. */
+static int watch_hooked(const struct rme_watch *watch)
+{
+    pthread_mutex_lock(&hooked.lock);
+    if (atomic_exchange(&hooked.missed, false))
+        report(&hooked, 0, UINTPTR_MAX);
+    pthread_mutex_unlock(&hooked.lock);
+    if (!rme_hooks_intact())
+        return -ESTALE;
+    return is_own_memory(watch->claim.start, watch->claim.end) ? 0 : -EAGAIN;
+}
+
+/* Begins the watch of a range by userfaultfd.  Errors as of rme_monitor_watch. */
+static int watch_range(struct rme_monitor *monitor, struct rme_watch *watch)
 {
     uintptr_t at = watch->claim.start, end = watch->claim.end;
     bool lost;
@@ -493,13 +597,22 @@ int rme_monitor_watch(struct rme_monitor *monitor, struct rme_watch *watch)
     pthread_mutex_unlock(&monitor->watch_lock);
     if (rme_monitor_still(monitor, watch))
         return 0;
-    pthread_mutex_lock(&monitor->lock);
-    report(monitor, watch->claim.start, watch->claim.end);
-    pthread_mutex_unlock(&monitor->lock);
     pthread_mutex_lock(&monitor->watch_lock); /* the thread closes `watching` under it */
     lost = !is_ours(&monitor->watching) || !is_ours(&monitor->asked);
     pthread_mutex_unlock(&monitor->watch_lock);
     return lost ? -EBADF : -EAGAIN;
+}
+
+int rme_monitor_watch(struct rme_monitor *monitor, struct rme_watch *watch)
+{
+    int ret = monitor == &hooked ? watch_hooked(watch) : watch_range(monitor, watch);
+
+    if (ret == 0)
+        return 0;
+    pthread_mutex_lock(&monitor->lock);
+    report(monitor, watch->claim.start, watch->claim.end);
+    pthread_mutex_unlock(&monitor->lock);
+    return ret;
 }
 
 void rme_monitor_drop(struct rme_monitor *monitor, struct rme_watch *watch)
@@ -523,6 +636,10 @@ void rme_monitor_unwatch(struct rme_monitor *monitor, struct rme_itree *dropped)
 {
     struct rme_inode *node;
 
+    if (monitor == &hooked) {
+        *dropped = (struct rme_itree){NULL};
+        return;
+    }
     pthread_mutex_lock(&monitor->watch_lock);
     while ((node = rme_itree_overlap(dropped, 0, UINTPTR_MAX)) != NULL) {
         uintptr_t start = node->start, end = start;

@@ -3,7 +3,8 @@
  * Monitors changes of memory mappings.  munmap, mremap, brk, MADV_DONTNEED and the like on a
  * watched range block until the monitor has read their event; a change that the kernel does not
  * report is found by rme_monitor_still.  Needs no privilege, and handles no page fault. Private
- * anonymous memory only: changes of other memory have no event.
+ * anonymous memory only: changes of other memory have no event.  Where userfaultfd is refused,
+ * hooks in the C library (hooks.h) take its place.
  *
  * One monitor serves all engines of a process, because only one userfaultfd can watch a range.
  * The first watcher starts the monitor, the last one stops it.
@@ -24,11 +25,12 @@ struct rme_monitor;
 /*
  * A recipient of changes.  Filled in by its owner, and valid until rme_monitor_leave.
  *
- * `gone` reports a range whose memory has changed.  The monitor's thread, or a thread in
- * rme_monitor_watch, runs `gone` with the monitor's lock held.  `gone` must not allocate, free,
- * unmap, call a function of this file except rme_monitor_drop, or take a lock whose holders do
- * so: munmap() in other threads may wait for the return of `gone`.  For the same reason no
- * thread may allocate or free while holding the lock.
+ * `gone` reports a range whose memory has changed.  The monitor's thread, a thread in
+ * rme_monitor_watch, or with hooks the thread that changes the memory, runs `gone` with the
+ * monitor's lock held.  `gone` must not allocate, free, unmap, call a function of this file
+ * except rme_monitor_drop, or take a lock whose holders do so: munmap() in other threads may
+ * wait for the return of `gone`.  For the same reason no thread may allocate or free while
+ * holding the lock.
  */
 struct rme_watcher {
     void (*gone)(void *arg, uintptr_t start, uintptr_t end);
@@ -36,9 +38,17 @@ struct rme_watcher {
     LIST_ENTRY(rme_watcher) link; /* private to the monitor */
 };
 
+/* Reasons for another monitor than userfaultfd, or for none. */
+struct rme_monitor_lacks {
+    const char *what;  /* refused to userfaultfd; NULL: userfaultfd watches */
+    int error;         /* a negative errno */
+    const char *hooks; /* missing for hooks; NULL: hooks watch */
+};
+
 /* Adds a watcher.  -ENOSYS, -EPERM …: not available on this system, for want of `lacks`.  Any
  * thread, no lock held. */
-int rme_monitor_join(struct rme_watcher *watcher, struct rme_monitor **out, const char **lacks);
+int rme_monitor_join(struct rme_watcher *watcher, struct rme_monitor **out,
+                     struct rme_monitor_lacks *lacks);
 
 /* Removes a watcher, after which `gone` is not called.  The last one ends all watches, also in
  * forked children.  NULL is allowed.  No lock held. */
@@ -61,8 +71,8 @@ struct rme_watch {
  * the range ends in: `gone` may be called for that rest, too.  No lock held.  -EAGAIN: a part
  * cannot be watched, or may have been replaced unnoticed while another watch claimed it.
  * -EBADF: nothing is watched any more, because the program has closed the monitor's descriptors
- * or events could not be read.  After an error `gone` was called for the range, and the caller
- * ends the watch.
+ * or events could not be read; -ESTALE: because another library has replaced the hooks.  After
+ * an error `gone` was called for the range, and the caller ends the watch.
  */
 int rme_monitor_watch(struct rme_monitor *monitor, struct rme_watch *watch);
 
@@ -75,7 +85,8 @@ void rme_monitor_drop(struct rme_monitor *monitor, struct rme_watch *watch);
 void rme_monitor_unwatch(struct rme_monitor *monitor, struct rme_itree *dropped);
 
 /* Returns true if all of a claimed range is still the claimed memory: private, anonymous,
- * watched.  The lock is held.  Costs one system call, as a rule: no page table is read. */
+ * watched.  The lock is held.  Costs one system call, as a rule: no page table is read.  With
+ * hooks, no call: nothing has changed that they saw. */
 bool rme_monitor_still(struct rme_monitor *monitor, const struct rme_watch *watch);
 
 #endif

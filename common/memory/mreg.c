@@ -350,12 +350,15 @@ static bool enter(struct rme_mreg *mreg, struct region *region)
     if (mreg->demand >= 0 || !fits)
         return fits;
     ret = rme_monitor_watch(mreg->monitor, &region->watch);
-    if (ret == -EBADF && atomic_exchange(&mreg->caches, false)) {
+    if ((ret == -EBADF || ret == -ESTALE) && atomic_exchange(&mreg->caches, false)) {
         rme_log_put(
             mreg->config.pin->log, RME_LOG_WARN,
             "registration cache: off from now on, memory is registered for each operation: "
-            "unmapping cannot be watched any more: the program has closed descriptors of "
-            "this library; close only descriptors that the program has opened");
+            "unmapping cannot be watched any more: %s",
+            ret == -ESTALE ? "another library has replaced the hooks in the C library; allow "
+                             "userfaultfd"
+                           : "the program has closed descriptors of this library; close only "
+                             "descriptors that the program has opened");
         drop_unused(mreg);
     }
     return ret == 0;
@@ -704,11 +707,31 @@ void rme_mreg_hint(struct rme_mreg *mreg, void *start, uint64_t length, unsigned
 
 /* ---- start and end ---- */
 
+/* Joins the monitor.  False: there is none. */
+static bool join_monitor(struct rme_mreg *mreg)
+{
+    const char *remedy = "use Linux 5.14 or later, and in a container allow userfaultfd and "
+                         "statx (seccomp, /proc)";
+    struct rme_log *log = mreg->config.pin->log;
+    struct rme_monitor_lacks lacks;
+    int ret = rme_monitor_join(&mreg->watcher, &mreg->monitor, &lacks);
+
+    if (ret != 0)
+        rme_log_put(log, RME_LOG_WARN,
+                    "registration cache: off, memory is registered for each operation: "
+                    "unmapping cannot be watched (%s: %s; hooks need %s); %s",
+                    lacks.what, strerror(-ret), lacks.hooks, rme_remedy(ret, remedy));
+    else if (lacks.what != NULL)
+        rme_log_put(log, RME_LOG_WARN,
+                    "registration cache: unmapping is watched by hooks in the C library, which "
+                    "miss system calls made without it (%s: %s); %s",
+                    lacks.what, strerror(-lacks.error), rme_remedy(lacks.error, remedy));
+    return ret == 0;
+}
+
 int rme_mreg_new(const struct rme_mreg_config *config, struct rme_mreg **out)
 {
     struct rme_mreg *mreg = calloc(1, sizeof(*mreg));
-    const char *lacks = "";
-    int ret = 0;
 
     if (mreg == NULL)
         return -ENOMEM;
@@ -727,20 +750,9 @@ int rme_mreg_new(const struct rme_mreg_config *config, struct rme_mreg **out)
     mreg->watcher = (struct rme_watcher){.gone = gone, .arg = mreg};
     atomic_store(&mreg->caches, mreg->config.max_entries > 0 && mreg->config.max_bytes > 0);
     if (mreg->caches && mreg->demand < 0)
-        ret = rme_monitor_join(&mreg->watcher, &mreg->monitor, &lacks);
+        atomic_store(&mreg->caches, join_monitor(mreg));
     if (mreg->monitor != NULL)
         mreg->lock = rme_monitor_lock(mreg->monitor);
-    if (ret != 0) {
-        atomic_store(&mreg->caches, false);
-        rme_log_put(
-            mreg->config.pin->log, RME_LOG_WARN,
-            "registration cache: off, memory is registered for each operation: unmapping "
-            "cannot be watched (%s: %s); %s",
-            lacks, strerror(-ret),
-            rme_remedy(
-                ret, "use Linux 5.14 or later, and in a container allow userfaultfd and statx "
-                     "(seccomp, /proc)"));
-    }
     *out = mreg;
     return 0;
 }

@@ -47,7 +47,8 @@ static void watch_all(struct watches *w)
     engine_free(engine_new(64, 8)); /* skips where memory cannot be watched */
     *w = (struct watches){.base = map_anonymous(PAGES)};
     w->watcher = (struct rme_watcher){.gone = changed, .arg = w};
-    assert_int_equal(rme_monitor_join(&w->watcher, &w->monitor, &(const char *){NULL}), 0);
+    assert_int_equal(
+        rme_monitor_join(&w->watcher, &w->monitor, &(struct rme_monitor_lacks){NULL}), 0);
     for (int i = 0; i < WATCHES; i++) {
         struct rme_watch *watch = w->list[i] = &w->watch[i];
 
