@@ -32,7 +32,7 @@ static const struct rme_limits elan4_limits = {.once = {64u << 10, 2u << 10, 12u
                                                .list = {64u << 10, 2u << 10, 12u << 10},
                                                .read = 4};
 
-const struct device model_devices[] = {
+struct device model_devices[] = {
     {.name = "infinihost",
      .text = "InfiniHost 4X, PCI-X [000, 001]",
      INFINIHOST,
