@@ -44,7 +44,7 @@ struct client {
     uint32_t accesses; /* begun */
     double begin, ns;  /* of the present access; of all that are timed */
     double left, busy; /* end of the latest turn; of all accesses that are timed */
-    uint64_t register_ns;
+    uint64_t register_ns, registrations; /* the same; before their begin at first */
 };
 
 struct run {
@@ -195,12 +195,22 @@ static void serve(struct op *op)
 
 /* ---- A client ---- */
 
+/* The counters before the first timed access (0), and what came since (1). */
+static void note_registrations(struct run *r, int c, uint64_t since)
+{
+    struct client *k = &r->client[c];
+
+    k->register_ns = rme_counter_value(r->node[c].rme, "register_ns") - since * k->register_ns;
+    k->registrations =
+        rme_counter_value(r->node[c].rme, "registrations") - since * k->registrations;
+}
+
 static void begin_access(struct run *r, int c)
 {
     struct client *k = &r->client[c];
 
     if (k->accesses == r->warm)
-        k->register_ns = rme_counter_value(r->node[c].rme, "register_ns");
+        note_registrations(r, c, 0);
     k->accesses++;
     k->begin = r->node[c].clock;
     for (int i = 0; i < r->a->servers; i++) {
@@ -234,7 +244,7 @@ static void go_on(struct run *r, int c)
         begin_access(r, c);
         return;
     }
-    k->register_ns = rme_counter_value(r->node[c].rme, "register_ns") - k->register_ns;
+    note_registrations(r, c, 1);
     k->accesses++; /* the end */
     r->over++;
 }
@@ -472,6 +482,7 @@ static void run(struct run *r, struct access_cost *out)
         out->ns += r->client[c].ns / (TIMED * r->a->clients);
         out->busy += r->client[c].busy / (TIMED * r->a->clients);
         out->register_ns += (double)r->client[c].register_ns / (TIMED * r->a->clients);
+        out->registrations += (double)r->client[c].registrations / (TIMED * r->a->clients);
     }
     out->busy /= out->ns;
 }

@@ -34,7 +34,7 @@ struct access {
 struct access_cost {
     double ns;
     double busy; /* share of `ns` in which the client's processor works */
-    double register_ns;
+    double register_ns, registrations;
 };
 
 /* Returns 0, or -1 after a message on standard error. */

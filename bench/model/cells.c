@@ -199,6 +199,9 @@ static int engine_value(const struct cell *c, double *value)
     case REGISTERING:
         *value = cost.register_ns / 1e3;
         break;
+    case REGISTERED:
+        *value = cost.registrations;
+        break;
     default:
         *value = cost.ns / 1e3;
         break;

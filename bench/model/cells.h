@@ -17,6 +17,7 @@ enum figure {
     ACCESS_RATE, /* MB/s of all clients */
     BUSY,        /* % of the client's processor */
     REGISTERING, /* us of an access */
+    REGISTERED,  /* registrations of an access */
     REGISTER,    /* us of one registration */
     TCP_LATENCY,
     TCP_RATE,

@@ -45,19 +45,12 @@ static void complain(const char *what)
     book.wrong++;
 }
 
-static const char *const figures[] = {[RAW_LATENCY] = "raw",
-                                      [RAW_RATE] = "raw-rate",
-                                      [FENCE] = "ordered",
-                                      [MESSAGE] = "message",
-                                      [RATE] = "stream",
-                                      [ACCESS] = "time",
-                                      [ACCESS_RATE] = "rate",
-                                      [BUSY] = "busy",
-                                      [REGISTERING] = "registering",
-                                      [REGISTER] = "register",
-                                      [TCP_LATENCY] = "latency-of",
-                                      [TCP_RATE] = "rate-of",
-                                      [TCP_ACCESS] = "same"};
+static const char *const figures[] = {
+    [RAW_LATENCY] = "raw",          [RAW_RATE] = "raw-rate", [FENCE] = "ordered",
+    [MESSAGE] = "message",          [RATE] = "stream",       [ACCESS] = "time",
+    [ACCESS_RATE] = "rate",         [BUSY] = "busy",         [REGISTERING] = "registering",
+    [REGISTERED] = "registrations", [REGISTER] = "register", [TCP_LATENCY] = "latency-of",
+    [TCP_RATE] = "rate-of",         [TCP_ACCESS] = "same"};
 static const char *const kinds[] = {
     [REQUEST_SEND] = "send", [REQUEST_WRITE] = "write", [REQUEST_READ] = "read"};
 static const char *const orders[] = {
