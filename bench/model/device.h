@@ -67,7 +67,7 @@ struct host {
     double per_ns;                /* instructions in a ns */
 };
 
-extern const struct device model_devices[]; /* ended by a row without a name */
+extern struct device model_devices[]; /* ended by a row without a name; vary.c changes them */
 extern const struct host model_hosts[];
 
 /* Returns the row, or NULL. */

@@ -29,7 +29,7 @@
 static const struct rme_limits rxe_limits = {
     .once = {256u << 10, 2u << 10, 64u << 10}, .list = {16u << 10, 768, 64u << 10}, .read = 1};
 
-const struct device model_devices[] = {
+struct device model_devices[] = {
     {.name = "infinihost",
      .text = "InfiniHost 4X, PCI-X [000, 001]",
      INFINIHOST,

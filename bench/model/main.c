@@ -3,10 +3,12 @@
  * model - devices in virtual time: doc/design/model.md.
  *
  * usage: model validation|engine|planner|corners|crowd|few
+ *        model papers|vary|vary-few FILE
  *
  * Prints a page in Markdown: published rows beside the model's; the engine by size; the planner
  * beside protocols by force, all cells or few of them; a server of up to 10,000 clients, or of
- * few.  Status 1: a row is outside its bar, or a message was lost; 2: wrong usage.
+ * few; the papers' ratios by bench/papers.model; assumptions by half and double, or one alone.
+ * Status 1: a row is outside its bar, or a message was lost; 2: wrong usage.
  */
 #include <string.h>
 
@@ -27,6 +29,12 @@ int main(int argc, char **argv)
         return planner_page(stdout, page[0] == 'c') ? 1 : 0;
     if (strcmp(page, "crowd") == 0 || strcmp(page, "few") == 0)
         return crowd_page(stdout, page[0] == 'c' ? MOST : FEW) ? 1 : 0;
-    fputs("usage: model validation|engine|planner|corners|crowd|few\n", stderr);
+    if (argc == 3 && strcmp(argv[1], "papers") == 0)
+        return papers_page(stdout, argv[2]) ? 1 : 0;
+    if (argc == 3 && strncmp(argv[1], "vary", 4) == 0)
+        return vary_page(stdout, argv[2], strcmp(argv[1], "vary-few") == 0) ? 1 : 0;
+    fputs("usage: model validation|engine|planner|corners|crowd|few\n"
+          "       model papers|vary|vary-few FILE\n",
+          stderr);
     return 2;
 }

@@ -141,6 +141,35 @@ static void device_part(struct part *p, bool corners)
         all_cells(p);
 }
 
+/* What its keys open by default, and without windows; returns the number of both. */
+static int exposures_of(const struct device *d, const struct exposure *kinds[2])
+{
+    kinds[0] = d->windows ? &windows : d->reg.call > 0 ? &each : &region;
+    kinds[1] = &region;
+    return kinds[0] == &region ? 1 : 2;
+}
+
+int planner_judge(const struct device *d, struct judged *out)
+{
+    const struct exposure *kinds[2];
+    char *text = NULL;
+    size_t size = 0;
+    int n = exposures_of(d, kinds), failed = 0;
+    FILE *lines = open_memstream(&text, &size);
+
+    for (int i = 0; lines && i < n; i++) {
+        struct part p = {.out = lines, .d = d, .exposure = kinds[i]};
+        corner_cells(&p);
+        out->above += p.above;
+        out->worst = p.worst > out->worst ? p.worst : out->worst;
+        failed += p.failed;
+    }
+    if (lines)
+        fclose(lines);
+    free(text);
+    return lines && !failed ? 0 : -1;
+}
+
 static bool is_left_out(const struct device *d, bool corners)
 {
     return corners && strcmp(d->name, "cx5-edr") != 0 && strcmp(d->name, "infinihost") != 0;
@@ -152,11 +181,9 @@ static int all_parts(FILE *summary, FILE *parts, bool corners)
     int failed = 0;
 
     for (const struct device *d = model_devices; d->name; d++) {
-        const struct exposure *first = d->windows        ? &windows
-                                       : d->reg.call > 0 ? &each
-                                                         : &region;
-        const struct exposure *kinds[] = {first, &region};
-        for (int i = 0; !is_left_out(d, corners) && i < (first == &region ? 1 : 2); i++) {
+        const struct exposure *kinds[2];
+        int n = exposures_of(d, kinds);
+        for (int i = 0; !is_left_out(d, corners) && i < n; i++) {
             struct part p = {.out = parts, .d = d, .exposure = kinds[i]};
             device_part(&p, corners);
             fprintf(summary, "| %s | %s | %d | %d | %.2f: %s |\n", d->name, p.exposure->name,
