@@ -7,6 +7,7 @@
  *   files tiles SERVER...     MB/s of 2 x 2 tiles in a file
  *   files pieces SERVER...    MB/s of small pieces of the clients in turn, as in BT-IO
  *   files rows SERVER...      MB/s of rows with gaps in memory, without gaps in a file
+ *   files regions SERVER...   MB/s of one region of each client, 2 MiB at a time
  *
  * A figure is the work of all clients, divided by the time from the first client's begin to the
  * last one's end.
@@ -31,16 +32,16 @@
 #define WAIT_S       120
 
 static const char usage[] =
-    "Usage: files postmark|fileop|tiles|pieces|rows [OPTION]... SERVER...\n"
+    "Usage: files postmark|fileop|tiles|pieces|rows|regions [OPTION]... SERVER...\n"
     "SERVER is an address of bmi-iod (ib://host:port), or of bmi-perf tcp-store (host:port).\n"
     "\n"
     "  --clients N       processes (1)\n"
     "  --count N         files of a client (400); rows of a tile (768); pieces (4096); rows\n"
-    "                    (1024)\n"
+    "                    (1024); parts of a region (32)\n"
     "  --transactions N  postmark (2000)\n"
-    "  --size BYTES      postmark: of a file, at most 128K (512)\n"
+    "  --size BYTES      of a file, at most 128K (postmark: 512, fileop: 1)\n"
     "  --append          postmark: a file that is written to grows; else it is written anew\n"
-    "  --write           tiles, pieces, rows: write; else read\n"
+    "  --write           tiles, pieces, rows, regions: write; else read\n"
     "  --batch N         tiles, pieces, rows: of one request, at most 64, 256, 256 (all)\n"
     "  --apart BYTES     rows: from row to row in memory (8192)\n"
     "  --steps           TCP: as many requests as bmi-iod's protocol has\n"
@@ -207,7 +208,11 @@ static bool set(struct setting *s, int option, const char *text)
         s->work.size = n;
         break;
     case 'b':
-        good = number(text, s->work.mode == FILES_TILES ? 64 : FILES_PIECES, &n);
+        good = number(text,
+                      s->work.mode == FILES_TILES     ? 64
+                      : s->work.mode == FILES_REGIONS ? 1
+                                                      : FILES_PIECES,
+                      &n);
         s->work.batch = (unsigned)n;
         break;
     case 'd':
@@ -252,25 +257,25 @@ static bool read_arguments(int argc, char **argv, struct setting *s)
         {"bmi-options", required_argument, NULL, 'o'},
         {0},
     };
-    static const char *const mode[] = {"postmark", "fileop", "tiles", "pieces", "rows"};
-    static const unsigned count[] = {400, 400, 768, 4096, 1024}, batch[] = {1, 1, 64, 256, 256};
+    static const char *const mode[] = {"postmark", "fileop", "tiles",
+                                       "pieces",   "rows",   "regions"};
+    static const unsigned count[] = {400, 400, 768, 4096, 1024, 32};
+    static const unsigned batch[] = {1, 1, 64, 256, 256, 1};
     int c;
 
-    s->work = (struct work){
-        .clients = 1, .transactions = 2000, .size = 512, .seed = 1, .apart = 8192};
-    for (s->work.mode = 0; argc > 1 && s->work.mode < 5; s->work.mode++)
+    s->work = (struct work){.clients = 1, .transactions = 2000, .seed = 1, .apart = 8192};
+    for (s->work.mode = 0; argc > 1 && s->work.mode < FILES_MODES; s->work.mode++)
         if (strcmp(argv[1], mode[s->work.mode]) == 0)
             break;
-    if (argc < 2 || s->work.mode == 5)
+    if (argc < 2 || s->work.mode == FILES_MODES)
         return false;
     s->work.count = count[s->work.mode];
     s->work.batch = batch[s->work.mode];
+    s->work.size = s->work.mode == FILES_FILEOP ? 1 : 512;
     optind = 2;
     while ((c = getopt_long(argc, argv, "", options, NULL)) >= 0)
         if (!set(s, c, optarg))
             return false;
-    if (s->work.mode == FILES_FILEOP)
-        s->work.size = 1;
     s->config.server = argv + optind;
     s->config.servers = (unsigned)(argc - optind);
     return s->config.servers > 0 && s->config.servers <= MOST_SERVERS;

@@ -19,10 +19,11 @@ struct pattern {
 
 /* Returns the ranges. Tiles, 2 x 2: a row is 1024 elements of 24 bytes, contiguous in memory.
  * Pieces: as in BT-IO, class A: interleaved by client, with gaps in memory, too. Rows: half of
- * each row of 2048 integers of 4 bytes in memory. */
+ * each row of 2048 integers of 4 bytes in memory. Regions: contiguous in memory and file. */
 static struct pattern pattern_of(const struct work *w)
 {
     const uint64_t row = 24576, piece = 2560, half = 4096;
+    const uint64_t part = (uint64_t)FILES_BYTES * w->files->servers;
 
     if (w->mode == FILES_TILES)
         return (struct pattern){.first =
@@ -34,6 +35,12 @@ static struct pattern pattern_of(const struct work *w)
     if (w->mode == FILES_ROWS)
         return (struct pattern){
             .length = half, .stride = half, .apart = w->apart, .size = w->count * half};
+    if (w->mode == FILES_REGIONS)
+        return (struct pattern){.first = w->client * w->count * part,
+                                .length = part,
+                                .stride = part,
+                                .apart = part,
+                                .size = w->clients * w->count * part};
     return (struct pattern){.first = w->client * piece,
                             .length = piece,
                             .stride = w->clients * piece,
@@ -118,9 +125,10 @@ static bool check(struct work *w, const struct pattern *p, const char *memory)
 bool work_pattern(struct work *w)
 {
     struct pattern p = pattern_of(w);
-    const char *what = w->mode == FILES_TILES  ? "tiles"
-                       : w->mode == FILES_ROWS ? "rows"
-                                               : "pieces";
+    const char *what = w->mode == FILES_TILES     ? "tiles"
+                       : w->mode == FILES_ROWS    ? "rows"
+                       : w->mode == FILES_REGIONS ? "regions"
+                                                  : "pieces";
     char *memory = calloc(w->count, p.apart);
     char name[40];
     bool good = memory;

@@ -9,7 +9,15 @@
 
 #include "bench/files.h"
 
-enum files_mode { FILES_POSTMARK, FILES_FILEOP, FILES_TILES, FILES_PIECEWISE, FILES_ROWS };
+enum files_mode {
+    FILES_POSTMARK,
+    FILES_FILEOP,
+    FILES_TILES,
+    FILES_PIECEWISE,
+    FILES_ROWS,
+    FILES_REGIONS,
+    FILES_MODES
+};
 
 #define FILES_FIGURES 5
 
@@ -23,7 +31,7 @@ struct work {
     uint64_t apart;        /* from row to row in memory */
     size_t size;           /* bytes of a small file */
     bool append;           /* postmark: writes append; else they rewrite the whole file */
-    bool writes;           /* tiles, pieces, rows */
+    bool writes;           /* tiles, pieces, rows, regions */
     uint64_t seed;
 
     /* Called after the preparation, and after the timed part. */

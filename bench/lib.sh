@@ -41,6 +41,15 @@ cleanup() {
 trap cleanup EXIT
 trap 'exit 130' INT TERM HUP
 
+# Prints the commit of the source, and whether files that are measured differ from it; nothing where the source is no repository.
+measured_commit() {
+    local tree
+    tree=$(cd "${0%/*}/.." && pwd)
+    [ -e "$tree/.git" ] || return 0
+    echo "commit $(git -C "$tree" rev-parse --short HEAD)" \
+        "$([ -z "$(git -C "$tree" status --porcelain common bmi_ib bmi_elan4 embedded emul bench)" ] || echo with changes)" | sed 's/ *$//'
+}
+
 # Makes $work, a folder with that many MiB of room: in memory if possible, so that no disk is measured.
 make_work() { # MIB
     local base

@@ -25,13 +25,13 @@ function collect(s, at,    r, k) {
     n = 0
     for (r = 1; r <= rounds; r++) if ((k, r) in value) insert(value[k, r])
 }
-# Likewise from the ratios of two series, round by round.  A series may name its point, as in series@x.
+# Likewise from the ratios of two series, round by round.  A series may name its point, as in series@x; the divisor 1 is no series.
 function collect_ratio(a, b, at,    r, k, l) {
     k = a ~ /@/ ? place(a) : a SUBSEP at
     l = b ~ /@/ ? place(b) : b SUBSEP at
     n = 0
     for (r = 1; r <= rounds; r++)
-        if (((k, r) in value) && ((l, r) in value) && value[l, r] > 0) insert(value[k, r] / value[l, r])
+        if (((k, r) in value) && (b == 1 || ((l, r) in value) && value[l, r] > 0)) insert(value[k, r] / (b == 1 ? 1 : value[l, r]))
 }
 function place(s) { return substr(s, 1, index(s, "@") - 1) SUBSEP substr(s, index(s, "@") + 1) }
 function insert(v,    i) {
@@ -71,11 +71,13 @@ function pick(a, b, at,    i, best, m) {
     return best
 }
 
-# The cause, where the ratio is below the number in the paper's column.
-function cause(i,    paper) {
+# The cause, where the ratio is worse than the number in the paper's column: below it, and above it for times and for "below 1".
+function cause(i,    paper, most) {
     paper = row[i, 3]
     if (emulated == "" || row[i, 8] == "" || !match(paper, /[0-9][0-9.]*/)) return ""
-    return median() < substr(paper, RSTART, RLENGTH) + 0 ? "; lower, cause: " row[i, 8] : ""
+    most = substr(paper, RSTART, RLENGTH) + 0
+    if (paper ~ /^below/ || row[i, 2] ~ /latency|time of/) return median() > most ? "; higher, cause: " row[i, 8] : ""
+    return median() < most ? "; lower, cause: " row[i, 8] : ""
 }
 
 function ratios(    i, at) {
