@@ -22,13 +22,24 @@ build() { # program
         -e "s/tcp:\/\/localhost:3381/$scheme:\/\/localhost:$((base + 9))/" "$tree/test/io/bmi/$1.c" >"$c"
     compile "$1" "$c" -std=gnu89
 }
+# Succeeds once a process of PROGRAM listens.
+listens() { # program
+    local pid
+    for pid in $(pgrep -f -- "^$1( |\$)"); do
+        case $scheme in
+        ib) $wrap --show "$pid" 2>/dev/null | grep -q '"rdma_listen": [1-9]' && return 0 ;;
+        *) ss -ltnpH | grep -q "pid=$pid," && return 0 ;;
+        esac
+    done
+    return 1
+}
 # Both ends must succeed.
 pair() { # server command -- client command
     local first=() p rc
     while [ "$1" != -- ]; do first+=("$1"); shift; done
     shift
     limit=100 run "${first[@]}" >"$tmp/first.out" 2>&1 & p=$!
-    sleep 1
+    until listens "${first[0]}" || ! kill -0 $p; do sleep 0.1; done
     limit=100 run "$@"
     rc=$?
     wait $p

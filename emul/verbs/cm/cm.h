@@ -248,7 +248,7 @@ void cm_chan_free(struct cm_chan *c);
 /* Registers a reading thread; under cm.lock. False: the channel is destroyed. */
 bool cm_chan_enter(struct cm_chan *c);
 /* Unregisters a reading thread; under cm.lock. False: the channel was destroyed during the
- * call, as rping does. */
+ * call, as rping does; the thread had waited on, as in the kernel. */
 bool cm_chan_leave(struct cm_chan *c);
 void cm_chan_put(struct cm_chan *c, struct cm_event *e); /* under cm.lock */
 /* Queues an event for `id` on its channel. Under cm.lock. `m` may be NULL. */

@@ -39,8 +39,6 @@ void cm_chan_free(struct cm_chan *c)
         c->head = e->next;
         free(e);
     }
-    for (unsigned i = 0; i < c->readers; i++)
-        emu_kick(c->counter);
     emu_events_close(c->ch.fd, c->counter);
     c->gone = true;
     if (c->readers == 0)
