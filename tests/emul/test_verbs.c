@@ -616,6 +616,37 @@ PASSIVE(segments_mapped_left_out_of_dumps)
     side_close(s);
 }
 
+/* A child asks for what its parent's device is, before it has opened one. */
+static void query_in_child(struct side *s)
+{
+    struct ibv_device_attr_ex attr;
+    struct ibv_port_attr port;
+    union ibv_gid gid;
+    __be16 pkey;
+    struct ibv_alloc_dm_attr length = {.length = 64};
+    int status;
+    pid_t child;
+
+    side_open(s);
+    child = fork();
+    if (child == 0) {
+        CHECK_EQ(ibv_query_device_ex(s->ctx, NULL, &attr), 0);
+        CHECK(attr.orig_attr.max_cq > 0);
+        CHECK_EQ(ibv_query_port(s->ctx, 1, &port), 0);
+        CHECK_EQ(ibv_query_gid(s->ctx, 1, 0, &gid), 0);
+        CHECK_EQ(ibv_query_pkey(s->ctx, 1, 0, &pkey), 0);
+        CHECK(ibv_alloc_dm(s->ctx, &length));
+        _exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    side_close(s);
+}
+static void device_of_parent_answers_in_child(void **state)
+{
+    (void)state;
+    assert_int_equal(run_one(query_in_child), 0);
+}
+
 #define T(name) cmocka_unit_test(name)
 
 int main(int argc, char **argv)
@@ -649,6 +680,7 @@ int main(int argc, char **argv)
         T(inline_data_is_rounded_up),
         T(large_data_may_stay_where_it_is),
         T(segments_mapped_left_out_of_dumps),
+        T(device_of_parent_answers_in_child),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

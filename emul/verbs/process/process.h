@@ -246,6 +246,9 @@ void *emu_segment_map(void *at, uint64_t size, int flags, int fd);
 /* Checks that the layout of another process's segment, which may contain anything, is that of
  * this process. */
 bool emu_segment_fits(const struct shm_head *seg);
+/* Returns the bytes for rings and bounce buffers, also before there is a segment, as in a child
+ * that has the parent's context. */
+uint64_t emu_segment_arena(const struct emu_dev *d);
 /* Allocates zeroed bytes of the segment; returns their offset, or 0 when full. Under no
  * lock. */
 uint64_t emu_arena_alloc(struct emu_dev *d, uint64_t bytes);

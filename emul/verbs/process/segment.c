@@ -175,6 +175,15 @@ bool emu_segment_fits(const struct shm_head *seg)
            shm_ring_is_at(&seg->inbox, off_inbox, EMU_INBOX_ENTRIES, sizeof(struct shm_msg));
 }
 
+uint64_t emu_segment_arena(const struct emu_dev *d)
+{
+    struct shm_head own;
+    uint64_t size = d->knobs.segment_mib << 20;
+
+    lay_out(&own);
+    return size > own.off_arena ? size - own.off_arena : 0;
+}
+
 void emu_segment_destroy(struct emu_dev *d)
 {
     munmap(d->seg, d->seg->size);

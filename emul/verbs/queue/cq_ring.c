@@ -106,7 +106,7 @@ uint32_t emu_cq_most(const struct emu_dev *d)
 {
     uint64_t each = emu_arena_takes(sizeof(struct shm_ring)) +
                     emu_arena_takes(shm_ring_bytes(1024, sizeof(struct shm_cqe)));
-    uint64_t most = (d->seg->size - d->seg->off_arena) / each;
+    uint64_t most = emu_segment_arena(d) / each;
 
     return (uint32_t)(most < EMU_MAX_CQS ? most : EMU_MAX_CQS);
 }
