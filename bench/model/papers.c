@@ -401,7 +401,7 @@ static void print_page(FILE *out, const char *rows)
     fputs(
         "# Devices in virtual time: the papers on their own machines\n\n"
         "Written by `bench/model/model papers bench/papers.model`, whose lines say what a row "
-        "runs. Not\nmeasured: modelled (`doc/design/model.md`). Bytes are sent by our engine "
+        "runs. Not\nmeasured: modelled (`doc/design/model.md`). Bytes are sent by the engine "
         "with the protocol that the\npaper measured, or by TCP at the latency and the rate "
         "that the paper prints. *Network alone*: the\npaper's time of the file system is "
         "left out. Paper: \"-\" without a number in its text.\n\n",
@@ -409,7 +409,7 @@ static void print_page(FILE *out, const char *rows)
     fprintf(out,
             "%d ratios are reached, %d within a tenth, %d are not; %d of the network alone; %d "
             "without a number.\n\n"
-            "| item | ratio | paper | model | ours | beside | reached | cause, remark |\n"
+            "| item | ratio | paper | model | engine | beside | reached | cause, remark |\n"
             "|---|---|---|---|---|---|---|---|\n%s",
             book.of[REACHED], book.of[NEARLY], book.of[MISSED], book.of[NETWORK],
             book.of[UNNUMBERED], rows);
