@@ -20,7 +20,7 @@
 
 enum { WAYS = 6, SIZES = 6, WINDOWS = 2, LATS = 4, ROUNDS = 3 };
 
-#define CELL_BYTES   (UINT64_C(32) << 20) /* of one measurement, fewer if it took longer than: */
+#define CELL_BYTES   (UINT64_C(32) << 20) /* of one measurement, fewer if it took longer than */
 #define CELL_NS      UINT64_C(300000000)
 #define CELL_LEAST   4 /* messages */
 #define CELL_MOST    2000

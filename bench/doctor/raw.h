@@ -43,7 +43,8 @@ void raw_close(struct raw *raw);
 const char *raw_path(const struct raw *raw, char *text);
 
 /*
- * Posts `count` RDMA writes of `size` bytes (at most RAW_BYTES), with up to `window` in flight, and stores the ns until all have completed.  Returns as raw_open().
+ * Posts `count` RDMA writes of `size` bytes (at most RAW_BYTES), with up to `window` in flight,
+ * and stores the ns until all have completed.  Returns as raw_open().
  */
 int raw_run(struct raw *raw, size_t size, unsigned window, unsigned count, uint64_t *ns,
             char *why);

@@ -32,9 +32,9 @@ static void written_elsewhere(struct visit *v)
     link_send_imm(v->link, v->op + 1);
 }
 
-static void read_instead(struct visit *v)
+static void moved_too_much(struct visit *v)
 {
-    say(v, RME_WIRE_FIN, SIZE);
+    say(v, RME_WIRE_FIN, SIZE + 1);
 }
 
 static void announced_again(struct visit *v)
@@ -62,11 +62,6 @@ static void withdrawn_and_written(struct visit *v)
 }
 
 /* ---- During a get ---- */
-
-static void read_too_much(struct visit *v)
-{
-    say(v, RME_WIRE_FIN, SIZE + 1);
-}
 
 static void read_nothing(struct visit *v)
 {
@@ -113,10 +108,10 @@ static const struct {
 } lies[] = {
     {"a message written twice", true, true, written_twice},
     {"a report of another message", true, true, written_elsewhere},
-    {"a report of reading what was to be written", true, true, read_instead},
+    {"a report of writing more than was opened", true, true, moved_too_much},
     {"the same announcement again", true, false, announced_again},
     {"a report of what was withdrawn", true, false, withdrawn_and_written},
-    {"a report of more bytes than there are", false, true, read_too_much},
+    {"a report of more bytes than there are", false, true, moved_too_much},
     {"a report of nothing", false, false, read_nothing},
     {"two reports of one message", false, true, read_twice},
     {"memory that is none", false, true, written_to_nowhere},

@@ -229,26 +229,6 @@ static void a_write_without_credits_leaves_it_to_others(void **state)
     close_two();
 }
 
-static void a_read_without_credits_leaves_it_to_others(void **state)
-{
-    struct rme_hello poor = usual;
-    uint32_t handle;
-
-    (void)state;
-    poor.credits = 4;
-    handle = open_two(",rndv=read", poor);
-    on_first();
-    use_up_share(0);
-    use_up_credits();
-    post_list(false, SMALL, 3);
-    SAYS(RTS, SMALL, .tag = 3, .from = 9, .total = SMALL, .shape = 1);
-    assert_int_equal(script.rdma_ops, 0);
-    second_goes_on(handle);
-    first_goes_on();
-    on_first();
-    close_two();
-}
-
 /* The fragments of a message go one after the other, each when the block is free.  A message
  * that needs no block stays behind those of its peer that need it, and other peers pass. */
 static void who_waits_for_it_holds_back_no_other_peers(void **state)
@@ -418,7 +398,6 @@ int main(void)
         cmocka_unit_test(no_copy_waits_for_an_answer),
         cmocka_unit_test(a_send_in_turn_leaves_it_to_others),
         cmocka_unit_test(a_write_without_credits_leaves_it_to_others),
-        cmocka_unit_test(a_read_without_credits_leaves_it_to_others),
         cmocka_unit_test(who_waits_for_it_holds_back_no_other_peers),
         cmocka_unit_test(none_passes_who_had_its_turn),
         cmocka_unit_test(who_waited_first_has_it_first),
