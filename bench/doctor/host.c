@@ -1,24 +1,22 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Kernel and limits of this process; see doctor.h. */
 #include "bench/doctor/doctor.h"
+#include "common/memory/memlock.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 #include <fcntl.h>
-#include <linux/capability.h>
 #include <linux/userfaultfd.h>
 
 #ifndef UFFD_USER_MODE_ONLY
 #define UFFD_USER_MODE_ONLY 1
 #endif
-#define OPEN_FILES           1024
-#define FIRST_USER_NAMESPACE 0xeffffffdu /* its inode */
+#define OPEN_FILES 1024
 /* Below it the default pools are smaller than their maximum: a sixteenth is 16 MiB. */
 #define LOCKED_BYTES (UINT64_C(256) << 20)
 
@@ -79,25 +77,6 @@ static void check_userfaultfd(struct doctor *doctor)
                strerror(errno));
 }
 
-/* Returns true if the memlock limit does not apply: the capability counts in the first user
- * namespace alone, not for root of a rootless container. */
-static bool may_lock(void)
-{
-    FILE *status = fopen("/proc/self/status", "re");
-    unsigned long long effective = 0;
-    struct stat own;
-    char line[128];
-
-    while (status && fgets(line, sizeof line, status))
-        if (sscanf(line, "CapEff: %llx", &effective) == 1)
-            break;
-    if (status)
-        fclose(status);
-    if (stat("/proc/self/ns/user", &own) == 0 && own.st_ino != FIRST_USER_NAMESPACE)
-        return false;
-    return effective >> CAP_IPC_LOCK & 1;
-}
-
 /* A service that systemd starts has other limits than this shell. */
 static void check_memlock(struct doctor *doctor)
 {
@@ -105,7 +84,7 @@ static void check_memlock(struct doctor *doctor)
     bool little;
 
     getrlimit(RLIMIT_MEMLOCK, &limit);
-    if (limit.rlim_cur == RLIM_INFINITY || may_lock())
+    if (limit.rlim_cur == RLIM_INFINITY || rme_may_lock_anything())
         return doctor_row(doctor, DOCTOR_PASS, NULL, "memlock",
                           "unlimited%s for this process; a service needs LimitMEMLOCK=infinity",
                           limit.rlim_cur == RLIM_INFINITY ? "" : " by CAP_IPC_LOCK");

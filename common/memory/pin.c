@@ -3,14 +3,10 @@
 #include <inttypes.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
-#include <linux/capability.h>
 
+#include "memory/memlock.h"
 #include "memory/pin.h"
-
-#define FIRST_USER_NAMESPACE 0xeffffffdu /* its inode: PROC_USER_INIT_INO of the kernel */
 
 void rme_pin_init(struct rme_pin *pin, const struct rme_fabric_ops *ops,
                   struct rme_fabric *fabric, struct rme_log *log)
@@ -87,26 +83,12 @@ void rme_pin_dereg(struct rme_pin *pin, struct rme_mr *mr)
     rme_pin_count(pin, RME_C_DEREGISTRATIONS, 1);
 }
 
-/* The capability lifts the limit in the first user namespace alone, not for root of a rootless
- * container. */
-static bool may_lock_anything(void)
-{
-    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
-    struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3];
-    struct stat own;
-
-    if (stat("/proc/self/ns/user", &own) == 0 && own.st_ino != FIRST_USER_NAMESPACE)
-        return false;
-    return syscall(SYS_capget, &header, data) == 0 &&
-           (data[0].effective & (1u << CAP_IPC_LOCK)) != 0;
-}
-
 uint64_t rme_pin_budget(void)
 {
     uint64_t half = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / 2;
     struct rlimit limit;
 
-    if (may_lock_anything() || getrlimit(RLIMIT_MEMLOCK, &limit) != 0 ||
+    if (rme_may_lock_anything() || getrlimit(RLIMIT_MEMLOCK, &limit) != 0 ||
         limit.rlim_cur == RLIM_INFINITY)
         return half;
     return limit.rlim_cur < half ? limit.rlim_cur : half;
