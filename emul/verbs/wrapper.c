@@ -214,7 +214,10 @@ static int change(const char *pid, const char *device, const char *state)
     while ((now = atomic_load(&seg->asked)) == ASKED_CHANGE && kill(atoi(pid), 0) == 0)
         usleep(1000);
     atomic_store(&seg->asked, ASKED_NOTHING);
-    if (now == ASKED_UNKNOWN)
+    if (now == ASKED_CHANGE)
+        fprintf(stderr, "emuverbs: process %s: has ended before the change of %s\n", pid,
+                device);
+    else if (now == ASKED_UNKNOWN)
         fprintf(stderr, "emuverbs: process %s: no device %s, or no state %s; see --help\n", pid,
                 device, state);
     return now != ASKED_NOTHING;

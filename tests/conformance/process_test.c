@@ -296,8 +296,8 @@ static int64_t device_bytes(int device)
 void a_failed_device_is_lived_without(void **state)
 {
     enum { SIZE = 4000000, OPS = 8 };
-    int (*fail_device)(const char *) =
-        (int (*)(const char *))(uintptr_t)dlsym(RTLD_DEFAULT, "emuverbs_fail_device");
+    int (*change)(const char *, const char *) =
+        (int (*)(const char *, const char *))(uintptr_t)dlsym(RTLD_DEFAULT, "emuverbs_device");
     const char *devices = getenv("EMUVERBS_DEVICES");
     static struct op ops[2 * OPS];
     static struct blob blobs[2 * OPS];
@@ -305,7 +305,7 @@ void a_failed_device_is_lived_without(void **state)
 
     (void)state;
     only_with_processes();
-    if (!fail_device || !devices || strcmp(devices, "2") != 0)
+    if (!change || !devices || strcmp(devices, "2") != 0)
         skip();
     bed_options("rndv=write,keepalive_ms=100,peer_timeout_ms=2000,"
                 "backoff_max_ms=20");
@@ -326,7 +326,7 @@ void a_failed_device_is_lived_without(void **state)
             post_send(&ops[i], n, to, &blobs[i], i + 10);
     }
     pump_times(3);
-    assert_int_equal(fail_device(dead ? "emu1" : "emu0"), 0);
+    assert_int_equal(change(dead ? "emu1" : "emu0", "failed"), 0);
     pump_until_all(ops, 2 * OPS);
     for (int i = 0; i < 2 * OPS; i++) {
         failed += ops[i].error != 0;

@@ -13,11 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void fail(struct emu_dev *d, struct emu_hca *h)
-{
-    emu_device_fail(d, h);
-}
-
 /* Ends all ids of a device. The device sends nothing, so their peers learn nothing. */
 static void remove_device(struct emu_dev *d, struct emu_hca *h)
 {
@@ -69,11 +64,14 @@ static const struct {
     const char *state;
     void (*enter)(struct emu_dev *d, struct emu_hca *h);
 } changes[] = {
-    {"failed", fail}, {"removed", remove_device}, {"added", add}, {"down", down}, {"up", up},
+    {"failed", emu_device_fail},
+    {"removed", remove_device},
+    {"added", add},
+    {"down", down},
+    {"up", up},
 };
 
 /* Called by tests, through dlsym. */
-EMU_EXPORT int emuverbs_fail_device(const char *name);
 EMU_EXPORT int emuverbs_device(const char *name, const char *state);
 
 /* Changes a device of this process: "failed", "removed", "added", "down", "up", or the IP
@@ -95,11 +93,6 @@ EMU_EXPORT int emuverbs_device(const char *name, const char *state)
         return -1;
     emu_device_raise(d, h, IBV_EVENT_GID_CHANGE, 1);
     return 0;
-}
-
-EMU_EXPORT int emuverbs_fail_device(const char *name)
-{
-    return emuverbs_device(name, "failed");
 }
 
 void cm_device_asked(struct emu_dev *d)

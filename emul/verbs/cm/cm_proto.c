@@ -511,11 +511,6 @@ static void on_timer(struct emu_timer *t)
     pthread_mutex_unlock(&cm.lock);
 }
 
-static void untold(struct emu_dev *d)
-{
-    cm_device_asked(d);
-}
-
 static void told(struct emu_dev *d, const struct shm_msg *msg)
 {
     struct cm_msg m;
@@ -642,7 +637,7 @@ static void forked(struct emu_dev *d)
 __attribute__((constructor)) static void loaded(void)
 {
     static const struct emu_above row = {
-        .told = told, .untold = untold, .peer_died = peer_died, .forked = forked};
+        .told = told, .untold = cm_device_asked, .peer_died = peer_died, .forked = forked};
 
     cm.timer.fn = on_timer;
     emu_above_is(EMU_ABOVE_CM, &row);
