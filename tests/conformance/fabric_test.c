@@ -435,6 +435,25 @@ static void forbidden_access_kills_the_link(void **state)
     loop_clear(); /* drop the intended violations */
 }
 
+/* Waits for the violation's end of a link. */
+static void link_ends(struct rme_link *of_client, struct rme_link *of_server)
+{
+    lane.ops->flush(client.f);
+    bench_until(&client, RME_EV_LINK_DOWN, 1);
+    bench_until(&server, RME_EV_LINK_DOWN, 1);
+    lane.ops->link_free(of_client);
+    lane.ops->link_free(of_server);
+}
+
+/* Disconnects the link that was established before the one that has ended. */
+static void disconnect_other(struct rme_link *of_client, struct rme_link *of_server)
+{
+    client.link = of_client;
+    server.link = of_server;
+    bench_forget();
+    bench_disconnect();
+}
+
 /* Sends a message that closes the window of a key. */
 static void send_closing(struct rme_link *link, uint64_t key)
 {
@@ -479,19 +498,11 @@ static void message_closes_its_window_alone(void **state)
             send_closing(other_client, range.key);
         else
             send_closing(client.link, range.key ^ (kind == 3 ? 0x1000 : 0));
-        lane.ops->flush(client.f);
-        bench_until(&client, RME_EV_LINK_DOWN, 1);
-        bench_until(&server, RME_EV_LINK_DOWN, 1);
-        check_pattern(g.there, 0, g.size, 13, 5);
         bool first = kind < 2;
-        lane.ops->link_free(first ? other_client : client.link);
-        lane.ops->link_free(first ? other_server : server.link);
-        if (!first) {
-            client.link = other_client;
-            server.link = other_server;
-        }
-        bench_forget();
-        bench_disconnect();
+        link_ends(first ? other_client : client.link, first ? other_server : server.link);
+        check_pattern(g.there, 0, g.size, 13, 5);
+        disconnect_other(first ? client.link : other_client,
+                         first ? server.link : other_server);
         ground_close(&g);
     }
     loop_clear(); /* drop the intended violations */
@@ -549,23 +560,15 @@ static void a_key_opens_one_range_to_one_peer(void **state)
                           &next);
         }
         lane.ops->rdma_op(client.link, &y);
-        lane.ops->flush(client.f);
-        bench_until(&client, RME_EV_LINK_DOWN, 1);
-        bench_until(&server, RME_EV_LINK_DOWN, 1);
+        link_ends(client.link, server.link);
         check_pattern(g.there, 0, 101, 13, 5);
         check_pattern(g.there, 101 + 64, g.size, 13, 5);
         if (kind == 6)
             check_pattern(g.there, 101, 101 + 64, 13, 5);
         for (int i = 0; kind < 6 && kind != 2 && i < 64; i++)
             assert_int_not_equal(g.there[101 + i], 0xee);
-        lane.ops->link_free(client.link);
-        lane.ops->link_free(server.link);
-        if (kind == 6) {
-            client.link = other_client;
-            server.link = other_server;
-            bench_forget();
-            bench_disconnect();
-        }
+        if (kind == 6)
+            disconnect_other(other_client, other_server);
         ground_close(&g);
     }
     loop_clear(); /* drop the intended violations */

@@ -169,6 +169,26 @@ static void sleeps_again(struct wire *w, const struct rme_fabric *rail)
     } while (poll(&asleep, 1, 0) != 0);
 }
 
+static void disconnect_all(struct wire *w, struct rme_link *const link[LINKS])
+{
+    for (int i = 0; i < LINKS; i++) {
+        w->link = link[i];
+        wire_disconnect(w);
+    }
+}
+
+/* Ends a test that has registered two ranges. */
+static void finish(struct wire *w, pid_t server, struct rme_mr *mr, struct rme_mr *later)
+{
+    void *memory[] = {(void *)mr->base, (void *)later->base};
+    w->ops->dereg(w->f, mr);
+    w->ops->dereg(w->f, later);
+    free(memory[0]);
+    free(memory[1]);
+    wire_stop(w);
+    wire_kill(server);
+}
+
 /* A device that fails takes its links down, and no others. Old and new registrations serve the
  * remaining rail, on which new links are made. */
 static void a_rail_dies(int which)
@@ -220,16 +240,8 @@ static void a_rail_dies(int which)
     w.nseen = 0;
     wire_until(&w, RME_EV_RECV, 1);
     assert_int_equal(wire_count(&w, RME_EV_LINK_DOWN), 0);
-    for (int i = 0; i < LINKS; i++) {
-        w.link = link[i];
-        wire_disconnect(&w);
-    }
-    w.ops->dereg(w.f, &mr);
-    w.ops->dereg(w.f, &later_mr);
-    free(here);
-    free(later);
-    wire_stop(&w);
-    wire_kill(server);
+    disconnect_all(&w, link);
+    finish(&w, server, &mr, &later_mr);
 }
 
 /* Polls until a device is used, or no longer. */
@@ -291,16 +303,8 @@ static void devices_return(const char *const names[2])
         read_over(&w, link[i], later, &later_mr);
     }
     assert_true(on[0] && on[1]);
-    for (int i = 0; i < LINKS; i++) {
-        w.link = link[i];
-        wire_disconnect(&w);
-    }
-    w.ops->dereg(w.f, &mr);
-    w.ops->dereg(w.f, &later_mr);
-    free(here);
-    free(later);
-    wire_stop(&w);
-    wire_kill(server);
+    disconnect_all(&w, link);
+    finish(&w, server, &mr, &later_mr);
 }
 
 static void first_returns(void **state)
