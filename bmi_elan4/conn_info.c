@@ -10,7 +10,6 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <pthread.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -86,9 +85,8 @@ const char *bmi_elan4_verdict_text(uint32_t verdict)
 
 /* of the process; under the lock of kernel.h, which is held during forks */
 static LIST_HEAD(, bmi_elan4_bootstrap) all = LIST_HEAD_INITIALIZER(all);
-static int fork_error;
 
-static void in_child(void)
+static void close_listeners(void)
 {
     struct bmi_elan4_bootstrap *d;
 
@@ -97,33 +95,25 @@ static void in_child(void)
     LIST_INIT(&all);
 }
 
-static void register_handler(void)
-{
-    fork_error = bmi_elan4_guard_forks();
-    if (fork_error == 0)
-        fork_error = -pthread_atfork(NULL, NULL, in_child);
-}
-
 int bmi_elan4_bootstrap_open(const struct sockaddr *addr, socklen_t length,
                              const struct bmi_elan4_conn_info *mine,
                              struct bmi_elan4_bootstrap *d)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    int one = 1;
+    int one = 1, rc = bmi_elan4_guard_forks();
 
-    pthread_once(&once, register_handler);
-    if (fork_error < 0)
-        return fork_error;
+    if (rc < 0)
+        return rc;
     int fd = bmi_elan4_socket(addr->sa_family, SOCK_STREAM);
     if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) < 0 ||
         bind(fd, addr, length) < 0 || listen(fd, 128) < 0) {
-        int rc = -errno;
+        rc = -errno;
         if (fd >= 0)
             close(fd);
         return rc;
     }
     *d = (struct bmi_elan4_bootstrap){.listener = fd, .conn_info = *mine};
     bmi_elan4_lock();
+    bmi_elan4_in_child = close_listeners;
     LIST_INSERT_HEAD(&all, d, next);
     bmi_elan4_unlock();
     return 0;

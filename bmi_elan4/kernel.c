@@ -116,10 +116,19 @@ int bmi_elan4_shared_file(const char *path)
 
 static pthread_mutex_t process_lock = PTHREAD_MUTEX_INITIALIZER;
 static int fork_error;
+void (*bmi_elan4_in_child)(void);
 
+static void in_child(void)
+{
+    if (bmi_elan4_in_child)
+        bmi_elan4_in_child();
+    bmi_elan4_unlock();
+}
+
+/* Registers the only fork handlers of the fabric (doc/architecture.md, "Fork"). */
 static void register_handlers(void)
 {
-    fork_error = -pthread_atfork(bmi_elan4_lock, bmi_elan4_unlock, bmi_elan4_unlock);
+    fork_error = -pthread_atfork(bmi_elan4_lock, bmi_elan4_unlock, in_child);
 }
 
 int bmi_elan4_guard_forks(void)

@@ -30,6 +30,8 @@ int bmi_elan4_accept(int listener);
 /* Registers the handlers that hold the lock during a fork, once.  Returns 0 or -errno; without
  * handlers the lock must not be taken, because a child might never get the lock. */
 int bmi_elan4_guard_forks(void);
+/* Function for a forked child to call with the lock held; NULL: none.  Set under the lock. */
+extern void (*bmi_elan4_in_child)(void);
 /*
  * Lock the context logs and bootstrap servers of the process; held during a fork.  A thread
  * that holds the lock must not call pthread_atfork(), because a C library may block that call

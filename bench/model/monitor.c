@@ -11,6 +11,18 @@ struct rme_monitor {
 
 static struct rme_monitor only = {PTHREAD_MUTEX_INITIALIZER};
 
+void rme_monitor_before_fork(void)
+{
+}
+
+void rme_monitor_after_fork(void)
+{
+}
+
+void rme_monitor_after_fork_in_child(void)
+{
+}
+
 int rme_monitor_join(struct rme_watcher *watcher, struct rme_monitor **out,
                      struct rme_monitor_lacks *lacks)
 {

@@ -14,25 +14,28 @@
 #include <unistd.h>
 
 #include "engine/engine.h"
+#include "memory/monitor.h"
 
 unsigned rme_forks;
 static int fork_error;
 
-static void count_fork(void)
+static void in_child(void)
 {
     rme_forks++;
+    rme_monitor_after_fork_in_child();
 }
 
-static void count_forks(void)
+/* Registers the only fork handlers of the engine (doc/architecture.md, "Fork"). */
+static void guard_forks(void)
 {
-    fork_error = -pthread_atfork(NULL, NULL, count_fork);
+    fork_error = -pthread_atfork(rme_monitor_before_fork, rme_monitor_after_fork, in_child);
 }
 
 int rme_forked_mark(struct rme *rme)
 {
-    static pthread_once_t counted = PTHREAD_ONCE_INIT;
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-    pthread_once(&counted, count_forks);
+    pthread_once(&once, guard_forks);
     rme_engine(rme)->forks = rme_forks;
     if (fork_error != 0)
         rme_log_put(rme->log, RME_LOG_ERROR,

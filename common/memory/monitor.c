@@ -423,19 +423,22 @@ static void monitor_free(struct rme_monitor *monitor)
     }
 }
 
-static void hold_root(void)
+/* ---- fork ---- */
+
+/* The root does not change during a fork: a child could never take its lock. */
+void rme_monitor_before_fork(void)
 {
     pthread_mutex_lock(&root_lock);
 }
 
-static void release_root(void)
+void rme_monitor_after_fork(void)
 {
     pthread_mutex_unlock(&root_lock);
 }
 
 /* Closes a child's copies of the descriptors, which would keep the parent's watches.  The rest
  * of the monitor is abandoned: its thread does not exist here, and its locks may be held. */
-static void leave_parent(void)
+void rme_monitor_after_fork_in_child(void)
 {
     if (root == &hooked) {
         rme_hooks_stop();
@@ -445,14 +448,10 @@ static void leave_parent(void)
         close_all(root);
     }
     root = NULL;
-    release_root();
+    pthread_mutex_unlock(&root_lock);
 }
 
-/* Blocks forks while the root changes: a child could never take its lock. */
-static void guard_root(void)
-{
-    (void)pthread_atfork(hold_root, release_root, leave_parent);
-}
+/* ---- engines ---- */
 
 /* Starts the monitor of the process: by userfaultfd, else by hooks.  root_lock is held. */
 static int root_new(struct rme_monitor_lacks *lacks)
@@ -473,10 +472,8 @@ static int root_new(struct rme_monitor_lacks *lacks)
 int rme_monitor_join(struct rme_watcher *watcher, struct rme_monitor **out,
                      struct rme_monitor_lacks *lacks)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
     int ret = 0;
 
-    pthread_once(&once, guard_root);
     pthread_mutex_lock(&root_lock);
     if (root == NULL)
         ret = root_new(lacks);

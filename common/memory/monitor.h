@@ -45,6 +45,12 @@ struct rme_monitor_lacks {
     const char *hooks; /* missing for hooks; NULL: hooks watch */
 };
 
+/* The three handlers of a fork, for pthread_atfork().  The engine registers these before it
+ * joins the monitor (engine/forked.c). */
+void rme_monitor_before_fork(void);
+void rme_monitor_after_fork(void);
+void rme_monitor_after_fork_in_child(void);
+
 /* Adds a watcher.  -ENOSYS, -EPERM …: not available on this system, for want of `lacks`.  Any
  * thread, no lock held. */
 int rme_monitor_join(struct rme_watcher *watcher, struct rme_monitor **out,

@@ -26,9 +26,8 @@ static void after_fork(void)
 
 /*
  * Registers the fork handlers, so that a child has a consistent address table and its lock
- * free.  Must precede the methods' registrations: handlers run in reverse order, so the table's
- * lock is taken after the methods' locks.  No thread waits for a method's lock while it holds
- * the table's.
+ * free; before those of the methods, so that the table's lock is taken last
+ * (doc/architecture.md, "Fork").
  */
 static void guard_forks(void)
 {

@@ -560,10 +560,25 @@ static int lines_of_system_log(FILE *log, const char *words)
     return n;
 }
 
+/* True if the process has a userfaultfd, which watches the memory of transfers. */
+static bool has_userfaultfd(void)
+{
+    char name[64], what[64] = "";
+    bool found = false;
+
+    for (int fd = 3; fd < 256 && !found; fd++) {
+        snprintf(name, sizeof(name), "/proc/self/fd/%d", fd);
+        memset(what, 0, sizeof(what));
+        found = readlink(name, what, sizeof(what) - 1) > 0 &&
+                strcmp(what, "anon_inode:[userfaultfd]") == 0;
+    }
+    return found;
+}
+
 /*
  * A forked child of a process that uses BMI, like pvfs2fuse in the background: its calls on the
- * parent's engine fail and do not hang, and that engine stays the parent's. The child may
- * initialize BMI itself. The system log gives the reason and the remedy once.
+ * parent's engine fail and do not hang, and that engine stays the parent's, as does the watch
+ * on its memory. The child may initialize BMI itself. The system log gives the reason and the remedy once.
  */
 static void forked_child(struct client *c, bmi_op_id_t of_parent)
 {
@@ -576,6 +591,7 @@ static void forked_child(struct client *c, bmi_op_id_t of_parent)
 
     alarm(PATIENCE_S);
     CHECK(log != NULL);
+    CHECK(!has_userfaultfd());
     CHECK_EQUAL(refused_send(c, memory, log), -BMI_ENODEV);
     CHECK_EQUAL(refused_send(c, memory, log), -BMI_ENODEV);
     CHECK_EQUAL(lines_of_system_log(log, "run it in the foreground, -f"), 1);

@@ -101,9 +101,9 @@ static void after_fork_in_child(void)
 }
 
 /*
- * Registers the fork handlers.  Must follow the registration by the engine and its fabric,
- * whose locks are inner: handlers run in reverse order, so `lock` is taken first, as by a
- * thread that asks the engine with `lock` held.
+ * Registers the fork handlers, after those of the engine and its fabric, whose locks are inner
+ * (doc/architecture.md, "Fork"): `lock` is taken first, as by a thread that asks the engine
+ * with `lock` held.
  */
 static void guard_forks(void)
 {

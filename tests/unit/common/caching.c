@@ -4,13 +4,24 @@
 #include <stdio.h>
 #include <sys/mman.h>
 
+#include "memory/monitor.h"
 #include "unit.h"
+
+/* As the engine does (engine/forked.c). */
+static void guard_forks(void)
+{
+    assert_int_equal(pthread_atfork(rme_monitor_before_fork, rme_monitor_after_fork,
+                                    rme_monitor_after_fork_in_child),
+                     0);
+}
 
 struct engine *engine_open(struct rme_mreg_config config, uint64_t zone_bytes, size_t pages)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     struct engine *e = calloc(1, sizeof(*e));
 
     assert_non_null(e);
+    pthread_once(&once, guard_forks);
     fake_init(&e->fake);
     e->log = rme_log_new(fake_log_line, &e->seen);
     rme_pin_init(&e->pin, &fake_ops, fake_fabric(&e->fake), e->log);

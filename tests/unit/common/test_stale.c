@@ -21,6 +21,7 @@
 
 #include "unit.h"
 #include "held_fabric.h"
+#include "memory/monitor.h"
 #include "memory/mreg.h"
 
 #define PAGE      ((size_t)4096)
@@ -607,6 +608,9 @@ int main(int argc, char **argv)
     (void)mallopt(M_ARENA_MAX, 1);
     (void)mallopt(M_TRIM_THRESHOLD, 1);
     (void)mallopt(M_MMAP_THRESHOLD, 1 << 20);
+    if (pthread_atfork(rme_monitor_before_fork, rme_monitor_after_fork,
+                       rme_monitor_after_fork_in_child) != 0)
+        return 1;
     alarm(600 + (unsigned)(steps / 1000)); /* a deadlock fails the test */
     return cmocka_run_group_tests_name("stale", tests, NULL, NULL);
 }
