@@ -10,11 +10,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* BMI_METHODS is a list of strings here. */
+#define ADDRESS(name, address, emulator)                                                       \
+    "                                               " #name "://" address "\n"
+
 static const char usage[] =
     "Usage: bmi-perf doctor [ADDR]                  check this machine, and the network to a\n"
     "                                               bmi-perf server\n"
-    "       bmi-perf server ADDR                    serve over BMI; ADDR like ib://host:port\n"
-    "                                               or elan4://node:context\n"
+    "       bmi-perf server ADDR                    serve over BMI; ADDR like\n"
+    // clang-format off
+    BMI_METHODS(ADDRESS)
+    // clang-format on
     "       bmi-perf lat|bw|rate|list ADDR...       measure against these servers\n"
     "       bmi-perf compare ADDR... HOST:PORT...   BMI and plain TCP in turn, and their "
     "ratio\n"

@@ -15,6 +15,7 @@
 #include "bench/lastline.h"
 #include "bench/session.h"
 #include "embedded/bmi/core.h"
+#include "embedded/bmi/methods.h"
 
 #define SILENCE_MS 60000 /* the server is lost after this time without any event */
 #define SLICE_MS   1000
@@ -60,10 +61,9 @@ static int fail_at(char *why, struct bmi_client *client, const struct session *s
 
     lastline_get(&client->last, said);
     if (error == -BMI_ENOPROTOOPT) /* its text says nothing about addresses */
-        return fail(why, "%s: %s: %s", session->server, what,
-                    *said ? said
-                          : "no network has such addresses; give one like ib://host:port or "
-                            "elan4://node:context");
+        return fail(why, "%s: %s: %s%s", session->server, what,
+                    *said ? said : "no network has such addresses; give one like ",
+                    *said ? "" : BMI_ADDRESS_FORMS);
     return fail(why, "%s: %s: %s%s%s", session->server, what,
                 strerror(bmi_error_to_errno(error)), *said ? "; " : "", said);
 }

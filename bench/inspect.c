@@ -8,9 +8,8 @@
 #include "bench/args.h"
 #include "bench/session.h"
 #include "bench/transport.h"
-#include "bmi_elan4/bmi_elan4.h"
-#include "bmi_ib/bmi_ib.h"
 #include "common/rme.h"
+#include "embedded/bmi/methods.h"
 #include "embedded/metrics/metrics.h"
 #include "patches/orangefs/shim/shim-engine.h"
 
@@ -120,12 +119,21 @@ void inspect_print_difference(FILE *out, const char *who, const char *before, co
 
 int inspect_options(void)
 {
+    static const struct {
+        const char *name;
+        const struct rme_fabric_ops *(*fabric)(void);
+    } methods[] = {
+#define ROW(name, address, emulator) {#name, bmi_##name##_fabric},
+        BMI_METHODS(ROW)
+#undef ROW
+    };
+
     printf("of the engine:\n\n");
     rme_print_options(stdout, NULL);
-    printf("\nof ib://:\n\n");
-    rme_print_options(stdout, bmi_ib_fabric());
-    printf("\nof elan4://:\n\n");
-    rme_print_options(stdout, bmi_elan4_fabric());
+    for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
+        printf("\nof %s://:\n\n", methods[i].name);
+        rme_print_options(stdout, methods[i].fabric());
+    }
     return 0;
 }
 
@@ -195,10 +203,9 @@ int inspect_session(const char *address, const char *options)
     if (!rc && BMI_addr_lookup(&addr, address, NULL) >= 0 && engine_of(addr))
         print_session(addr, engine_of(addr), address);
     else if (!rc)
-        rc = snprintf(why, sizeof why,
-                      "%s: its method has no sessions; give an address like ib://host:port or "
-                      "elan4://node:context",
-                      address);
+        rc =
+            snprintf(why, sizeof why, "%s: its method has no sessions; give an address like %s",
+                     address, BMI_ADDRESS_FORMS);
     if (rc)
         fprintf(stderr, "bmi-perf: %s\n", why);
     if (state)
@@ -268,10 +275,8 @@ int inspect_explain(const char *what, const char *address, const char *options)
     }
     free(copy);
     if (!rme && address && rc == -BMI_ENOPROTOOPT)
-        fprintf(stderr,
-                "bmi-perf: %s: unknown network; give an address like ib://host:port or "
-                "elan4://node:context\n",
-                address);
+        fprintf(stderr, "bmi-perf: %s: unknown network; give an address like %s\n", address,
+                BMI_ADDRESS_FORMS);
     else if (!rme)
         fprintf(stderr, "bmi-perf: cannot start the engine: %s\n", bmi_status_string(rc));
     return rme ? 0 : 1;

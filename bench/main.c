@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* bmi-perf: measures BMI over ib:// and elan4://, and plain TCP as a baseline. */
+/* bmi-perf: measures BMI over its networks, and plain TCP as a baseline. */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>

@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define POLL_BATCH 32
+#define POLL_BATCH                        32
+#define EMULATOR(name, address, emulator) " or run under " emulator " (" #name ")"
 
 static void keep_line(void *arg, char kind, const char *line)
 {
@@ -245,8 +246,7 @@ const char *net_error_text(int error)
     case EADDRNOTAVAIL:
         return "not an address of this host; give one that is";
     case ENODEV:
-        return "no usable device; install an adapter, or run under emuverbs (ib) or emuelan4 "
-               "(elan4)";
+        return "no usable device; install an adapter" BMI_METHODS(EMULATOR);
     case ENOPROTOOPT:
     case EPROTONOSUPPORT:
         return "no such network method; use an address like ib://host:port";

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "config.h"
 #include "lane.h"
 #include <dlfcn.h>
 #include <fnmatch.h>
@@ -11,8 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "../fabric/loop.h"
-#include "bmi_elan4/bmi_elan4.h"
-#include "bmi_ib/bmi_ib.h"
+#include "embedded/bmi/methods.h"
 #include "tests/ports/ports.h"
 
 #define URIS      8
@@ -25,10 +25,14 @@ static char first_uri[256];
 struct fabric_choice {
     const char *name;
     const struct rme_fabric_ops *(*ops)(void);
-    const char *uri;
-    int (*prepare)(void); /* or NULL */
-    const char *preset;   /* default options; or NULL */
 };
+
+/*
+ * Options of Elan4.  One thread plays both sides, so no peer answers while an engine closes.
+ * Closing would wait as long as a silent peer's writes may be in flight; these options shorten
+ * that.  No device reports a peer's death, so waiters probe often.
+ */
+static const char elan4_preset[] = "elan_quarantine_ms=20,keepalive_ms=20";
 
 /* Sets the bootstrap addresses of servers: ports of this process, unless the environment has
  * some. */
@@ -50,16 +54,10 @@ static int prepare_elan4(void)
     return setenv("BMI_ELAN4_SERVER_ADDR", text, 1);
 }
 
-static const struct fabric_choice choices[] = {
-    {"loop", loop_fabric, "loop://server:1", NULL, NULL},
-    {"ib", bmi_ib_fabric, NULL, NULL, NULL}, /* 127.0.0.1, a port of this process */
-    /*
-     * One thread plays both sides, so no peer answers while an engine closes. Closing would
-     * wait as long as a silent peer's writes may be in flight; these options shorten that. No
-     * device reports a peer's death, so waiters probe often.
-     */
-    {"elan4", bmi_elan4_fabric, "elan4://0:2", prepare_elan4,
-     "elan_quarantine_ms=20,keepalive_ms=20"},
+static const struct fabric_choice choices[] = {{"loop", loop_fabric},
+#define CHOICE(name, address, emulator) {#name, bmi_##name##_fabric},
+                                               BMI_METHODS(CHOICE)
+#undef CHOICE
 };
 
 pid_t lane_spawn(const char *as, const char *uri, int out)
@@ -220,7 +218,7 @@ int lane_main(int argc, char **argv, const struct CMUnitTest *tests, size_t coun
     const struct fabric_choice *choice = &choices[0];
     const char *uri = NULL, *only = NULL;
     int (*instead)(const char *uri) = NULL;
-    bool list = false;
+    bool list = false, over_elan4;
 
     lane.program = argv[0];
     lane.seed = lane_env("CONFORMANCE_SEED", 1);
@@ -268,20 +266,24 @@ int lane_main(int argc, char **argv, const struct CMUnitTest *tests, size_t coun
         }
     }
     lane.ops = choice->ops();
-    lane.preset = choice->preset;
     lane.is_loop = choice->ops == loop_fabric;
-    lane.is_elan4 = choice->ops == bmi_elan4_fabric ||
-                    (lane.options && strstr(lane.options, "loop_elan4=1"));
-    if (choice->prepare && !list) {
-        int error = choice->prepare();
+    over_elan4 = strcmp(choice->name, "elan4") == 0;
+    lane.preset = over_elan4 ? elan4_preset : NULL;
+    lane.is_elan4 = over_elan4 || (lane.options && strstr(lane.options, "loop_elan4=1"));
+    if (over_elan4 && !list) {
+        int error = prepare_elan4();
         if (error) {
             fprintf(stderr, "%s: no ports: %s\n", argv[0], strerror(-error));
             return 1;
         }
     }
-    if (uri || choice->uri) {
-        snprintf(first_uri, sizeof first_uri, "%s", uri ? uri : choice->uri);
-    } else {
+    if (!uri && lane.is_loop)
+        uri = "loop://server:1";
+    else if (!uri && over_elan4)
+        uri = "elan4://0:2";
+    if (uri) {
+        snprintf(first_uri, sizeof first_uri, "%s", uri);
+    } else { /* a port of this process */
         int port = list ? 0 : ports_take();
         if (port < 0) {
             fprintf(stderr, "%s: no ports: %s\n", argv[0], strerror(-port));
@@ -291,7 +293,7 @@ int lane_main(int argc, char **argv, const struct CMUnitTest *tests, size_t coun
     }
     if (!strrchr(first_uri, ':') || optind < argc)
         return usage(argv[0]);
-    if (lane.nodes < 0 || lane.nodes > URIS || (lane.nodes && choice->ops != bmi_elan4_fabric))
+    if (lane.nodes < 0 || lane.nodes > URIS || (lane.nodes && !over_elan4))
         return usage(argv[0]);
     if (instead)
         return instead(first_uri);

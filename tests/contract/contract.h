@@ -121,11 +121,11 @@ extern char *method_options;
 /* The network: ib, or CONTRACT_NETWORK. */
 struct network {
     const char *scheme, *method;
-    struct bmi_method_ops *ops;
     const char *another; /* an address followed by one of another network */
     int clients;         /* number of clients that one server is tested with */
 };
 const struct network *test_network(void);
+struct bmi_method_ops *test_method(void);
 
 /* Returns the running test's address, unique so that a client cannot reach another test's
  * server. */

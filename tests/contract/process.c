@@ -14,18 +14,17 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "bmi-method-support.h"
 #include "contract.h"
 #include "patches/orangefs/shim/shim-engine.h"
 #include "tests/ports/ports.h"
 
 static int first_port, port_offset;
 
-extern struct bmi_method_ops bmi_ib_ops, bmi_elan4_ops;
-
 static const struct network networks[] = {
-    {"ib", "bmi_ib", &bmi_ib_ops, "ib://[::1]:1/fs,tcp://x:1", 200},
+    {"ib", "bmi_ib", "ib://[::1]:1/fs,tcp://x:1", 200},
     /* limited by the contexts of a node */
-    {"elan4", "bmi_elan4", &bmi_elan4_ops, "elan4://1:2/fs,tcp://x:1", 60},
+    {"elan4", "bmi_elan4", "elan4://1:2/fs,tcp://x:1", 60},
 };
 
 const struct network *test_network(void)
@@ -33,6 +32,16 @@ const struct network *test_network(void)
     const char *name = getenv("CONTRACT_NETWORK");
 
     return &networks[name && strcmp(name, "elan4") == 0];
+}
+
+struct bmi_method_ops *test_method(void)
+{
+    struct bmi_method_ops *const *ops = bmi_static_methods;
+
+    while (*ops && strcmp((*ops)->method_name, test_network()->method) != 0)
+        ops++;
+    CHECK(*ops != NULL);
+    return *ops;
 }
 
 static bool on_elan4(void)

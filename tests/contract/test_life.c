@@ -23,12 +23,12 @@ static bmi_method_addr_p look_up(const char *rest)
     char text[100];
 
     snprintf(text, sizeof(text), "%s%s", test_network()->scheme, rest);
-    return test_network()->ops->method_addr_lookup(text);
+    return test_method()->method_addr_lookup(text);
 }
 
 static void lookup_body(void)
 {
-    struct bmi_method_ops *ops = test_network()->ops;
+    struct bmi_method_ops *ops = test_method();
 
     bmi_method_addr_p listen = ops->method_addr_lookup(test_uri());
     CHECK(listen != NULL);
@@ -57,7 +57,7 @@ static void method_addr_lookup_before_initialize(void **state)
 /* Finalizes with a connection up, drops the address, and repeats in the same process. */
 static void drop_client(struct client *c)
 {
-    struct bmi_method_ops *ops = test_network()->ops;
+    struct bmi_method_ops *ops = test_method();
     static char memory[LARGE];
 
     for (int round = 0; round < 3; round++) {
@@ -578,7 +578,8 @@ static bool has_userfaultfd(void)
 /*
  * A forked child of a process that uses BMI, like pvfs2fuse in the background: its calls on the
  * parent's engine fail and do not hang, and that engine stays the parent's, as does the watch
- * on its memory. The child may initialize BMI itself. The system log gives the reason and the remedy once.
+ * on its memory. The child may initialize BMI itself. The system log gives the reason and the
+ * remedy once.
  */
 static void forked_child(struct client *c, bmi_op_id_t of_parent)
 {

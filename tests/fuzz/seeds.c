@@ -468,6 +468,8 @@ int main(int argc, char **argv)
     jobs();
     perf_sessions();
     inbox();
+#ifdef HAVE_BMI_ELAN4
     elan();
+#endif
     return 0;
 }

@@ -4,6 +4,7 @@
  * and prints the counts. Exits with 0 if the server violated no rule; tests/hostile/run checks
  * the effect on other clients.
  */
+#include "config.h"
 #include "attack.h"
 
 #include <errno.h>
@@ -39,6 +40,7 @@ static const struct {
     {"unwritten", "data that is said to be written and is not (iod)", attack_unwritten},
     {"lists", "requests for lists by clients who leave (iod)", attack_lists},
     {"prepared", "parts of copies that are prepared and left (iod)", attack_prepared},
+#ifdef HAVE_BMI_ELAN4
     {"visitors", "connections to the desk that say nothing (elan4)", attack_visitors},
     {"packets", "packets that no link is said to send (elan4)", attack_packets},
     {"cards", "cards of those who are not to be answered (elan4)", attack_cards},
@@ -46,6 +48,7 @@ static const struct {
     {"rubbish", "rubbish in the input queue (elan4)", attack_rubbish},
     {"nowhere", "addresses where no memory is (elan4)", attack_nowhere},
     {"places", "more links than one process is given (elan4)", attack_places},
+#endif
     {"jobs", "jobs that need much memory (perf)", attack_jobs},
 };
 

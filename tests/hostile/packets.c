@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* A link over any medium: messages of the wire protocol and credits; see link.h. */
+#include "config.h"
 #include "link_elan4.h"
 
 #include <errno.h>
@@ -20,7 +21,12 @@ struct link {
     unsigned owed;   /* used by the peer and not returned */
 };
 
-static const struct medium *const media[] = {&medium_verbs, &medium_elan4};
+static const struct medium *const media[] = {
+    &medium_verbs,
+#ifdef HAVE_BMI_ELAN4
+    &medium_elan4,
+#endif
+};
 
 uint64_t clock_us(void)
 {
