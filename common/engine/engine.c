@@ -4,7 +4,7 @@
  *
  * Parts.  post.c accepts the host's posts, test.c reports completions, and wait.c lets threads
  * wait.  progress.c passes events of the fabric to the layers: links to transport/, messages to
- * the protocols (proto/), transfers to move/.  op/end.c describes how an operation ends.
+ * the protocols (proto/), transfers to rndv/.  op/end.c describes how an operation ends.
  *
  * Locks, in the order in which they are taken:
  *
@@ -18,8 +18,8 @@
  * done by rme_run_pending, which every call runs before releasing the lock:
  *
  *   - scheduled peers send queued messages; then doorbells are rung;
- *   - fragments that need registration (rme->move_state->work) are registered, one by one, with
- *     the lock released (frag.c);
+ *   - fragments that need registration (rme->rndv_state->work) are registered, one by one, with
+ *     the lock released (mem.c);
  *   - ended operations (rme->operations->ended) become visible after rme_mreg_dereg_flush(),
  *     when their memory is no longer registered (mreg.h).
  */
@@ -294,15 +294,15 @@ static void init_rings(struct rme *rme)
     list_init(&rme->movers);
     list_init(&rme->mw_waitq);
     list_init(&rme->throttled);
-    list_init(&rme->move_state->work);
+    list_init(&rme->rndv_state->work);
     list_init(&rme->operations->ended);
     list_init(&rme->protocols->unexpected);
     list_init(&rme->protocols->rings);
     list_init(&rme->protocols->unpublished);
     list_init(&rme->protocols->spare);
     list_init(&rme->followers);
-    list_init(&rme->move_state->reserve[RME_RESERVE_INITIATOR].waiting);
-    list_init(&rme->move_state->reserve[RME_RESERVE_TARGET].waiting);
+    list_init(&rme->rndv_state->reserve[RME_RESERVE_INITIATOR].waiting);
+    list_init(&rme->rndv_state->reserve[RME_RESERVE_TARGET].waiting);
     for (int i = 0; i < RME_MAX_CONTEXTS; i++)
         list_init(&rme->operations->ctx[i].done);
 }
@@ -324,7 +324,7 @@ int rme_open(const struct rme_config *config, struct rme **out)
         return -ENOMEM;
     rme = &engine->rme;
     rme->operations = &engine->operations;
-    rme->move_state = &engine->move_state;
+    rme->rndv_state = &engine->rndv_state;
     rme->protocols = &engine->protocols;
     pthread_mutex_init(&rme->lock, NULL);
     init_rings(rme);

@@ -100,8 +100,8 @@ __attribute__((noinline)) static bool send_copy(struct rme_peer *peer, enum rme_
 /* May a new send start before those that were posted earlier? */
 static inline bool is_next(const struct rme_peer *peer, enum rme_stream stream, int32_t tag)
 {
-    return peer->state == RME_PEER_UP && list_empty(&peer->proto->sendq[stream]) &&
-           (peer->proto->tags_blocked == 0 || stream != RME_EXPECTED ||
+    return peer->state == RME_PEER_UP && list_empty(&peer->sends->sendq[stream]) &&
+           (peer->sends->tags_blocked == 0 || stream != RME_EXPECTED ||
             rme_tag_holder(peer, tag) == NULL);
 }
 
@@ -115,9 +115,9 @@ __attribute__((noinline)) static int queue_send(struct rme_peer *peer, enum rme_
     if (op == NULL)
         return -ENOMEM;
     op->size = op->total;
-    op->posted = peer->proto->posted++;
+    op->posted = peer->sends->posted++;
     *id = op->id;
-    list_add_tail(&op->link, &peer->proto->sendq[rme_op_stream(op)]);
+    list_add_tail(&op->link, &peer->sends->sendq[rme_op_stream(op)]);
     if (kind == RME_OP_UNEXPECTED)
         rme_request_posted(op);
     rme_peer_schedule(peer);
@@ -195,7 +195,10 @@ int rme_post_recv(struct rme *rme, struct rme_addr *addr, const struct rme_list 
     } else {
         rme_match_add(&rme->table, first, key, RME_BY_TAG, &op->match);
         if (total >= RME_INVITE_LEAST)
-            rme_invite_try(rme, first != NULL ? container_of(first, struct rme_op, match) : op);
+            rme_early_cts_try(rme, first != NULL ? container_of(first, struct rme_op, match) : op,
+                              rme_eager_rdma_given(peer)
+                                  ? rme_eager_rdma_most(rme, RME_EXPECTED, 0)
+                                  : 0);
     }
     rme_peer_work(peer);
     rme_unlock(rme);
@@ -219,6 +222,6 @@ void rme_set_forceful_cancel(struct rme *rme)
 {
     if (!rme_enter(rme))
         return;
-    rme->protocols->forceful = true;
+    rme->rndv_state->forceful = true;
     rme_unlock(rme);
 }

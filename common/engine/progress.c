@@ -225,7 +225,7 @@ void rme_run_pending_slow(struct rme *rme)
             rme->lingers = false;
             rme->ops->flush(rme->fabric);
         }
-        if (!list_empty(&rme->move_state->work))
+        if (!list_empty(&rme->rndv_state->work))
             rme_frag_work(rme);
         else if (!list_empty(&rme->operations->ended) && !rme->operations->deregistering)
             dereg_flush(rme);

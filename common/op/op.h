@@ -42,7 +42,7 @@ enum rme_op_state {
 #define RME_OP_KEEP_CHUNKS 6u  /* chunks of an idle table: 4,032 ops, 1.8 MB */
 #define RME_OP_RESTING     32u /* free ops that are not reused yet */
 
-/* State of a rendezvous; see proto/rndv.c. */
+/* State of a rendezvous; see rndv/rndv.c. */
 struct rme_rndv {
     struct rme_control control;
     uint8_t ctrl;         /* type of `control`: FIN or CANCEL */

@@ -97,7 +97,7 @@ static inline void rme_op_complete(struct rme *rme, struct rme_op *op)
 }
 
 /* ---- The interface of protocols to the engine: types of their functions, and the functions by
- * which op/ and move/ call upwards, all with the engine's lock held ---- */
+ * which op/ and rndv/ call upwards, all with the engine's lock held ---- */
 
 /* Results of rme_start_fn. */
 enum rme_started {
@@ -117,7 +117,7 @@ typedef bool rme_cancelled_fn(struct rme_peer *peer, const struct rme_wire_messa
 /* Starts the first QUEUED send of its tag. */
 typedef enum rme_started rme_start_fn(struct rme *rme, struct rme_op *op);
 
-/* For an op with `has_rndv` (proto/rndv.c). */
+/* For an op with `has_rndv` (rndv/rndv.c). */
 /* Continues the op after its memory is ready, or data has moved. */
 void rme_rndv_advance(struct rme *rme, struct rme_op *op);
 /* Stops the op, which ends with this error when no reference to its memory is left. */

@@ -20,7 +20,7 @@ static void take_message(struct rme_peer *peer, const struct rme_wire_message *m
                                                                                   message);
         break;
     case RME_WIRE_CTS:
-        (flags & RME_WIRE_F_UNSOLICITED ? rme_invite_arrived : rme_cts_arrived)(peer, message);
+        (flags & RME_WIRE_F_UNSOLICITED ? rme_early_cts_arrived : rme_cts_arrived)(peer, message);
         break;
     case RME_WIRE_FIN:
         (flags & RME_WIRE_F_EAGER ? rme_refusal_arrived : rme_fin_arrived)(peer, message);
@@ -28,7 +28,7 @@ static void take_message(struct rme_peer *peer, const struct rme_wire_message *m
     case RME_WIRE_CANCEL:
         /* an operation that has ended is not found: its end was reported before */
         (void)(rme_message_cancelled(peer, message) || rme_rndv_cancelled(peer, message) ||
-               rme_invite_cancelled(peer, message));
+               rme_early_cts_cancelled(peer, message));
         break;
     case RME_WIRE_CREDIT:
         if (flags & RME_WIRE_F_GRANT)
@@ -124,7 +124,7 @@ bool rme_take_eager(struct rme_peer *peer, const void *data, size_t length)
     unexpected->consumed = head.unexpected_consumed;
     rme_window_add(holding, size);
     rme_window_consumed(holding, size);
-    peer->proto->invites.seen++;
+    peer->rndv->early.seen++;
     rme_match_remove(&rme->table, &op->match);
     memcpy(op->seg->base, (const char *)data + RME_WIRE_HEADER_SIZE, size);
     op->size = size;

@@ -7,7 +7,7 @@
  * fabric's buffer to the host's memory.  An unmatched message is copied to memory of the
  * engine, so that receive buffers never wait for the host.  The window bounds the unmatched
  * bytes (credit.h).  A sender whose window is full sends RTS instead, regardless of size.  A
- * message that is larger than its receive is refused (cancel.c).
+ * message that is larger than its receive is refused.
  *
  * Memory of unmatched messages of 2 KiB and more is kept for the next ones, up to one window:
  * malloc() would give the end of the heap back after each burst, and half of the time of the
@@ -16,8 +16,17 @@
  * Order.  All expected messages of a peer, eager or RTS, leave one queue and arrive in one
  * stream.  Each message matches the oldest receive of its (peer, tag), or waits behind the
  * older messages of the tag: first in, first out, across protocols.
+ *
+ * Refusal.  An eager message that is larger than its receive ends the receive with an error,
+ * once FIN with the flag EAGER was sent.  FIN names the message by its place in the stream: the
+ * cost of all eager messages up to it, which both sides count for the window (credit.h).  The
+ * sender logs the loss in one line and counts it; the send stays complete, whether or not its
+ * host has fetched the completion.  With eager_max=0 every message that could be refused goes
+ * by rendezvous, where both sides wait for the match.  A cancel of the receive before FIN is
+ * sent ends the receive, and the sender gets no report.
  */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -101,13 +110,13 @@ static struct rme_op *take_recv(struct rme *rme, struct rme_peer *peer, int32_t 
         rme_match_first(&rme->table, rme_match_key(peer->serial, tag), RME_BY_TAG);
     struct rme_op *op;
 
-    peer->proto->invites.seen++;
+    peer->rndv->early.seen++;
     if (first == NULL || first->is_message)
         return NULL;
     op = container_of(first, struct rme_op, match);
     rme_match_remove(&rme->table, first);
     if (op->state == RME_OP_INVITING)
-        rme_invite_void(rme, op);
+        rme_early_cts_void(rme, op);
     return op;
 }
 
@@ -311,4 +320,23 @@ void rme_recv_match(struct rme *rme, struct rme_op *op, struct rme_match *first)
         deliver(rme, op, message->data, message->total, message->from);
     }
     rme_message_free(message);
+}
+
+void rme_refusal_arrived(struct rme_peer *peer, const struct rme_wire_message *message)
+{
+    struct rme *rme = peer->rme;
+    int error = rme_wire_status_error(message->status);
+
+    if (error == 0 || (int32_t)(peer->eager_window[RME_EXPECTED].total - message->to) < 0) {
+        rme_peer_protocol_error(peer, "a refusal of no send");
+        return;
+    }
+    rme_count(rme, RME_C_EAGER_REFUSED);
+    rme_log_put(
+        rme->log, RME_LOG_WARN,
+        "%s: a message of %" PRIu64 " bytes with tag %" PRId32
+        " is lost: larger than its receive of %" PRIu64
+        " bytes (%s), and the eager send had completed; post a larger receive there, or set "
+        "eager_max=0 here so that such sends fail",
+        rme_peer_name(peer), message->total, message->tag, message->offset, strerror(-error));
 }

@@ -31,7 +31,7 @@
  * Why order is kept.  The immediate's place in the stream of messages is that of an EAGER or
  * RTS, and the write is handed to the fabric at the moment when such a message would be.  So
  * messages of a tag match their receives in the order of sending, regardless of protocol, and
- * windows, refusals (cancel.c) and invitations (invite.c) count the write like an EAGER.  An
+ * windows, refusals (eager.c) and invitations (early_cts.c) count the write like an EAGER.  An
  * invitation of the exact size has precedence, because it saves both copies.
  *
  * No room.  The receiver returns credits with a CREDIT message when half of the ring has been
@@ -127,7 +127,7 @@ void rme_eager_rdma_moved(struct rme_peer *peer, struct rme_rdma_op *rdma_op)
     tx->pending--;
     if (rdma_op != &tx->last) {
         container_of(rdma_op, struct fast_write, rdma_op)->busy = false;
-        if (!list_empty(&peer->proto->sendq[RME_EXPECTED]))
+        if (!list_empty(&peer->sends->sendq[RME_EXPECTED]))
             rme_peer_schedule(peer);
     }
     if (tx->released && tx->pending == 0)
@@ -178,11 +178,11 @@ static enum fit look(struct rme_peer *peer, enum rme_stream stream, const struct
 
     if (tx == NULL || tx->released || (peer->proto->eager_rdma.due & RME_WIRE_F_RELEASE) != 0 ||
         !suits(peer->rme, stream, seg, nseg, size) ||
-        (stream == RME_EXPECTED && rme_invite_is_for(&peer->proto->invites, tag, size)))
+        (stream == RME_EXPECTED && rme_early_cts_is_for(&peer->rndv->early, tag, size)))
         return FIT_NOT;
     /* an unexpected message does not take the room for which an expected one waits */
     if (!rme_window_fits(&peer->eager_window[stream], size) ||
-        (stream != RME_EXPECTED && !list_empty(&peer->proto->sendq[RME_EXPECTED])))
+        (stream != RME_EXPECTED && !list_empty(&peer->sends->sendq[RME_EXPECTED])))
         return FIT_FULL;
     if (find_room(tx, size))
         return FIT_NOW;

@@ -13,26 +13,28 @@ const size_t rme_peer_proto_size = sizeof(struct rme_peer_proto);
 
 void rme_proto_on_create(struct rme_peer *peer)
 {
+    peer->sends = &peer->proto->sends;
+    peer->rndv = &peer->proto->rndv;
     for (int stream = 0; stream < RME_STREAMS; stream++)
-        list_init(&peer->proto->sendq[stream]);
-    list_init(&peer->proto->waitq);
+        list_init(&peer->sends->sendq[stream]);
+    list_init(&peer->sends->waitq);
     list_init(&peer->proto->messages);
     list_init(&peer->proto->unexpected);
     list_init(&peer->proto->pulls);
     list_init(&peer->proto->complete);
-    rme_invites_init(&peer->proto->invites);
+    rme_early_cts_init(&peer->rndv->early);
     rme_eager_rdma_init(&peer->proto->eager_rdma);
 }
 
 void rme_proto_on_connect(struct rme_peer *peer)
 {
-    struct rme_invites *invites = &peer->proto->invites;
+    struct rme_early_cts *early = &peer->rndv->early;
 
     for (int stream = 0; stream < RME_STREAMS; stream++)
-        peer->proto->rts_out[stream] = peer->proto->rts_in[stream] = 0;
+        peer->rndv->rts_out[stream] = peer->proto->rts_in[stream] = 0;
     peer->rts_full = false;
     peer->proto->links++;
-    invites->seen = invites->sent = 0;
+    early->seen = early->sent = 0;
 }
 
 /* Removes a send from its queue, and an op's queued control message, because the link is lost.
@@ -78,8 +80,8 @@ void rme_proto_on_disconnect(struct rme_peer *peer, int error)
     while (!list_empty(&peer->proto->messages))
         rme_message_free(container_of(peer->proto->messages.next, struct rme_message, link));
     rme_unexp_disconnected(peer);
-    rme_invite_drop(&peer->proto->invites);
-    list_del_init(&peer->proto->invites.answer.link);
+    rme_early_cts_drop(&peer->rndv->early);
+    list_del_init(&peer->rndv->early.answer.link);
     list_del_init(&peer->proto->eager_rdma.control.link);
     rme_move_end_turn(peer);
 }

@@ -18,9 +18,9 @@
 #include "plan/plan.h"
 #include "transport/quota.h"
 
-struct rme_move_state;
 struct rme_operations;
 struct rme_protocols;
+struct rme_rndv_state;
 struct rme_waiter;
 
 /* The two streams of messages, independent but for the link. */
@@ -113,8 +113,8 @@ struct rme {
     uint32_t last_serial;
     struct list_head scheduled; /* peers whose queues run after this batch of events */
     uint32_t rdma_ops;          /* outstanding transfers of this side */
-    struct list_head movers;    /* peers that wait for the limit of rdma_ops, see move.c */
-    struct list_head mw_waitq;  /* peers that wait for memory windows, see mw_bind.c */
+    struct list_head movers;    /* peers that wait for the limit of rdma_ops, see xfer.c */
+    struct list_head mw_waitq;  /* peers that wait for memory windows, see window.c */
     /* memory windows bound for offers, invitations and eager rings, which may last long */
     uint32_t offered;
     struct rme_load load; /* load of this process */
@@ -128,7 +128,7 @@ struct rme {
 
     /* state of the higher layers */
     struct rme_operations *operations;
-    struct rme_move_state *move_state;
+    struct rme_rndv_state *rndv_state;
     struct rme_protocols *protocols;
 };
 

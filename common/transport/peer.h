@@ -12,6 +12,8 @@
 #include "wire/wire.h"
 
 struct rme_peer_proto;
+struct rme_peer_rndv;
+struct rme_sends;
 
 /* id, name, meaning */
 #define RME_PEER_STATES(X)                                                                     \
@@ -34,7 +36,9 @@ enum rme_bye { RME_BYE_NONE, RME_BYE_DUE, RME_BYE_OUT };
 
 struct rme_peer {
     struct rme *rme;
-    struct rme_peer_proto *proto; /* state of the protocols for this peer */
+    struct rme_peer_proto *proto; /* state of the protocols for this peer, with the next two */
+    struct rme_sends *sends;      /* queued sends */
+    struct rme_peer_rndv *rndv;   /* state of rendezvous */
     struct rme_addr *addr;        /* the peer holds one reference */
     struct rme_link *link;        /* NULL in IDLE, BACKOFF and DEAD */
     uint32_t serial;              /* identifies the peer in tables; never reused */
@@ -349,6 +353,21 @@ bool rme_peer_send_header(struct rme_peer *peer, uint8_t type, enum rme_credit_c
 /* Returns a buffer for a message of this class if a credit permits, else NULL; the peer records
  * the reason. */
 void *rme_peer_tx(struct rme_peer *peer, enum rme_credit_class class);
+
+/* Reports freed room in windows to a peer without RTS slots: see credit.c. */
+static inline void rme_window_report_due(struct rme_peer *peer)
+{
+    peer->credit.window_due = true;
+    rme_peer_schedule(peer);
+}
+/* Frees room in the window of a stream. */
+static inline void rme_window_free(struct rme_peer *peer, enum rme_stream stream,
+                                   uint64_t payload)
+{
+    rme_window_consumed(&peer->holding[stream], payload);
+    if (peer->rts_full)
+        rme_window_report_due(peer);
+}
 
 /* ---- Interfaces between peer.c, hello.c and link.c ---- */
 

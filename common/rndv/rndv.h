@@ -1,18 +1,28 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Moves the data of one message by RDMA, in fragments: local memory made usable by a device
- * (frag.c), which is either open to the peer (mw_bind.c) or moved into, or from, a window of
- * the peer's memory (move.c).  The protocols choose the message and the initiator, and are
- * notified by the functions of op/operations.h.
+ * Rendezvous: messages moved by RDMA, in fragments, between the memory of a send and that of a
+ * receive.  rndv.c describes the protocol.  The functions of a file call those of the files
+ * behind it in this list:
+ *   early_cts.c, put.c, get.c  receiver goes first; sender writes; receiver reads
+ *   stop.c                     cancel and errors
+ *   xfer.c                     transfers, and their limits
+ *   mem.c, reserve.c           local memory that a device can use
+ *   window.c                   memory open to the peer
+ *   msg.c                      RTS, CTS, FIN, CANCEL
+ *   rndv.c                     life, handles, loads, the planner's input
  */
-#ifndef RME_MOVE_H
-#define RME_MOVE_H
+#ifndef RME_RNDV_H
+#define RME_RNDV_H
+
+#include <stdlib.h>
 
 #include "base/list.h"
 #include "base/table.h"
 #include "fabric.h"
 #include "memory/mreg.h"
+#include "op/message.h"
 #include "op/operations.h"
+#include "op/tags.h"
 #include "transport/peer.h"
 #include "wire/wire.h"
 
@@ -23,7 +33,7 @@ enum rme_memory {
     RME_MEMORY_RESERVE, /* copied through the engine's reserve block, one fragment at a time */
 };
 
-/* Blocks kept for the case that no memory can be registered.  The head of frag.c explains why
+/* Blocks kept for the case that no memory can be registered.  The head of mem.c explains why
  * two classes are needed. */
 enum rme_reserve_class { RME_RESERVE_INITIATOR, RME_RESERVE_TARGET, RME_RESERVES };
 
@@ -51,7 +61,7 @@ enum rme_frag_state {
  */
 struct rme_frag {
     struct list_head link;  /* in rndv->frags, ordered by offset */
-    struct list_head queue; /* in rme->move_state->work or rme_reserve.waiting */
+    struct list_head queue; /* in rme->rndv_state->work or rme_reserve.waiting */
     struct rme_op *op;
     uint8_t state;
     uint8_t memory;
@@ -64,7 +74,7 @@ struct rme_frag {
     struct rme_reserve *reserve; /* whose block this fragment holds; NULL: none */
     uint64_t charged;            /* PACK: size of the block in the peer's quota */
     struct rme_mreg_hold *hold;  /* DIRECT; PACK where registered for this fragment alone */
-    struct rme_range *range;     /* open ranges, one for each mseg; see mw_bind.c */
+    struct rme_range *range;     /* open ranges, one for each mseg; see window.c */
     uint32_t nrange;             /* 0: not open */
     uint32_t nmseg;
     struct list_head invalidating; /* in peer->invalidating */
@@ -80,10 +90,35 @@ struct rme_remote_window {
     struct rme_wire_segment segment[];
 };
 
-struct rme_move_state {
+/* State of the engine. */
+struct rme_rndv_state {
+    bool forceful;         /* cancels of the host do not wait for the peer */
     struct list_head work; /* fragments to be registered or packed without the lock */
     struct rme_reserve reserve[RME_RESERVES];
     size_t reserve_size;
+};
+
+/* State of a peer, for one link: memory that is open to the sender before RTS (early_cts.c). */
+struct rme_early_cts {
+    /* receive whose early CTS is neither matched nor void; NULL: none */
+    struct rme_op *receive;
+    uint32_t seen; /* EAGER and RTS of expected messages received, modulo 2^32 */
+    /* void early CTS in a row, then also receives that did not send one */
+    uint32_t fail_streak;
+
+    struct rme_remote_window *held; /* of the peer's early CTS; NULL: none */
+    int32_t tag;                    /* of its message */
+    uint32_t from;                  /* handle of the peer's receive */
+    struct rme_control answer;      /* FIN to the peer's last CANCEL of an early CTS */
+    uint32_t cancelled;             /* handle of its receive */
+    uint32_t sent;                  /* EAGER and RTS of expected messages sent, modulo 2^32 */
+};
+
+/* State of a peer. */
+struct rme_peer_rndv {
+    uint32_t rts_out[RME_STREAMS]; /* RTS held by the peer */
+    uint32_t shape; /* segments of the peer's last receive by rendezvous; 0: unknown */
+    struct rme_early_cts early;
 };
 
 /*
@@ -116,7 +151,7 @@ static inline struct rme_frag *rme_frag_first(const struct rme_op *op)
     return list_empty(frags) ? NULL : container_of(frags->next, struct rme_frag, link);
 }
 
-/* ---- move.c: remote windows ---- */
+/* ---- xfer.c: remote windows ---- */
 
 /* Records the window of a CTS.  Returns false after failing the link: the window is
  * invalid, or memory is short. */
@@ -161,7 +196,7 @@ static inline uint64_t rme_remote_window_room(const struct rme_op *op, uint64_t 
                                     rme_move_most(op->peer, op->size - at));
 }
 
-/* ---- frag.c ---- */
+/* ---- mem.c ---- */
 
 /* Makes the next fragment of an op, up to two at a time [000 4.5.3].  Returns false if no
  * fragment can be made now, or after failing the op. */
@@ -171,6 +206,8 @@ bool rme_frag_next(struct rme *rme, struct rme_op *op);
 void rme_frag_free(struct rme *rme, struct rme_frag *frag);
 /* Ends the fragments of an op, none of which is in use from there on, at the offset `end`. */
 void rme_frags_cut(struct rme *rme, struct rme_op *op, uint64_t end);
+/* Frees the fragments of an op that neither the peer nor a device uses. */
+void rme_frags_drop(struct rme *rme, struct rme_op *op);
 /* Copies received data from the fragment's block to the host's memory. */
 void rme_frag_unpack(struct rme *rme, struct rme_frag *frag);
 /* Returns true if the transfer of this fragment has to wait, because it needs the reserve block
@@ -179,7 +216,7 @@ bool rme_frag_waits(struct rme *rme, struct rme_frag *frag);
 /* Gives a fragment that needs the reserve block the block, packed if the op sends.  Called when
  * its transfer is about to be posted and rme_frag_waits() is false. */
 void rme_frag_posts(struct rme *rme, struct rme_frag *frag);
-/* Registers or packs the first fragment of rme->move_state->work.  Releases the lock
+/* Registers or packs the first fragment of rme->rndv_state->work.  Releases the lock
  * meanwhile. */
 void rme_frag_work(struct rme *rme);
 /* Handles RME_EV_MW_INVALIDATED. */
@@ -193,7 +230,7 @@ int rme_reserve_open(struct rme *rme);
 #define RME_RESERVES_LEAST (RME_RESERVES * RME_ZONE_MIN_BLOCK)
 void rme_reserve_close(struct rme *rme);
 
-/* ---- mw_bind.c ---- */
+/* ---- window.c ---- */
 
 /* Returns the maximum of segments per fragment, limited by a message of this type in a buffer
  * of `size` bytes, and by the number of memory windows. */
@@ -210,14 +247,8 @@ void rme_frag_invalidate(struct rme *rme, struct rme_frag *frag);
 void rme_frags_invalidate(struct rme *rme, struct rme_op *op);
 /* Removes a fragment that is closed, or whose link is down, from the counts of windows. */
 void rme_frag_forget(struct rme_frag *frag);
-/* Sends CTS with these flags for an open fragment, in the buffer `tx`. */
-void rme_frag_announce(struct rme_frag *frag, uint8_t flags, int32_t tag, uint32_t to,
-                       void *tx);
-/* Writes the segments of a fragment and their keys into a message. */
-void rme_frag_describe(const struct rme_peer *peer, const struct rme_frag *frag, void *tx,
-                       uint8_t type);
 
-/* ---- move.c: transfers ---- */
+/* ---- xfer.c: transfers ---- */
 
 /* Returns true if the limits of the peer and of the process permit one more transfer of the
  * peer, of this size. */
@@ -241,5 +272,112 @@ static inline void rme_move_told(struct rme_peer *peer)
 }
 /* Completes or drops all posted transfers when the link is down. */
 void rme_moves_lost(struct rme_peer *peer);
+
+/* ---- rndv.c: rendezvous, common to both ends ---- */
+
+rme_cancelled_fn rme_rndv_cancelled;
+
+/* Starts the use of op->rndv, under a new handle. */
+void rme_rndv_new(struct rme *rme, struct rme_op *op);
+void rme_rndv_set_peer_handle(struct rme_op *op, uint32_t handle);
+/* Finds an op of this peer by its own handle; NULL: none. */
+struct rme_op *rme_rndv_find(struct rme_peer *peer, uint32_t handle);
+
+/*
+ * Describes this side of a message to the planner: memory of `segments` segments, `ready` if it
+ * is registered independently of the message (memory of zones).  rme_rndv_own_side() describes
+ * the memory of an operation.
+ */
+struct rme_plan_side rme_rndv_side(const struct rme *rme, uint64_t segments, bool ready);
+struct rme_plan_side rme_rndv_own_side(struct rme *rme, const struct rme_op *op);
+/* Describes this engine and its device to the planner; the caller fills in the two sides. */
+struct rme_plan_in rme_rndv_plan_in(const struct rme *rme, uint64_t bytes);
+
+/* Enters TARGET or MOVING, counts the op in the load of the side that moves, and advances. */
+void rme_rndv_begin(struct rme *rme, struct rme_op *op, enum rme_op_state state);
+/* Continues a stopped op.  Without transfers in flight, queues its last control message, and
+ * ends the op or waits for the peer's answer. */
+void rme_rndv_halt(struct rme *rme, struct rme_op *op);
+/* Ends the link unless the op, which the host cancelled, ends or continues within cancel_ms. */
+void rme_rndv_limit(struct rme *rme, struct rme_op *op);
+/* Unpacks and frees the fragments up to `done`, which the peer has moved. */
+void rme_rndv_target_done(struct rme *rme, struct rme_op *op, uint64_t done);
+
+/* ---- put.c, get.c ---- */
+
+rme_arrived_fn rme_cts_arrived, rme_fin_arrived;
+rme_start_fn rme_rndv_start;
+/* Returns true if the start would not return RME_START_WAIT. */
+bool rme_rndv_may_start(const struct rme_op *op);
+/* Plans a send with the receiver's side unknown: the use of its memory, and whether the memory
+ * is offered. */
+void rme_rndv_plan_send(struct rme *rme, struct rme_op *op);
+
+/* Starts a receive (or pull) that an RTS has matched. */
+void rme_rndv_receive(struct rme *rme, struct rme_op *op, struct rme_message *rts);
+/* Ends a receive that is too small for the eager message of op->size bytes at `place`, once FIN
+ * has reported that to the sender. */
+void rme_rndv_refuse(struct rme *rme, struct rme_op *op, uint32_t place);
+/* The peer reports that the first window of a receive is written, by an immediate or by FIN,
+ * which names the window's end.  False: there is no such window. */
+bool rme_rndv_written(struct rme_peer *peer, uint32_t handle, uint64_t end);
+
+/* ---- early_cts.c: the receiver ---- */
+
+void rme_early_cts_init(struct rme_early_cts *early);
+/* Lets a receive, the oldest of its tag, open its memory, if possible, after a receive was
+ * posted.  `ring_max`: bytes of the largest message for the peer's eager ring; 0: none. */
+void rme_early_cts_try(struct rme *rme, struct rme_op *op, uint64_t ring_max);
+/* Voids the early CTS, because an EAGER or RTS has met the receive, which is POSTED again. */
+void rme_early_cts_void(struct rme *rme, struct rme_op *op);
+
+/* ---- early_cts.c: the sender ---- */
+
+rme_arrived_fn rme_early_cts_arrived;
+rme_start_fn rme_early_cts_start;
+rme_cancelled_fn rme_early_cts_cancelled;
+
+/* Drops the held window, if any. */
+static inline void rme_early_cts_drop(struct rme_early_cts *early)
+{
+    free(early->held);
+    early->held = NULL;
+}
+/* Notes an EAGER or RTS, which voids the held window for its tag. */
+static inline void rme_early_cts_message_sent(struct rme_early_cts *early, int32_t tag)
+{
+    early->sent++;
+    if (early->held != NULL && early->tag == tag)
+        rme_early_cts_drop(early);
+}
+/* Is a window held for an expected message of this tag and size? */
+static inline bool rme_early_cts_is_for(const struct rme_early_cts *early, int32_t tag,
+                                        uint64_t size)
+{
+    return early->held != NULL && early->tag == tag && early->held->length == size;
+}
+
+/* ---- stop.c ---- */
+
+/* Cancels an op for the host. */
+void rme_cancel_op(struct rme *rme, struct rme_op *op);
+/* Returns true if a CANCEL has had no answer, or a transfer of a cancelled op has not ended,
+ * for cancel_ms.  Otherwise sets peer->cancel_by to the next deadline. */
+bool rme_cancel_overdue(struct rme_peer *peer, uint64_t now);
+
+/* ---- msg.c ---- */
+
+/* Sends CTS with these flags for an open fragment, in the buffer `tx`. */
+void rme_cts_send(struct rme_frag *frag, uint8_t flags, int32_t tag, uint32_t to, void *tx);
+/* Sends RTS of an op, with its offer unless `frag` is NULL, in the buffer `tx`. */
+void rme_rts_send(struct rme_op *op, struct rme_frag *frag, void *tx);
+/* Queues FIN or CANCEL of an op, in place of one that is still queued: FIN says more. */
+void rme_ctrl_queue(struct rme_op *op, enum rme_wire_type type);
+/* Writes the FIN that follows the last transfer of a window.  In place of an immediate FIN does
+ * not count as a control message. */
+void rme_fin_put(struct rme_peer *peer, struct rme_frag *frag, void *tx);
+/* Sends FIN, the answer to CANCEL, for an operation of the peer that has no other end here;
+ * false: no credit or buffer. */
+bool rme_cancel_answer(struct rme_peer *peer, uint32_t to);
 
 #endif

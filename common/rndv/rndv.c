@@ -11,7 +11,7 @@
  *
  * One side, the target, thus exposes memory, and the other side, the initiator, moves the data;
  * the code of both is the same for send and receive.  The memory of an op is prepared in
- * fragments (frag.c).  If everything is registered already, one fragment is the whole message:
+ * fragments (mem.c).  If everything is registered already, one fragment is the whole message:
  * two control messages and no registration.  Otherwise fragments follow each other, two at a
  * time, so that fragment k+1 is registered while fragment k is moved.  The target advertises
  * each fragment in a CTS of its own: a window of the message that begins at the end of the
@@ -20,12 +20,12 @@
  * the immediate, or FIN after the reads.  Windows are answered in order, so a notification
  * needs no name except that of the op.  RTS offers the whole message, as one fragment, or
  * nothing:  a message that is not offered is written.  A receive that is posted first may open
- * its memory before RTS:  invite.c.
+ * its memory before RTS:  early_cts.c.
  *
  * Why memory is safe.  An op ends only when no device can access its memory any more:
  *  - the initiator ends when its last transfer is complete locally;
  *  - the target ends at the last notification, which follows all data;
- *  - memory windows of a target are invalidated before its end is reported (mw_bind.c);
+ *  - memory windows of a target are invalidated before its end is reported (window.c);
  *  - any other end of a target needs the peer's confirmation (FIN with a status, or CANCEL),
  *    which the peer sends when it has no transfer in flight and will start none, or the end of
  *    the link, after which rkeys are void.
@@ -47,7 +47,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "proto/proto.h"
+#include "rndv/rndv.h"
 
 /* Allocates a handle: never 0, no name of a place in a delegated buffer, and not in use, which
  * matters only after 2^32 handles. */
@@ -60,49 +60,11 @@ static uint32_t new_handle(struct rme_peer *peer)
     return peer->last_handle;
 }
 
-/* Sends FIN or CANCEL of an op. */
-static bool send_ctrl(struct rme_peer *peer, struct rme_control *control)
-{
-    struct rme_op *op = container_of(control, struct rme_op, rndv.control);
-    struct rme_rndv *r = &op->rndv;
-    struct rme_wire_message message;
-    void *tx = rme_peer_tx(peer, RME_CREDIT_CONTROL);
-
-    if (tx == NULL)
-        return false;
-    if (r->refuses)
-        rme_window_consumed(&peer->holding[RME_EXPECTED], op->size);
-    rme_peer_header(peer, r->ctrl, &message);
-    message.to = rme_rndv_peer_handle(op);
-    message.from = rme_rndv_handle(op);
-    if (r->ctrl == RME_WIRE_FIN) {
-        message.status = rme_wire_status_of(op->error);
-        message.offset = op->error == 0 ? op->size : 0;
-        if (r->refuses) {
-            message.flags |= RME_WIRE_F_EAGER;
-            message.tag = op->tag;
-            message.total = op->size;
-            message.offset = op->total;
-        }
-        message.shape = rme_peer_shape(peer, op->nseg);
-    } else {
-        message.tag = op->tag;
-        message.flags |= rme_op_sends(op) ? RME_WIRE_F_FROM_SENDER : 0;
-        message.flags |= rme_stream_flag(rme_op_stream(op));
-    }
-    rme_peer_send_closing(peer, &message, tx,
-                          r->ctrl == RME_WIRE_FIN && op->error == 0 ? r->closes : 0);
-    list_del_init(&r->control.link);
-    rme_op_put(peer->rme, op);
-    return true;
-}
-
 void rme_rndv_new(struct rme *rme, struct rme_op *op)
 {
     struct rme_rndv *r = &op->rndv;
 
-    *r = (struct rme_rndv){
-        .control.send = send_ctrl, .max_segs = UINT32_MAX, .most = UINT64_MAX};
+    *r = (struct rme_rndv){.max_segs = UINT32_MAX, .most = UINT64_MAX};
     list_init(&r->control.link);
     list_init(&r->frags);
     list_init(&r->remote_windows);
@@ -127,28 +89,14 @@ struct rme_op *rme_rndv_find(struct rme_peer *peer, uint32_t handle)
     return keyed != NULL ? container_of(keyed, struct rme_op, rndv.own) : NULL;
 }
 
-/* Drops the fragments that neither the peer nor a device uses. */
-static void drop_frags(struct rme *rme, struct rme_op *op)
-{
-    const struct rme_rndv *r = &op->rndv;
-
-    while (!list_empty(&r->frags)) {
-        struct rme_frag *last = container_of(r->frags.prev, struct rme_frag, link);
-
-        if (last->state == RME_FRAG_POSTED)
-            return;
-        rme_frag_free(rme, last);
-    }
-}
-
 /* Ends the op's share of the load, and its role as the inviting receive of the peer. */
 static void unload(struct rme_op *op)
 {
-    struct rme_invites *invites = &op->peer->proto->invites;
+    struct rme_early_cts *early = &op->peer->rndv->early;
     struct rme_load *load = op->rndv.load;
 
-    if (invites->inviting == op)
-        invites->inviting = NULL;
+    if (early->receive == op)
+        early->receive = NULL;
     if (load == NULL)
         return;
     load->ops--;
@@ -206,20 +154,6 @@ struct rme_plan_side rme_rndv_own_side(struct rme *rme, const struct rme_op *op)
                                                 RME_ACCESS_LOCAL) != NULL;
 
     return rme_rndv_side(rme, op->nseg, ready);
-}
-
-/* ---- Control messages ---- */
-
-/* Queues FIN or CANCEL of an op, in place of one that is still queued: FIN says more. */
-static void queue_ctrl(struct rme_op *op, enum rme_wire_type type)
-{
-    struct rme_control *control = &op->rndv.control;
-
-    op->refcount += list_empty(&control->link);
-    list_del_init(&control->link);
-    list_add_tail(&control->link, &op->peer->endings);
-    op->rndv.ctrl = (uint8_t)type;
-    rme_peer_schedule(op->peer);
 }
 
 /* ---- Progress ---- */
@@ -305,106 +239,6 @@ void rme_rndv_target_done(struct rme *rme, struct rme_op *op, uint64_t done)
         rme_rndv_advance(rme, op);
 }
 
-/* ---- Cancel and errors ---- */
-
-/* Stops the op, which ends with `error` once the peer no longer accesses its memory.  Also for
- * an op without transfers. */
-void rme_rndv_stop(struct rme *rme, struct rme_op *op, int error)
-{
-    if (op->rndv.stop_error != 0)
-        return;
-    op->rndv.stop_error = error;
-    rme_rndv_halt(rme, op);
-}
-
-void rme_rndv_limit(struct rme *rme, struct rme_op *op)
-{
-    op->rndv.cancel_by = rme_now() + rme->tuning.cancel_ms;
-    rme_peer_watch_cancel(op->peer);
-}
-
-static void ask_peer(struct rme *rme, struct rme_op *op)
-{
-    rme_op_step(op, RME_OP_CANCELLING);
-    queue_ctrl(op, RME_WIRE_CANCEL);
-    rme_rndv_limit(rme, op);
-}
-
-void rme_rndv_finish(struct rme *rme, struct rme_op *op, int error)
-{
-    queue_ctrl(op, RME_WIRE_FIN);
-    rme_op_end(rme, op, error);
-}
-
-/* Does the peer know of the op? */
-static bool is_known(const struct rme_op *op)
-{
-    return op->state >= RME_OP_INVITING && op->state <= RME_OP_CANCELLING;
-}
-
-void rme_rndv_halt(struct rme *rme, struct rme_op *op)
-{
-    struct rme_rndv *r = &op->rndv;
-
-    drop_frags(rme, op);
-    if (r->moves > 0) { /* rme_move_done() calls again */
-        rme_rndv_limit(rme, op);
-        return;
-    }
-    if (op->state == RME_OP_QUEUED) {
-        rme_send_leave(op);
-        rme_peer_schedule(op->peer); /* unblocks the sends behind it */
-        rme_op_end(rme, op, r->stop_error);
-    } else if (!is_known(op) || (op->state == RME_OP_CANCELLING && !r->peer_stop)) {
-        return;
-    } else if (r->peer_stop) { /* answers the peer's CANCEL */
-        rme_rndv_finish(rme, op, r->stop_error);
-    } else if (rme_op_sends(op) ||
-               (op->state != RME_OP_MOVING && (r->done != 0 || !list_empty(&r->frags)))) {
-        ask_peer(rme, op);
-    } else {
-        rme_rndv_finish(rme, op, r->stop_error);
-    }
-}
-
-/* Does the CANCEL mean this op?  The peer's handle must equal the known one, if one is
- * known. */
-static bool is_meant(const struct rme_op *op, const struct rme_wire_message *cancel)
-{
-    bool from_sender = (cancel->flags & RME_WIRE_F_FROM_SENDER) != 0;
-    uint32_t known = rme_rndv_peer_handle(op);
-
-    return rme_op_sends(op) != from_sender && (known == 0 || known == cancel->from);
-}
-
-/* Finds an op of this peer by the peer's handle of the other end; NULL: none. */
-static struct rme_op *find_theirs(struct rme_peer *peer, uint32_t handle)
-{
-    struct rme_keyed *keyed =
-        rme_table_find(&peer->rme->table, rme_handle_key(peer, handle), RME_HANDLE_THEIRS);
-
-    return keyed != NULL ? container_of(keyed, struct rme_op, rndv.theirs) : NULL;
-}
-
-/* The peer cancels its end of an op.  The peer knows the handle here, unless CANCEL has crossed
- * the first message about the op. */
-bool rme_rndv_cancelled(struct rme_peer *peer, const struct rme_wire_message *cancel)
-{
-    struct rme_op *op =
-        cancel->to == 0 ? find_theirs(peer, cancel->from) : rme_rndv_find(peer, cancel->to);
-
-    if (op == NULL || !is_meant(op, cancel))
-        return false;
-    if (is_known(op)) {
-        op->rndv.peer_stop = true;
-        if (op->rndv.stop_error == 0)
-            op->rndv.stop_error = -ECANCELED;
-        rme_rndv_set_peer_handle(op, cancel->from);
-        rme_rndv_halt(peer->rme, op);
-    }
-    return true;
-}
-
 /* ---- The end ---- */
 
 static void count_end(struct rme_op *op)
@@ -429,7 +263,7 @@ void rme_rndv_ended(struct rme *rme, struct rme_op *op)
     if (op->error == 0)
         count_end(op);
     unload(op);
-    drop_frags(rme, op);
+    rme_frags_drop(rme, op);
     rme_frags_invalidate(rme, op);
     /* delays the reports of the peer's later receives until this op is reported */
     op->late =
@@ -437,7 +271,7 @@ void rme_rndv_ended(struct rme *rme, struct rme_op *op)
     peer->late += op->late;
     if (op->rndv.rts_out) {
         op->rndv.rts_out = false;
-        peer->proto->rts_out[rme_op_stream(op)]--;
+        peer->rndv->rts_out[rme_op_stream(op)]--;
         rme_peer_schedule(peer);
     }
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* The sender's end of a rendezvous: RTS, and the receiver's answers. */
 
-#include "proto/proto.h"
+#include "rndv/rndv.h"
 
 /* offers per peer that hold a bounce buffer or a registration of their own */
 #define COSTLY_OFFERS 16
@@ -15,12 +15,12 @@ void rme_rndv_plan_send(struct rme *rme, struct rme_op *op)
     struct rme_plan plan;
 
     rme_rndv_new(rme, op);
-    peer->proto->preparing += op->kind == RME_OP_SEND;
+    peer->sends->preparing += op->kind == RME_OP_SEND;
     in.send = rme_rndv_own_side(rme, op);
     in.recv.kept = rme_mreg_caches(rme->mreg); /* as here: the receiver is unknown */
-    in.recv.segments = peer->proto->shape;
+    in.recv.segments = peer->rndv->shape;
     in.sender = true;
-    in.busy = peer->proto->rts_out[rme_op_stream(op)] != 0;
+    in.busy = peer->rndv->rts_out[rme_op_stream(op)] != 0;
     in.recv.server = (peer->hello.flags & RME_HELLO_F_SERVER) != 0;
     in.has_read = (peer->hello.flags & RME_HELLO_F_READ) != 0;
     rme_plan(&in, &plan);
@@ -38,7 +38,7 @@ static bool offerable(const struct rme_op *op, uint8_t memory)
 {
     return (memory == RME_MEMORY_DIRECT && !op->peer->rme->caps->register_each) ||
            (memory != RME_MEMORY_RESERVE &&
-            op->peer->proto->rts_out[rme_op_stream(op)] < COSTLY_OFFERS);
+            op->peer->rndv->rts_out[rme_op_stream(op)] < COSTLY_OFFERS);
 }
 
 /* Drops the offer: RTS goes without one. */
@@ -75,39 +75,16 @@ static struct rme_frag *offered_frag(struct rme *rme, struct rme_op *op, bool *w
     return NULL;
 }
 
-static void send_rts(struct rme *rme, struct rme_op *op, struct rme_frag *frag, void *tx)
-{
-    struct rme_peer *peer = op->peer;
-    struct rme_wire_message message;
-
-    rme_peer_header(peer, RME_WIRE_RTS, &message);
-    message.tag = op->tag;
-    message.from = rme_rndv_handle(op);
-    message.total = op->size;
-    message.shape = op->nseg;
-    message.load_ops = rme->load.ops;
-    message.load_bytes = rme->load.bytes;
-    message.nsegment = frag != NULL ? frag->nmseg : 0;
-    message.flags |= rme_stream_flag(rme_op_stream(op));
-    if (op->kind == RME_OP_SEND)
-        rme_invite_sent(&peer->proto->invites, op->tag);
-    if (frag != NULL) {
-        rme_frag_describe(peer, frag, tx, RME_WIRE_RTS);
-        frag->state = RME_FRAG_POSTED;
-    }
-    rme_peer_send_control(peer, &message, tx);
-}
-
 bool rme_rndv_may_start(const struct rme_op *op)
 {
     const struct rme_peer *peer = op->peer;
-    uint32_t out = peer->proto->rts_out[rme_op_stream(op)];
+    uint32_t out = peer->rndv->rts_out[rme_op_stream(op)];
 
     if (op->has_rndv || op->kind == RME_OP_UNEXPECTED)
         return out < peer->hello.rts_max;
     /* sends in preparation have precedence */
-    return peer->proto->preparing < PREPARING_MAX &&
-           out + peer->proto->preparing < peer->hello.rts_max;
+    return peer->sends->preparing < PREPARING_MAX &&
+           out + peer->sends->preparing < peer->hello.rts_max;
 }
 
 enum rme_started rme_rndv_start(struct rme *rme, struct rme_op *op)
@@ -135,9 +112,13 @@ enum rme_started rme_rndv_start(struct rme *rme, struct rme_op *op)
         offer_nothing(rme, op, frag);
         frag = NULL;
     }
-    send_rts(rme, op, frag, tx);
+    rme_rts_send(op, frag, tx);
+    if (frag != NULL)
+        frag->state = RME_FRAG_POSTED;
+    if (op->kind == RME_OP_SEND)
+        rme_early_cts_message_sent(&peer->rndv->early, op->tag);
     rme_send_leave(op);
-    peer->proto->rts_out[stream]++;
+    peer->rndv->rts_out[stream]++;
     op->rndv.rts_out = true;
     rme_op_step(op, RME_OP_RTS);
     return RME_START_GONE;
@@ -179,7 +160,7 @@ static void receiver_opened(struct rme_op *op, const struct rme_wire_message *me
 static void learn_shape(struct rme_peer *peer, const struct rme_wire_message *message)
 {
     if (message->shape != 0 && peer->rme->limits->window != 0)
-        peer->proto->shape = message->shape;
+        peer->rndv->shape = message->shape;
 }
 
 void rme_cts_arrived(struct rme_peer *peer, const struct rme_wire_message *message)

@@ -2,7 +2,7 @@
 /* The receiver's end of a rendezvous, which decides the side that moves the data. */
 #include <errno.h>
 
-#include "proto/proto.h"
+#include "rndv/rndv.h"
 
 /*
  * Plans a receive.  The sender's load in RTS does not include work that this side has given the
@@ -75,7 +75,7 @@ bool rme_rndv_written(struct rme_peer *peer, uint32_t handle, uint64_t end)
         (end != 0 && end != frag->offset + frag->length))
         return false;
     if (op->state == RME_OP_INVITING)
-        peer->proto->invites.fail_streak = 0;
+        peer->rndv->early.fail_streak = 0;
     rme_rndv_target_done(rme, op, frag->offset + frag->length);
     return true;
 }

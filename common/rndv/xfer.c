@@ -37,7 +37,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "move/move.h"
+#include "rndv/rndv.h"
 
 #define REMOTE_WINDOWS_MAX 4 /* windows not used up; the target sends at most two */
 
@@ -139,24 +139,6 @@ bool rme_move_queue(struct rme *rme, struct rme_frag *frag)
     return true;
 }
 
-/* Writes the FIN that follows the last transfer of a window.  In place of an immediate FIN does
- * not count as a control message. */
-static void put_fin(struct rme_peer *peer, struct rme_frag *frag, void *tx)
-{
-    struct rme_wire_message message;
-
-    rme_peer_header(peer, RME_WIRE_FIN, &message);
-    message.to = rme_rndv_peer_handle(frag->op);
-    message.status = RME_WIRE_OK;
-    message.offset = frag->offset + frag->length;
-    if (frag->rdma_op.read)
-        message.shape = rme_peer_shape(peer, frag->op->nseg);
-    rme_wire_encode(&message, tx);
-    frag->rdma_op.tx = tx;
-    frag->rdma_op.tx_length = rme_wire_length(RME_WIRE_FIN, 0);
-    rme_count_add(peer->rme, RME_C_CONTROL_SENT, frag->rdma_op.read);
-}
-
 /* Do the limits of the peer permit one more transfer? */
 static bool peer_may(const struct rme_peer *peer, uint64_t bytes)
 {
@@ -211,7 +193,7 @@ bool rme_move_progress(struct rme_peer *peer)
 
         if (tx == NULL)
             return false;
-        put_fin(peer, frag, tx);
+        rme_fin_put(peer, frag, tx);
     } else if (frag->rdma_op.notify == RME_NOTIFY_IMM) {
         if (!rme_peer_may_report(peer))
             return false;

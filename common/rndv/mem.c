@@ -45,7 +45,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "move/move.h"
+#include "rndv/rndv.h"
 #include "plan/plan.h"
 
 #ifndef MADV_POPULATE_READ
@@ -125,7 +125,7 @@ static enum rme_memory choose_memory(struct rme_op *op, uint64_t *length)
     if (r->memory == RME_MEMORY_DIRECT)
         return RME_MEMORY_DIRECT;
     if (granted == 0) {
-        *length = min_u64(*length, rme->move_state->reserve_size);
+        *length = min_u64(*length, rme->rndv_state->reserve_size);
         return RME_MEMORY_RESERVE;
     }
     rme_count_add(rme, RME_C_PACK_CUT, granted < packed);
@@ -241,7 +241,7 @@ static void frag_ready(struct rme *rme, struct rme_frag *frag)
 
 static void want_work(struct rme *rme, struct rme_frag *frag)
 {
-    list_add_tail(&frag->queue, &rme->move_state->work);
+    list_add_tail(&frag->queue, &rme->rndv_state->work);
     rme->pending |= RME_PENDING_RUN;
 }
 
@@ -268,7 +268,7 @@ static void pass_reserve(struct rme *rme, struct rme_reserve *reserve)
     while (!reserve->used && (node = list_pop(&reserve->waiting)) != NULL) {
         struct rme_frag *frag = container_of(node, struct rme_frag, queue);
 
-        if (reserve == &rme->move_state->reserve[RME_RESERVE_TARGET]) {
+        if (reserve == &rme->rndv_state->reserve[RME_RESERVE_TARGET]) {
             take_reserve(rme, reserve, frag);
             rme_rndv_advance(rme, frag->op);
         } else {
@@ -279,7 +279,7 @@ static void pass_reserve(struct rme *rme, struct rme_reserve *reserve)
 
 bool rme_frag_waits(struct rme *rme, struct rme_frag *frag)
 {
-    struct rme_reserve *reserve = &rme->move_state->reserve[RME_RESERVE_INITIATOR];
+    struct rme_reserve *reserve = &rme->rndv_state->reserve[RME_RESERVE_INITIATOR];
 
     if (frag->memory != RME_MEMORY_RESERVE || !reserve->used)
         return false;
@@ -291,7 +291,7 @@ bool rme_frag_waits(struct rme *rme, struct rme_frag *frag)
 void rme_frag_posts(struct rme *rme, struct rme_frag *frag)
 {
     if (frag->memory == RME_MEMORY_RESERVE)
-        take_reserve(rme, &rme->move_state->reserve[RME_RESERVE_INITIATOR], frag);
+        take_reserve(rme, &rme->rndv_state->reserve[RME_RESERVE_INITIATOR], frag);
 }
 
 static void prepare(struct rme *rme, struct rme_op *op, struct rme_frag *frag)
@@ -320,7 +320,7 @@ static void prepare(struct rme *rme, struct rme_op *op, struct rme_frag *frag)
         }
         break;
     case RME_MEMORY_RESERVE:
-        reserve = &rme->move_state->reserve[op->state == RME_OP_TARGET ? RME_RESERVE_TARGET
+        reserve = &rme->rndv_state->reserve[op->state == RME_OP_TARGET ? RME_RESERVE_TARGET
                                                                        : RME_RESERVE_INITIATOR];
         if (op->state != RME_OP_TARGET) { /* rme_frag_posts takes the block */
             use_block(frag, reserve->block, reserve->mr);
@@ -472,6 +472,19 @@ void rme_frags_cut(struct rme *rme, struct rme_op *op, uint64_t end)
     r->prepared = end;
 }
 
+void rme_frags_drop(struct rme *rme, struct rme_op *op)
+{
+    const struct rme_rndv *r = &op->rndv;
+
+    while (!list_empty(&r->frags)) {
+        struct rme_frag *last = container_of(r->frags.prev, struct rme_frag, link);
+
+        if (last->state == RME_FRAG_POSTED)
+            return;
+        rme_frag_free(rme, last);
+    }
+}
+
 /* Frees a fragment whose memory was refused, and those behind it, to be made again in the next
  * way. */
 static void fall_back(struct rme *rme, struct rme_op *op, struct rme_frag *frag)
@@ -525,7 +538,7 @@ static int make_usable(struct rme *rme, struct rme_frag *frag)
 void rme_frag_work(struct rme *rme)
 {
     struct rme_frag *frag =
-        container_of(list_pop(&rme->move_state->work), struct rme_frag, queue);
+        container_of(list_pop(&rme->rndv_state->work), struct rme_frag, queue);
     struct rme_op *op = frag->op;
     int result;
 
@@ -572,13 +585,13 @@ static bool allocate(struct rme *rme, struct rme_reserve *reserve, size_t size, 
 
 int rme_reserve_open(struct rme *rme)
 {
-    struct rme_reserve *reserve = rme->move_state->reserve;
+    struct rme_reserve *reserve = rme->rndv_state->reserve;
 
     for (size_t size = RESERVE_BYTES; size >= RESERVE_BYTES_MIN; size /= 2) {
         if (allocate(rme, &reserve[RME_RESERVE_INITIATOR], size, RME_ACCESS_LOCAL) &&
             allocate(rme, &reserve[RME_RESERVE_TARGET], size,
                      RME_ACCESS_LOCAL_WRITE | RME_ACCESS_REMOTE_WRITE)) {
-            rme->move_state->reserve_size = size;
+            rme->rndv_state->reserve_size = size;
             return 0;
         }
         rme_reserve_close(rme);
@@ -589,7 +602,7 @@ int rme_reserve_open(struct rme *rme)
 void rme_reserve_close(struct rme *rme)
 {
     for (int class = 0; class < RME_RESERVES; class ++) {
-        struct rme_reserve *reserve = &rme->move_state->reserve[class];
+        struct rme_reserve *reserve = &rme->rndv_state->reserve[class];
 
         if (reserve->mr == &reserve->own)
             rme_pin_dereg(&rme->pin, &reserve->own);
