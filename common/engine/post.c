@@ -4,7 +4,7 @@
 
 #include "engine/engine.h"
 
-#define EAGER_RDMA_SEGS 8 /* maximum number of segments sent without an operation */
+#define COPY_SEGS_MAX 8 /* maximum number of segments sent without an operation */
 
 /* Returns the sum of a list's lengths, or -EINVAL. */
 static inline int64_t list_total(const struct rme_list *list)
@@ -86,15 +86,15 @@ __attribute__((noinline)) static bool send_copy(struct rme_peer *peer, enum rme_
                                                 const struct rme_list *list, uint64_t size,
                                                 int32_t tag)
 {
-    struct rme_seg seg[EAGER_RDMA_SEGS];
+    struct rme_seg seg[COPY_SEGS_MAX];
     uint32_t nseg;
 
-    if (list->count > EAGER_RDMA_SEGS)
+    if (list->count > COPY_SEGS_MAX)
         return false;
     nseg = list_segs(list, seg);
     if (rme_eager_fits(peer, stream, size))
         return rme_eager_send(peer, stream, seg, nseg, size, tag);
-    return rme_eager_rdma_send(peer, stream, seg, nseg, size, tag);
+    return rme_ring_send(peer, stream, seg, nseg, size, tag);
 }
 
 /* May a new send start before those that were posted earlier? */

@@ -69,7 +69,7 @@ static bool inviting_peer(const struct rme_peer *peer)
 }
 
 /* Would the planner open the receive's memory?  The sender's side is unknown.  A message that
- * the sender would write into its delegated buffer needs no invitation. */
+ * the sender would write into its ring needs no invitation. */
 static bool worth_it(struct rme *rme, const struct rme_op *op)
 {
     const struct rme_peer *peer = op->peer;
@@ -79,8 +79,7 @@ static bool worth_it(struct rme *rme, const struct rme_op *op)
     in.eager_max = peer->eager_max[RME_EXPECTED];
     in.send = rme_plan_unseen_sender((peer->hello.flags & RME_HELLO_F_SERVER) != 0, peer->load);
     in.recv = rme_rndv_own_side(rme, op);
-    in.eager_rdma_max =
-        rme_eager_rdma_given(peer) ? rme_eager_rdma_most(rme, RME_EXPECTED, 0) : 0;
+    in.ring_max = rme_ring_is_granted(peer) ? rme_ring_msg_max(rme, RME_EXPECTED, 0) : 0;
     in.invitation = true;
     rme_plan(&in, &plan);
     return plan.invite;

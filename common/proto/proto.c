@@ -21,7 +21,7 @@ void rme_proto_on_create(struct rme_peer *peer)
     list_init(&peer->proto->pulls);
     list_init(&peer->proto->complete);
     rme_invites_init(&peer->proto->invites);
-    rme_eager_rdma_init(&peer->proto->eager_rdma);
+    rme_ring_init(&peer->proto->ring);
 }
 
 void rme_proto_on_connect(struct rme_peer *peer)
@@ -80,7 +80,7 @@ void rme_proto_on_disconnect(struct rme_peer *peer, int error)
     rme_unexp_disconnected(peer);
     rme_invite_drop(&peer->proto->invites);
     list_del_init(&peer->proto->invites.answer.link);
-    list_del_init(&peer->proto->eager_rdma.control.link);
+    list_del_init(&peer->proto->ring.control.link);
     rme_move_end_turn(peer);
 }
 
@@ -91,7 +91,7 @@ void rme_proto_on_link_down(struct rme_peer *peer)
 
     rme_moves_lost(peer);
     rme_frags_lost(peer);
-    rme_eager_rdma_down(peer);
+    rme_ring_down(peer);
     while ((node = list_pop(&peer->draining)) != NULL)
         rme_op_put(rme, container_of(node, struct rme_op, of_peer));
 }
