@@ -32,10 +32,10 @@
 #include "engine/engine.h"
 
 /* limit on locked memory below which message buffers are smaller */
-#define TIGHT_BYTES      (1u << 20)
-#define TIGHT_RX_SIZE    1024u
-#define CHAINS_FIRST     64u /* first size of the table */
-#define EAGER_RING_SHARE 16u /* fraction of lockable memory delegated to peers at most */
+#define TIGHT_BYTES   (1u << 20)
+#define TIGHT_RX_SIZE 1024u
+#define CHAINS_FIRST  64u /* first size of the table */
+#define RING_SHARE    16u /* fraction of lockable memory delegated to peers at most */
 /* maximum fraction of a shared queue for the pool of credits */
 #define POOL_PART     4u
 #define CLOSE_WAIT_MS 10000 /* time for the fabric to end all links */
@@ -80,7 +80,7 @@ static void read_tuning(struct rme_tuning *t, const struct rme_options *o)
     t->prefer = (enum rme_prefer)rme_option(o, "rndv");
     t->lists = (enum rme_lists)rme_option(o, "lists");
     t->invite = rme_option(o, "invite") != 0;
-    t->eager_ring_bytes = (uint32_t)rme_option(o, "eager_ring_bytes");
+    t->ring_bytes = (uint32_t)rme_option(o, "eager_ring_bytes");
     t->idle_ms = (uint32_t)rme_option(o, "zone_idle_ms");
     t->rdma_ops = XFERS;
     t->rdma_ops_peer = XFERS / XFER_PEERS;
@@ -118,7 +118,7 @@ static void cap(struct rme *rme, const char *name, uint64_t most, const char *ca
                     name, asked, cause, (unsigned long long)most);
 }
 
-/* Limits message buffers and the pool of eager rings by the memory that may be locked. */
+/* Limits message buffers and the pool of rings by the memory that may be locked. */
 static void cap_by_budget(struct rme *rme)
 {
     uint64_t budget = rme_pin_budget();
@@ -126,7 +126,7 @@ static void cap_by_budget(struct rme *rme)
     if (budget < TIGHT_BYTES)
         cap(rme, "rx_size", TIGHT_RX_SIZE - RME_WIRE_HEADER_SIZE,
             "this process may lock less than 1 MiB");
-    cap(rme, "eager_ring_pool", budget / EAGER_RING_SHARE,
+    cap(rme, "eager_ring_pool", budget / RING_SHARE,
         "more than a sixteenth of the memory that this process may lock");
 }
 
@@ -168,7 +168,7 @@ static void set_sizes(struct rme *rme)
     const struct rme_plan_sizes sizes = rme_plan_sizes(&in);
     int64_t threshold = rme_option(rme->options, "pack_threshold");
 
-    rme->tuning.ring_most = sizes.ring;
+    rme->tuning.ring_msg_max = sizes.ring;
     rme->tuning.pack_threshold = threshold >= 0 ? (uint64_t)threshold : sizes.cached;
 }
 

@@ -290,7 +290,7 @@ void rme_explain(struct rme *rme, uint64_t bytes, uint64_t segments, FILE *out)
     send = recv = rme_rndv_plan_in(rme, bytes);
     send.eager_max = recv.eager_max =
         min_u64(rme->tuning.rx_size - RME_WIRE_HEADER_SIZE, rme->tuning.eager_max);
-    send.eager_rdma_max = rme_eager_rdma_most(rme, RME_EXPECTED, segments);
+    send.ring_max = rme_ring_msg_max(rme, RME_EXPECTED, segments);
     send.send = rme_rndv_side(rme, segments, false);
     send.sender = true;
     send.recv.kept = rme_mreg_caches(rme->mreg);

@@ -4,7 +4,7 @@
 
 #include "engine/engine.h"
 
-#define EAGER_RDMA_SEGS 8 /* maximum number of segments sent without an operation */
+#define COPY_SEGS_MAX 8 /* maximum number of segments sent without an operation */
 
 /* Returns the sum of a list's lengths, or -EINVAL. */
 static inline int64_t list_total(const struct rme_list *list)
@@ -86,15 +86,15 @@ __attribute__((noinline)) static bool send_copy(struct rme_peer *peer, enum rme_
                                                 const struct rme_list *list, uint64_t size,
                                                 int32_t tag)
 {
-    struct rme_seg seg[EAGER_RDMA_SEGS];
+    struct rme_seg seg[COPY_SEGS_MAX];
     uint32_t nseg;
 
-    if (list->count > EAGER_RDMA_SEGS)
+    if (list->count > COPY_SEGS_MAX)
         return false;
     nseg = list_segs(list, seg);
     if (rme_eager_fits(peer, stream, size))
         return rme_eager_send(peer, stream, seg, nseg, size, tag);
-    return rme_eager_rdma_send(peer, stream, seg, nseg, size, tag);
+    return rme_ring_send(peer, stream, seg, nseg, size, tag);
 }
 
 /* May a new send start before those that were posted earlier? */
@@ -195,10 +195,9 @@ int rme_post_recv(struct rme *rme, struct rme_addr *addr, const struct rme_list 
     } else {
         rme_match_add(&rme->table, first, key, RME_BY_TAG, &op->match);
         if (total >= RME_INVITE_LEAST)
-            rme_early_cts_try(rme, first != NULL ? container_of(first, struct rme_op, match) : op,
-                              rme_eager_rdma_given(peer)
-                                  ? rme_eager_rdma_most(rme, RME_EXPECTED, 0)
-                                  : 0);
+            rme_early_cts_try(
+                rme, first != NULL ? container_of(first, struct rme_op, match) : op,
+                rme_ring_is_granted(peer) ? rme_ring_msg_max(rme, RME_EXPECTED, 0) : 0);
     }
     rme_peer_work(peer);
     rme_unlock(rme);

@@ -29,13 +29,13 @@ static bool take_header(struct rme_peer *peer, const struct rme_wire_message *me
                              message->unexpected_consumed) == 0;
 }
 
-/* Takes a message of `length` bytes, in a receive buffer or in the eager ring; `error` is the
+/* Takes a message of `length` bytes, in a receive buffer or in the ring; `error` is the
  * result of its decoder. */
 static void take(struct rme_peer *peer, int error, const struct rme_wire_message *message,
                  size_t length, bool in_ring)
 {
     if (error == -EPROTO) {
-        rme_peer_protocol_error(peer, in_ring ? "a malformed message in the eager ring"
+        rme_peer_protocol_error(peer, in_ring ? "a malformed message in the ring"
                                               : "a malformed message");
     } else if (!take_header(peer, message)) {
         rme_peer_protocol_error(peer, "invalid credits or window");
@@ -61,7 +61,7 @@ __attribute__((noinline)) static void received(struct rme_peer *peer,
     rme_rx_return(peer->rme, event->rx);
 }
 
-/* Handles an immediate: of a message that the peer wrote into its eager ring, or of a
+/* Handles an immediate: of a message that the peer wrote into its ring, or of a
  * transfer. */
 static void immediate(struct rme_peer *peer, uint32_t imm)
 {
@@ -70,7 +70,7 @@ static void immediate(struct rme_peer *peer, uint32_t imm)
 
     if (!rme_peer_listens(peer))
         return;
-    error = rme_eager_rdma_decode(peer, imm, &message);
+    error = rme_ring_decode(peer, imm, &message);
     if (error != -ENOENT) {
         take(peer, error, &message,
              error == 0 ? RME_WIRE_RING_SIZE + message.payload_length : 0, true);
@@ -107,12 +107,12 @@ __attribute__((noinline)) static void handle(struct rme *rme, const struct rme_e
         if (event->rdma_op == &peer->bye)
             rme_peer_bye_done(peer);
         else if (event->rdma_op->owner == NULL)
-            rme_eager_rdma_moved(peer, event->rdma_op);
+            rme_ring_moved(peer, event->rdma_op);
         else
             rme_move_done(rme, event->rdma_op);
         break;
     case RME_EV_MW_INVALIDATED:
-        if (rme_eager_rdma_closed(peer, event->closed))
+        if (rme_ring_invalidated(peer, event->closed))
             rme_mws_free(rme);
         else
             rme_frag_invalidated(rme, event->closed);
@@ -140,7 +140,7 @@ __attribute__((noinline)) static void run_timers(struct rme *rme)
             rme_peer_timer(peer, now);
     }
     rme_zone_look(rme->zone, now);
-    rme_eager_rdma_look(rme, now);
+    rme_ring_withdraw_idle(rme, now);
 }
 
 /* Handles `n` events, and further ones if there were as many as possible.  Returns their

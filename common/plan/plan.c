@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * Order of the decisions: 1.  Eager, if the message fits a buffer, option eager_max and the
- * window.  2.  A write into the eager ring, if there is room, up to a size
- * (rme_eager_rdma_most(), rme_plan_sizes()).  3.  Each side copies through a bounce buffer
+ * window.  2.  A write into the ring, if there is room, up to a size
+ * (rme_ring_msg_max(), rme_plan_sizes()).  3.  Each side copies through a bounce buffer
  * ("packs") up to a limit in bytes.  A list [001 5.1] has limits for its segments, and for the
  * requests and openings of its use in place, too.  Option `lists` may decide instead.  Memory
  * that is registered is used in place, and a large single segment whose registration stays
@@ -23,7 +23,7 @@
 /* "far fewer" requests: the others are this factor more */
 #define LESS_FACTOR 3
 #define LESS_LEAST  8 /* and at least this number more */
-/* as measured on the software HCA: doc/design/eager-ring.md */
+/* as measured on the software HCA: doc/design/ring.md */
 #define RING_MOST    (32u << 10)
 #define CACHED_LEAST (64u << 10)
 /* Openings that cost at least this number of requests decide the side that moves the data. */
@@ -49,7 +49,7 @@ const struct rme_limits rme_limits_unregistered = {
 
 const char *const rme_proto_name[RME_PROTO_COUNT] = {
     [RME_PROTO_EAGER] = "eager",
-    [RME_PROTO_EAGER_RDMA] = "fast write",
+    [RME_PROTO_RING] = "ring write",
     [RME_PROTO_RNDV_WRITE] = "rendezvous write",
     [RME_PROTO_RNDV_READ] = "rendezvous read",
 };
@@ -259,14 +259,14 @@ static bool is_copied(const struct rme_plan_in *in, struct rme_plan *plan)
 {
     bool eager = in->bytes <= in->eager_max;
 
-    if (!eager && in->bytes > in->eager_rdma_max)
+    if (!eager && in->bytes > in->ring_max)
         return false;
-    plan->proto = eager ? RME_PROTO_EAGER : RME_PROTO_EAGER_RDMA;
+    plan->proto = eager ? RME_PROTO_EAGER : RME_PROTO_RING;
     plan->send_pack = plan->recv_pack = true;
     plan->requests = !eager;
-    plan->why = eager ? "the message fits one buffer" : "the message fits the eager ring";
+    plan->why = eager ? "the message fits one buffer" : "the message fits the ring";
     plan->why_send = plan->why_recv = eager ? "an eager message uses a buffer of the engine"
-                                            : "the eager ring is memory of the engine";
+                                            : "the ring is memory of the engine";
     return true;
 }
 
@@ -327,21 +327,21 @@ void rme_plan_explain(FILE *out, const struct rme_plan_in *send, const struct rm
         asked.send.ready ? segments(&send->send, first.send_pack) : send->send.segments;
     asked.send.kept = false;
     asked.nothing_to_read = !asked.send.ready;
-    asked.eager_rdma_max = 0; /* the sender decides on that */
+    asked.ring_max = 0; /* the sender decides on that */
     rme_plan(&asked, &plan);
-    if (first.proto == RME_PROTO_EAGER_RDMA) /* the receiver has no decision */
+    if (first.proto == RME_PROTO_RING) /* the receiver has no decision */
         plan = first;
     inviting.invitation = true;
-    inviting.eager_rdma_max = send->eager_rdma_max;
+    inviting.ring_max = send->ring_max;
     inviting.send = rme_plan_unseen_sender(recv->send.server, recv->send.load);
     rme_plan(&inviting, &invitation);
 
     fprintf(out,
             "message   %" PRIu64 " bytes, eager up to %" PRIu64 "\n"
             "limit     eager    %" PRIu64 " bytes: sent in one buffer\n"
-            "limit     ring     %" PRIu64 " bytes: written into the eager ring\n"
+            "limit     ring     %" PRIu64 " bytes: written into the ring\n"
             "limit     segment  %" PRIu64 " bytes: copied, and larger ones cached\n",
-            send->bytes, send->eager_max, send->eager_max, send->eager_rdma_max,
+            send->bytes, send->eager_max, send->eager_max, send->ring_max,
             send->pack_threshold);
     explain_limit(out, "once", &send->limits->once, "if registered for one use");
     explain_limit(out, "list", &send->limits->list,

@@ -24,7 +24,7 @@
 
 enum rme_proto {
     RME_PROTO_EAGER,
-    RME_PROTO_EAGER_RDMA, /* written by the sender into its delegated buffer */
+    RME_PROTO_RING, /* written by the sender into its ring */
     RME_PROTO_RNDV_WRITE,
     RME_PROTO_RNDV_READ,
     RME_PROTO_COUNT
@@ -62,9 +62,9 @@ struct rme_plan_side {
 struct rme_plan_in {
     uint64_t bytes;
     struct rme_plan_side send, recv;
-    uint64_t eager_max;      /* 0 if the window has no room: only empty messages are eager */
-    uint64_t eager_rdma_max; /* largest message for the eager ring; 0: none */
-    uint64_t frag_size;      /* option: bytes of a fragment */
+    uint64_t eager_max; /* 0 if the window has no room: only empty messages are eager */
+    uint64_t ring_max;  /* largest message for the ring; 0: none */
+    uint64_t frag_size; /* option: bytes of a fragment */
     /* option: smaller messages of one segment are copied even if their registration would be
      * cached; 0: the limit of one use decides */
     uint64_t pack_threshold;
@@ -98,7 +98,7 @@ struct rme_plan {
 
 /* Sizes that limits and openings give a process, once. */
 struct rme_plan_sizes {
-    uint64_t ring;   /* largest message for an eager ring, wherever it lies */
+    uint64_t ring;   /* largest message for a ring, wherever it lies */
     uint64_t cached; /* smallest one whose memory stays registered */
 };
 struct rme_plan_sizes rme_plan_sizes(const struct rme_plan_in *in);

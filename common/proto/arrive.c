@@ -20,7 +20,8 @@ static void take_message(struct rme_peer *peer, const struct rme_wire_message *m
                                                                                   message);
         break;
     case RME_WIRE_CTS:
-        (flags & RME_WIRE_F_UNSOLICITED ? rme_early_cts_arrived : rme_cts_arrived)(peer, message);
+        (flags & RME_WIRE_F_UNSOLICITED ? rme_early_cts_arrived : rme_cts_arrived)(peer,
+                                                                                   message);
         break;
     case RME_WIRE_FIN:
         (flags & RME_WIRE_F_EAGER ? rme_refusal_arrived : rme_fin_arrived)(peer, message);
@@ -32,11 +33,11 @@ static void take_message(struct rme_peer *peer, const struct rme_wire_message *m
         break;
     case RME_WIRE_CREDIT:
         if (flags & RME_WIRE_F_GRANT)
-            rme_eager_rdma_granted(peer, message);
+            rme_ring_granted(peer, message);
         else if (flags & RME_WIRE_F_WITHDRAW)
-            rme_eager_rdma_withdrawn(peer);
+            rme_ring_withdrawn(peer);
         else if (flags & RME_WIRE_F_RELEASE)
-            rme_eager_rdma_released(peer);
+            rme_ring_released(peer);
         break;
     case RME_WIRE_BYE:
         /* Writes of this side may be complete but not yet reported by the device.  LINK_DOWN

@@ -295,7 +295,7 @@ void rme_rts_arrived(struct rme_peer *peer, const struct rme_wire_message *arriv
     message = rme_message_from_rts(peer, arrived);
     if (message == NULL)
         return;
-    rme_eager_rdma_wanted(peer, arrived->total, arrived->shape);
+    rme_ring_wanted(peer, arrived->total, arrived->shape);
     op = take_recv(rme, peer, arrived->tag);
     if (op != NULL) {
         rme_rndv_receive(rme, op, message);

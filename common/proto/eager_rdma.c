@@ -24,7 +24,7 @@
  * signalled, and its CQE completes the writes before it.  On other fabrics each write is
  * signalled, and its place is reused after both the CQE and the peer's count.
  *
- * Which messages.  Size decides (rme_eager_rdma_most()): the two copies cost less than the two
+ * Which messages.  Size decides (rme_ring_msg_max()): the two copies cost less than the two
  * additional messages of a rendezvous.  Larger messages from one piece of memory that a
  * rendezvous would copy as well are written, too.
  *
@@ -65,7 +65,7 @@
 #define UNQUIET 16u  /* one of this many writes is signalled */
 
 /* A message in the ring, until its place is free and its CQE has come. */
-struct fast_write {
+struct ring_write {
     struct rme_rdma_op rdma_op;
     struct rme_rdma_seg piece;
     struct rme_sge seg;
@@ -76,8 +76,8 @@ struct fast_write {
 };
 
 /* A ring granted by a peer.  The writes are numbered, modulo 2^32. */
-struct rme_eager_rdma_tx {
-    struct rme_eager_ring staging;
+struct rme_ring_tx {
+    struct rme_ring_memory staging;
     struct rme_wire_segment ring;
     bool released;           /* RELEASE is sent; freed when `pending` is 0 */
     uint64_t tail, top;      /* the units in use, counted from the grant on */
@@ -85,10 +85,10 @@ struct rme_eager_rdma_tx {
     uint32_t head, placed;   /* the next write; the first one whose place is in use */
     uint32_t pending;        /* transfers without a CQE */
     struct rme_rdma_op last; /* RELEASE */
-    struct fast_write write[WRITES];
+    struct ring_write write[WRITES];
 };
 
-static struct fast_write *write_at(struct rme_eager_rdma_tx *tx, uint32_t number)
+static struct ring_write *write_at(struct rme_ring_tx *tx, uint32_t number)
 {
     return &tx->write[number % WRITES];
 }
@@ -96,13 +96,13 @@ static struct fast_write *write_at(struct rme_eager_rdma_tx *tx, uint32_t number
 /* ---- Completion ---- */
 
 /* Frees the places of messages that the peer has taken. */
-static void reclaim(struct rme_eager_rdma_tx *tx)
+static void reclaim(struct rme_ring_tx *tx)
 {
     const struct rme_credit *credit = &tx->staging.peer->credit;
     bool unsignalled = tx->staging.peer->rme->caps->unsignalled;
 
     for (; tx->placed != tx->head; tx->placed++) {
-        const struct fast_write *write = write_at(tx, tx->placed);
+        const struct ring_write *write = write_at(tx, tx->placed);
 
         if ((write->busy && !unsignalled) ||
             credit->spent - write->number < credit->spent - credit->acked)
@@ -113,20 +113,20 @@ static void reclaim(struct rme_eager_rdma_tx *tx)
     tx->top = tx->tail = 0;
 }
 
-static void tx_free(struct rme_eager_rdma_tx *tx)
+static void tx_free(struct rme_ring_tx *tx)
 {
-    tx->staging.peer->proto->eager_rdma.tx = NULL;
-    rme_eager_ring_unmap(&tx->staging, RME_QUOTA_STAGING);
+    tx->staging.peer->proto->ring.tx = NULL;
+    rme_ring_unmap(&tx->staging, RME_QUOTA_STAGING);
     free(tx);
 }
 
-void rme_eager_rdma_moved(struct rme_peer *peer, struct rme_rdma_op *rdma_op)
+void rme_ring_moved(struct rme_peer *peer, struct rme_rdma_op *rdma_op)
 {
-    struct rme_eager_rdma_tx *tx = peer->proto->eager_rdma.tx;
+    struct rme_ring_tx *tx = peer->proto->ring.tx;
 
     tx->pending--;
     if (rdma_op != &tx->last) {
-        container_of(rdma_op, struct fast_write, rdma_op)->busy = false;
+        container_of(rdma_op, struct ring_write, rdma_op)->busy = false;
         if (!list_empty(&peer->sends->sendq[RME_EXPECTED]))
             rme_peer_schedule(peer);
     }
@@ -137,12 +137,12 @@ void rme_eager_rdma_moved(struct rme_peer *peer, struct rme_rdma_op *rdma_op)
 /* ---- Sending ---- */
 
 /* Finds the place of a message of `size` bytes, for the next write.  False: no room. */
-static bool find_room(struct rme_eager_rdma_tx *tx, uint64_t size)
+static bool find_room(struct rme_ring_tx *tx, uint64_t size)
 {
     uint64_t count =
         (RME_WIRE_RING_SIZE + size + RME_WIRE_RING_ALIGN - 1) / RME_WIRE_RING_ALIGN;
     uint64_t units = tx->staging.size / RME_WIRE_RING_ALIGN, at, end;
-    struct fast_write *write = write_at(tx, tx->head);
+    struct ring_write *write = write_at(tx, tx->head);
 
     reclaim(tx);
     at = tx->top % units;
@@ -165,8 +165,8 @@ enum fit { FIT_NOT, FIT_FULL, FIT_LATER, FIT_NOW };
 static bool suits(const struct rme *rme, enum rme_stream stream, const struct rme_seg *seg,
                   uint32_t nseg, uint64_t size)
 {
-    return size <= rme_eager_rdma_most(rme, stream, 0) ||
-           (size <= rme_eager_rdma_most(rme, stream, nseg) &&
+    return size <= rme_ring_msg_max(rme, stream, 0) ||
+           (size <= rme_ring_msg_max(rme, stream, nseg) &&
             (nseg > 1 ||
              rme_zone_find(rme->zone, seg[0].base, seg[0].length, RME_ACCESS_LOCAL) == NULL));
 }
@@ -174,9 +174,9 @@ static bool suits(const struct rme *rme, enum rme_stream stream, const struct rm
 static enum fit look(struct rme_peer *peer, enum rme_stream stream, const struct rme_seg *seg,
                      uint32_t nseg, uint64_t size, int32_t tag)
 {
-    struct rme_eager_rdma_tx *tx = peer->proto->eager_rdma.tx;
+    struct rme_ring_tx *tx = peer->proto->ring.tx;
 
-    if (tx == NULL || tx->released || (peer->proto->eager_rdma.due & RME_WIRE_F_RELEASE) != 0 ||
+    if (tx == NULL || tx->released || (peer->proto->ring.due & RME_WIRE_F_RELEASE) != 0 ||
         !suits(peer->rme, stream, seg, nseg, size) ||
         (stream == RME_EXPECTED && rme_early_cts_is_for(&peer->rndv->early, tag, size)))
         return FIT_NOT;
@@ -190,13 +190,13 @@ static enum fit look(struct rme_peer *peer, enum rme_stream stream, const struct
     return tx->bytes >= tx->ring.length - tx->ring.length / 4 ? FIT_LATER : FIT_FULL;
 }
 
-bool rme_eager_rdma_send(struct rme_peer *peer, enum rme_stream stream,
-                         const struct rme_seg *seg, uint32_t nseg, uint64_t size, int32_t tag)
+bool rme_ring_send(struct rme_peer *peer, enum rme_stream stream, const struct rme_seg *seg,
+                   uint32_t nseg, uint64_t size, int32_t tag)
 {
-    struct rme_eager_rdma_tx *tx = peer->proto->eager_rdma.tx;
+    struct rme_ring_tx *tx = peer->proto->ring.tx;
     uint64_t length = RME_WIRE_RING_SIZE + size, offset;
     struct rme_wire_message message;
-    struct fast_write *write;
+    struct ring_write *write;
     char *place;
 
     if (look(peer, stream, seg, nseg, size, tag) != FIT_NOW ||
@@ -213,7 +213,7 @@ bool rme_eager_rdma_send(struct rme_peer *peer, enum rme_stream stream,
     peer->rme->pending |= RME_PENDING_FLUSH;
     rme_wire_encode_ring(&message, (uint32_t)size, place);
     rme_seg_copy(seg, nseg, 0, place + RME_WIRE_RING_SIZE, size, false);
-    rme_peer_count(peer, RME_C_SENDS_EAGER_RDMA, 1);
+    rme_peer_count(peer, RME_C_SENDS_RING, 1);
 
     write->busy = true;
     write->number = peer->credit.spent;
@@ -234,7 +234,7 @@ bool rme_eager_rdma_send(struct rme_peer *peer, enum rme_stream stream,
 
 /* Starts a send.  The first expected message of the queue waits for room if the room is certain
  * to come. */
-enum rme_started rme_eager_rdma_start(struct rme *rme, struct rme_op *op)
+enum rme_started rme_ring_start(struct rme *rme, struct rme_op *op)
 {
     enum rme_stream stream = rme_op_stream(op);
     enum fit fit =
@@ -243,10 +243,10 @@ enum rme_started rme_eager_rdma_start(struct rme *rme, struct rme_op *op)
     if (fit == FIT_LATER && stream == RME_EXPECTED && !rme_match_is_first(&op->match))
         return RME_START_STUCK;
     if (fit != FIT_NOW) {
-        rme_count_add(rme, RME_C_EAGER_RING_FULL, fit != FIT_NOT);
+        rme_count_add(rme, RME_C_RING_FULL, fit != FIT_NOT);
         return RME_START_OTHER;
     }
-    if (!rme_eager_rdma_send(op->peer, stream, op->seg, op->nseg, op->size, op->tag))
+    if (!rme_ring_send(op->peer, stream, op->seg, op->nseg, op->size, op->tag))
         return RME_START_STUCK;
     rme_send_leave(op);
     rme_op_end(rme, op, 0);
@@ -256,7 +256,7 @@ enum rme_started rme_eager_rdma_start(struct rme *rme, struct rme_op *op)
 /* ---- Grant and release ---- */
 
 /* Sends RELEASE behind all writes; the ring is the peer's again from then on. */
-static void release(struct rme_peer *peer, struct rme_eager_rdma_tx *tx, void *buffer)
+static void release(struct rme_peer *peer, struct rme_ring_tx *tx, void *buffer)
 {
     tx->released = true;
     tx->pending++;
@@ -267,10 +267,10 @@ static void release(struct rme_peer *peer, struct rme_eager_rdma_tx *tx, void *b
 
 static bool send_due(struct rme_peer *peer, struct rme_control *control)
 {
-    struct rme_eager_rdma *eager_rdma = &peer->proto->eager_rdma;
+    struct rme_ring *eager_rdma = &peer->proto->ring;
 
     while (eager_rdma->due != 0) {
-        struct rme_eager_rdma_tx *tx = eager_rdma->tx;
+        struct rme_ring_tx *tx = eager_rdma->tx;
         uint16_t flag = eager_rdma->due & -eager_rdma->due;
         void *buffer = rme_peer_tx(peer, RME_CREDIT_CONTROL);
         struct rme_wire_message message;
@@ -281,7 +281,7 @@ static bool send_due(struct rme_peer *peer, struct rme_control *control)
         rme_peer_header(peer, RME_WIRE_CREDIT, &message);
         message.flags |= flag;
         if (flag == RME_WIRE_F_GRANT)
-            rme_eager_rdma_describe(peer, &message, buffer);
+            rme_ring_describe(peer, &message, buffer);
         if (flag == RME_WIRE_F_RELEASE && tx != NULL && !tx->released) {
             rme_wire_encode(&message, buffer);
             rme_count(peer->rme, RME_C_CONTROL_SENT);
@@ -294,59 +294,58 @@ static bool send_due(struct rme_peer *peer, struct rme_control *control)
     return true;
 }
 
-void rme_eager_rdma_init(struct rme_eager_rdma *eager_rdma)
+void rme_ring_init(struct rme_ring *eager_rdma)
 {
-    *eager_rdma = (struct rme_eager_rdma){.control.send = send_due};
+    *eager_rdma = (struct rme_ring){.control.send = send_due};
     list_init(&eager_rdma->control.link);
 }
 
 /* Makes the state of a granted ring, and its staging buffer.  False: no memory. */
 static bool tx_new(struct rme_peer *peer, const struct rme_wire_segment *ring)
 {
-    uint64_t size = min_u64(ring->length, peer->rme->tuning.eager_ring_bytes);
-    struct rme_eager_rdma_tx *tx = calloc(1, sizeof(*tx));
+    uint64_t size = min_u64(ring->length, peer->rme->tuning.ring_bytes);
+    struct rme_ring_tx *tx = calloc(1, sizeof(*tx));
 
     if (tx == NULL || size < RME_WIRE_RING_ALIGN ||
-        !rme_eager_ring_map(&tx->staging, peer, RME_QUOTA_STAGING, size, RME_ACCESS_LOCAL)) {
+        !rme_ring_map(&tx->staging, peer, RME_QUOTA_STAGING, size, RME_ACCESS_LOCAL)) {
         free(tx);
         return false;
     }
     tx->ring = *ring;
-    peer->proto->eager_rdma.tx = tx;
+    peer->proto->ring.tx = tx;
     return true;
 }
 
-void rme_eager_rdma_granted(struct rme_peer *peer, const struct rme_wire_message *message)
+void rme_ring_granted(struct rme_peer *peer, const struct rme_wire_message *message)
 {
-    const struct rme_eager_rdma_tx *tx = peer->proto->eager_rdma.tx;
+    const struct rme_ring_tx *tx = peer->proto->ring.tx;
     struct rme_wire_segment ring;
 
-    if ((tx != NULL && !tx->released) ||
-        (peer->proto->eager_rdma.due & RME_WIRE_F_RELEASE) != 0 ||
-        peer->rme->tuning.eager_ring_bytes == 0) {
+    if ((tx != NULL && !tx->released) || (peer->proto->ring.due & RME_WIRE_F_RELEASE) != 0 ||
+        peer->rme->tuning.ring_bytes == 0) {
         rme_peer_protocol_error(peer, "an unexpected GRANT");
         return;
     }
     rme_wire_segment_at(message, 0, &ring);
     if (tx != NULL || !tx_new(peer, &ring))
-        rme_eager_rdma_say(peer, RME_WIRE_F_RELEASE);
+        rme_ring_queue_credit(peer, RME_WIRE_F_RELEASE);
 }
 
 /* Without a ring, a RELEASE has crossed this WITHDRAW. */
-void rme_eager_rdma_withdrawn(struct rme_peer *peer)
+void rme_ring_withdrawn(struct rme_peer *peer)
 {
-    const struct rme_eager_rdma_tx *tx = peer->proto->eager_rdma.tx;
+    const struct rme_ring_tx *tx = peer->proto->ring.tx;
 
     if (tx != NULL && !tx->released)
-        rme_eager_rdma_say(peer, RME_WIRE_F_RELEASE);
+        rme_ring_queue_credit(peer, RME_WIRE_F_RELEASE);
 }
 
-void rme_eager_rdma_down(struct rme_peer *peer)
+void rme_ring_down(struct rme_peer *peer)
 {
-    struct rme_eager_rdma_tx *tx = peer->proto->eager_rdma.tx;
+    struct rme_ring_tx *tx = peer->proto->ring.tx;
 
-    rme_eager_rdma_rx_free(peer);
+    rme_ring_rx_free(peer);
     if (tx != NULL)
         tx_free(tx);
-    rme_eager_rdma_init(&peer->proto->eager_rdma);
+    rme_ring_init(&peer->proto->ring);
 }

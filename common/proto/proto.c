@@ -23,7 +23,7 @@ void rme_proto_on_create(struct rme_peer *peer)
     list_init(&peer->proto->pulls);
     list_init(&peer->proto->complete);
     rme_early_cts_init(&peer->rndv->early);
-    rme_eager_rdma_init(&peer->proto->eager_rdma);
+    rme_ring_init(&peer->proto->ring);
 }
 
 void rme_proto_on_connect(struct rme_peer *peer)
@@ -82,7 +82,7 @@ void rme_proto_on_disconnect(struct rme_peer *peer, int error)
     rme_unexp_disconnected(peer);
     rme_early_cts_drop(&peer->rndv->early);
     list_del_init(&peer->rndv->early.answer.link);
-    list_del_init(&peer->proto->eager_rdma.control.link);
+    list_del_init(&peer->proto->ring.control.link);
     rme_move_end_turn(peer);
 }
 
@@ -93,7 +93,7 @@ void rme_proto_on_link_down(struct rme_peer *peer)
 
     rme_moves_lost(peer);
     rme_frags_lost(peer);
-    rme_eager_rdma_down(peer);
+    rme_ring_down(peer);
     while ((node = list_pop(&peer->draining)) != NULL)
         rme_op_put(rme, container_of(node, struct rme_op, of_peer));
 }

@@ -33,12 +33,12 @@
 #include "proto/proto.h"
 
 /* Largest payloads of messages that a rendezvous would copy, too, in one piece and of lists:
- * doc/design/eager-ring.md has the measurements. */
+ * doc/design/ring.md has the measurements. */
 #define COPIED_MOST (64u << 10)
 #define LIST_MOST   (32u << 10)
 
-struct rme_eager_rdma_rx {
-    struct rme_eager_ring ring;
+struct rme_ring_rx {
+    struct rme_ring_memory ring;
     struct list_head link;  /* in rme_protocols.rings, until WITHDRAW is sent */
     bool recent;            /* granted or used since the last search for idle rings */
     struct rme_range range; /* the granted range; its `window` is NULL without memory windows */
@@ -55,10 +55,10 @@ static uint64_t most_copied(const struct rme *rme, uint64_t segments)
                : 0;
 }
 
-uint64_t rme_eager_rdma_most(const struct rme *rme, enum rme_stream stream, uint64_t segments)
+uint64_t rme_ring_msg_max(const struct rme *rme, enum rme_stream stream, uint64_t segments)
 {
-    uint64_t copied = most_copied(rme, segments), most = rme->tuning.ring_most;
-    uint64_t room = min_u64(rme->tuning.eager_ring_bytes, rme->caps->max_piece);
+    uint64_t copied = most_copied(rme, segments), most = rme->tuning.ring_msg_max;
+    uint64_t room = min_u64(rme->tuning.ring_bytes, rme->caps->max_piece);
 
     room = room > RME_WIRE_RING_SIZE ? room - RME_WIRE_RING_SIZE : 0;
     if (most < copied)
@@ -67,8 +67,8 @@ uint64_t rme_eager_rdma_most(const struct rme *rme, enum rme_stream stream, uint
     return min_u64(most, room);
 }
 
-bool rme_eager_ring_map(struct rme_eager_ring *ring, struct rme_peer *peer,
-                        enum rme_quota_id quota, size_t size, unsigned access)
+bool rme_ring_map(struct rme_ring_memory *ring, struct rme_peer *peer, enum rme_quota_id quota,
+                  size_t size, unsigned access)
 {
     struct rme *rme = peer->rme;
     void *base;
@@ -92,7 +92,7 @@ bool rme_eager_ring_map(struct rme_eager_ring *ring, struct rme_peer *peer,
     return true;
 }
 
-void rme_eager_ring_unmap(struct rme_eager_ring *ring, enum rme_quota_id quota)
+void rme_ring_unmap(struct rme_ring_memory *ring, enum rme_quota_id quota)
 {
     rme_pin_dereg(&ring->peer->rme->pin, &ring->mr);
     munmap(ring->base, ring->size);
@@ -102,14 +102,13 @@ void rme_eager_ring_unmap(struct rme_eager_ring *ring, enum rme_quota_id quota)
 /* ---- Granting ---- */
 
 /* Makes a ring that is open to the peer; NULL: impossible now. */
-static struct rme_eager_rdma_rx *rx_new(struct rme_peer *peer)
+static struct rme_ring_rx *rx_new(struct rme_peer *peer)
 {
     struct rme *rme = peer->rme;
-    struct rme_eager_rdma_rx *rx = calloc(1, sizeof(*rx));
+    struct rme_ring_rx *rx = calloc(1, sizeof(*rx));
 
-    if (rx == NULL ||
-        !rme_eager_ring_map(&rx->ring, peer, RME_QUOTA_RINGS, rme->tuning.eager_ring_bytes,
-                            RME_ACCESS_REMOTE_WRITE)) {
+    if (rx == NULL || !rme_ring_map(&rx->ring, peer, RME_QUOTA_RINGS, rme->tuning.ring_bytes,
+                                    RME_ACCESS_REMOTE_WRITE)) {
         free(rx);
         return NULL;
     }
@@ -120,7 +119,7 @@ static struct rme_eager_rdma_rx *rx_new(struct rme_peer *peer)
     if (rme->caps->mws != 0 &&
         (rme->offered >= rme->caps->mws / 2 ||
          rme->ops->mw_bind(peer->link, &rx->range, 1, RME_ACCESS_REMOTE_WRITE) != 0)) {
-        rme_eager_ring_unmap(&rx->ring, RME_QUOTA_RINGS);
+        rme_ring_unmap(&rx->ring, RME_QUOTA_RINGS);
         free(rx);
         return NULL;
     }
@@ -128,40 +127,40 @@ static struct rme_eager_rdma_rx *rx_new(struct rme_peer *peer)
     return rx;
 }
 
-void rme_eager_rdma_rx_free(struct rme_peer *peer)
+void rme_ring_rx_free(struct rme_peer *peer)
 {
-    struct rme_eager_rdma_rx *rx = peer->proto->eager_rdma.rx;
+    struct rme_ring_rx *rx = peer->proto->ring.rx;
 
     if (rx == NULL)
         return;
     peer->rme->offered -= peer->rme->caps->mws != 0;
-    peer->proto->eager_rdma.rx = NULL;
-    peer->credit.bulk_due = 0;
+    peer->proto->ring.rx = NULL;
+    peer->credit.ring_due = 0;
     list_del_init(&rx->link);
-    rme_eager_ring_unmap(&rx->ring, RME_QUOTA_RINGS);
+    rme_ring_unmap(&rx->ring, RME_QUOTA_RINGS);
     free(rx);
 }
 
-void rme_eager_rdma_describe(struct rme_peer *peer, struct rme_wire_message *message, void *tx)
+void rme_ring_describe(struct rme_peer *peer, struct rme_wire_message *message, void *tx)
 {
-    const struct rme_eager_rdma_rx *rx = peer->proto->eager_rdma.rx;
+    const struct rme_ring_rx *rx = peer->proto->ring.rx;
 
-    peer->credit.bulk_due = (uint32_t)(rx->ring.size / 2);
+    peer->credit.ring_due = (uint32_t)(rx->ring.size / 2);
     message->nsegment = 1;
     rme_wire_put_segment(
         tx, RME_WIRE_CREDIT, 0,
         &(struct rme_wire_segment){(uintptr_t)rx->range.base, rx->range.key, rx->range.length});
 }
 
-void rme_eager_rdma_wanted(struct rme_peer *peer, uint64_t size, uint64_t segments)
+void rme_ring_wanted(struct rme_peer *peer, uint64_t size, uint64_t segments)
 {
-    struct rme_eager_rdma *eager_rdma = &peer->proto->eager_rdma;
+    struct rme_ring *eager_rdma = &peer->proto->ring;
     struct rme *rme = peer->rme;
     uint32_t wants;
 
     if (eager_rdma->rx != NULL || size <= peer->eager_max[RME_EXPECTED] ||
-        size > rme_eager_rdma_most(rme, RME_EXPECTED, segments) ||
-        (peer->hello.flags & RME_HELLO_F_EAGER_RDMA) == 0 || peer->state != RME_PEER_UP)
+        size > rme_ring_msg_max(rme, RME_EXPECTED, segments) ||
+        (peer->hello.flags & RME_HELLO_F_RING) == 0 || peer->state != RME_PEER_UP)
         return;
     wants = ++eager_rdma->wants + 2;
     if ((wants & (wants - 1)) != 0) /* 2, 6, 14, 30 ... are tried */
@@ -171,34 +170,34 @@ void rme_eager_rdma_wanted(struct rme_peer *peer, uint64_t size, uint64_t segmen
         return;
     eager_rdma->rx->recent = true;
     list_add_tail(&eager_rdma->rx->link, &rme->protocols->rings);
-    rme_count(rme, RME_C_EAGER_RING_GRANTS);
-    rme_eager_rdma_say(peer, RME_WIRE_F_GRANT);
+    rme_count(rme, RME_C_RING_GRANTS);
+    rme_ring_queue_credit(peer, RME_WIRE_F_GRANT);
 }
 
 /* ---- Withdrawing ---- */
 
-uint64_t rme_eager_rdma_look_at(const struct rme *rme)
+uint64_t rme_ring_idle_due(const struct rme *rme)
 {
     return rme->tuning.idle_ms == 0 || list_empty(&rme->protocols->rings)
                ? UINT64_MAX
                : rme->protocols->rings_looked_at + rme->tuning.idle_ms;
 }
 
-void rme_eager_rdma_look(struct rme *rme, uint64_t now)
+void rme_ring_withdraw_idle(struct rme *rme, uint64_t now)
 {
     struct list_head *rings = &rme->protocols->rings, *next;
 
-    if (now < rme_eager_rdma_look_at(rme))
+    if (now < rme_ring_idle_due(rme))
         return;
     rme->protocols->rings_looked_at = now;
     for (struct list_head *node = rings->next; node != rings; node = next) {
-        struct rme_eager_rdma_rx *rx = container_of(node, struct rme_eager_rdma_rx, link);
+        struct rme_ring_rx *rx = container_of(node, struct rme_ring_rx, link);
 
         next = node->next;
         if (!rx->recent && rx->ring.peer->state == RME_PEER_UP) {
             list_del_init(&rx->link);
-            rme_count(rme, RME_C_EAGER_RING_WITHDRAWN);
-            rme_eager_rdma_say(rx->ring.peer, RME_WIRE_F_WITHDRAW);
+            rme_count(rme, RME_C_RING_WITHDRAWN);
+            rme_ring_queue_credit(rx->ring.peer, RME_WIRE_F_WITHDRAW);
         }
         rx->recent = false;
     }
@@ -206,22 +205,22 @@ void rme_eager_rdma_look(struct rme *rme, uint64_t now)
 
 /* ---- Messages in it ---- */
 
-int rme_eager_rdma_decode(struct rme_peer *peer, uint32_t imm, struct rme_wire_message *message)
+int rme_ring_decode(struct rme_peer *peer, uint32_t imm, struct rme_wire_message *message)
 {
     size_t offset = (size_t)(imm - RME_WIRE_RING_NAME) * RME_WIRE_RING_ALIGN;
-    struct rme_eager_rdma *eager_rdma = &peer->proto->eager_rdma;
-    const struct rme_eager_ring *ring;
+    struct rme_ring *eager_rdma = &peer->proto->ring;
+    const struct rme_ring_memory *ring;
     int error;
 
-    if (imm < RME_WIRE_RING_NAME || !rme_eager_rdma_given(peer))
+    if (imm < RME_WIRE_RING_NAME || !rme_ring_is_granted(peer))
         return -ENOENT;
     ring = &eager_rdma->rx->ring;
     error = rme_wire_decode_ring(ring->base + offset,
                                  offset < ring->size ? ring->size - offset : 0, message);
     if (error != 0)
         return error;
-    rme_peer_count(peer, RME_C_RECVS_EAGER_RDMA, 1);
-    peer->credit.bulk += (uint32_t)message->payload_length + RME_WIRE_RING_SIZE;
+    rme_peer_count(peer, RME_C_RECVS_RING, 1);
+    peer->credit.ring_bytes += (uint32_t)message->payload_length + RME_WIRE_RING_SIZE;
     eager_rdma->wants = 0;
     eager_rdma->rx->recent = true;
     return 0;
@@ -229,30 +228,30 @@ int rme_eager_rdma_decode(struct rme_peer *peer, uint32_t imm, struct rme_wire_m
 
 /* ---- The end ---- */
 
-void rme_eager_rdma_released(struct rme_peer *peer)
+void rme_ring_released(struct rme_peer *peer)
 {
-    struct rme_eager_rdma_rx *rx = peer->proto->eager_rdma.rx;
+    struct rme_ring_rx *rx = peer->proto->ring.rx;
 
-    if (!rme_eager_rdma_given(peer)) {
+    if (!rme_ring_is_granted(peer)) {
         rme_peer_protocol_error(peer, "return of memory that was not granted");
         return;
     }
-    peer->credit.bulk_due = 0;
-    peer->proto->eager_rdma.due &= ~RME_WIRE_F_WITHDRAW;
+    peer->credit.ring_due = 0;
+    peer->proto->ring.due &= ~RME_WIRE_F_WITHDRAW;
     if (peer->rme->caps->mws == 0) {
-        rme_eager_rdma_rx_free(peer);
+        rme_ring_rx_free(peer);
         return;
     }
     list_del_init(&rx->link);
     peer->rme->pending |= RME_PENDING_FLUSH;
     if (peer->rme->ops->mw_invalidate(peer->link, &rx->range, 1, rx))
-        rme_eager_rdma_rx_free(peer); /* a message of the peer has closed it */
+        rme_ring_rx_free(peer); /* a message of the peer has closed it */
 }
 
-bool rme_eager_rdma_closed(struct rme_peer *peer, const void *closed)
+bool rme_ring_invalidated(struct rme_peer *peer, const void *closed)
 {
-    if (closed != peer->proto->eager_rdma.rx)
+    if (closed != peer->proto->ring.rx)
         return false;
-    rme_eager_rdma_rx_free(peer);
+    rme_ring_rx_free(peer);
     return true;
 }

@@ -58,7 +58,7 @@ static enum rme_started start_send(struct rme_op *op)
     enum rme_started started = rme_eager_start(rme, op);
 
     if (started == RME_START_OTHER)
-        started = rme_eager_rdma_start(rme, op);
+        started = rme_ring_start(rme, op);
     if (started == RME_START_OTHER)
         started = rme_early_cts_start(rme, op);
     return started == RME_START_OTHER ? rme_rndv_start(rme, op) : started;

@@ -156,7 +156,7 @@ void rme_unexp_rts_arrived(struct rme_peer *peer, const struct rme_wire_message 
     u = rme_message_from_rts(peer, message);
     if (u == NULL)
         return;
-    rme_eager_rdma_wanted(peer, message->total, message->shape);
+    rme_ring_wanted(peer, message->total, message->shape);
     rme_message_wait(u);
     list_add_tail(&u->link, &peer->proto->unexpected);
     list_add_tail(&u->waiting, &peer->proto->pulls);

@@ -69,7 +69,7 @@ static bool inviting_peer(const struct rme_peer *peer)
 }
 
 /* Would the planner open the receive's memory?  The sender's side is unknown.  A message that
- * the sender would write into its delegated buffer needs no invitation. */
+ * the sender would write into its ring needs no invitation. */
 static bool is_useful(struct rme *rme, const struct rme_op *op, uint64_t ring_max)
 {
     const struct rme_peer *peer = op->peer;
@@ -79,7 +79,7 @@ static bool is_useful(struct rme *rme, const struct rme_op *op, uint64_t ring_ma
     in.eager_max = peer->eager_max[RME_EXPECTED];
     in.send = rme_plan_unseen_sender((peer->hello.flags & RME_HELLO_F_SERVER) != 0, peer->load);
     in.recv = rme_rndv_own_side(rme, op);
-    in.eager_rdma_max = ring_max;
+    in.ring_max = ring_max;
     in.invitation = true;
     rme_plan(&in, &plan);
     return plan.invite;
@@ -114,8 +114,8 @@ void rme_early_cts_try(struct rme *rme, struct rme_op *op, uint64_t ring_max)
 {
     struct rme_frag *frag = NULL;
 
-    if (op->state != RME_OP_POSTED || !inviting_peer(op->peer) || !is_useful(rme, op, ring_max) ||
-        !pays(&op->peer->rndv->early))
+    if (op->state != RME_OP_POSTED || !inviting_peer(op->peer) ||
+        !is_useful(rme, op, ring_max) || !pays(&op->peer->rndv->early))
         return;
     op->size = op->total;
     rme_rndv_new(rme, op);

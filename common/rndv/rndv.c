@@ -49,7 +49,7 @@
 
 #include "rndv/rndv.h"
 
-/* Allocates a handle: never 0, no name of a place in a delegated buffer, and not in use, which
+/* Allocates a handle: never 0, no name of a place in a ring, and not in use, which
  * matters only after 2^32 handles. */
 static uint32_t new_handle(struct rme_peer *peer)
 {

@@ -326,7 +326,7 @@ bool rme_rndv_written(struct rme_peer *peer, uint32_t handle, uint64_t end);
 
 void rme_early_cts_init(struct rme_early_cts *early);
 /* Lets a receive, the oldest of its tag, open its memory, if possible, after a receive was
- * posted.  `ring_max`: bytes of the largest message for the peer's eager ring; 0: none. */
+ * posted.  `ring_max`: bytes of the largest message for the peer's ring; 0: none. */
 void rme_early_cts_try(struct rme *rme, struct rme_op *op, uint64_t ring_max);
 /* Voids the early CTS, because an EAGER or RTS has met the receive, which is POSTED again. */
 void rme_early_cts_void(struct rme *rme, struct rme_op *op);

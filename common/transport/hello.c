@@ -14,7 +14,7 @@ void rme_peer_hello(const struct rme *rme, uint32_t credits, uint8_t out[RME_HEL
                  (rme->caps->has_read ? RME_HELLO_F_READ : 0) |
                  (rme->tuning.invite ? RME_HELLO_F_INVITE : 0) |
                  (rme->caps->closes && rme->caps->mws != 0 ? RME_HELLO_F_CLOSES : 0) |
-                 (rme->tuning.eager_ring_bytes != 0 ? RME_HELLO_F_EAGER_RDMA : 0),
+                 (rme->tuning.ring_bytes != 0 ? RME_HELLO_F_RING : 0),
         .incarnation = rme->incarnation,
         .rx_size = rme->tuning.rx_size,
         .credits = (uint16_t)credits,

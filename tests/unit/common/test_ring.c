@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The eager ring (eager_rdma.c, rx_ring.c) against a peer that the test plays: when a ring is
+ * The ring (eager_rdma.c, rx_ring.c) against a peer that the test plays: when a ring is
  * granted, how its owner validates the messages in it, how its user fills it, which completions
  * it requests, and how places are returned.
  */
@@ -50,7 +50,7 @@ static void rts(uint32_t from, uint64_t total)
 
 static void borrow(void)
 {
-    open_it(RME_HELLO_F_EAGER_RDMA);
+    open_it(RME_HELLO_F_RING);
     rts(1, SIZE);
     assert_int_equal(scripted_count(KIND(CREDIT, GRANT)), 0);
     rts(2, SIZE);
@@ -94,7 +94,7 @@ static void lends_nothing_to_others(void **state)
     rts(2, SIZE);
     assert_int_equal(scripted_count(KIND(CREDIT, GRANT)), 0);
     scripted_close();
-    open_it(RME_HELLO_F_EAGER_RDMA);
+    open_it(RME_HELLO_F_RING);
     for (uint32_t i = 1; i < 9; i++)
         rts(i, i % 2 ? 100 : 65 << 10); /* too small, too large */
     assert_int_equal(scripted_count(KIND(CREDIT, GRANT)), 0);
@@ -167,8 +167,8 @@ static void look_at(uint64_t ms)
     uint64_t due;
 
     rme_lock(scripted.rme);
-    due = rme_eager_rdma_look_at(scripted.rme);
-    rme_eager_rdma_look(scripted.rme, ms);
+    due = rme_ring_idle_due(scripted.rme);
+    rme_ring_withdraw_idle(scripted.rme, ms);
     rme_unlock(scripted.rme);
     scripted_run();
     assert_true(due <= ms);
@@ -191,7 +191,7 @@ static void the_silent_lose_it(void **state)
     rts(50, 65 << 10); /* too large for the ring: does not count as use */
     look_at(now += 1000);
     assert_int_equal(scripted_count(KIND(CREDIT, WITHDRAW)), 1);
-    assert_true(rme_eager_rdma_look_at(scripted.rme) == UINT64_MAX);
+    assert_true(rme_ring_idle_due(scripted.rme) == UINT64_MAX);
     assert_int_equal(scripted_counter("eager_ring_bytes"), AREA); /* until RELEASE */
     scripted_says(KIND(CREDIT, RELEASE));
     assert_int_equal(scripted_counter("eager_ring_bytes"), 0);
@@ -425,7 +425,7 @@ static void grant(uint64_t length, uint32_t nsegment)
 
 static void lend_it(void)
 {
-    open_it(RME_HELLO_F_EAGER_RDMA);
+    open_it(RME_HELLO_F_RING);
     grant(AREA, 1);
     assert_int_equal(scripted_count(KIND(CREDIT, RELEASE)), 0);
 }
@@ -552,7 +552,7 @@ static void returns_what_is_asked_for(void **state)
 static void returns_what_it_cannot_use(void **state)
 {
     (void)state;
-    open_it(RME_HELLO_F_EAGER_RDMA);
+    open_it(RME_HELLO_F_RING);
     grant(10, 1);
     assert_int_equal(scripted_count(KIND(CREDIT, RELEASE)), 1);
     script.no_regs = true;
