@@ -11,6 +11,7 @@
 struct rme_engine {
     struct rme rme;
     struct rme_operations operations;
+    struct rme_rings rings;
     struct rme_move_state move_state;
     struct rme_protocols protocols;
 

@@ -21,7 +21,7 @@ void rme_proto_on_create(struct rme_peer *peer)
     list_init(&peer->proto->pulls);
     list_init(&peer->proto->complete);
     rme_invites_init(&peer->proto->invites);
-    rme_ring_init(&peer->proto->ring);
+    rme_ring_init(peer, &peer->proto->ring);
 }
 
 void rme_proto_on_connect(struct rme_peer *peer)
@@ -80,7 +80,7 @@ void rme_proto_on_disconnect(struct rme_peer *peer, int error)
     rme_unexp_disconnected(peer);
     rme_invite_drop(&peer->proto->invites);
     list_del_init(&peer->proto->invites.answer.link);
-    list_del_init(&peer->proto->ring.control.link);
+    list_del_init(&peer->ring->control.link);
     rme_move_end_turn(peer);
 }
 

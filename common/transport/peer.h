@@ -12,6 +12,7 @@
 #include "wire/wire.h"
 
 struct rme_peer_proto;
+struct rme_ring;
 
 /* id, name, meaning */
 #define RME_PEER_STATES(X)                                                                     \
@@ -35,6 +36,7 @@ enum rme_bye { RME_BYE_NONE, RME_BYE_DUE, RME_BYE_OUT };
 struct rme_peer {
     struct rme *rme;
     struct rme_peer_proto *proto; /* state of the protocols for this peer */
+    struct rme_ring *ring;        /* state of the rings, a part of `proto` */
     struct rme_addr *addr;        /* the peer holds one reference */
     struct rme_link *link;        /* NULL in IDLE, BACKOFF and DEAD */
     uint32_t serial;              /* identifies the peer in tables; never reused */
