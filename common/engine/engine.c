@@ -287,7 +287,7 @@ static int open_parts(struct rme *rme, const struct rme_config *config)
     return error;
 }
 
-static void init_rings(struct rme *rme)
+static void init_lists(struct rme *rme)
 {
     list_init(&rme->peers);
     list_init(&rme->scheduled);
@@ -297,7 +297,7 @@ static void init_rings(struct rme *rme)
     list_init(&rme->rndv_state->work);
     list_init(&rme->operations->ended);
     list_init(&rme->protocols->unexpected);
-    list_init(&rme->protocols->rings);
+    list_init(&rme->rings->granted);
     list_init(&rme->protocols->unpublished);
     list_init(&rme->protocols->spare);
     list_init(&rme->followers);
@@ -324,10 +324,11 @@ int rme_open(const struct rme_config *config, struct rme **out)
         return -ENOMEM;
     rme = &engine->rme;
     rme->operations = &engine->operations;
+    rme->rings = &engine->rings;
     rme->rndv_state = &engine->rndv_state;
     rme->protocols = &engine->protocols;
     pthread_mutex_init(&rme->lock, NULL);
-    init_rings(rme);
+    init_lists(rme);
     rme_op_table_init(&rme->operations->table, config->op_template, config->op_size);
     rme->ops = config->fabric;
     rme->server = config->listen != NULL;

@@ -11,6 +11,7 @@
 struct rme_engine {
     struct rme rme;
     struct rme_operations operations;
+    struct rme_rings rings;
     struct rme_rndv_state rndv_state;
     struct rme_protocols protocols;
 

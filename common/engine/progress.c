@@ -107,7 +107,7 @@ __attribute__((noinline)) static void handle(struct rme *rme, const struct rme_e
         if (event->rdma_op == &peer->bye)
             rme_peer_bye_done(peer);
         else if (event->rdma_op->owner == NULL)
-            rme_ring_moved(peer, event->rdma_op);
+            rme_ring_transfer_done(peer, event->rdma_op);
         else
             rme_move_done(rme, event->rdma_op);
         break;

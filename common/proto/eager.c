@@ -87,6 +87,54 @@ enum rme_started rme_eager_start(struct rme *rme, struct rme_op *op)
     return RME_START_GONE;
 }
 
+/* ---- The ring of the peer ---- */
+
+/* May the message be written into the ring now?  An invitation of the exact size has precedence,
+ * because it saves both copies. */
+static enum rme_ring_fit ring_admit(struct rme_peer *peer, enum rme_stream stream,
+                                    const struct rme_seg *seg, uint32_t nseg, uint64_t size,
+                                    int32_t tag)
+{
+    if (stream == RME_EXPECTED && rme_early_cts_is_for(&peer->rndv->early, tag, size))
+        return RME_RING_OTHER;
+    return rme_ring_admit(peer, stream, seg, nseg, size);
+}
+
+bool rme_ring_send(struct rme_peer *peer, enum rme_stream stream, const struct rme_seg *seg,
+                   uint32_t nseg, uint64_t size, int32_t tag)
+{
+    if (ring_admit(peer, stream, seg, nseg, size, tag) != RME_RING_ROOM ||
+        !rme_ring_write(peer, stream, seg, nseg, size, tag))
+        return false;
+    rme_eager_sent(peer, stream, tag, size);
+    return true;
+}
+
+/* Starts a send.  The first expected message of the queue waits for room if the room is certain
+ * to come. */
+enum rme_started rme_ring_start(struct rme *rme, struct rme_op *op)
+{
+    enum rme_stream stream = rme_op_stream(op);
+    enum rme_ring_fit fit =
+        op->has_rndv ? RME_RING_OTHER
+                     : ring_admit(op->peer, stream, op->seg, op->nseg, op->size, op->tag);
+
+    if (fit == RME_RING_WAIT && stream == RME_EXPECTED && !rme_match_is_first(&op->match)) {
+        rme_ring_await(op->peer);
+        return RME_START_STUCK;
+    }
+    if (fit != RME_RING_ROOM) {
+        rme_count_add(rme, RME_C_RING_FULL, fit != RME_RING_OTHER);
+        return RME_START_OTHER;
+    }
+    if (!rme_ring_write(op->peer, stream, op->seg, op->nseg, op->size, op->tag))
+        return RME_START_STUCK;
+    rme_eager_sent(op->peer, stream, op->tag, op->size);
+    rme_send_leave(op);
+    rme_op_end(rme, op, 0);
+    return RME_START_GONE;
+}
+
 /* Copies the payload of the message at `place` to its receive and ends the receive. */
 static void deliver(struct rme *rme, struct rme_op *op, const void *payload, uint64_t size,
                     uint32_t place)

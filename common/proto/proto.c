@@ -23,7 +23,7 @@ void rme_proto_on_create(struct rme_peer *peer)
     list_init(&peer->proto->pulls);
     list_init(&peer->proto->complete);
     rme_early_cts_init(&peer->rndv->early);
-    rme_ring_init(&peer->proto->ring);
+    rme_ring_init(peer, &peer->proto->ring);
 }
 
 void rme_proto_on_connect(struct rme_peer *peer)
@@ -82,7 +82,7 @@ void rme_proto_on_disconnect(struct rme_peer *peer, int error)
     rme_unexp_disconnected(peer);
     rme_early_cts_drop(&peer->rndv->early);
     list_del_init(&peer->rndv->early.answer.link);
-    list_del_init(&peer->proto->ring.control.link);
+    list_del_init(&peer->ring->control.link);
     rme_move_end_turn(peer);
 }
 

@@ -6,28 +6,8 @@
 
 #include "op/message.h"
 #include "op/tags.h"
+#include "ring/ring.h"
 #include "rndv/rndv.h"
-
-struct rme_ring_rx;
-struct rme_ring_tx;
-
-/* State of a peer: messages written into a ring in the receiver's memory (eager_rdma.c). */
-struct rme_ring {
-    struct rme_ring_rx *rx; /* ring granted to the peer; NULL: none */
-    struct rme_ring_tx *tx; /* ring granted by the peer; NULL: none */
-    /* RTS of the peer that would have fitted a ring, since the link is up or a ring was used */
-    uint32_t wants;
-    uint16_t due;               /* flags of the CREDIT messages to be sent */
-    struct rme_control control; /* sends these, in the order of the flags */
-};
-
-/* Registered memory of one side of a ring, held for a peer: the ring, or its staging buffer. */
-struct rme_ring_memory {
-    struct rme_peer *peer;
-    char *base;
-    size_t size;
-    struct rme_mr mr;
-};
 
 /* Protocol state of a peer. */
 struct rme_peer_proto {
@@ -43,13 +23,11 @@ struct rme_peer_proto {
     uint32_t rts_in[RME_STREAMS]; /* RTS of the peer held here */
     /* cost of unexpected messages being pulled, or pulled and not fetched */
     uint32_t pulled;
-    struct rme_ring ring; /* see eager_rdma.c */
+    struct rme_ring ring; /* see ring/ring.h */
 };
 
 /* Protocol state of the engine. */
 struct rme_protocols {
-    struct list_head rings;   /* granted and not withdrawn (rx_ring.c) */
-    uint64_t rings_looked_at; /* time of the last search for idle ones, ms */
     /* first complete message of each peer, for the host (struct rme_message) */
     struct list_head unexpected;
     uint64_t unexpected_changes;  /* number of messages completed and fetched so far */
@@ -57,17 +35,6 @@ struct rme_protocols {
     struct list_head spare;       /* memory of messages, kept for others (eager.c) */
     size_t spare_bytes;           /* sum of the room in it */
 };
-
-/* Queues a CREDIT message with this flag: GRANT, WITHDRAW or RELEASE. */
-static inline void rme_ring_queue_credit(struct rme_peer *peer, uint16_t flag)
-{
-    struct rme_ring *eager_rdma = &peer->proto->ring;
-
-    eager_rdma->due |= flag;
-    if (list_empty(&eager_rdma->control.link))
-        list_add_tail(&eager_rdma->control.link, &peer->control);
-    rme_peer_schedule(peer);
-}
 
 /* ---- eager.c: matching of expected messages, and messages that precede their receives ---- */
 
@@ -116,6 +83,12 @@ bool rme_eager_send_now(struct rme_peer *peer, enum rme_stream stream, const voi
 bool rme_eager_send(struct rme_peer *peer, enum rme_stream stream, const struct rme_seg *seg,
                     uint32_t nseg, uint64_t size, int32_t tag);
 
+/* Writes a message into the peer's ring; false: no credit, no room, or not a message for the
+ * ring. */
+bool rme_ring_send(struct rme_peer *peer, enum rme_stream stream, const struct rme_seg *seg,
+                   uint32_t nseg, uint64_t size, int32_t tag);
+rme_start_fn rme_ring_start;
+
 /* Makes a message with room for `room` bytes, in no table; NULL: no memory, which ends the
  * link. */
 struct rme_message *rme_message_new(struct rme_peer *peer, int32_t tag, size_t room);
@@ -134,58 +107,6 @@ void rme_message_free(struct rme_message *message);
 void rme_message_recycle(struct rme *rme, struct rme_message *message);
 /* Frees the memory that is kept. */
 void rme_message_clear(struct rme *rme);
-
-/* ---- eager_rdma.c: the sender ---- */
-
-rme_arrived_fn rme_ring_granted;
-void rme_ring_withdrawn(struct rme_peer *peer);
-rme_start_fn rme_ring_start;
-void rme_ring_init(struct rme_ring *eager_rdma);
-/* Handles the end of the link. */
-void rme_ring_down(struct rme_peer *peer);
-/* Writes the message into the peer's ring, from a copy: its memory is the host's again.  False:
- * no credit, no room or not a message for the ring. */
-bool rme_ring_send(struct rme_peer *peer, enum rme_stream stream, const struct rme_seg *seg,
-                   uint32_t nseg, uint64_t size, int32_t tag);
-/* Handles the completion of a write, or of RELEASE: a transfer whose owner is NULL. */
-void rme_ring_moved(struct rme_peer *peer, struct rme_rdma_op *rdma_op);
-
-/* ---- rx_ring.c: the receiver ---- */
-
-/* Returns the largest payload of a message in a ring, regardless of credits, windows and room.
- * `segments`: of the sender's memory if a rendezvous could copy it as well, else 0. */
-uint64_t rme_ring_msg_max(const struct rme *rme, enum rme_stream stream, uint64_t segments);
-/* Has the peer a granted ring, not yet released? */
-static inline bool rme_ring_is_granted(const struct rme_peer *peer)
-{
-    return peer->credit.ring_due != 0;
-}
-/* Maps `size` bytes for a peer and registers them.  False: no memory, or more than the quota; a
- * host's first ring needs no share of that. */
-bool rme_ring_map(struct rme_ring_memory *ring, struct rme_peer *peer, enum rme_quota_id quota,
-                  size_t size, unsigned access);
-void rme_ring_unmap(struct rme_ring_memory *ring, enum rme_quota_id quota);
-
-/* Adds the granted ring to GRANT, which is about to be sent from `tx`. */
-void rme_ring_describe(struct rme_peer *peer, struct rme_wire_message *message, void *tx);
-/* Notes an RTS of `size` bytes in so many segments: a peer whose messages would fit is granted
- * a ring. */
-void rme_ring_wanted(struct rme_peer *peer, uint64_t size, uint64_t segments);
-/* Decodes the message in the ring granted to the peer that this immediate names; its payload
- * stays in place, which returns to the peer with the message's credit.  -ENOENT: the immediate
- * names none.  -EPROTO. */
-int rme_ring_decode(struct rme_peer *peer, uint32_t imm, struct rme_wire_message *message);
-void rme_ring_released(struct rme_peer *peer);
-/* Handles RME_EV_MW_INVALIDATED.  True: the event was for a ring of this peer. */
-bool rme_ring_invalidated(struct rme_peer *peer, const void *closed);
-/* Frees the ring granted to the peer, if any, which can access it no more. */
-void rme_ring_rx_free(struct rme_peer *peer);
-
-/* Withdraws idle rings; `now` is rme_now(). */
-void rme_ring_withdraw_idle(struct rme *rme, uint64_t now);
-/* Time by which rme_ring_withdraw_idle() is due; UINT64_MAX: no ring is granted or idle ones
- * stay. */
-uint64_t rme_ring_idle_due(const struct rme *rme);
 
 /* ---- send.c: order of sending ---- */
 

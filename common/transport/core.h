@@ -20,6 +20,7 @@
 
 struct rme_operations;
 struct rme_protocols;
+struct rme_rings;
 struct rme_rndv_state;
 struct rme_waiter;
 
@@ -56,7 +57,7 @@ struct rme_tuning {
 enum {
     RME_PENDING_FLUSH = 1, /* work was queued at the fabric since the last flush */
     RME_PENDING_RUN =
-        2, /* a peer was scheduled, or one of the rings of rme_run_pending has a member */
+        2, /* a peer was scheduled, or one of the lists of rme_run_pending has a member */
     RME_PENDING_WAKE = 4, /* wake the leader when the lock is released */
 };
 
@@ -128,6 +129,7 @@ struct rme {
 
     /* state of the higher layers */
     struct rme_operations *operations;
+    struct rme_rings *rings;
     struct rme_rndv_state *rndv_state;
     struct rme_protocols *protocols;
 };

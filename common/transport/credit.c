@@ -86,7 +86,7 @@
  * links may exhaust it: a further link has one credit, waits for a reply after each message,
  * and gets more when others idle or end.
  *
- * Ring.  Credits also acknowledge messages in the ring of a peer (eager_rdma.c).
+ * Ring.  Credits also acknowledge messages in the ring of a peer (ring/tx.c).
  * So a CREDIT message is due as well when the unreturned credits stand for half of the ring.  A
  * sender waits for room in the ring only while three quarters are unreturned, so it waits as
  * for a credit: let nothing be in flight; then the owner must send a CREDIT message, and can by

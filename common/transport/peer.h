@@ -13,6 +13,7 @@
 
 struct rme_peer_proto;
 struct rme_peer_rndv;
+struct rme_ring;
 struct rme_sends;
 
 /* id, name, meaning */
@@ -36,8 +37,9 @@ enum rme_bye { RME_BYE_NONE, RME_BYE_DUE, RME_BYE_OUT };
 
 struct rme_peer {
     struct rme *rme;
-    struct rme_peer_proto *proto; /* state of the protocols for this peer, with the next two */
+    struct rme_peer_proto *proto; /* state of the protocols for this peer, with the next ones */
     struct rme_sends *sends;      /* queued sends */
+    struct rme_ring *ring;        /* state of the rings */
     struct rme_peer_rndv *rndv;   /* state of rendezvous */
     struct rme_addr *addr;        /* the peer holds one reference */
     struct rme_link *link;        /* NULL in IDLE, BACKOFF and DEAD */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The ring (eager_rdma.c, rx_ring.c) against a peer that the test plays: when a ring is
+ * The ring (common/ring/) against a peer that the test plays: when a ring is
  * granted, how its owner validates the messages in it, how its user fills it, which completions
  * it requests, and how places are returned.
  */
@@ -399,13 +399,14 @@ static void wrong_peers_lose_their_link(void **state)
 
 /* ---- The user ---- */
 
-static void unexpected(struct posted *p, int64_t size)
+/* Posts an unexpected send; `result`: 1 if it is complete at once, else 0. */
+static void unexpected(struct posted *p, int64_t size, int result)
 {
     void *base = memory;
     struct rme_list list = {&base, &size, 1};
 
     assert_int_equal(rme_post_unexpected(scripted.rme, scripted.peer, &list, 1, 0, p, &p->id),
-                     0);
+                     result);
     scripted_run();
 }
 
@@ -451,7 +452,7 @@ static void writes_until_it_is_full(void **state)
     while (script.rdma_ops > 0)
         script_finish(0);
     scripted_run(); /* written, not consumed */
-    unexpected(&send[7], 100 * 64);
+    unexpected(&send[7], 100 * 64, 0);
     assert_int_equal(scripted_counter("sends_eager_rdma"), 6);
     assert_int_equal(scripted_count(RME_WIRE_RTS), 1); /* the unexpected one does not wait */
     scripted.keeps = false;
@@ -459,6 +460,29 @@ static void writes_until_it_is_full(void **state)
     scripted_check(&send[6], 0);
     assert_int_equal(scripted_counter("sends_eager_rdma"), 7);
     assert_int_equal(scripted_count(RME_WIRE_RTS), 1);
+}
+
+/* The send that waits for room is cancelled: the room is for unexpected messages as well. */
+static void cancelled_wait_reserves_no_room(void **state)
+{
+    static struct posted send[8];
+
+    (void)state;
+    lend_it();
+    scripted.keeps = true;
+    for (unsigned i = 0; i < 7; i++)
+        scripted_send(&send[i], memory, SIZE, 1);
+    scripted_run();
+    assert_int_equal(scripted_counter("sends_eager_rdma"), 6);
+    assert_int_equal(rme_cancel(scripted.rme, send[6].id), 0);
+    while (script.rdma_ops > 0)
+        script_finish(0);
+    scripted.keeps = false;
+    scripted_says(RME_WIRE_PING);
+    scripted_check(&send[6], -ECANCELED);
+    unexpected(&send[7], 100 * 64, 1);
+    assert_int_equal(scripted_counter("sends_eager_rdma"), 7);
+    assert_int_equal(scripted_count(RME_WIRE_RTS), 0);
 }
 
 /* With few messages unacknowledged the peer may send nothing: a send that finds no room does
@@ -686,6 +710,7 @@ int main(void)
         SCRIPTED_TEST(the_ring_ends_with_its_link),
         SCRIPTED_TEST(wrong_peers_lose_their_link),
         SCRIPTED_TEST(writes_until_it_is_full),
+        SCRIPTED_TEST(cancelled_wait_reserves_no_room),
         SCRIPTED_TEST(waits_for_nothing_uncertain),
         SCRIPTED_TEST(waits_no_longer_than_it_is_lent),
         SCRIPTED_TEST(a_place_waits_for_the_device),
@@ -698,5 +723,5 @@ int main(void)
         SCRIPTED_TEST(returns_behind_unsignalled_writes),
     };
 
-    return cmocka_run_group_tests_name("fast", tests, clock_setup, NULL);
+    return cmocka_run_group_tests_name("ring", tests, clock_setup, NULL);
 }

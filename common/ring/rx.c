@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Rings for peers' messages: the receiver's side.  eager_rdma.c describes their use.
+ * Rings for peers' messages: the receiver's side.  tx.c describes their use.
  *
  * Grant.  The second RTS of a peer whose message would have fitted a ring makes one: a mapping
  * of its own, registered for remote writes only.  On fabrics with memory windows the ring is
  * then bound for this peer alone, and GRANT carries its address and rkey.  An immediate that
  * names a place in the ring is a message (operations have other names).  The peer manages the
- * places.  Each attempt to make a ring doubles the number of messages that the next one needs,
- * whether the quota, memory or windows did not suffice, or the ring was returned; a message in
- * a ring starts the count anew.
+ * places.  Each attempt to make a ring doubles the number of RTS that the next one needs, whether
+ * the quota, memory or windows did not suffice, or the ring was returned; a message in a ring
+ * starts the count anew.
  *
  * Sharing.  The bytes of all rings are a quota (transport/quota.c), option eager_ring_pool.  A
  * peer without a ring uses rendezvous.  A ring that was not used for zone_idle_ms, or up to
@@ -30,34 +30,36 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#include "proto/proto.h"
+#include "ring/ring.h"
 
 /* Largest payloads of messages that a rendezvous would copy, too, in one piece and of lists:
  * doc/design/ring.md has the measurements. */
-#define COPIED_MOST (64u << 10)
-#define LIST_MOST   (32u << 10)
+#define COPIED_MAX (64u << 10)
+#define LIST_MAX   (32u << 10)
+
+#define WANTS_NEEDED_MAX (1u << 30)
 
 struct rme_ring_rx {
     struct rme_ring_memory ring;
-    struct list_head link;  /* in rme_protocols.rings, until WITHDRAW is sent */
+    struct list_head link;  /* in rme_rings.granted, until WITHDRAW is sent */
     bool recent;            /* granted or used since the last search for idle rings */
     struct rme_range range; /* the granted range; its `window` is NULL without memory windows */
 };
 
-static uint64_t most_copied(const struct rme *rme, uint64_t segments)
+static uint64_t copied_max(const struct rme *rme, uint64_t segments)
 {
     const struct rme_pack_limit *list = &rme->limits->list;
 
     if (segments > 1)
-        return min_u64(LIST_MOST, list->base + list->segment * (segments - 1));
+        return min_u64(LIST_MAX, list->base + list->segment * (segments - 1));
     return segments == 1 && rme->tuning.pack_threshold != 0
-               ? min_u64(COPIED_MOST, rme->tuning.pack_threshold) - 1
+               ? min_u64(COPIED_MAX, rme->tuning.pack_threshold) - 1
                : 0;
 }
 
 uint64_t rme_ring_msg_max(const struct rme *rme, enum rme_stream stream, uint64_t segments)
 {
-    uint64_t copied = most_copied(rme, segments), most = rme->tuning.ring_msg_max;
+    uint64_t copied = copied_max(rme, segments), most = rme->tuning.ring_msg_max;
     uint64_t room = min_u64(rme->tuning.ring_bytes, rme->caps->max_piece);
 
     room = room > RME_WIRE_RING_SIZE ? room - RME_WIRE_RING_SIZE : 0;
@@ -129,12 +131,13 @@ static struct rme_ring_rx *rx_new(struct rme_peer *peer)
 
 void rme_ring_rx_free(struct rme_peer *peer)
 {
-    struct rme_ring_rx *rx = peer->proto->ring.rx;
+    struct rme_ring_rx *rx = peer->ring->rx;
 
     if (rx == NULL)
         return;
     peer->rme->offered -= peer->rme->caps->mws != 0;
-    peer->proto->ring.rx = NULL;
+    peer->ring->rx = NULL;
+    peer->ring->granted = false;
     peer->credit.ring_due = 0;
     list_del_init(&rx->link);
     rme_ring_unmap(&rx->ring, RME_QUOTA_RINGS);
@@ -143,8 +146,9 @@ void rme_ring_rx_free(struct rme_peer *peer)
 
 void rme_ring_describe(struct rme_peer *peer, struct rme_wire_message *message, void *tx)
 {
-    const struct rme_ring_rx *rx = peer->proto->ring.rx;
+    const struct rme_ring_rx *rx = peer->ring->rx;
 
+    peer->ring->granted = true;
     peer->credit.ring_due = (uint32_t)(rx->ring.size / 2);
     message->nsegment = 1;
     rme_wire_put_segment(
@@ -152,44 +156,59 @@ void rme_ring_describe(struct rme_peer *peer, struct rme_wire_message *message, 
         &(struct rme_wire_segment){(uintptr_t)rx->range.base, rx->range.key, rx->range.length});
 }
 
+void rme_ring_wants_restart(struct rme_ring *ring)
+{
+    ring->wants = 0;
+    ring->wants_needed = 2;
+}
+
+/* Counts an RTS; true: an attempt to grant a ring is due, and the next one is after twice as
+ * many RTS. */
+static bool attempt_due(struct rme_ring *ring)
+{
+    if (++ring->wants < ring->wants_needed)
+        return false;
+    ring->wants = 0;
+    if (ring->wants_needed < WANTS_NEEDED_MAX)
+        ring->wants_needed *= 2;
+    return true;
+}
+
 void rme_ring_wanted(struct rme_peer *peer, uint64_t size, uint64_t segments)
 {
-    struct rme_ring *eager_rdma = &peer->proto->ring;
+    struct rme_ring *ring = peer->ring;
     struct rme *rme = peer->rme;
-    uint32_t wants;
 
-    if (eager_rdma->rx != NULL || size <= peer->eager_max[RME_EXPECTED] ||
+    if (ring->rx != NULL || size <= peer->eager_max[RME_EXPECTED] ||
         size > rme_ring_msg_max(rme, RME_EXPECTED, segments) ||
-        (peer->hello.flags & RME_HELLO_F_RING) == 0 || peer->state != RME_PEER_UP)
+        (peer->hello.flags & RME_HELLO_F_RING) == 0 || peer->state != RME_PEER_UP ||
+        !attempt_due(ring))
         return;
-    wants = ++eager_rdma->wants + 2;
-    if ((wants & (wants - 1)) != 0) /* 2, 6, 14, 30 ... are tried */
+    ring->rx = rx_new(peer);
+    if (ring->rx == NULL)
         return;
-    eager_rdma->rx = rx_new(peer);
-    if (eager_rdma->rx == NULL)
-        return;
-    eager_rdma->rx->recent = true;
-    list_add_tail(&eager_rdma->rx->link, &rme->protocols->rings);
+    ring->rx->recent = true;
+    list_add_tail(&ring->rx->link, &rme->rings->granted);
     rme_count(rme, RME_C_RING_GRANTS);
-    rme_ring_queue_credit(peer, RME_WIRE_F_GRANT);
+    rme_ring_queue_credit(peer, RME_RING_GRANT);
 }
 
 /* ---- Withdrawing ---- */
 
 uint64_t rme_ring_idle_due(const struct rme *rme)
 {
-    return rme->tuning.idle_ms == 0 || list_empty(&rme->protocols->rings)
+    return rme->tuning.idle_ms == 0 || list_empty(&rme->rings->granted)
                ? UINT64_MAX
-               : rme->protocols->rings_looked_at + rme->tuning.idle_ms;
+               : rme->rings->idle_checked_at + rme->tuning.idle_ms;
 }
 
 void rme_ring_withdraw_idle(struct rme *rme, uint64_t now)
 {
-    struct list_head *rings = &rme->protocols->rings, *next;
+    struct list_head *rings = &rme->rings->granted, *next;
 
     if (now < rme_ring_idle_due(rme))
         return;
-    rme->protocols->rings_looked_at = now;
+    rme->rings->idle_checked_at = now;
     for (struct list_head *node = rings->next; node != rings; node = next) {
         struct rme_ring_rx *rx = container_of(node, struct rme_ring_rx, link);
 
@@ -197,7 +216,7 @@ void rme_ring_withdraw_idle(struct rme *rme, uint64_t now)
         if (!rx->recent && rx->ring.peer->state == RME_PEER_UP) {
             list_del_init(&rx->link);
             rme_count(rme, RME_C_RING_WITHDRAWN);
-            rme_ring_queue_credit(rx->ring.peer, RME_WIRE_F_WITHDRAW);
+            rme_ring_queue_credit(rx->ring.peer, RME_RING_WITHDRAW);
         }
         rx->recent = false;
     }
@@ -208,21 +227,21 @@ void rme_ring_withdraw_idle(struct rme *rme, uint64_t now)
 int rme_ring_decode(struct rme_peer *peer, uint32_t imm, struct rme_wire_message *message)
 {
     size_t offset = (size_t)(imm - RME_WIRE_RING_NAME) * RME_WIRE_RING_ALIGN;
-    struct rme_ring *eager_rdma = &peer->proto->ring;
-    const struct rme_ring_memory *ring;
+    struct rme_ring *ring = peer->ring;
+    const struct rme_ring_memory *memory;
     int error;
 
-    if (imm < RME_WIRE_RING_NAME || !rme_ring_is_granted(peer))
+    if (imm < RME_WIRE_RING_NAME || !ring->granted)
         return -ENOENT;
-    ring = &eager_rdma->rx->ring;
-    error = rme_wire_decode_ring(ring->base + offset,
-                                 offset < ring->size ? ring->size - offset : 0, message);
+    memory = &ring->rx->ring;
+    error = rme_wire_decode_ring(memory->base + offset,
+                                 offset < memory->size ? memory->size - offset : 0, message);
     if (error != 0)
         return error;
     rme_peer_count(peer, RME_C_RECVS_RING, 1);
     peer->credit.ring_bytes += (uint32_t)message->payload_length + RME_WIRE_RING_SIZE;
-    eager_rdma->wants = 0;
-    eager_rdma->rx->recent = true;
+    rme_ring_wants_restart(ring);
+    ring->rx->recent = true;
     return 0;
 }
 
@@ -230,14 +249,15 @@ int rme_ring_decode(struct rme_peer *peer, uint32_t imm, struct rme_wire_message
 
 void rme_ring_released(struct rme_peer *peer)
 {
-    struct rme_ring_rx *rx = peer->proto->ring.rx;
+    struct rme_ring_rx *rx = peer->ring->rx;
 
     if (!rme_ring_is_granted(peer)) {
         rme_peer_protocol_error(peer, "return of memory that was not granted");
         return;
     }
+    peer->ring->granted = false;
     peer->credit.ring_due = 0;
-    peer->proto->ring.due &= ~RME_WIRE_F_WITHDRAW;
+    peer->ring->due[RME_RING_WITHDRAW] = false;
     if (peer->rme->caps->mws == 0) {
         rme_ring_rx_free(peer);
         return;
@@ -250,7 +270,7 @@ void rme_ring_released(struct rme_peer *peer)
 
 bool rme_ring_invalidated(struct rme_peer *peer, const void *closed)
 {
-    if (closed != peer->proto->ring.rx)
+    if (closed != peer->ring->rx)
         return false;
     rme_ring_rx_free(peer);
     return true;
