@@ -331,6 +331,8 @@ int rme_open(const struct rme_config *config, struct rme **out)
     init_lists(rme);
     rme_op_table_init(&rme->operations->table, config->op_template, config->op_size);
     rme->ops = config->fabric;
+    rme->peer_ops = &rme_proto_peer_ops;
+    rme->op_ops = &rme_rndv_op_ops;
     rme->server = config->listen != NULL;
     rme->incarnation = rme_draw();
     rme->jitter = rme->incarnation;

@@ -32,8 +32,9 @@ bool rme_addr_is_over(const struct rme_addr *addr)
     if (rme == NULL || !rme_enter(rme))
         return true;
     peer = addr->peer;
-    over = addr->held == 0 &&
-           (peer == NULL || (peer->state == RME_PEER_DEAD && !rme_unexp_is_needed(peer)));
+    over =
+        addr->held == 0 &&
+        (peer == NULL || (peer->state == RME_PEER_DEAD && !rme->peer_ops->has_messages(peer)));
     rme_unlock(rme);
     return over;
 }

@@ -9,9 +9,7 @@
 
 #include "proto/proto.h"
 
-const size_t rme_peer_proto_size = sizeof(struct rme_peer_proto);
-
-void rme_proto_on_create(struct rme_peer *peer)
+static void created(struct rme_peer *peer)
 {
     peer->sends = &peer->proto->sends;
     peer->rndv = &peer->proto->rndv;
@@ -26,7 +24,7 @@ void rme_proto_on_create(struct rme_peer *peer)
     rme_ring_init(peer, &peer->proto->ring);
 }
 
-void rme_proto_on_connect(struct rme_peer *peer)
+static void connected(struct rme_peer *peer)
 {
     struct rme_early_cts *early = &peer->rndv->early;
 
@@ -50,7 +48,7 @@ static void detach(struct rme_op *op)
 }
 
 /* Ends the ops of a peer without a link, because connecting has failed. */
-void rme_proto_unreachable(struct rme_peer *peer, int error)
+static void unreachable(struct rme_peer *peer, int error)
 {
     struct list_head *node;
 
@@ -62,7 +60,7 @@ void rme_proto_unreachable(struct rme_peer *peer, int error)
     }
 }
 
-void rme_proto_on_disconnect(struct rme_peer *peer, int error)
+static void disconnected(struct rme_peer *peer, int error)
 {
     struct rme *rme = peer->rme;
     struct list_head *node;
@@ -86,7 +84,7 @@ void rme_proto_on_disconnect(struct rme_peer *peer, int error)
     rme_move_end_turn(peer);
 }
 
-void rme_proto_on_link_down(struct rme_peer *peer)
+static void link_down(struct rme_peer *peer)
 {
     struct rme *rme = peer->rme;
     struct list_head *node;
@@ -97,3 +95,15 @@ void rme_proto_on_link_down(struct rme_peer *peer)
     while ((node = list_pop(&peer->draining)) != NULL)
         rme_op_put(rme, container_of(node, struct rme_op, of_peer));
 }
+
+const struct rme_peer_ops rme_proto_peer_ops = {
+    .proto_size = sizeof(struct rme_peer_proto),
+    .created = created,
+    .connected = connected,
+    .disconnected = disconnected,
+    .link_down = link_down,
+    .unreachable = unreachable,
+    .discard = rme_unexp_discard,
+    .has_messages = rme_unexp_has_messages,
+    .deliver = rme_unexp_deliver,
+};

@@ -36,6 +36,9 @@ struct rme_protocols {
     size_t spare_bytes;           /* sum of the room in it */
 };
 
+/* Functions of the protocols for transport/ and op/. */
+extern const struct rme_peer_ops rme_proto_peer_ops;
+
 /* ---- eager.c: matching of expected messages, and messages that precede their receives ---- */
 
 rme_arrived_fn rme_eager_arrived, rme_rts_arrived;
@@ -156,6 +159,10 @@ rme_arrived_fn rme_unexp_arrived, rme_unexp_rts_arrived;
 rme_cancelled_fn rme_message_cancelled;
 /* Handles the end of the peer's link. */
 void rme_unexp_disconnected(struct rme_peer *peer);
+/* For rme_proto_peer_ops, which has their descriptions. */
+void rme_unexp_discard(struct rme_peer *peer);
+bool rme_unexp_has_messages(const struct rme_peer *peer);
+void rme_unexp_deliver(struct rme_peer *peer);
 
 /* Takes the first complete message; NULL: none.  The host owns its buffer until
  * rme_unexp_free(). */

@@ -256,7 +256,7 @@ static void count_end(struct rme_op *op)
     rme_peer_count(peer, RME_C_BYTES_SENT, op->size);
 }
 
-void rme_rndv_ended(struct rme *rme, struct rme_op *op)
+static void ended(struct rme *rme, struct rme_op *op)
 {
     struct rme_peer *peer = op->peer;
 
@@ -275,3 +275,5 @@ void rme_rndv_ended(struct rme *rme, struct rme_op *op)
         rme_peer_schedule(peer);
     }
 }
+
+const struct rme_op_ops rme_rndv_op_ops = {.ended = ended, .free = rme_rndv_free};

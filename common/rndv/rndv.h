@@ -293,6 +293,17 @@ struct rme_plan_side rme_rndv_own_side(struct rme *rme, const struct rme_op *op)
 /* Describes this engine and its device to the planner; the caller fills in the two sides. */
 struct rme_plan_in rme_rndv_plan_in(const struct rme *rme, uint64_t bytes);
 
+/* Functions of rendezvous for op/. */
+extern const struct rme_op_ops rme_rndv_op_ops;
+/* Frees op->rndv of an op without references to its memory. */
+void rme_rndv_free(struct rme *rme, struct rme_op *op);
+/* Continues the op after its memory is ready, or data has moved. */
+void rme_rndv_advance(struct rme *rme, struct rme_op *op);
+/* Stops the op, which ends with this error when no reference to its memory is left. */
+void rme_rndv_stop(struct rme *rme, struct rme_op *op, int error);
+/* Ends an op, and the peer's end of it by FIN.  The peer has no transfer in flight and starts
+ * none. */
+void rme_rndv_finish(struct rme *rme, struct rme_op *op, int error);
 /* Enters TARGET or MOVING, counts the op in the load of the side that moves, and advances. */
 void rme_rndv_begin(struct rme *rme, struct rme_op *op, enum rme_op_state state);
 /* Continues a stopped op.  Without transfers in flight, queues its last control message, and

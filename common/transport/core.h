@@ -18,7 +18,9 @@
 #include "plan/plan.h"
 #include "transport/quota.h"
 
+struct rme_op_ops;
 struct rme_operations;
+struct rme_peer_ops;
 struct rme_protocols;
 struct rme_rings;
 struct rme_rndv_state;
@@ -80,6 +82,8 @@ struct rme {
 
     /* constant while open */
     const struct rme_fabric_ops *ops;
+    const struct rme_peer_ops *peer_ops; /* of the protocols (transport/peer.h) */
+    const struct rme_op_ops *op_ops;     /* of rendezvous (op/operations.h) */
     struct rme_fabric *fabric;
     const struct rme_caps *caps;
     struct rme_options *options;

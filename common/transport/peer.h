@@ -222,27 +222,26 @@ void rme_peer_destroy(struct rme_peer *peer);
 /* Error reported to the host for a link that could not be established. */
 int rme_peer_connect_error(int error);
 
-/* Reports to the protocols (proto/proto.c, proto/unexp.c), with the engine's lock held. */
-
-/* bytes of struct rme_peer_proto, zeroed at first; allocated with the peer */
-extern const size_t rme_peer_proto_size;
-/* A peer was made. */
-void rme_proto_on_create(struct rme_peer *peer);
-/* The hello of the peer arrived: counts per link restart. */
-void rme_proto_on_connect(struct rme_peer *peer);
-/* The link is given up: sending and matching on the link end. */
-void rme_proto_on_disconnect(struct rme_peer *peer, int error);
-/* No device accesses memory for the link any more. */
-void rme_proto_on_link_down(struct rme_peer *peer);
-/* No link can be established: operations that wait for one fail. */
-void rme_proto_unreachable(struct rme_peer *peer, int error);
-/* The host discards everything of the peer, complete messages included. */
-void rme_unexp_discard(struct rme_peer *peer);
-/* Returns true if a message of the peer is still to be delivered. */
-bool rme_unexp_is_needed(const struct rme_peer *peer);
-/* Moves complete messages at the head of the peer's queue to the host's queue, unless
- * operations of the peer are late (op/end.c). */
-void rme_unexp_pass_on(struct rme_peer *peer);
+/* Functions of the protocols for a peer, called with the engine's lock held: rme->peer_ops. */
+struct rme_peer_ops {
+    size_t proto_size; /* bytes of peer->proto, zeroed at first; allocated with the peer */
+    /* A peer was made. */
+    void (*created)(struct rme_peer *peer);
+    /* The hello of the peer arrived: counts per link restart. */
+    void (*connected)(struct rme_peer *peer);
+    /* The link is being closed: sending and matching on the link end. */
+    void (*disconnected)(struct rme_peer *peer, int error);
+    /* No device accesses memory for the link any more. */
+    void (*link_down)(struct rme_peer *peer);
+    /* No link can be established: operations that wait for one fail. */
+    void (*unreachable)(struct rme_peer *peer, int error);
+    /* The host discards all messages of the peer, complete ones included. */
+    void (*discard)(struct rme_peer *peer);
+    /* Returns true if a message of the peer is still to be delivered. */
+    bool (*has_messages)(const struct rme_peer *peer);
+    /* No operation of the peer is late any more (op/end.c): complete messages are delivered. */
+    void (*deliver)(struct rme_peer *peer);
+};
 
 /* Fills the header of a message that has only a header and a payload: other fields are not
  * written.  A message that waited for a credit, or leaves none for the next one, reports
