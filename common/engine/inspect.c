@@ -288,13 +288,11 @@ void rme_explain(struct rme *rme, uint64_t bytes, uint64_t segments, FILE *out)
 
     if (!rme_enter(rme))
         return;
-    send = recv = rme_rndv_plan_in(rme, bytes);
+    send = rme_rndv_plan_in_send(rme, bytes, rme_rndv_side(rme, segments, false));
+    recv = rme_rndv_plan_in(rme, bytes);
     send.eager_max = recv.eager_max =
-        min_u64(rme->tuning.rx_size - RME_WIRE_HEADER_SIZE, rme->tuning.eager_max);
+        rme_plan_eager_max(rme->tuning.rx_size - RME_WIRE_HEADER_SIZE, rme->tuning.eager_max);
     send.ring_max = rme_ring_msg_max(rme, RME_EXPECTED, segments);
-    send.send = rme_rndv_side(rme, segments, false);
-    send.sender = true;
-    send.recv.kept = rme_mreg_caches(rme->mreg);
     send.recv.server = !rme->server;
     recv.recv = rme_rndv_side(rme, 1, false);
     recv.recv.server = !rme->server;

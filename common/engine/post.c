@@ -92,9 +92,15 @@ __attribute__((noinline)) static bool send_copy(struct rme_peer *peer, enum rme_
     if (list->count > COPY_SEGS_MAX)
         return false;
     nseg = list_segs(list, seg);
-    if (rme_eager_fits(peer, stream, size))
-        return rme_eager_send(peer, stream, seg, nseg, size, tag);
-    return rme_ring_send(peer, stream, seg, nseg, size, tag);
+    switch (rme_message_plan(peer, stream, seg, nseg, size)) {
+    case RME_PROTO_EAGER:
+        return rme_window_fits(&peer->eager_window[stream], size) &&
+               rme_eager_send(peer, stream, seg, nseg, size, tag);
+    case RME_PROTO_RING:
+        return rme_ring_send(peer, stream, seg, nseg, size, tag);
+    default:
+        return false;
+    }
 }
 
 /* May a new send start before those that were posted earlier? */

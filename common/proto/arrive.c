@@ -1,70 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Dispatches arrivals by their message type. */
-#include <errno.h>
+/* Arrivals of a peer; protocols.c has the functions of the message types. */
 #include <string.h>
 
 #include "proto/proto.h"
-
-/* Passes a message to the function of its type.  Of a plain CREDIT and of unknown types, only
- * the header counts. */
-static void take_message(struct rme_peer *peer, const struct rme_wire_message *message)
-{
-    uint32_t flags = message->flags;
-
-    switch (message->type) {
-    case RME_WIRE_EAGER:
-        (flags & RME_WIRE_F_UNEXPECTED ? rme_unexp_arrived : rme_eager_arrived)(peer, message);
-        break;
-    case RME_WIRE_RTS:
-        (flags & RME_WIRE_F_UNEXPECTED ? rme_unexp_rts_arrived : rme_rts_arrived)(peer,
-                                                                                  message);
-        break;
-    case RME_WIRE_CTS:
-        (flags & RME_WIRE_F_UNSOLICITED ? rme_early_cts_arrived : rme_cts_arrived)(peer,
-                                                                                   message);
-        break;
-    case RME_WIRE_FIN:
-        (flags & RME_WIRE_F_EAGER ? rme_refusal_arrived : rme_fin_arrived)(peer, message);
-        break;
-    case RME_WIRE_CANCEL:
-        /* an operation that has ended is not found: its end was reported before */
-        (void)(rme_message_cancelled(peer, message) || rme_rndv_cancelled(peer, message) ||
-               rme_early_cts_cancelled(peer, message));
-        break;
-    case RME_WIRE_CREDIT:
-        if (flags & RME_WIRE_F_GRANT)
-            rme_ring_granted(peer, message);
-        else if (flags & RME_WIRE_F_WITHDRAW)
-            rme_ring_withdrawn(peer);
-        else if (flags & RME_WIRE_F_RELEASE)
-            rme_ring_released(peer);
-        break;
-    case RME_WIRE_BYE:
-        /* Writes of this side may be complete but not yet reported by the device.  LINK_DOWN
-         * ends the remaining operations. */
-        peer->bye_in = true;
-        rme_peer_disconnect(peer, -ECONNRESET);
-        break;
-    case RME_WIRE_PING:
-        peer->asked = (uint32_t)message->tag;
-        peer->pong_due = true;
-        rme_peer_schedule(peer);
-        break;
-    case RME_WIRE_PONG:
-        rme_peer_reduced(peer, (uint32_t)message->tag);
-        break;
-    default:
-        break;
-    }
-}
-
-/* Does this message use a credit outside the reserve? */
-static bool starts(const struct rme_wire_message *message)
-{
-    return message->type == RME_WIRE_EAGER || message->type == RME_WIRE_RTS ||
-           message->type == RME_WIRE_PING ||
-           (message->type == RME_WIRE_CTS && (message->flags & RME_WIRE_F_UNSOLICITED) != 0);
-}
 
 /* Grants credits, or schedules their return, after a message with these flags was taken. */
 static inline void settle_credits(struct rme_peer *peer, uint8_t flags)
@@ -141,16 +79,21 @@ bool rme_take_eager(struct rme_peer *peer, const void *data, size_t length)
 
 void rme_take_message(struct rme_peer *peer, const struct rme_wire_message *message)
 {
-    take_message(peer, message);
+    uint8_t type = message->type < RME_ARRIVALS ? message->type : 0;
+    const struct rme_arrival *row = &rme_arrivals[type];
+    bool flag = (message->flags & row->flag) != 0;
+
+    if (row->arrived[flag] != NULL)
+        row->arrived[flag](peer, message);
     if (!rme_peer_listens(peer))
         return;
     if (rme_credit_used(&peer->credit) != 0) {
         rme_peer_protocol_error(peer, "more messages than credits");
         return;
     }
-    if (message->type == RME_WIRE_FIN && !(message->flags & RME_WIRE_F_EAGER))
+    if (type == RME_WIRE_FIN && !flag)
         peer->credit.unacked = true;
-    if (starts(message))
+    if (row->starts[flag])
         rme_credit_started(&peer->credit);
     settle_credits(peer, message->flags);
 }

@@ -73,9 +73,17 @@ bool rme_eager_send(struct rme_peer *peer, enum rme_stream stream, const struct 
     return true;
 }
 
+enum rme_proto rme_message_plan(const struct rme_peer *peer, enum rme_stream stream,
+                                const struct rme_seg *seg, uint32_t nseg, uint64_t size)
+{
+    if (rme_plan_copied(size, peer->eager_max[stream], 0) == RME_PROTO_EAGER)
+        return RME_PROTO_EAGER;
+    return rme_plan_copied(size, 0, rme_ring_max(peer, stream, seg, nseg, size));
+}
+
 enum rme_started rme_eager_start(struct rme *rme, struct rme_op *op)
 {
-    if (op->has_rndv || !rme_eager_fits(op->peer, rme_op_stream(op), op->size))
+    if (!rme_window_fits(&op->peer->eager_window[rme_op_stream(op)], op->size))
         return RME_START_OTHER;
     if (!rme_eager_send(op->peer, rme_op_stream(op), op->seg, op->nseg, op->size, op->tag))
         return RME_START_STUCK;
@@ -92,18 +100,17 @@ enum rme_started rme_eager_start(struct rme *rme, struct rme_op *op)
 /* May the message be written into the ring now?  An invitation of the exact size has precedence,
  * because it saves both copies. */
 static enum rme_ring_fit ring_admit(struct rme_peer *peer, enum rme_stream stream,
-                                    const struct rme_seg *seg, uint32_t nseg, uint64_t size,
-                                    int32_t tag)
+                                    uint64_t size, int32_t tag)
 {
     if (stream == RME_EXPECTED && rme_early_cts_is_for(&peer->rndv->early, tag, size))
         return RME_RING_OTHER;
-    return rme_ring_admit(peer, stream, seg, nseg, size);
+    return rme_ring_admit(peer, stream, size);
 }
 
 bool rme_ring_send(struct rme_peer *peer, enum rme_stream stream, const struct rme_seg *seg,
                    uint32_t nseg, uint64_t size, int32_t tag)
 {
-    if (ring_admit(peer, stream, seg, nseg, size, tag) != RME_RING_ROOM ||
+    if (ring_admit(peer, stream, size, tag) != RME_RING_ROOM ||
         !rme_ring_write(peer, stream, seg, nseg, size, tag))
         return false;
     rme_eager_sent(peer, stream, tag, size);
@@ -115,9 +122,7 @@ bool rme_ring_send(struct rme_peer *peer, enum rme_stream stream, const struct r
 enum rme_started rme_ring_start(struct rme *rme, struct rme_op *op)
 {
     enum rme_stream stream = rme_op_stream(op);
-    enum rme_ring_fit fit =
-        op->has_rndv ? RME_RING_OTHER
-                     : ring_admit(op->peer, stream, op->seg, op->nseg, op->size, op->tag);
+    enum rme_ring_fit fit = ring_admit(op->peer, stream, op->size, op->tag);
 
     if (fit == RME_RING_WAIT && stream == RME_EXPECTED && !rme_match_is_first(&op->match)) {
         rme_ring_await(op->peer);

@@ -36,6 +36,33 @@ struct rme_protocols {
     size_t spare_bytes;           /* sum of the room in it */
 };
 
+/* ---- protocols.c: the tables of protocols and messages ---- */
+
+/* A protocol. */
+struct rme_protocol {
+    /* the last answer of the planner for which the protocol is tried */
+    enum rme_proto plan;
+    /* Starts a send.  RME_START_OTHER: no room, or no condition of the protocol holds. */
+    rme_start_fn *start;
+    /* Handles a CANCEL that names an object of the protocol; NULL: the protocol has none. */
+    rme_cancelled_fn *cancelled;
+};
+
+/* Starts a send by the protocol that the planner has chosen, or by the first one behind it that
+ * can; the last one takes every send. */
+enum rme_started rme_send_start(struct rme_op *op);
+
+/* A type of message, without and with the flag of its second meaning. */
+struct rme_arrival {
+    rme_arrived_fn *arrived[2]; /* NULL: only the header counts */
+    bool starts[2];             /* the message used a credit outside the reserve */
+    uint8_t flag;
+};
+#define RME_ARRIVALS (RME_WIRE_PONG + 1)
+extern const struct rme_arrival rme_arrivals[RME_ARRIVALS]; /* by type */
+
+/* ---- proto.c ---- */
+
 /* Functions of the protocols for transport/ and op/. */
 extern const struct rme_peer_ops rme_proto_peer_ops;
 
@@ -72,11 +99,21 @@ static inline void rme_eager_sent(struct rme_peer *peer, enum rme_stream stream,
     rme_peer_count(peer, RME_C_BYTES_SENT, size);
     rme_count_add(peer->rme, RME_C_BYTES_COPIED, size);
 }
-/* Do size and window allow this message to go eagerly?  Does not check credits. */
+/* Asks the planner for the protocol of a message; RNDV_WRITE: a rendezvous of either kind. */
+enum rme_proto rme_message_plan(const struct rme_peer *peer, enum rme_stream stream,
+                                const struct rme_seg *seg, uint32_t nseg, uint64_t size);
+/* Likewise, of a send, which stays a rendezvous once it has been one. */
+static inline enum rme_proto rme_send_plan(const struct rme_op *op)
+{
+    return op->has_rndv
+               ? RME_PROTO_RNDV_WRITE
+               : rme_message_plan(op->peer, rme_op_stream(op), op->seg, op->nseg, op->size);
+}
+/* Is the message eager, and does the window allow it?  Does not check credits. */
 static inline bool rme_eager_fits(const struct rme_peer *peer, enum rme_stream stream,
                                   uint64_t size)
 {
-    return size <= peer->eager_max[stream] &&
+    return rme_plan_copied(size, peer->eager_max[stream], 0) == RME_PROTO_EAGER &&
            rme_window_fits(&peer->eager_window[stream], size);
 }
 /* Sends a message in one piece at once; false: not possible now. */
@@ -86,8 +123,7 @@ bool rme_eager_send_now(struct rme_peer *peer, enum rme_stream stream, const voi
 bool rme_eager_send(struct rme_peer *peer, enum rme_stream stream, const struct rme_seg *seg,
                     uint32_t nseg, uint64_t size, int32_t tag);
 
-/* Writes a message into the peer's ring; false: no credit, no room, or not a message for the
- * ring. */
+/* Writes a message, planned for the ring, into the peer's one; false: no credit or no room. */
 bool rme_ring_send(struct rme_peer *peer, enum rme_stream stream, const struct rme_seg *seg,
                    uint32_t nseg, uint64_t size, int32_t tag);
 rme_start_fn rme_ring_start;

@@ -51,19 +51,6 @@ static struct rme_op *next_expected(const struct rme_peer *peer)
                                                 : first_of(&peer->sends->sendq[RME_EXPECTED]);
 }
 
-/* Starts a send by the first protocol that takes it; rendezvous takes every send. */
-static enum rme_started start_send(struct rme_op *op)
-{
-    struct rme *rme = op->peer->rme;
-    enum rme_started started = rme_eager_start(rme, op);
-
-    if (started == RME_START_OTHER)
-        started = rme_ring_start(rme, op);
-    if (started == RME_START_OTHER)
-        started = rme_early_cts_start(rme, op);
-    return started == RME_START_OTHER ? rme_rndv_start(rme, op) : started;
-}
-
 /* Moves a send out of the queue without trying it, because one of its tag waits. */
 static bool must_wait(struct rme_op *op)
 {
@@ -85,7 +72,7 @@ static bool send_expected(struct rme_peer *peer)
         return false;
     if (must_wait(op))
         return true;
-    switch (start_send(op)) {
+    switch (rme_send_start(op)) {
     case RME_START_GONE:
         return true;
     case RME_START_PREPARE:
@@ -105,7 +92,7 @@ static bool send_unexpected(struct rme_peer *peer)
 {
     struct rme_op *op = first_of(&peer->sends->sendq[RME_UNEXPECTED_STREAM]);
 
-    return op != NULL && start_send(op) == RME_START_GONE;
+    return op != NULL && rme_send_start(op) == RME_START_GONE;
 }
 
 /* Was the first unexpected message posted before the next expected one? */

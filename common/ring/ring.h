@@ -69,8 +69,11 @@ enum rme_ring_fit {
     RME_RING_WAIT, /* full, and the room is certain to come (tx.c, "No room") */
     RME_RING_ROOM, /* rme_ring_write() may follow at once */
 };
-enum rme_ring_fit rme_ring_admit(struct rme_peer *peer, enum rme_stream stream,
-                                 const struct rme_seg *seg, uint32_t nseg, uint64_t size);
+enum rme_ring_fit rme_ring_admit(struct rme_peer *peer, enum rme_stream stream, uint64_t size);
+/* Returns the largest payload that the planner may choose the ring for, in place of this
+ * message; 0: there is no ring. */
+uint64_t rme_ring_max(const struct rme_peer *peer, enum rme_stream stream,
+                      const struct rme_seg *seg, uint32_t nseg, uint64_t size);
 /* Notes that the first expected message of the queue waits for room: unexpected messages do not
  * take that room, and a completion schedules the peer. */
 void rme_ring_await(struct rme_peer *peer);

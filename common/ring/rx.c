@@ -32,11 +32,6 @@
 
 #include "ring/ring.h"
 
-/* Largest payloads of messages that a rendezvous would copy, too, in one piece and of lists:
- * doc/design/ring.md has the measurements. */
-#define COPIED_MAX (64u << 10)
-#define LIST_MAX   (32u << 10)
-
 #define WANTS_NEEDED_MAX (1u << 30)
 
 struct rme_ring_rx {
@@ -46,25 +41,13 @@ struct rme_ring_rx {
     struct rme_range range; /* the granted range; its `window` is NULL without memory windows */
 };
 
-static uint64_t copied_max(const struct rme *rme, uint64_t segments)
-{
-    const struct rme_pack_limit *list = &rme->limits->list;
-
-    if (segments > 1)
-        return min_u64(LIST_MAX, list->base + list->segment * (segments - 1));
-    return segments == 1 && rme->tuning.pack_threshold != 0
-               ? min_u64(COPIED_MAX, rme->tuning.pack_threshold) - 1
-               : 0;
-}
-
 uint64_t rme_ring_msg_max(const struct rme *rme, enum rme_stream stream, uint64_t segments)
 {
-    uint64_t copied = copied_max(rme, segments), most = rme->tuning.ring_msg_max;
+    uint64_t most = rme_plan_ring_max(rme->limits, rme->tuning.ring_msg_max,
+                                      rme->tuning.pack_threshold, segments);
     uint64_t room = min_u64(rme->tuning.ring_bytes, rme->caps->max_piece);
 
     room = room > RME_WIRE_RING_SIZE ? room - RME_WIRE_RING_SIZE : 0;
-    if (most < copied)
-        most = copied;
     most = stream == RME_EXPECTED ? min_u64(most, rme->tuning.eager_max) : RME_UNEXPECTED_MAX;
     return min_u64(most, room);
 }

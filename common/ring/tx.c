@@ -164,14 +164,23 @@ static bool find_room(struct rme_ring_tx *tx, uint64_t size)
     return true;
 }
 
-/* Does the size of a message suit the ring? */
-static bool size_ok(const struct rme *rme, enum rme_stream stream, const struct rme_seg *seg,
-                    uint32_t nseg, uint64_t size)
+/* Is there a ring to write to? */
+static bool is_usable(const struct rme_ring *ring)
 {
-    return size <= rme_ring_msg_max(rme, stream, 0) ||
-           (size <= rme_ring_msg_max(rme, stream, nseg) &&
-            (nseg > 1 ||
-             rme_zone_find(rme->zone, seg[0].base, seg[0].length, RME_ACCESS_LOCAL) == NULL));
+    return ring->tx != NULL && !ring->tx->released && !ring->due[RME_RING_RELEASE];
+}
+
+uint64_t rme_ring_max(const struct rme_peer *peer, enum rme_stream stream,
+                      const struct rme_seg *seg, uint32_t nseg, uint64_t size)
+{
+    const struct rme *rme = peer->rme;
+    uint64_t most = is_usable(peer->ring) ? rme_ring_msg_max(rme, stream, 0) : 0;
+
+    if (most == 0 || size <= most ||
+        (nseg == 1 &&
+         rme_zone_find(rme->zone, seg[0].base, seg[0].length, RME_ACCESS_LOCAL) != NULL))
+        return most;
+    return rme_ring_msg_max(rme, stream, nseg);
 }
 
 /* With three quarters of the ring unreturned the peer is bound to send CREDIT. */
@@ -180,13 +189,11 @@ static bool credit_is_certain(const struct rme_ring_tx *tx)
     return tx->bytes >= tx->ring.length - tx->ring.length / 4;
 }
 
-enum rme_ring_fit rme_ring_admit(struct rme_peer *peer, enum rme_stream stream,
-                                 const struct rme_seg *seg, uint32_t nseg, uint64_t size)
+enum rme_ring_fit rme_ring_admit(struct rme_peer *peer, enum rme_stream stream, uint64_t size)
 {
     struct rme_ring_tx *tx = peer->ring->tx;
 
-    if (tx == NULL || tx->released || peer->ring->due[RME_RING_RELEASE] ||
-        !size_ok(peer->rme, stream, seg, nseg, size))
+    if (!is_usable(peer->ring))
         return RME_RING_OTHER;
     reclaim(tx);
     if (stream == RME_EXPECTED)

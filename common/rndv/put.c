@@ -11,15 +11,12 @@
 void rme_rndv_plan_send(struct rme *rme, struct rme_op *op)
 {
     struct rme_peer *peer = op->peer;
-    struct rme_plan_in in = rme_rndv_plan_in(rme, op->size);
+    struct rme_plan_in in = rme_rndv_plan_in_send(rme, op->size, rme_rndv_own_side(rme, op));
     struct rme_plan plan;
 
     rme_rndv_new(rme, op);
     peer->sends->preparing += op->kind == RME_OP_SEND;
-    in.send = rme_rndv_own_side(rme, op);
-    in.recv.kept = rme_mreg_caches(rme->mreg); /* as here: the receiver is unknown */
     in.recv.segments = peer->rndv->shape;
-    in.sender = true;
     in.busy = peer->rndv->rts_out[rme_op_stream(op)] != 0;
     in.recv.server = (peer->hello.flags & RME_HELLO_F_SERVER) != 0;
     in.has_read = (peer->hello.flags & RME_HELLO_F_READ) != 0;

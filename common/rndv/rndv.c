@@ -148,6 +148,17 @@ struct rme_plan_side rme_rndv_side(const struct rme *rme, uint64_t segments, boo
                                   .load = rme->load};
 }
 
+struct rme_plan_in rme_rndv_plan_in_send(const struct rme *rme, uint64_t bytes,
+                                         struct rme_plan_side own)
+{
+    struct rme_plan_in in = rme_rndv_plan_in(rme, bytes);
+
+    in.send = own;
+    in.recv.kept = own.kept; /* as here */
+    in.sender = true;
+    return in;
+}
+
 struct rme_plan_side rme_rndv_own_side(struct rme *rme, const struct rme_op *op)
 {
     bool ready = op->nseg == 1 && rme_zone_find(rme->zone, op->seg[0].base, op->seg[0].length,

@@ -292,6 +292,9 @@ struct rme_plan_side rme_rndv_side(const struct rme *rme, uint64_t segments, boo
 struct rme_plan_side rme_rndv_own_side(struct rme *rme, const struct rme_op *op);
 /* Describes this engine and its device to the planner; the caller fills in the two sides. */
 struct rme_plan_in rme_rndv_plan_in(const struct rme *rme, uint64_t bytes);
+/* Likewise for a sender, with its own side; the receiver's is unknown. */
+struct rme_plan_in rme_rndv_plan_in_send(const struct rme *rme, uint64_t bytes,
+                                         struct rme_plan_side own);
 
 /* Functions of rendezvous for op/. */
 extern const struct rme_op_ops rme_rndv_op_ops;

@@ -45,7 +45,7 @@ void rme_peer_agree(struct rme_peer *peer, const struct rme_hello *hello, uint32
     peer->tx_size = (uint32_t)min_u64(hello->rx_size, rme->tuning.rx_size);
     peer->eager_max[RME_UNEXPECTED_STREAM] = peer->tx_size - RME_WIRE_HEADER_SIZE;
     peer->eager_max[RME_EXPECTED] =
-        min_u64(peer->eager_max[RME_UNEXPECTED_STREAM], rme->tuning.eager_max);
+        rme_plan_eager_max(peer->eager_max[RME_UNEXPECTED_STREAM], rme->tuning.eager_max);
     rme->peer_ops->connected(peer);
     peer->tx_wait = false;
     peer->pong_due = false;

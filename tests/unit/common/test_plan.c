@@ -15,6 +15,28 @@ static void small_is_eager(void **state)
     assert_int_not_equal(decide(&in).proto, RME_PROTO_EAGER);
 }
 
+/* The step that the sender of any message takes, and the whole planner. */
+static void copies_equal_the_plan(void **state)
+{
+    static const uint64_t eager[] = {0, 1, 496, 4592}, ring[] = {0, 4592, 16 * KIB, 65535};
+
+    (void)state;
+    for (size_t i = 0; i < 16; i++) {
+        for (uint64_t bytes = 0; bytes <= 70000; bytes++) {
+            struct rme_plan_in in = base(bytes);
+            enum rme_proto first, plan;
+
+            in.eager_max = eager[i % 4];
+            in.ring_max = ring[i / 4];
+            first = rme_plan_copied(bytes, in.eager_max, in.ring_max);
+            plan = decide(&in).proto;
+            if (first != plan && (first != RME_PROTO_RNDV_WRITE || plan != RME_PROTO_RNDV_READ))
+                fail_msg("%u bytes: %s, planned as %s", (unsigned)bytes, rme_proto_name[first],
+                         rme_proto_name[plan]);
+        }
+    }
+}
+
 #define WRITE RME_PROTO_RNDV_WRITE
 #define READ  RME_PROTO_RNDV_READ
 enum { FROM_SERVER = 1, TO_CLIENT = 2, NO_READS = 4, SLOW_READS = 8, NOT_OFFERED = 16 };
@@ -464,6 +486,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(small_is_eager),
+        cmocka_unit_test(copies_equal_the_plan),
         cmocka_unit_test(direction),
         cmocka_unit_test(offers),
         cmocka_unit_test(invites),
