@@ -1,101 +1,39 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Arrivals of a peer; protocols.c has the functions of the message types. */
-#include <string.h>
+#include <errno.h>
 
-#include "proto/proto.h"
+#include "proto/account.h"
 
-/* Grants credits, or schedules their return, after a message with these flags was taken. */
-static inline void settle_credits(struct rme_peer *peer, uint8_t flags)
+void rme_log_invalid(const struct rme_peer *peer, uint8_t type, uint8_t flags, size_t length)
 {
-    if (flags & RME_WIRE_F_STALLED)
-        rme_grant_more(peer);
-    if (peer->credit.consumed == RME_GRANT_USED)
-        rme_grant_used(peer);
-    if (rme_credit_due(&peer->credit))
-        rme_grant_due(peer);
+    if (peer->state == RME_PEER_CLOSING && peer->error == -EPROTO)
+        rme_log_put(peer->rme->log, RME_LOG_INFO,
+                    "%s: the invalid message has type %s (%u), flags 0x%02x and %zu bytes",
+                    rme_peer_name(peer), rme_wire_type_name(type), type, flags, length);
 }
 
-/* Finds the receive for a message of `size` bytes, if the receive is one segment and large
- * enough; NULL: none, or the message is not for the short way. */
-static inline struct rme_op *receive_for(const struct rme_peer *peer, int32_t tag, size_t size)
+void rme_take_message(struct rme_peer *peer, int error, const struct rme_wire_message *message,
+                      size_t length, bool in_ring)
 {
-    struct rme_match *first =
-        rme_match_first(&peer->rme->table, rme_match_key(peer->serial, tag), RME_BY_TAG);
-    struct rme_op *op;
-
-    if (first == NULL || first->is_message)
-        return NULL;
-    op = container_of(first, struct rme_op, match);
-    return op->state == RME_OP_POSTED && op->nseg == 1 && size <= op->total ? op : NULL;
-}
-
-bool rme_take_eager(struct rme_peer *peer, const void *data, size_t length)
-{
-    struct rme_window *expected = &peer->eager_window[RME_EXPECTED],
-                      *unexpected = &peer->eager_window[RME_UNEXPECTED_STREAM];
-    struct rme_window *holding = &peer->holding[RME_EXPECTED];
-    struct rme_wire_message head;
-    size_t size = length - RME_WIRE_HEADER_SIZE;
-    struct rme *rme = peer->rme;
-    struct rme_op *op;
-
-    if (length < RME_WIRE_HEADER_SIZE || peer->state != RME_PEER_UP || peer->rts_full ||
-        peer->late != 0 || !list_empty(&peer->moving))
-        return false;
-    rme_wire_copy_head(&head, data);
-    if (head.type != RME_WIRE_EAGER || (head.flags & ~RME_WIRE_F_STALLED) != 0 ||
-        !rme_window_may(expected, head.eager_consumed) ||
-        !rme_window_may(unexpected, head.unexpected_consumed) ||
-        !rme_window_fits(holding, size) || peer->credit.unreturned >= peer->credit.advertised)
-        return false;
-    op = receive_for(peer, head.tag, size);
-    if (op == NULL)
-        return false;
-    if ((head.credits | (head.eager_consumed ^ expected->consumed) |
-         (head.unexpected_consumed ^ unexpected->consumed)) != 0) {
-        if (rme_credit_gain(&peer->credit, head.credits, 0) != 0)
-            return false;
-        if (rme_peer_waits(peer))
-            rme_peer_schedule(peer);
-    }
-    peer->heard = true;
-    expected->consumed = head.eager_consumed;
-    unexpected->consumed = head.unexpected_consumed;
-    rme_window_add(holding, size);
-    rme_window_consumed(holding, size);
-    peer->rndv->early.seen++;
-    rme_match_remove(&rme->table, &op->match);
-    memcpy(op->seg->base, (const char *)data + RME_WIRE_HEADER_SIZE, size);
-    op->size = size;
-    rme_count_add(rme, RME_C_BYTES_COPIED, size);
-    rme_peer_count(peer, RME_C_RECVS_EAGER, 1);
-    rme_op_complete(rme, op);
-    peer->credit.unreturned++;
-    peer->credit.consumed++;
-    rme_credit_started(&peer->credit);
-    settle_credits(peer, head.flags);
-    return true;
-}
-
-void rme_take_message(struct rme_peer *peer, const struct rme_wire_message *message)
-{
-    uint8_t type = message->type < RME_ARRIVALS ? message->type : 0;
-    const struct rme_arrival *row = &rme_arrivals[type];
+    uint32_t more = message->type == RME_WIRE_CREDIT ? (uint32_t)message->tag : 0;
+    const struct rme_arrival *row =
+        &rme_arrivals[message->type < RME_ARRIVALS ? message->type : 0];
     bool flag = (message->flags & row->flag) != 0;
 
-    if (row->arrived[flag] != NULL)
-        row->arrived[flag](peer, message);
-    if (!rme_peer_listens(peer))
-        return;
-    if (rme_credit_used(&peer->credit) != 0) {
-        rme_peer_protocol_error(peer, "more messages than credits");
-        return;
+    if (error == -EPROTO) {
+        rme_peer_protocol_error(peer, in_ring ? "a malformed message in the ring"
+                                              : "a malformed message");
+    } else if (!rme_head_take(peer, message, more)) {
+        rme_peer_protocol_error(peer, "invalid credits or window");
+    } else {
+        peer->heard = true;
+        rme_move_told(peer);
+        if (row->arrived[flag] != NULL)
+            row->arrived[flag](peer, message);
     }
-    if (type == RME_WIRE_FIN && !flag)
-        peer->credit.unacked = true;
-    if (row->starts[flag])
-        rme_credit_started(&peer->credit);
-    settle_credits(peer, message->flags);
+    if (!rme_peer_listens(peer) ||
+        !rme_message_account(peer, message->type, message->flags, row->starts[flag]))
+        rme_log_invalid(peer, message->type, message->flags, length);
 }
 
 void rme_take_immediate(struct rme_peer *peer, uint32_t imm)

@@ -30,7 +30,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "proto/proto.h"
+#include "proto/account.h"
 
 #define SPARE_LEAST 2048u /* smallest room of a message whose memory is kept */
 
@@ -140,24 +140,33 @@ enum rme_started rme_ring_start(struct rme *rme, struct rme_op *op)
     return RME_START_GONE;
 }
 
-/* Copies the payload of the message at `place` to its receive and ends the receive. */
-static void deliver(struct rme *rme, struct rme_op *op, const void *payload, uint64_t size,
-                    uint32_t place)
+/* Ends a receive with the payload of the message at `place`; false: the receive is too small, and
+ * the message refused. */
+static inline __attribute__((always_inline)) bool deliver(struct rme_peer *peer,
+                                                          struct rme_op *op,
+                                                          const void *payload, uint64_t size,
+                                                          uint32_t place)
 {
     op->size = size;
     if (size > op->total) {
-        rme_rndv_refuse(rme, op, place);
-        return;
+        rme_rndv_refuse(peer->rme, op, place);
+        return false;
     }
-    rme_window_free(op->peer, RME_EXPECTED, size);
-    rme_seg_copy(op->seg, op->nseg, 0, (void *)(uintptr_t)payload, size, true);
-    rme_count_add(rme, RME_C_BYTES_COPIED, size);
-    rme_peer_count(op->peer, RME_C_RECVS_EAGER, 1);
-    rme_op_complete(rme, op);
+    rme_window_free(peer, RME_EXPECTED, size);
+    if (__builtin_expect(op->nseg == 1, 1))
+        memcpy(op->seg->base, payload, size);
+    else
+        rme_seg_copy(op->seg, op->nseg, 0, (void *)(uintptr_t)payload, size, true);
+    rme_count_add(peer->rme, RME_C_BYTES_COPIED, size);
+    rme_peer_count(peer, RME_C_RECVS_EAGER, 1);
+    rme_op_complete(peer->rme, op);
+    return true;
 }
 
 /* Takes the oldest receive for an EAGER or RTS out of the table; NULL: none. */
-static struct rme_op *take_recv(struct rme *rme, struct rme_peer *peer, int32_t tag)
+static inline __attribute__((always_inline)) struct rme_op *take_recv(struct rme *rme,
+                                                                      struct rme_peer *peer,
+                                                                      int32_t tag)
 {
     struct rme_match *first =
         rme_match_first(&rme->table, rme_match_key(peer->serial, tag), RME_BY_TAG);
@@ -247,16 +256,16 @@ struct rme_message *rme_message_new(struct rme_peer *peer, int32_t tag, size_t r
     return message;
 }
 
-struct rme_message *rme_message_copy(struct rme_peer *peer,
-                                     const struct rme_wire_message *arrived)
+struct rme_message *rme_message_copy(struct rme_peer *peer, int32_t tag, const void *payload,
+                                     size_t size)
 {
-    struct rme_message *message = rme_message_new(peer, arrived->tag, arrived->payload_length);
+    struct rme_message *message = rme_message_new(peer, tag, size);
 
     if (message == NULL)
         return NULL;
-    message->total = arrived->payload_length;
-    memcpy(message->data, arrived->payload, arrived->payload_length);
-    rme_count_add(peer->rme, RME_C_BYTES_COPIED, arrived->payload_length);
+    message->total = size;
+    memcpy(message->data, payload, size);
+    rme_count_add(peer->rme, RME_C_BYTES_COPIED, size);
     return message;
 }
 
@@ -274,28 +283,63 @@ void rme_message_free(struct rme_message *message)
     rme_message_recycle(rme, message);
 }
 
-void rme_eager_arrived(struct rme_peer *peer, const struct rme_wire_message *arrived)
+/* Keeps a message without a receive. */
+__attribute__((noinline)) static void buffer_eager(struct rme_peer *peer, int32_t tag,
+                                                   const void *payload, size_t size)
 {
-    struct rme *rme = peer->rme;
-    struct rme_message *message;
-    struct rme_op *op;
+    struct rme_message *message = rme_message_copy(peer, tag, payload, size);
 
-    if (rme_window_got(&peer->holding[RME_EXPECTED], arrived->payload_length) != 0) {
-        rme_peer_protocol_error(peer, "more eager messages than the window allows");
-        return;
-    }
-    op = take_recv(rme, peer, arrived->tag);
-    if (op != NULL) {
-        deliver(rme, op, arrived->payload, arrived->payload_length,
-                peer->holding[RME_EXPECTED].total);
-        return;
-    }
-    message = rme_message_copy(peer, arrived);
     if (message == NULL)
         return;
     message->from = peer->holding[RME_EXPECTED].total;
-    rme_count(rme, RME_C_UNMATCHED_EAGER);
-    buffer_message(rme, message);
+    rme_count(peer->rme, RME_C_UNMATCHED_EAGER);
+    buffer_message(peer->rme, message);
+}
+
+/* Matches an expected message that has arrived whole, in a receive buffer or in the ring.  False:
+ * the link has ended. */
+static inline __attribute__((always_inline)) bool arrived_whole(struct rme_peer *peer,
+                                                                int32_t tag,
+                                                                const void *payload,
+                                                                size_t size)
+{
+    struct rme_window *holding = &peer->holding[RME_EXPECTED];
+    struct rme_op *op;
+
+    if (rme_window_got(holding, size) != 0) {
+        rme_peer_protocol_error(peer, "more eager messages than the window allows");
+        return false;
+    }
+    op = take_recv(peer->rme, peer, tag);
+    if (op != NULL && deliver(peer, op, payload, size, holding->total))
+        return true;
+    if (op == NULL)
+        buffer_eager(peer, tag, payload, size);
+    return rme_peer_listens(peer);
+}
+
+void rme_eager_arrived(struct rme_peer *peer, const struct rme_wire_message *arrived)
+{
+    (void)arrived_whole(peer, arrived->tag, arrived->payload, arrived->payload_length);
+}
+
+bool rme_take_eager(struct rme_peer *peer, const void *data, size_t length)
+{
+    size_t size = length - RME_WIRE_HEADER_SIZE;
+    struct rme_wire_message head;
+
+    if (length < RME_WIRE_HEADER_SIZE || peer->state != RME_PEER_UP)
+        return false;
+    rme_wire_copy_head(&head, data);
+    if (head.type != RME_WIRE_EAGER || (head.flags & ~RME_WIRE_F_STALLED) != 0 ||
+        (rme_head_is_news(peer, &head) && !rme_head_take(peer, &head, 0)))
+        return false;
+    peer->heard = true;
+    rme_move_told(peer);
+    if (!arrived_whole(peer, head.tag, (const char *)data + RME_WIRE_HEADER_SIZE, size) ||
+        !rme_message_account(peer, RME_WIRE_EAGER, head.flags, true))
+        rme_log_invalid(peer, RME_WIRE_EAGER, head.flags, length);
+    return true;
 }
 
 void rme_message_wait(struct rme_message *message)
@@ -370,7 +414,7 @@ void rme_recv_match(struct rme *rme, struct rme_op *op, struct rme_match *first)
         op->peer->proto->rts_in[RME_EXPECTED]--;
         rme_rndv_receive(rme, op, message);
     } else {
-        deliver(rme, op, message->data, message->total, message->from);
+        (void)deliver(op->peer, op, message->data, message->total, message->from);
     }
     rme_message_free(message);
 }

@@ -132,8 +132,8 @@ rme_start_fn rme_ring_start;
  * link. */
 struct rme_message *rme_message_new(struct rme_peer *peer, int32_t tag, size_t room);
 /* Likewise, a copy of an eager message, or of an RTS and its offer. */
-struct rme_message *rme_message_copy(struct rme_peer *peer,
-                                     const struct rme_wire_message *arrived);
+struct rme_message *rme_message_copy(struct rme_peer *peer, int32_t tag, const void *payload,
+                                     size_t size);
 struct rme_message *rme_message_from_rts(struct rme_peer *peer,
                                          const struct rme_wire_message *arrived);
 /* Matches a new receive with the oldest message of its tag. */
@@ -172,14 +172,16 @@ static inline bool rme_peer_waits(const struct rme_peer *peer)
            !list_empty(&sends->sendq[RME_UNEXPECTED_STREAM]);
 }
 
-/* Processes a received message if it is EAGER and fits a posted receive, and nothing else on
- * the link is affected.  False: nothing was done, and the message is to be decoded and taken
- * as any other one. */
+/* Logs the message that has ended the link, if it was invalid. */
+void rme_log_invalid(const struct rme_peer *peer, uint8_t type, uint8_t flags, size_t length);
+/* Takes a received message if it is EAGER and expected, without decoding more than its header.
+ * False: nothing was done, and the message is to be decoded and taken as any other one. */
 bool rme_take_eager(struct rme_peer *peer, const void *data, size_t length);
 
-/* Process a message, whose credits and windows are already applied, or an immediate.
- * rme_peer_listens() must be true. */
-void rme_take_message(struct rme_peer *peer, const struct rme_wire_message *message);
+/* Takes a message of `length` bytes from a receive buffer or from the ring; `error` is the result
+ * of its decoder.  rme_peer_listens() must be true, also for an immediate. */
+void rme_take_message(struct rme_peer *peer, int error, const struct rme_wire_message *message,
+                      size_t length, bool in_ring);
 void rme_take_immediate(struct rme_peer *peer, uint32_t imm);
 
 static inline void rme_rx_return(struct rme *rme, void *rx)

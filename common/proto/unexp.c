@@ -65,7 +65,7 @@ void rme_unexp_arrived(struct rme_peer *peer, const struct rme_wire_message *mes
         rme_peer_protocol_error(peer, "more unexpected messages than the window allows");
         return;
     }
-    u = rme_message_copy(peer, message);
+    u = rme_message_copy(peer, message->tag, message->payload, message->payload_length);
     if (u == NULL)
         return;
     u->from = peer->proto->links;

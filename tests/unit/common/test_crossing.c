@@ -652,7 +652,7 @@ static const struct row in_ring[] = {
     {"ring release post", "", IN_RING, 0},
     {"eager", "", NONE, 0},
     {"eager post", "", 0, 0},
-    {"ring post", "", 0, 0},
+    {"eager ring post", "", 0, 0},
     {"eager rts post", "", 0, 0},
     {"eager release post", "", 0, 0},
     {"rts", "", NONE, 0},
