@@ -195,10 +195,9 @@ int rme_post_recv(struct rme *rme, struct rme_addr *addr, const struct rme_list 
     } else {
         rme_match_add(&rme->table, first, key, RME_BY_TAG, &op->match);
         if (total >= RME_INVITE_LEAST)
-            rme_early_cts_try(rme, first != NULL ? container_of(first, struct rme_op, match) : op,
-                              rme_eager_rdma_given(peer)
-                                  ? rme_eager_rdma_most(rme, RME_EXPECTED, 0)
-                                  : 0);
+            rme_early_cts_try(
+                rme, first != NULL ? container_of(first, struct rme_op, match) : op,
+                rme_eager_rdma_given(peer) ? rme_eager_rdma_most(rme, RME_EXPECTED, 0) : 0);
     }
     rme_peer_work(peer);
     rme_unlock(rme);
@@ -213,7 +212,7 @@ int rme_cancel(struct rme *rme, rme_id id)
         return 0;
     op = rme_op_find(&rme->operations->table, id);
     if (op != NULL)
-        rme_cancel_op(rme, op);
+        rme_op_stop(rme, op, RME_STOP_HOST, -ECANCELED);
     rme_unlock(rme);
     return 0;
 }

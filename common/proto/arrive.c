@@ -20,7 +20,8 @@ static void take_message(struct rme_peer *peer, const struct rme_wire_message *m
                                                                                   message);
         break;
     case RME_WIRE_CTS:
-        (flags & RME_WIRE_F_UNSOLICITED ? rme_early_cts_arrived : rme_cts_arrived)(peer, message);
+        (flags & RME_WIRE_F_UNSOLICITED ? rme_early_cts_arrived : rme_cts_arrived)(peer,
+                                                                                   message);
         break;
     case RME_WIRE_FIN:
         (flags & RME_WIRE_F_EAGER ? rme_refusal_arrived : rme_fin_arrived)(peer, message);

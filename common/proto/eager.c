@@ -75,7 +75,7 @@ bool rme_eager_send(struct rme_peer *peer, enum rme_stream stream, const struct 
 
 enum rme_started rme_eager_start(struct rme *rme, struct rme_op *op)
 {
-    if (op->has_rndv || !rme_eager_fits(op->peer, rme_op_stream(op), op->size))
+    if (op->rndv != NULL || !rme_eager_fits(op->peer, rme_op_stream(op), op->size))
         return RME_START_OTHER;
     if (!rme_eager_send(op->peer, rme_op_stream(op), op->seg, op->nseg, op->size, op->tag))
         return RME_START_STUCK;
@@ -313,6 +313,7 @@ void rme_recv_match(struct rme *rme, struct rme_op *op, struct rme_match *first)
 
     rme_match_remove(&rme->table, first);
     rme_table_drop(&rme->table, &message->by_handle);
+    list_del_init(&message->link); /* the link may end meanwhile, which frees what waits */
     if (message->is_rts) {
         op->peer->proto->rts_in[RME_EXPECTED]--;
         rme_rndv_receive(rme, op, message);

@@ -238,7 +238,7 @@ enum rme_started rme_eager_rdma_start(struct rme *rme, struct rme_op *op)
 {
     enum rme_stream stream = rme_op_stream(op);
     enum fit fit =
-        op->has_rndv ? FIT_NOT : look(op->peer, stream, op->seg, op->nseg, op->size, op->tag);
+        op->rndv != NULL ? FIT_NOT : look(op->peer, stream, op->seg, op->nseg, op->size, op->tag);
 
     if (fit == FIT_LATER && stream == RME_EXPECTED && !rme_match_is_first(&op->match))
         return RME_START_STUCK;
