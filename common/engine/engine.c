@@ -294,15 +294,13 @@ static void init_lists(struct rme *rme)
     list_init(&rme->movers);
     list_init(&rme->mw_waitq);
     list_init(&rme->throttled);
-    list_init(&rme->rndv_state->work);
     list_init(&rme->operations->ended);
     list_init(&rme->protocols->unexpected);
     list_init(&rme->rings->granted);
     list_init(&rme->protocols->unpublished);
     list_init(&rme->protocols->spare);
     list_init(&rme->followers);
-    list_init(&rme->rndv_state->reserve[RME_RESERVE_INITIATOR].waiting);
-    list_init(&rme->rndv_state->reserve[RME_RESERVE_TARGET].waiting);
+    rme_rndv_init(rme->rndv_state);
     for (int i = 0; i < RME_MAX_CONTEXTS; i++)
         list_init(&rme->operations->ctx[i].done);
 }

@@ -218,7 +218,7 @@ int rme_cancel(struct rme *rme, rme_id id)
         return 0;
     op = rme_op_find(&rme->operations->table, id);
     if (op != NULL)
-        rme_cancel_op(rme, op);
+        rme_op_stop(rme, op, RME_STOP_HOST, -ECANCELED);
     rme_unlock(rme);
     return 0;
 }

@@ -189,7 +189,7 @@ void rme_run_pending_slow(struct rme *rme)
             rme->ops->flush(rme->fabric);
         }
         if (!list_empty(&rme->rndv_state->work))
-            rme_frag_work(rme);
+            rme_rndv_work(rme);
         else if (!list_empty(&rme->operations->ended) && !rme->operations->deregistering)
             dereg_flush(rme);
         else if (list_empty(&rme->scheduled))

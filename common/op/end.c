@@ -95,7 +95,7 @@ static void finish(struct rme *rme, struct rme_op *op)
     int32_t tag = op->tag;
     bool late = op->late;
 
-    if (op->has_rndv)
+    if (op->rndv != NULL)
         rme->op_ops->free(rme, op);
     list_del_init(&op->of_peer);
     if (kind == RME_OP_UNEXPECTED)
@@ -135,7 +135,7 @@ void rme_op_end(struct rme *rme, struct rme_op *op, int error)
     op->refcount++;
     if (op->kind == RME_OP_RECV && rme_match_is_in(&op->match))
         rme_match_remove(&rme->table, &op->match);
-    if (op->has_rndv)
+    if (op->rndv != NULL)
         rme->op_ops->ended(rme, op);
     rme_op_put(rme, op);
 }

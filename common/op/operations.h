@@ -85,7 +85,7 @@ static inline void rme_op_complete(struct rme *rme, struct rme_op *op)
 {
     struct rme_peer *peer = op->peer;
 
-    if (op->refcount != 0 || op->has_rndv || peer->late != 0 || rme_is_ending(rme)) {
+    if (op->refcount != 0 || op->rndv != NULL || peer->late != 0 || rme_is_ending(rme)) {
         rme_op_end(rme, op, 0);
         return;
     }
@@ -116,11 +116,11 @@ typedef bool rme_cancelled_fn(struct rme_peer *peer, const struct rme_wire_messa
 /* Starts the first QUEUED send of its tag. */
 typedef enum rme_started rme_start_fn(struct rme *rme, struct rme_op *op);
 
-/* Functions for an op with `has_rndv`: rme->op_ops. */
+/* Functions of rendezvous for an op that is one: rme->op_ops. */
 struct rme_op_ops {
     /* Stops all work of an op whose result is set. */
     void (*ended)(struct rme *rme, struct rme_op *op);
-    /* Frees op->rndv of an op without references to its memory. */
+    /* Frees op->rndv of an op without references to its memory, and sets it to NULL. */
     void (*free)(struct rme *rme, struct rme_op *op);
 };
 

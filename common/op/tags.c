@@ -39,7 +39,7 @@ void rme_send_leave(struct rme_op *op)
     list_del_init(&op->link);
     if (op->kind == RME_OP_UNEXPECTED)
         return;
-    peer->sends->preparing -= op->has_rndv;
+    peer->sends->preparing -= op->rndv != NULL;
     if (rme_match_is_first(&op->match) && !list_empty(&op->match.same)) {
         try_next(container_of(rme_match_succeed(&op->match), struct rme_op, match));
         return;

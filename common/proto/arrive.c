@@ -4,14 +4,6 @@
 
 #include "proto/account.h"
 
-void rme_log_invalid(const struct rme_peer *peer, uint8_t type, uint8_t flags, size_t length)
-{
-    if (peer->state == RME_PEER_CLOSING && peer->error == -EPROTO)
-        rme_log_put(peer->rme->log, RME_LOG_INFO,
-                    "%s: the invalid message has type %s (%u), flags 0x%02x and %zu bytes",
-                    rme_peer_name(peer), rme_wire_type_name(type), type, flags, length);
-}
-
 void rme_take_message(struct rme_peer *peer, int error, const struct rme_wire_message *message,
                       size_t length, bool in_ring)
 {

@@ -410,6 +410,7 @@ void rme_recv_match(struct rme *rme, struct rme_op *op, struct rme_match *first)
 
     rme_match_remove(&rme->table, first);
     rme_table_drop(&rme->table, &message->by_handle);
+    list_del_init(&message->link); /* the link may end meanwhile, which frees what waits */
     if (message->is_rts) {
         op->peer->proto->rts_in[RME_EXPECTED]--;
         rme_rndv_receive(rme, op, message);

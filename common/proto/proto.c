@@ -35,45 +35,27 @@ static void connected(struct rme_peer *peer)
     early->seen = early->sent = 0;
 }
 
-/* Removes a send from its queue, and an op's queued control message, because the link is lost.
- * The caller holds a reference, unless nothing was queued. */
-static void detach(struct rme_op *op)
-{
-    if (op->state == RME_OP_QUEUED)
-        rme_send_leave(op);
-    if (op->has_rndv && !list_empty(&op->rndv.control.link)) {
-        list_del_init(&op->rndv.control.link);
-        op->refcount--;
-    }
-}
-
 /* Ends the ops of a peer without a link, because connecting has failed. */
 static void unreachable(struct rme_peer *peer, int error)
 {
     struct list_head *node;
 
-    while ((node = list_pop(&peer->ops)) != NULL) {
-        struct rme_op *op = container_of(node, struct rme_op, of_peer);
-
-        detach(op);
-        rme_op_end(peer->rme, op, error);
-    }
+    while ((node = list_pop(&peer->ops)) != NULL)
+        rme_op_stop(peer->rme, container_of(node, struct rme_op, of_peer), RME_STOP_LINK,
+                    error);
 }
 
 static void disconnected(struct rme_peer *peer, int error)
 {
     struct rme *rme = peer->rme;
     struct list_head *node;
-    bool stopped;
 
     while ((node = list_pop(&peer->ops)) != NULL) {
         struct rme_op *op = container_of(node, struct rme_op, of_peer);
 
         op->refcount++;
         list_add_tail(&op->of_peer, &peer->draining);
-        detach(op);
-        stopped = op->has_rndv && op->rndv.stop_error != 0 && !op->rndv.peer_stop;
-        rme_op_end(rme, op, stopped ? op->rndv.stop_error : error);
+        rme_op_stop(rme, op, RME_STOP_LINK, error);
     }
     while (!list_empty(&peer->proto->messages))
         rme_message_free(container_of(peer->proto->messages.next, struct rme_message, link));

@@ -105,7 +105,7 @@ enum rme_proto rme_message_plan(const struct rme_peer *peer, enum rme_stream str
 /* Likewise, of a send, which stays a rendezvous once it has been one. */
 static inline enum rme_proto rme_send_plan(const struct rme_op *op)
 {
-    return op->has_rndv
+    return op->rndv != NULL
                ? RME_PROTO_RNDV_WRITE
                : rme_message_plan(op->peer, rme_op_stream(op), op->seg, op->nseg, op->size);
 }
@@ -172,8 +172,6 @@ static inline bool rme_peer_waits(const struct rme_peer *peer)
            !list_empty(&sends->sendq[RME_UNEXPECTED_STREAM]);
 }
 
-/* Logs the message that has ended the link, if it was invalid. */
-void rme_log_invalid(const struct rme_peer *peer, uint8_t type, uint8_t flags, size_t length);
 /* Takes a received message if it is EAGER and expected, without decoding more than its header.
  * False: nothing was done, and the message is to be decoded and taken as any other one. */
 bool rme_take_eager(struct rme_peer *peer, const void *data, size_t length);

@@ -79,7 +79,7 @@ static bool send_expected(struct rme_peer *peer)
         rme_send_wait(op, NULL);
         return true;
     case RME_START_WAIT:
-        if (!op->has_rndv && op->size <= peer->eager_max[RME_EXPECTED])
+        if (op->rndv == NULL && op->size <= peer->eager_max[RME_EXPECTED])
             return false;
         rme_send_wait(op, &peer->sends->waitq);
         return true;

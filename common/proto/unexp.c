@@ -78,7 +78,7 @@ void rme_unexp_arrived(struct rme_peer *peer, const struct rme_wire_message *mes
 /* ---- Pulling ---- */
 
 /* bytes of a pull in addition to its message */
-#define PULL_KEPT sizeof(struct rme_op)
+#define PULL_KEPT (sizeof(struct rme_op) + sizeof(struct rme_rndv))
 
 /* Cost of a pull against the window: that of an eager message, so that empty messages are
  * bounded, too. */

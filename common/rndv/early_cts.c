@@ -110,6 +110,17 @@ static bool send_invite(struct rme_op *op, struct rme_frag *frag)
     return true;
 }
 
+static void written(struct rme *rme, struct rme_op *op, uint64_t end)
+{
+    op->peer->rndv->early.fail_streak = 0;
+    rme_rndv_target_done(rme, op, end);
+}
+
+static const struct rme_rndv_stage stages[] = {
+    [RME_OP_INVITING] = {.moved = written},
+    [RME_OP_DONE] = {0},
+};
+
 void rme_early_cts_try(struct rme *rme, struct rme_op *op, uint64_t ring_max)
 {
     struct rme_frag *frag = NULL;
@@ -118,10 +129,11 @@ void rme_early_cts_try(struct rme *rme, struct rme_op *op, uint64_t ring_max)
         !is_useful(rme, op, ring_max) || !pays(&op->peer->rndv->early))
         return;
     op->size = op->total;
-    rme_rndv_new(rme, op);
-    op->rndv.access = RME_ACCESS_REMOTE_WRITE;
-    op->rndv.max_segs = rme_mw_segments_max(rme, RME_WIRE_CTS, op->peer->tx_size);
-    if (rme_frag_next(rme, op))
+    if (!rme_rndv_new(rme, op, stages))
+        return;
+    op->rndv->access = RME_ACCESS_REMOTE_WRITE;
+    op->rndv->max_segs = rme_mw_segments_max(rme, RME_WIRE_CTS, op->peer->tx_size);
+    if (rme_frag_next(rme, op) > 0)
         frag = rme_frag_first(op);
     if (frag == NULL || frag->state != RME_FRAG_READY || frag->length != op->size ||
         !send_invite(op, frag)) {
@@ -142,50 +154,81 @@ void rme_early_cts_void(struct rme *rme, struct rme_op *op)
 
 /* ---- The sender ---- */
 
-/* Writes the send into the invited receive, if the invitation is for it and everything is
- * ready.  Otherwise put.c uses the fragment, for RTS. */
-enum rme_started rme_early_cts_start(struct rme *rme, struct rme_op *op)
+/* Is the held window for this send, and may all of it move now?  A send that may need RTS after
+ * all must not precede those that wait. */
+static bool is_for(const struct rme_op *op)
+{
+    const struct rme_peer *peer = op->peer;
+
+    return op->kind == RME_OP_SEND &&
+           rme_early_cts_is_for(&peer->rndv->early, op->tag, op->size) &&
+           op->size <= rme_move_most(peer, op->size) && list_empty(&peer->rdma_queue) &&
+           rme_move_may(peer, op->size) && rme_rndv_may_start(op);
+}
+
+/* Prepares the whole message as one fragment.  NULL with *started: not now, or RME_START_OTHER:
+ * RTS uses the fragment. */
+static struct rme_frag *whole_frag(struct rme *rme, struct rme_op *op,
+                                   enum rme_started *started)
+{
+    struct rme_frag *frag = rme_frag_first(op);
+    int made = frag != NULL ? 1 : rme_frag_next(rme, op);
+
+    *started = RME_START_OTHER;
+    if (made > 0) {
+        frag = rme_frag_first(op);
+        if (frag->state == RME_FRAG_READY && frag->length == op->size &&
+            !rme_frag_waits(rme, frag))
+            return frag;
+    } else if (made < 0) {
+        rme_op_stop(rme, op, RME_STOP_MEMORY, made);
+        *started = RME_START_GONE;
+    }
+    return NULL;
+}
+
+/* Writes the send into the memory of the held window. */
+static enum rme_started write_whole(struct rme *rme, struct rme_op *op)
 {
     struct rme_peer *peer = op->peer;
     struct rme_early_cts *early = &peer->rndv->early;
-    struct rme_frag *frag;
-    struct rme_rndv *r;
 
-    if (op->kind != RME_OP_SEND || !rme_early_cts_is_for(early, op->tag, op->size) ||
-        op->size > rme_move_most(peer, op->size) || !list_empty(&peer->rdma_queue) ||
-        !rme_move_may(peer, op->size) || /* else a transfer goes to the fabric at once */
-        !rme_rndv_may_start(op)) /* may need RTS after all, and would precede those that wait */
-        return RME_START_OTHER;
-    if (!op->has_rndv)
-        rme_rndv_plan_send(rme, op);
-    if (op->rndv.access == RME_ACCESS_REMOTE_READ && rme->load.ops != 0)
-        /* the receiver may read the offer of RTS */
-        return RME_START_OTHER;
-    if (!rme_peer_may(peer, RME_CREDIT_DATA))
-        return RME_START_STUCK;
-    r = &op->rndv;
-    if (list_empty(&r->frags) && !rme_frag_next(rme, op))
-        return op->state == RME_OP_QUEUED ? RME_START_STUCK : RME_START_GONE;
-    frag = rme_frag_first(op);
-    if (frag->state != RME_FRAG_READY || frag->length != op->size || rme_frag_waits(rme, frag))
-        return RME_START_OTHER;
-    if (peer->credit.unacked && !rme_peer_send_header(peer, RME_WIRE_CREDIT, RME_CREDIT_RETURN))
-        /* an immediate carries no count of consumed messages: op/end.c */
-        return RME_START_STUCK;
-    if (!rme_peer_may_report(peer))
-        return RME_START_STUCK; /* CREDIT has used the last credit */
     rme_send_leave(op);
     rme_rndv_set_peer_handle(op, early->from);
-    list_add_tail(&early->held->link, &r->remote_windows);
+    list_add_tail(&early->held->link, &op->rndv->remote_windows);
     early->held = NULL;
     rme_count(rme, RME_C_INVITES_TAKEN);
-    r->opened = op->size;
-    rme_rndv_begin(rme, op, RME_OP_MOVING);
+    op->rndv->opened = op->size;
+    rme_rndv_begin(rme, op, RME_OP_MOVING, rme_put_stages);
     if (op->state != RME_OP_MOVING) /* no memory: CANCEL precedes the next message of the tag */
         return RME_START_STUCK;
     while (!list_empty(&peer->rdma_queue) && rme_move_progress(peer))
         continue;
     return RME_START_GONE;
+}
+
+enum rme_started rme_early_cts_start(struct rme *rme, struct rme_op *op)
+{
+    struct rme_peer *peer = op->peer;
+    enum rme_started started;
+
+    if (!is_for(op))
+        return RME_START_OTHER;
+    if (op->rndv == NULL && !rme_rndv_plan_send(rme, op))
+        return RME_START_GONE;
+    if (op->rndv->access == RME_ACCESS_REMOTE_READ && rme->load.ops != 0)
+        return RME_START_OTHER; /* the receiver may read the offer of RTS */
+    if (!rme_peer_may(peer, RME_CREDIT_DATA))
+        return RME_START_STUCK;
+    if (whole_frag(rme, op, &started) == NULL)
+        return started;
+    /* an immediate carries no count of consumed messages (op/end.c): CREDIT precedes, which may
+     * use the last credit */
+    if ((peer->credit.unacked &&
+         !rme_peer_send_header(peer, RME_WIRE_CREDIT, RME_CREDIT_RETURN)) ||
+        !rme_peer_may_report(peer))
+        return RME_START_STUCK;
+    return write_whole(rme, op);
 }
 
 void rme_early_cts_arrived(struct rme_peer *peer, const struct rme_wire_message *message)
@@ -194,14 +237,14 @@ void rme_early_cts_arrived(struct rme_peer *peer, const struct rme_wire_message 
 
     if (early->held != NULL || message->rndv_window == 0 || message->offset != 0 ||
         (int32_t)(message->to - early->sent) > 0) {
-        rme_peer_protocol_error(peer, "an unexpected invitation");
+        rme_peer_protocol_error(peer, "an unexpected early CTS");
         return;
     }
     if (message->to != early->sent) /* void: it has crossed a message */
         return;
     early->held = rme_remote_window_new(message);
     if (early->held == NULL) {
-        rme_peer_fail(peer, -ENOMEM, "no memory for an invitation");
+        rme_peer_fail(peer, -ENOMEM, "no memory for an early CTS");
         return;
     }
     early->tag = message->tag;

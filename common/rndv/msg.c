@@ -7,7 +7,12 @@
  * precede all other queued control messages (peer->endings), because a CTS may wait for a
  * memory window that only the end of an op releases.
  */
+#include <errno.h>
+#include <stdlib.h>
+
 #include "rndv/rndv.h"
+
+#define REMOTE_WINDOWS_MAX 4 /* windows not used up; the target sends at most two */
 
 /* Writes the segments of a fragment and their keys into a message. */
 static void put_segments(const struct rme_peer *peer, const struct rme_frag *frag, void *tx,
@@ -78,8 +83,8 @@ void rme_fin_put(struct rme_peer *peer, struct rme_frag *frag, void *tx)
 /* Sends FIN or CANCEL of an op. */
 static bool send_ctrl(struct rme_peer *peer, struct rme_control *control)
 {
-    struct rme_op *op = container_of(control, struct rme_op, rndv.control);
-    struct rme_rndv *r = &op->rndv;
+    struct rme_op *op = container_of(control, struct rme_rndv, control)->op;
+    struct rme_rndv *r = op->rndv;
     struct rme_wire_message message;
     void *tx = rme_peer_tx(peer, RME_CREDIT_CONTROL);
 
@@ -114,14 +119,22 @@ static bool send_ctrl(struct rme_peer *peer, struct rme_control *control)
 
 void rme_ctrl_queue(struct rme_op *op, enum rme_wire_type type)
 {
-    struct rme_control *control = &op->rndv.control;
+    struct rme_control *control = &op->rndv->control;
 
     control->send = send_ctrl;
     op->refcount += list_empty(&control->link);
     list_del_init(&control->link);
     list_add_tail(&control->link, &op->peer->endings);
-    op->rndv.ctrl = (uint8_t)type;
+    op->rndv->ctrl = (uint8_t)type;
     rme_peer_schedule(op->peer);
+}
+
+bool rme_ctrl_unqueue(struct rme_op *op)
+{
+    if (op->rndv == NULL || list_empty(&op->rndv->control.link))
+        return false;
+    list_del_init(&op->rndv->control.link);
+    return true;
 }
 
 bool rme_cancel_answer(struct rme_peer *peer, uint32_t to)
@@ -135,5 +148,100 @@ bool rme_cancel_answer(struct rme_peer *peer, uint32_t to)
     message.status = RME_WIRE_CANCELED;
     message.to = to;
     rme_peer_send_control(peer, &message, tx);
+    return true;
+}
+
+/* ---- Arrivals ---- */
+
+struct rme_op *rme_rndv_find(struct rme_peer *peer, uint32_t handle)
+{
+    struct rme_keyed *keyed =
+        rme_table_find(&peer->rme->table, rme_handle_key(peer, handle), RME_HANDLE_OWN);
+
+    return keyed != NULL ? container_of(keyed, struct rme_rndv, own)->op : NULL;
+}
+
+/* Finds an op of this peer by the peer's handle of the other end; NULL: none. */
+static struct rme_op *find_theirs(struct rme_peer *peer, uint32_t handle)
+{
+    struct rme_keyed *keyed =
+        rme_table_find(&peer->rme->table, rme_handle_key(peer, handle), RME_HANDLE_THEIRS);
+
+    return keyed != NULL ? container_of(keyed, struct rme_rndv, theirs)->op : NULL;
+}
+
+struct rme_op *rme_rndv_answered(struct rme_peer *peer, uint32_t handle)
+{
+    struct rme_op *op = rme_rndv_find(peer, handle);
+
+    if (op == NULL || !rme_op_sends(op) || !op->rndv->rts_out)
+        return NULL;
+    return op;
+}
+
+/* Does CANCEL mean this op?  The peer's handle must equal the known one, if one is
+ * known. */
+static bool is_meant(const struct rme_op *op, const struct rme_wire_message *cancel)
+{
+    bool from_sender = (cancel->flags & RME_WIRE_F_FROM_SENDER) != 0;
+    uint32_t known = rme_rndv_peer_handle(op);
+
+    return rme_op_sends(op) != from_sender && (known == 0 || known == cancel->from);
+}
+
+/* The peer knows the handle here, unless CANCEL has crossed the first message about the op. */
+struct rme_op *rme_cancel_means(struct rme_peer *peer, const struct rme_wire_message *cancel)
+{
+    struct rme_op *op =
+        cancel->to == 0 ? find_theirs(peer, cancel->from) : rme_rndv_find(peer, cancel->to);
+
+    return op != NULL && is_meant(op, cancel) ? op : NULL;
+}
+
+bool rme_fin_is_valid(const struct rme_op *op, const struct rme_wire_message *fin)
+{
+    const struct rme_frag *frag = rme_frag_first(op);
+    bool offered = op->state != RME_OP_MOVING && frag != NULL && frag->state == RME_FRAG_POSTED;
+
+    return fin->offset == op->size && (op->size == 0 || offered);
+}
+
+struct rme_remote_window *rme_remote_window_new(const struct rme_wire_message *message)
+{
+    struct rme_remote_window *window =
+        malloc(sizeof(*window) + message->nsegment * sizeof(window->segment[0]));
+
+    if (window == NULL)
+        return NULL;
+    list_init(&window->link);
+    window->offset = message->offset;
+    window->length = message->rndv_window;
+    window->nsegment = message->nsegment;
+    for (uint32_t i = 0; i < message->nsegment; i++)
+        rme_wire_segment_at(message, i, &window->segment[i]);
+    return window;
+}
+
+bool rme_remote_window_add(struct rme_op *op, const struct rme_wire_message *cts)
+{
+    struct rme_rndv *r = op->rndv;
+    struct rme_remote_window *window;
+    unsigned waiting = 0;
+
+    for (struct list_head *node = r->remote_windows.next; node != &r->remote_windows;
+         node = node->next)
+        waiting++;
+    if (waiting >= REMOTE_WINDOWS_MAX || cts->offset != r->opened || cts->rndv_window == 0 ||
+        cts->rndv_window > op->size - r->opened) {
+        rme_peer_protocol_error(op->peer, "a CTS whose window does not follow the last one");
+        return false;
+    }
+    window = rme_remote_window_new(cts);
+    if (window == NULL) {
+        rme_peer_fail(op->peer, -ENOMEM, "no memory for the description of a transfer");
+        return false;
+    }
+    list_add_tail(&window->link, &r->remote_windows);
+    r->opened += cts->rndv_window;
     return true;
 }

@@ -44,7 +44,6 @@
  * precede all other queued control messages (peer->endings), because a CTS may wait for a
  * memory window that only the end of an op releases.
  */
-#include <errno.h>
 #include <stdlib.h>
 
 #include "rndv/rndv.h"
@@ -60,40 +59,51 @@ static uint32_t new_handle(struct rme_peer *peer)
     return peer->last_handle;
 }
 
-void rme_rndv_new(struct rme *rme, struct rme_op *op)
+void rme_rndv_init(struct rme_rndv_state *state)
 {
-    struct rme_rndv *r = &op->rndv;
+    list_init(&state->work);
+    list_init(&state->free);
+    for (unsigned i = 0; i < RME_RNDV_OWN; i++) {
+        list_init(&state->own[i].control.link);
+        list_add_tail(&state->own[i].control.link, &state->free);
+    }
+    for (int class = 0; class < RME_RESERVES; class ++)
+        list_init(&state->reserve[class].waiting);
+}
 
-    *r = (struct rme_rndv){.max_segs = UINT32_MAX, .most = UINT64_MAX};
+bool rme_rndv_new(struct rme *rme, struct rme_op *op, const struct rme_rndv_stage *stages)
+{
+    struct list_head *node = list_pop(&rme->rndv_state->free);
+    struct rme_rndv *r =
+        node != NULL ? container_of(node, struct rme_rndv, control.link) : malloc(sizeof(*r));
+
+    if (r == NULL)
+        return false;
+    *r = (struct rme_rndv){
+        .op = op, .stages = stages, .max_segs = UINT32_MAX, .most = UINT64_MAX};
     list_init(&r->control.link);
     list_init(&r->frags);
     list_init(&r->remote_windows);
-    op->has_rndv = true;
+    op->rndv = r;
     rme_table_put(&rme->table, &r->own, rme_handle_key(op->peer, new_handle(op->peer)),
                   RME_HANDLE_OWN);
+    return true;
 }
 
 void rme_rndv_set_peer_handle(struct rme_op *op, uint32_t handle)
 {
     struct rme_table *table = &op->peer->rme->table;
 
-    rme_table_drop(table, &op->rndv.theirs);
-    rme_table_put(table, &op->rndv.theirs, rme_handle_key(op->peer, handle), RME_HANDLE_THEIRS);
-}
-
-struct rme_op *rme_rndv_find(struct rme_peer *peer, uint32_t handle)
-{
-    struct rme_keyed *keyed =
-        rme_table_find(&peer->rme->table, rme_handle_key(peer, handle), RME_HANDLE_OWN);
-
-    return keyed != NULL ? container_of(keyed, struct rme_op, rndv.own) : NULL;
+    rme_table_drop(table, &op->rndv->theirs);
+    rme_table_put(table, &op->rndv->theirs, rme_handle_key(op->peer, handle),
+                  RME_HANDLE_THEIRS);
 }
 
 /* Ends the op's share of the load, and its role as the inviting receive of the peer. */
 static void unload(struct rme_op *op)
 {
     struct rme_early_cts *early = &op->peer->rndv->early;
-    struct rme_load *load = op->rndv.load;
+    struct rme_load *load = op->rndv->load;
 
     if (early->receive == op)
         early->receive = NULL;
@@ -101,12 +111,13 @@ static void unload(struct rme_op *op)
         return;
     load->ops--;
     load->bytes -= op->size;
-    op->rndv.load = NULL;
+    op->rndv->load = NULL;
 }
 
 void rme_rndv_free(struct rme *rme, struct rme_op *op)
 {
-    struct rme_rndv *r = &op->rndv;
+    struct rme_rndv_state *state = rme->rndv_state;
+    struct rme_rndv *r = op->rndv;
     struct list_head *node;
 
     while (!list_empty(&r->frags))
@@ -116,7 +127,11 @@ void rme_rndv_free(struct rme *rme, struct rme_op *op)
     unload(op);
     rme_table_drop(&rme->table, &r->own);
     rme_table_drop(&rme->table, &r->theirs);
-    op->has_rndv = false;
+    op->rndv = NULL;
+    if (r >= state->own && r < state->own + RME_RNDV_OWN)
+        list_add_tail(&r->control.link, &state->free);
+    else
+        free(r);
 }
 
 struct rme_plan_in rme_rndv_plan_in(const struct rme *rme, uint64_t bytes)
@@ -167,75 +182,23 @@ struct rme_plan_side rme_rndv_own_side(struct rme *rme, const struct rme_op *op)
     return rme_rndv_side(rme, op->nseg, ready);
 }
 
-/* ---- Progress ---- */
-
-/* Queues the next fragment, if it is ready: its transfer, up to the end of the remote window,
- * or the message that opens it.  Returns false if none can be queued now, or after failing the
- * op. */
-static bool post_next(struct rme *rme, struct rme_op *op)
-{
-    struct rme_rndv *r = &op->rndv;
-    struct list_head *node = r->frags.next;
-    struct rme_frag *frag = container_of(node, struct rme_frag, link);
-
-    while (node != &r->frags && frag->state >= RME_FRAG_QUEUED) {
-        node = node->next;
-        frag = container_of(node, struct rme_frag, link);
-    }
-    if (node == &r->frags || frag->state != RME_FRAG_READY)
-        return false;
-    if (op->state == RME_OP_TARGET) {
-        list_add_tail(&frag->control.link, &op->peer->control);
-    } else {
-        uint64_t room = rme_remote_window_room(op, frag->offset);
-
-        if (room == 0)
-            return false;
-        if (room < frag->length)
-            rme_frags_cut(rme, op, frag->offset + room);
-        if (!rme_move_queue(rme, frag)) {
-            rme_rndv_stop(rme, op, -ENOMEM);
-            return false;
-        }
-    }
-    frag->state = RME_FRAG_QUEUED;
-    rme_peer_schedule(op->peer);
-    return true;
-}
-
-/* Prepares fragments, and advertises or transfers them, according to the op's state.  May end
- * the op. */
-void rme_rndv_advance(struct rme *rme, struct rme_op *op)
-{
-    struct rme_rndv *r = &op->rndv;
-
-    if (r->stop_error != 0) {
-        rme_rndv_halt(rme, op);
-    } else if (op->state == RME_OP_QUEUED) {
-        rme_send_ready(op);
-    } else if (op->state == RME_OP_MOVING || op->state == RME_OP_TARGET) {
-        do {
-            while (rme_frag_next(rme, op))
-                continue;
-        } while (r->stop_error == 0 && post_next(rme, op));
-    }
-}
-
-void rme_rndv_begin(struct rme *rme, struct rme_op *op, enum rme_op_state state)
+void rme_rndv_begin(struct rme *rme, struct rme_op *op, enum rme_op_state state,
+                    const struct rme_rndv_stage *stages)
 {
     struct rme_load *load = state == RME_OP_MOVING ? &rme->load : &op->peer->load;
 
     unload(op);
-    op->rndv.load = load; /* of the side that moves the data */
+    op->rndv->load = load; /* of the side that moves the data */
     load->ops++;
     load->bytes += op->size;
+    op->rndv->stages = stages;
     rme_op_step(op, state);
     rme_rndv_advance(rme, op);
 }
 
 void rme_rndv_target_done(struct rme *rme, struct rme_op *op, uint64_t done)
 {
-    struct rme_rndv *r = &op->rndv;
+    struct rme_rndv *r = op->rndv;
     struct rme_frag *frag;
 
     while ((frag = rme_frag_first(op)) != NULL && frag->offset + frag->length <= done) {
@@ -246,7 +209,7 @@ void rme_rndv_target_done(struct rme *rme, struct rme_op *op, uint64_t done)
     r->done = done;
     if (done == op->size)
         rme_op_end(rme, op, 0);
-    else if (op->state == RME_OP_TARGET)
+    else
         rme_rndv_advance(rme, op);
 }
 
@@ -255,7 +218,7 @@ void rme_rndv_target_done(struct rme *rme, struct rme_op *op, uint64_t done)
 static void count_end(struct rme_op *op)
 {
     struct rme_peer *peer = op->peer;
-    bool reads = op->rndv.reads;
+    bool reads = op->rndv->reads;
 
     if (!rme_op_sends(op)) {
         rme_peer_count(peer, reads ? RME_C_RECVS_RNDV_READ : RME_C_RECVS_RNDV_WRITE, 1);
@@ -278,10 +241,10 @@ static void ended(struct rme *rme, struct rme_op *op)
     rme_frags_invalidate(rme, op);
     /* delays the reports of the peer's later receives until this op is reported */
     op->late =
-        op->error == 0 && (op->rndv.moves > 0 || (op->invalidating > 0 && rme_op_sends(op)));
+        op->error == 0 && (op->rndv->moves > 0 || (op->invalidating > 0 && rme_op_sends(op)));
     peer->late += op->late;
-    if (op->rndv.rts_out) {
-        op->rndv.rts_out = false;
+    if (op->rndv->rts_out) {
+        op->rndv->rts_out = false;
         peer->rndv->rts_out[rme_op_stream(op)]--;
         rme_peer_schedule(peer);
     }

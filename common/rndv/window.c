@@ -159,7 +159,7 @@ void rme_frag_invalidate(struct rme *rme, struct rme_frag *frag)
 
 void rme_frags_invalidate(struct rme *rme, struct rme_op *op)
 {
-    struct list_head *frags = &op->rndv.frags;
+    struct list_head *frags = &op->rndv->frags;
 
     for (struct list_head *node = frags->next; node != frags; node = node->next)
         rme_frag_invalidate(rme, container_of(node, struct rme_frag, link));

@@ -351,6 +351,8 @@ void rme_peer_send_closing(struct rme_peer *peer, const struct rme_wire_message 
                            void *tx, uint64_t key);
 /* Sends a message that consists of a header only.  False: no credit or buffer. */
 bool rme_peer_send_header(struct rme_peer *peer, uint8_t type, enum rme_credit_class class);
+/* Logs the message that has ended the link, if it was invalid. */
+void rme_log_invalid(const struct rme_peer *peer, uint8_t type, uint8_t flags, size_t length);
 /* Returns a buffer for a message of this class if a credit permits, else NULL; the peer records
  * the reason. */
 void *rme_peer_tx(struct rme_peer *peer, enum rme_credit_class class);
