@@ -79,7 +79,7 @@ struct rme_limits {
      * own, where there are no windows */
     uint32_t window, each;
     /* bytes whose two copies take as long as the control messages of a rendezvous; 0: 32 KiB go
-     * through the eager ring, and memory stays registered from 64 KiB on */
+     * through the ring, and memory stays registered from 64 KiB on */
     uint32_t control;
     bool offloads; /* transfers take no time of a processor: loads of both sides do not count */
 };

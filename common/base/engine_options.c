@@ -64,12 +64,12 @@ const struct rme_option_row rme_engine_options[] = {
      "the connection is idle, which saves RTS and CTS.  Cancelling such a receive needs an "
      "answer of the peer."},
     {"eager_ring_bytes", "bytes", 512 * KIB, 0, 4 * MIB, NULL,
-     "Size of the eager ring that a peer gets when its messages exceed a receive buffer.  "
+     "Size of the ring that a peer gets when its messages exceed a receive buffer.  "
      "The peer writes messages of up to 16 to 32 KiB, by the device's costs, there by RDMA, "
      "and of up to 64 KiB that a rendezvous would copy, too (bmi-perf --explain); messages "
      "in the ring count as eager (eager_max).  0: no ring, in either direction."},
     {"eager_ring_pool", "bytes", 16 * MIB, 0, 1 * TIB, NULL,
-     "Limit on eager rings for all peers together, and never more than a sixteenth of the "
+     "Limit on rings for all peers together, and never more than a sixteenth of the "
      "memory that the process may lock.  A host gets at most half of it.  At a limit a peer "
      "gets a ring when another's was idle for zone_idle_ms."},
     {"xfer_bytes_peer", "bytes", 1 * MIB, 64 * KIB, 1 * GIB, NULL,
@@ -113,6 +113,6 @@ const struct rme_option_row rme_engine_options[] = {
      "8 KiB.  -1: derived from RLIMIT_MEMLOCK."},
     {"zone_idle_ms", "ms", 10000, 0, 3600000, NULL,
      "Idle engine memory, all but 1 MiB, is returned to the system after this time, and "
-     "eager rings that a peer has not used are reclaimed.  0: never."},
+     "rings that a peer has not used are reclaimed.  0: never."},
     {NULL, NULL, 0, 0, 0, NULL, NULL},
 };

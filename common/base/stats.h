@@ -12,15 +12,15 @@
 /* Counted for each peer; rme_stats has the sum of the peers that are gone. */
 #define RME_PEER_COUNTERS(X)                                                                   \
     X(SENDS_EAGER, "sends_eager", "messages", "messages sent whole in eager buffers")          \
-    X(SENDS_EAGER_RDMA, "sends_eager_rdma", "messages",                                        \
-      "of sends_eager: written into the eager ring that the peer granted")                     \
+    X(SENDS_RING, "sends_eager_rdma", "messages",                                              \
+      "of sends_eager: written into the ring that the peer granted")                           \
     X(SENDS_RNDV_WRITE, "sends_rndv_write", "messages",                                        \
       "messages sent by rendezvous: RDMA write by this process")                               \
     X(SENDS_RNDV_READ, "sends_rndv_read", "messages",                                          \
       "messages sent by rendezvous: RDMA read by the peer")                                    \
     X(RECVS_EAGER, "recvs_eager", "messages", "messages received in eager buffers")            \
-    X(RECVS_EAGER_RDMA, "recvs_eager_rdma", "messages",                                        \
-      "of recvs_eager: received in the eager ring granted to the peer")                        \
+    X(RECVS_RING, "recvs_eager_rdma", "messages",                                              \
+      "of recvs_eager: received in the ring granted to the peer")                              \
     X(RECVS_RNDV_WRITE, "recvs_rndv_write", "messages",                                        \
       "messages received by rendezvous: RDMA write by the peer")                               \
     X(RECVS_RNDV_READ, "recvs_rndv_read", "messages",                                          \
@@ -40,11 +40,10 @@
       "sends into memory that was advertised before their RTS: no CTS, and mostly no RTS")     \
     X(DEFERRED, "deferred", "messages",                                                        \
       "receives reported after a transfer that their peer had acknowledged")                   \
-    X(EAGER_RING_GRANTS, "eager_ring_grants", "grants", "eager rings granted to peers")        \
-    X(EAGER_RING_FULL, "eager_ring_full", "times",                                             \
-      "times that the eager ring, or the peer's window, was full")                             \
-    X(EAGER_RING_WITHDRAWN, "eager_ring_withdrawn", "grants",                                  \
-      "eager rings requested back from peers")                                                 \
+    X(RING_GRANTS, "eager_ring_grants", "grants", "rings granted to peers")                    \
+    X(RING_FULL, "eager_ring_full", "times",                                                   \
+      "times that the ring, or the peer's window, was full")                                   \
+    X(RING_WITHDRAWN, "eager_ring_withdrawn", "grants", "rings requested back from peers")     \
     X(CREDIT_SENT, "credit_sent", "messages", "explicit credit messages sent")                 \
     X(CREDIT_STALLS, "credit_stalls", "messages", "messages that had to wait for a credit")    \
     X(CREDITS_REDUCED, "credits_reduced", "buffers", "receive buffers returned by idle peers") \
@@ -90,7 +89,7 @@
 #define RME_GAUGES(X)                                                                          \
     X(RX_BUFFERED_BYTES, "rx_buffered_bytes", "bytes",                                         \
       "buffered for peers now: unmatched messages and RTS, unexpected messages not fetched")   \
-    X(EAGER_RING_BYTES, "eager_ring_bytes", "bytes", "eager rings granted to peers now")       \
+    X(RING_BYTES, "eager_ring_bytes", "bytes", "rings granted to peers now")                   \
     X(CREDITS_LENT, "credits_lent", "buffers",                                                 \
       "receive buffers granted now beyond those of new links")                                 \
     X(REGISTERED_BYTES, "registered_bytes", "bytes", "memory registered now")                  \

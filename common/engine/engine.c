@@ -4,7 +4,7 @@
  *
  * Parts.  post.c accepts the host's posts, test.c reports completions, and wait.c lets threads
  * wait.  progress.c passes events of the fabric to the layers: links to transport/, messages to
- * the protocols (proto/), transfers to move/.  op/end.c describes how an operation ends.
+ * the protocols (proto/), transfers to rndv/.  op/end.c describes how an operation ends.
  *
  * Locks, in the order in which they are taken:
  *
@@ -18,8 +18,8 @@
  * done by rme_run_pending, which every call runs before releasing the lock:
  *
  *   - scheduled peers send queued messages; then doorbells are rung;
- *   - fragments that need registration (rme->move_state->work) are registered, one by one, with
- *     the lock released (frag.c);
+ *   - fragments that need registration (rme->rndv_state->work) are registered, one by one, with
+ *     the lock released (mem.c);
  *   - ended operations (rme->operations->ended) become visible after rme_mreg_dereg_flush(),
  *     when their memory is no longer registered (mreg.h).
  */
@@ -32,10 +32,10 @@
 #include "engine/engine.h"
 
 /* limit on locked memory below which message buffers are smaller */
-#define TIGHT_BYTES      (1u << 20)
-#define TIGHT_RX_SIZE    1024u
-#define CHAINS_FIRST     64u /* first size of the table */
-#define EAGER_RING_SHARE 16u /* fraction of lockable memory delegated to peers at most */
+#define TIGHT_BYTES   (1u << 20)
+#define TIGHT_RX_SIZE 1024u
+#define CHAINS_FIRST  64u /* first size of the table */
+#define RING_SHARE    16u /* fraction of lockable memory delegated to peers at most */
 /* maximum fraction of a shared queue for the pool of credits */
 #define POOL_PART     4u
 #define CLOSE_WAIT_MS 10000 /* time for the fabric to end all links */
@@ -80,7 +80,7 @@ static void read_tuning(struct rme_tuning *t, const struct rme_options *o)
     t->prefer = (enum rme_prefer)rme_option(o, "rndv");
     t->lists = (enum rme_lists)rme_option(o, "lists");
     t->invite = rme_option(o, "invite") != 0;
-    t->eager_ring_bytes = (uint32_t)rme_option(o, "eager_ring_bytes");
+    t->ring_bytes = (uint32_t)rme_option(o, "eager_ring_bytes");
     t->idle_ms = (uint32_t)rme_option(o, "zone_idle_ms");
     t->rdma_ops = XFERS;
     t->rdma_ops_peer = XFERS / XFER_PEERS;
@@ -118,7 +118,7 @@ static void cap(struct rme *rme, const char *name, uint64_t most, const char *ca
                     name, asked, cause, (unsigned long long)most);
 }
 
-/* Limits message buffers and the pool of eager rings by the memory that may be locked. */
+/* Limits message buffers and the pool of rings by the memory that may be locked. */
 static void cap_by_budget(struct rme *rme)
 {
     uint64_t budget = rme_pin_budget();
@@ -126,7 +126,7 @@ static void cap_by_budget(struct rme *rme)
     if (budget < TIGHT_BYTES)
         cap(rme, "rx_size", TIGHT_RX_SIZE - RME_WIRE_HEADER_SIZE,
             "this process may lock less than 1 MiB");
-    cap(rme, "eager_ring_pool", budget / EAGER_RING_SHARE,
+    cap(rme, "eager_ring_pool", budget / RING_SHARE,
         "more than a sixteenth of the memory that this process may lock");
 }
 
@@ -168,7 +168,7 @@ static void set_sizes(struct rme *rme)
     const struct rme_plan_sizes sizes = rme_plan_sizes(&in);
     int64_t threshold = rme_option(rme->options, "pack_threshold");
 
-    rme->tuning.ring_most = sizes.ring;
+    rme->tuning.ring_msg_max = sizes.ring;
     rme->tuning.pack_threshold = threshold >= 0 ? (uint64_t)threshold : sizes.cached;
 }
 
@@ -287,22 +287,20 @@ static int open_parts(struct rme *rme, const struct rme_config *config)
     return error;
 }
 
-static void init_rings(struct rme *rme)
+static void init_lists(struct rme *rme)
 {
     list_init(&rme->peers);
     list_init(&rme->scheduled);
     list_init(&rme->movers);
     list_init(&rme->mw_waitq);
     list_init(&rme->throttled);
-    list_init(&rme->move_state->work);
     list_init(&rme->operations->ended);
     list_init(&rme->protocols->unexpected);
-    list_init(&rme->protocols->rings);
+    list_init(&rme->rings->granted);
     list_init(&rme->protocols->unpublished);
     list_init(&rme->protocols->spare);
     list_init(&rme->followers);
-    list_init(&rme->move_state->reserve[RME_RESERVE_INITIATOR].waiting);
-    list_init(&rme->move_state->reserve[RME_RESERVE_TARGET].waiting);
+    rme_rndv_init(rme->rndv_state);
     for (int i = 0; i < RME_MAX_CONTEXTS; i++)
         list_init(&rme->operations->ctx[i].done);
 }
@@ -324,12 +322,15 @@ int rme_open(const struct rme_config *config, struct rme **out)
         return -ENOMEM;
     rme = &engine->rme;
     rme->operations = &engine->operations;
-    rme->move_state = &engine->move_state;
+    rme->rings = &engine->rings;
+    rme->rndv_state = &engine->rndv_state;
     rme->protocols = &engine->protocols;
     pthread_mutex_init(&rme->lock, NULL);
-    init_rings(rme);
+    init_lists(rme);
     rme_op_table_init(&rme->operations->table, config->op_template, config->op_size);
     rme->ops = config->fabric;
+    rme->peer_ops = &rme_proto_peer_ops;
+    rme->op_ops = &rme_rndv_op_ops;
     rme->server = config->listen != NULL;
     rme->incarnation = rme_draw();
     rme->jitter = rme->incarnation;

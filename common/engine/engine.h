@@ -3,7 +3,7 @@
 #ifndef RME_ENGINE_H
 #define RME_ENGINE_H
 
-#include "move/move.h"
+#include "rndv/rndv.h"
 #include "op/operations.h"
 #include "proto/proto.h"
 
@@ -11,7 +11,8 @@
 struct rme_engine {
     struct rme rme;
     struct rme_operations operations;
-    struct rme_move_state move_state;
+    struct rme_rings rings;
+    struct rme_rndv_state rndv_state;
     struct rme_protocols protocols;
 
     unsigned forks; /* rme_forks in the opening process */

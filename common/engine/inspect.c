@@ -32,8 +32,9 @@ bool rme_addr_is_over(const struct rme_addr *addr)
     if (rme == NULL || !rme_enter(rme))
         return true;
     peer = addr->peer;
-    over = addr->held == 0 &&
-           (peer == NULL || (peer->state == RME_PEER_DEAD && !rme_unexp_is_needed(peer)));
+    over =
+        addr->held == 0 &&
+        (peer == NULL || (peer->state == RME_PEER_DEAD && !rme->peer_ops->has_messages(peer)));
     rme_unlock(rme);
     return over;
 }
@@ -287,13 +288,11 @@ void rme_explain(struct rme *rme, uint64_t bytes, uint64_t segments, FILE *out)
 
     if (!rme_enter(rme))
         return;
-    send = recv = rme_rndv_plan_in(rme, bytes);
+    send = rme_rndv_plan_in_send(rme, bytes, rme_rndv_side(rme, segments, false));
+    recv = rme_rndv_plan_in(rme, bytes);
     send.eager_max = recv.eager_max =
-        min_u64(rme->tuning.rx_size - RME_WIRE_HEADER_SIZE, rme->tuning.eager_max);
-    send.eager_rdma_max = rme_eager_rdma_most(rme, RME_EXPECTED, segments);
-    send.send = rme_rndv_side(rme, segments, false);
-    send.sender = true;
-    send.recv.kept = rme_mreg_caches(rme->mreg);
+        rme_plan_eager_max(rme->tuning.rx_size - RME_WIRE_HEADER_SIZE, rme->tuning.eager_max);
+    send.ring_max = rme_ring_msg_max(rme, RME_EXPECTED, segments);
     send.recv.server = !rme->server;
     recv.recv = rme_rndv_side(rme, 1, false);
     recv.recv.server = !rme->server;

@@ -4,7 +4,7 @@
 
 #include "engine/engine.h"
 
-#define EAGER_RDMA_SEGS 8 /* maximum number of segments sent without an operation */
+#define COPY_SEGS_MAX 8 /* maximum number of segments sent without an operation */
 
 /* Returns the sum of a list's lengths, or -EINVAL. */
 static inline int64_t list_total(const struct rme_list *list)
@@ -86,22 +86,28 @@ __attribute__((noinline)) static bool send_copy(struct rme_peer *peer, enum rme_
                                                 const struct rme_list *list, uint64_t size,
                                                 int32_t tag)
 {
-    struct rme_seg seg[EAGER_RDMA_SEGS];
+    struct rme_seg seg[COPY_SEGS_MAX];
     uint32_t nseg;
 
-    if (list->count > EAGER_RDMA_SEGS)
+    if (list->count > COPY_SEGS_MAX)
         return false;
     nseg = list_segs(list, seg);
-    if (rme_eager_fits(peer, stream, size))
-        return rme_eager_send(peer, stream, seg, nseg, size, tag);
-    return rme_eager_rdma_send(peer, stream, seg, nseg, size, tag);
+    switch (rme_message_plan(peer, stream, seg, nseg, size)) {
+    case RME_PROTO_EAGER:
+        return rme_window_fits(&peer->eager_window[stream], size) &&
+               rme_eager_send(peer, stream, seg, nseg, size, tag);
+    case RME_PROTO_RING:
+        return rme_ring_send(peer, stream, seg, nseg, size, tag);
+    default:
+        return false;
+    }
 }
 
 /* May a new send start before those that were posted earlier? */
 static inline bool is_next(const struct rme_peer *peer, enum rme_stream stream, int32_t tag)
 {
-    return peer->state == RME_PEER_UP && list_empty(&peer->proto->sendq[stream]) &&
-           (peer->proto->tags_blocked == 0 || stream != RME_EXPECTED ||
+    return peer->state == RME_PEER_UP && list_empty(&peer->sends->sendq[stream]) &&
+           (peer->sends->tags_blocked == 0 || stream != RME_EXPECTED ||
             rme_tag_holder(peer, tag) == NULL);
 }
 
@@ -115,9 +121,9 @@ __attribute__((noinline)) static int queue_send(struct rme_peer *peer, enum rme_
     if (op == NULL)
         return -ENOMEM;
     op->size = op->total;
-    op->posted = peer->proto->posted++;
+    op->posted = peer->sends->posted++;
     *id = op->id;
-    list_add_tail(&op->link, &peer->proto->sendq[rme_op_stream(op)]);
+    list_add_tail(&op->link, &peer->sends->sendq[rme_op_stream(op)]);
     if (kind == RME_OP_UNEXPECTED)
         rme_request_posted(op);
     rme_peer_schedule(peer);
@@ -195,7 +201,9 @@ int rme_post_recv(struct rme *rme, struct rme_addr *addr, const struct rme_list 
     } else {
         rme_match_add(&rme->table, first, key, RME_BY_TAG, &op->match);
         if (total >= RME_INVITE_LEAST)
-            rme_invite_try(rme, first != NULL ? container_of(first, struct rme_op, match) : op);
+            rme_early_cts_try(
+                rme, first != NULL ? container_of(first, struct rme_op, match) : op,
+                rme_ring_is_granted(peer) ? rme_ring_msg_max(rme, RME_EXPECTED, 0) : 0);
     }
     rme_peer_work(peer);
     rme_unlock(rme);
@@ -210,7 +218,7 @@ int rme_cancel(struct rme *rme, rme_id id)
         return 0;
     op = rme_op_find(&rme->operations->table, id);
     if (op != NULL)
-        rme_cancel_op(rme, op);
+        rme_op_stop(rme, op, RME_STOP_HOST, -ECANCELED);
     rme_unlock(rme);
     return 0;
 }
@@ -219,6 +227,6 @@ void rme_set_forceful_cancel(struct rme *rme)
 {
     if (!rme_enter(rme))
         return;
-    rme->protocols->forceful = true;
+    rme->rndv_state->forceful = true;
     rme_unlock(rme);
 }

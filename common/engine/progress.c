@@ -13,55 +13,18 @@
 #define ROUNDS_MAX 8  /* polls per call, after which other threads get the lock */
 #define TIMER_SKIP 64 /* calls per check of the timers while polling */
 
-/* Processes the fields that every header has.  False: invalid values. */
-static bool take_header(struct rme_peer *peer, const struct rme_wire_message *message)
-{
-    uint32_t more = message->type == RME_WIRE_CREDIT ? (uint32_t)message->tag : 0;
-
-    peer->heard = true;
-    if (rme_credit_gain(&peer->credit, message->credits, more) != 0)
-        return false;
-    /* there may be a credit, or room in a window */
-    if (rme_peer_waits(peer))
-        rme_peer_schedule(peer);
-    return rme_window_report(&peer->eager_window[RME_EXPECTED], message->eager_consumed) == 0 &&
-           rme_window_report(&peer->eager_window[RME_UNEXPECTED_STREAM],
-                             message->unexpected_consumed) == 0;
-}
-
-/* Takes a message of `length` bytes, in a receive buffer or in the eager ring; `error` is the
- * result of its decoder. */
-static void take(struct rme_peer *peer, int error, const struct rme_wire_message *message,
-                 size_t length, bool in_ring)
-{
-    if (error == -EPROTO) {
-        rme_peer_protocol_error(peer, in_ring ? "a malformed message in the eager ring"
-                                              : "a malformed message");
-    } else if (!take_header(peer, message)) {
-        rme_peer_protocol_error(peer, "invalid credits or window");
-    } else {
-        rme_move_told(peer);
-        rme_take_message(peer, message);
-    }
-    if (peer->state == RME_PEER_CLOSING && peer->error == -EPROTO)
-        rme_log_put(peer->rme->log, RME_LOG_INFO,
-                    "%s: the invalid message has type %s (%u), flags 0x%02x and %zu bytes",
-                    rme_peer_name(peer), rme_wire_type_name(message->type), message->type,
-                    message->flags, length);
-}
-
 __attribute__((noinline)) static void received(struct rme_peer *peer,
                                                const struct rme_event *event)
 {
     struct rme_wire_message message; /* not cleared, for speed: the decoder sets all fields */
 
     if (rme_peer_listens(peer)) /* else an arrival of a link that is given up */
-        take(peer, rme_wire_decode(event->data, event->length, &message), &message,
-             event->length, false);
+        rme_take_message(peer, rme_wire_decode(event->data, event->length, &message), &message,
+                         event->length, false);
     rme_rx_return(peer->rme, event->rx);
 }
 
-/* Handles an immediate: of a message that the peer wrote into its eager ring, or of a
+/* Handles an immediate: of a message that the peer wrote into its ring, or of a
  * transfer. */
 static void immediate(struct rme_peer *peer, uint32_t imm)
 {
@@ -70,10 +33,10 @@ static void immediate(struct rme_peer *peer, uint32_t imm)
 
     if (!rme_peer_listens(peer))
         return;
-    error = rme_eager_rdma_decode(peer, imm, &message);
+    error = rme_ring_decode(peer, imm, &message);
     if (error != -ENOENT) {
-        take(peer, error, &message,
-             error == 0 ? RME_WIRE_RING_SIZE + message.payload_length : 0, true);
+        rme_take_message(peer, error, &message,
+                         error == 0 ? RME_WIRE_RING_SIZE + message.payload_length : 0, true);
         return;
     }
     peer->heard = true;
@@ -107,12 +70,12 @@ __attribute__((noinline)) static void handle(struct rme *rme, const struct rme_e
         if (event->rdma_op == &peer->bye)
             rme_peer_bye_done(peer);
         else if (event->rdma_op->owner == NULL)
-            rme_eager_rdma_moved(peer, event->rdma_op);
+            rme_ring_transfer_done(peer, event->rdma_op);
         else
             rme_move_done(rme, event->rdma_op);
         break;
     case RME_EV_MW_INVALIDATED:
-        if (rme_eager_rdma_closed(peer, event->closed))
+        if (rme_ring_invalidated(peer, event->closed))
             rme_mws_free(rme);
         else
             rme_frag_invalidated(rme, event->closed);
@@ -140,7 +103,7 @@ __attribute__((noinline)) static void run_timers(struct rme *rme)
             rme_peer_timer(peer, now);
     }
     rme_zone_look(rme->zone, now);
-    rme_eager_rdma_look(rme, now);
+    rme_ring_withdraw_idle(rme, now);
 }
 
 /* Handles `n` events, and further ones if there were as many as possible.  Returns their
@@ -225,8 +188,8 @@ void rme_run_pending_slow(struct rme *rme)
             rme->lingers = false;
             rme->ops->flush(rme->fabric);
         }
-        if (!list_empty(&rme->move_state->work))
-            rme_frag_work(rme);
+        if (!list_empty(&rme->rndv_state->work))
+            rme_rndv_work(rme);
         else if (!list_empty(&rme->operations->ended) && !rme->operations->deregistering)
             dereg_flush(rme);
         else if (list_empty(&rme->scheduled))

@@ -95,8 +95,8 @@ static void finish(struct rme *rme, struct rme_op *op)
     int32_t tag = op->tag;
     bool late = op->late;
 
-    if (op->has_rndv)
-        rme_rndv_free(rme, op);
+    if (op->rndv != NULL)
+        rme->op_ops->free(rme, op);
     list_del_init(&op->of_peer);
     if (kind == RME_OP_UNEXPECTED)
         rme_match_remove(&rme->table, &op->match);
@@ -107,7 +107,7 @@ static void finish(struct rme *rme, struct rme_op *op)
 
         while ((node = list_pop(&peer->held)) != NULL)
             report(rme, container_of(node, struct rme_op, link));
-        rme_unexp_pass_on(peer);
+        rme->peer_ops->deliver(peer);
     }
     if (kind == RME_OP_UNEXPECTED)
         request_finished(peer, tag);
@@ -135,7 +135,7 @@ void rme_op_end(struct rme *rme, struct rme_op *op, int error)
     op->refcount++;
     if (op->kind == RME_OP_RECV && rme_match_is_in(&op->match))
         rme_match_remove(&rme->table, &op->match);
-    if (op->has_rndv)
-        rme_rndv_ended(rme, op);
+    if (op->rndv != NULL)
+        rme->op_ops->ended(rme, op);
     rme_op_put(rme, op);
 }

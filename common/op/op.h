@@ -15,9 +15,9 @@
 #include "op/match.h"
 #include "rme.h"
 #include "plan/split.h"
-#include "transport/control.h"
 
 struct rme_peer;
+struct rme_rndv;
 
 enum rme_op_kind { RME_OP_SEND, RME_OP_UNEXPECTED, RME_OP_RECV, RME_OP_PULL };
 
@@ -39,38 +39,8 @@ enum rme_op_state {
 #define RME_OP_KEEP_SEGS   64u /* segments of an unused op that stay allocated, at most */
 #define RME_OP_CHUNK       64u /* ops in the first allocation; each one doubles their number */
 #define RME_OP_CHUNKS      15
-#define RME_OP_KEEP_CHUNKS 6u  /* chunks of an idle table: 4,032 ops, 1.8 MB */
+#define RME_OP_KEEP_CHUNKS 6u  /* chunks of an idle table: 4,032 ops, 1 MB */
 #define RME_OP_RESTING     32u /* free ops that are not reused yet */
-
-/* State of a rendezvous; see proto/rndv.c. */
-struct rme_rndv {
-    struct rme_control control;
-    uint8_t ctrl;         /* type of `control`: FIN or CANCEL */
-    uint8_t memory;       /* enum rme_memory of the next fragment */
-    bool reads;           /* the receiver reads, else the sender writes */
-    bool refused;         /* registration of its memory was refused */
-    bool rts_out;         /* RTS was sent and counts in rme_peer_proto.rts_out */
-    bool peer_stop;       /* stopped by the peer, whose CANCEL is answered */
-    bool refuses;         /* FIN refuses an eager message, whose place is the key of `theirs` */
-    bool reports;         /* the last transfer is posted, with the report of the op: */
-    uint32_t report;      /* the peer has it when rme_credit.acked reaches this count */
-    uint64_t closes;      /* key of the peer's window that FIN closes; 0: none */
-    int stop_error;       /* result of a stopped op, which starts nothing new; 0: not stopped */
-    struct rme_keyed own; /* by the local handle in messages */
-    /* by the peer's handle, in the table once the op of the peer is known */
-    struct rme_keyed theirs;
-    uint32_t max_segs; /* maximum of segments per fragment */
-    uint64_t most;     /* maximum of bytes of a fragment in a block of a zone */
-    unsigned access;   /* rights of the next fragment; REMOTE_READ: RTS shall offer it */
-    uint64_t prepared; /* end of the last fragment made */
-    uint64_t done;     /* bytes transferred */
-    uint64_t opened;   /* end of the last remote window */
-    uint32_t moves;    /* transfers posted */
-    uint64_t cancel_by;
-    struct rme_load *load; /* load that counts this message; NULL: none */
-    struct list_head frags;
-    struct list_head remote_windows;
-};
 
 struct rme_op {
     rme_id id; /* constant */
@@ -100,10 +70,9 @@ struct rme_op {
     uint32_t refcount;
     uint16_t invalidating; /* fragments of it whose invalidation is pending */
     bool late;             /* counted in peer->late until it is reported; see end.c */
-    bool has_rndv;         /* `rndv` is in use */
     bool dereg_flush;      /* its completion waits for the next rme_mreg_dereg_flush */
+    struct rme_rndv *rndv; /* NULL: not a rendezvous; owned by the op until rme_rndv_free */
     struct rme_seg own_seg[RME_OP_INLINE_SEGS];
-    struct rme_rndv rndv;
 };
 
 struct rme_op_table {
@@ -145,7 +114,7 @@ static inline struct rme_op *rme_op_new(struct rme_op_table *table, uint32_t nse
     op->refcount = 0;
     op->invalidating = 0;
     op->late = false;
-    op->has_rndv = false;
+    op->rndv = NULL;
     op->dereg_flush = false;
     table->live++;
     __atomic_store_n(rme_op_host(op), op->id, __ATOMIC_RELAXED);

@@ -85,7 +85,7 @@ static inline void rme_op_complete(struct rme *rme, struct rme_op *op)
 {
     struct rme_peer *peer = op->peer;
 
-    if (op->refcount != 0 || op->has_rndv || peer->late != 0 || rme_is_ending(rme)) {
+    if (op->refcount != 0 || op->rndv != NULL || peer->late != 0 || rme_is_ending(rme)) {
         rme_op_end(rme, op, 0);
         return;
     }
@@ -96,8 +96,7 @@ static inline void rme_op_complete(struct rme *rme, struct rme_op *op)
     rme_peer_put(peer);
 }
 
-/* ---- The interface of protocols to the engine: types of their functions, and the functions by
- * which op/ and move/ call upwards, all with the engine's lock held ---- */
+/* ---- Types of the functions of protocols, called with the engine's lock held ---- */
 
 /* Results of rme_start_fn. */
 enum rme_started {
@@ -117,17 +116,12 @@ typedef bool rme_cancelled_fn(struct rme_peer *peer, const struct rme_wire_messa
 /* Starts the first QUEUED send of its tag. */
 typedef enum rme_started rme_start_fn(struct rme *rme, struct rme_op *op);
 
-/* For an op with `has_rndv` (proto/rndv.c). */
-/* Continues the op after its memory is ready, or data has moved. */
-void rme_rndv_advance(struct rme *rme, struct rme_op *op);
-/* Stops the op, which ends with this error when no reference to its memory is left. */
-void rme_rndv_stop(struct rme *rme, struct rme_op *op, int error);
-/* Ends an op, and the peer's end of it by FIN.  The peer has no transfer in flight and starts
- * none. */
-void rme_rndv_finish(struct rme *rme, struct rme_op *op, int error);
-/* Stops all work of an op whose result is set. */
-void rme_rndv_ended(struct rme *rme, struct rme_op *op);
-/* Frees op->rndv of an op without references to its memory. */
-void rme_rndv_free(struct rme *rme, struct rme_op *op);
+/* Functions of rendezvous for an op that is one: rme->op_ops. */
+struct rme_op_ops {
+    /* Stops all work of an op whose result is set. */
+    void (*ended)(struct rme *rme, struct rme_op *op);
+    /* Frees op->rndv of an op without references to its memory, and sets it to NULL. */
+    void (*free)(struct rme *rme, struct rme_op *op);
+};
 
 #endif

@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Order of the decisions: 1.  Eager, if the message fits a buffer, option eager_max and the
- * window.  2.  A write into the eager ring, if there is room, up to a size
- * (rme_eager_rdma_most(), rme_plan_sizes()).  3.  Each side copies through a bounce buffer
- * ("packs") up to a limit in bytes.  A list [001 5.1] has limits for its segments, and for the
- * requests and openings of its use in place, too.  Option `lists` may decide instead.  Memory
- * that is registered is used in place, and a large single segment whose registration stays
- * cached, too: the first use pays for the later ones.  4.  Read or write, by the first of the
- * rules in read_or_write() that holds.  5.  The sender offers its memory if the receiver could
- * decide to read, except a list whose write takes far fewer requests or whose openings are
- * dear.  The sender takes the receiver's segments for those of the message before.  A receiver
- * whose receive is posted first invites if its memory is registered and the planner would have
- * the sender write.
+ * Order of the decisions:
+ * 1.  Eager, if the message fits a buffer and option eager_max (rme_plan_copied()).
+ * 2.  A write into the ring, if the peer has granted one, up to a size (rme_plan_sizes(),
+ *     rme_plan_ring_max()).
+ * 3.  Each side copies through a bounce buffer ("packs") up to a limit in bytes (packs()).  A
+ *     list [001 5.1] has limits for its segments, and for the requests and openings of its use
+ *     in place, too, unless option `lists` decides.  Memory that is registered is used in
+ *     place, and so is a large single segment whose registration stays cached: the first use
+ *     pays for the later ones.
+ * 4.  Read or write, by the first rule of read_or_write() that holds.
+ * 5.  The sender offers its memory if the receiver could decide to read, except a list whose
+ *     write takes far fewer requests or whose openings are dear.  The sender takes the
+ *     receiver's segments for those of the message before.
+ * 6.  A receiver whose receive is posted first invites if its memory is registered and the
+ *     planner would have the sender write.
  *
  * The limits' origin and measurements: doc/design/list-io.md.
  */
@@ -23,7 +26,11 @@
 /* "far fewer" requests: the others are this factor more */
 #define LESS_FACTOR 3
 #define LESS_LEAST  8 /* and at least this number more */
-/* as measured on the software HCA: doc/design/eager-ring.md */
+/* Largest payloads for a ring of messages that a rendezvous would copy as well, in one piece and
+ * of lists: doc/design/ring.md has the measurements. */
+#define RING_COPIED_MAX (64u << 10)
+#define RING_LIST_MAX   (32u << 10)
+/* as measured on the software HCA: doc/design/ring.md */
 #define RING_MOST    (32u << 10)
 #define CACHED_LEAST (64u << 10)
 /* Openings that cost at least this number of requests decide the side that moves the data. */
@@ -49,7 +56,7 @@ const struct rme_limits rme_limits_unregistered = {
 
 const char *const rme_proto_name[RME_PROTO_COUNT] = {
     [RME_PROTO_EAGER] = "eager",
-    [RME_PROTO_EAGER_RDMA] = "fast write",
+    [RME_PROTO_RING] = "ring write",
     [RME_PROTO_RNDV_WRITE] = "rendezvous write",
     [RME_PROTO_RNDV_READ] = "rendezvous read",
 };
@@ -174,6 +181,20 @@ struct rme_plan_sizes rme_plan_sizes(const struct rme_plan_in *in)
                                    most < CACHED_LEAST ? most : CACHED_LEAST};
 }
 
+uint64_t rme_plan_ring_max(const struct rme_limits *limits, uint64_t anywhere,
+                           uint64_t pack_threshold, uint64_t segments)
+{
+    uint64_t copied = 0;
+
+    if (segments > 1)
+        copied = limits->list.base + limits->list.segment * (segments - 1);
+    if (segments > 1 && copied > RING_LIST_MAX)
+        copied = RING_LIST_MAX;
+    if (segments == 1 && pack_threshold != 0)
+        copied = (pack_threshold < RING_COPIED_MAX ? pack_threshold : RING_COPIED_MAX) - 1;
+    return copied > anywhere ? copied : anywhere;
+}
+
 /* Further requests for the receiver's segments when the data is used in place, by the plan's
  * protocol; those of writes are bound and invalidated, too. */
 static uint64_t receiver_requests(const struct rme_plan_in *in, const struct rme_plan *plan)
@@ -257,16 +278,17 @@ static void read_or_write(const struct rme_plan_in *in, struct rme_plan *plan)
 /* Is the message copied through buffers of the engine on both sides? */
 static bool is_copied(const struct rme_plan_in *in, struct rme_plan *plan)
 {
-    bool eager = in->bytes <= in->eager_max;
+    enum rme_proto proto = rme_plan_copied(in->bytes, in->eager_max, in->ring_max);
+    bool eager = proto == RME_PROTO_EAGER;
 
-    if (!eager && in->bytes > in->eager_rdma_max)
+    if (proto > RME_PROTO_RING)
         return false;
-    plan->proto = eager ? RME_PROTO_EAGER : RME_PROTO_EAGER_RDMA;
+    plan->proto = proto;
     plan->send_pack = plan->recv_pack = true;
     plan->requests = !eager;
-    plan->why = eager ? "the message fits one buffer" : "the message fits the eager ring";
+    plan->why = eager ? "the message fits one buffer" : "the message fits the ring";
     plan->why_send = plan->why_recv = eager ? "an eager message uses a buffer of the engine"
-                                            : "the eager ring is memory of the engine";
+                                            : "the ring is memory of the engine";
     return true;
 }
 
@@ -327,21 +349,21 @@ void rme_plan_explain(FILE *out, const struct rme_plan_in *send, const struct rm
         asked.send.ready ? segments(&send->send, first.send_pack) : send->send.segments;
     asked.send.kept = false;
     asked.nothing_to_read = !asked.send.ready;
-    asked.eager_rdma_max = 0; /* the sender decides on that */
+    asked.ring_max = 0; /* the sender decides on that */
     rme_plan(&asked, &plan);
-    if (first.proto == RME_PROTO_EAGER_RDMA) /* the receiver has no decision */
+    if (first.proto == RME_PROTO_RING) /* the receiver has no decision */
         plan = first;
     inviting.invitation = true;
-    inviting.eager_rdma_max = send->eager_rdma_max;
+    inviting.ring_max = send->ring_max;
     inviting.send = rme_plan_unseen_sender(recv->send.server, recv->send.load);
     rme_plan(&inviting, &invitation);
 
     fprintf(out,
             "message   %" PRIu64 " bytes, eager up to %" PRIu64 "\n"
             "limit     eager    %" PRIu64 " bytes: sent in one buffer\n"
-            "limit     ring     %" PRIu64 " bytes: written into the eager ring\n"
+            "limit     ring     %" PRIu64 " bytes: written into the ring\n"
             "limit     segment  %" PRIu64 " bytes: copied, and larger ones cached\n",
-            send->bytes, send->eager_max, send->eager_max, send->eager_rdma_max,
+            send->bytes, send->eager_max, send->eager_max, send->ring_max,
             send->pack_threshold);
     explain_limit(out, "once", &send->limits->once, "if registered for one use");
     explain_limit(out, "list", &send->limits->list,

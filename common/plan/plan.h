@@ -5,13 +5,18 @@
  * options, and the constants below).  The flow chart of [004 5.1] decides on the side that
  * posts RDMA.
  *
- * The planner is called when a link begins (eager limit), by the sender of a message that is
- * not eager (the receiver's side is unknown: the use of its own memory, and the offer), by a
- * receiver whose receive is posted first (invitation), and by the receiver that has matched a
- * rendezvous (read or write, and the use of its own memory).  No other code of the engine takes
- * these decisions, and rme_plan_explain() shows them by the same calls.  Bounds of the engine
- * (offered bounce buffers, windows, transfers in flight) are not decisions of the planner, and
- * are described where they apply.
+ * Calls for a message:
+ * - by its sender, which compares the size with the limits of the link (rme_plan_copied(), the
+ *   first step of rme_plan(), inline): eager, ring, or rendezvous;
+ * - by the sender of a rendezvous (the receiver's side is unknown): the use of its own memory,
+ *   and the offer;
+ * - by a receiver whose receive is posted first: invitation;
+ * - by the receiver that has matched a rendezvous: read or write, and the use of its own
+ *   memory.
+ * No other code of the engine takes these decisions, and rme_plan_explain() shows them by the
+ * same calls.  Bounds of the engine (credits, windows, room in a ring, offered bounce buffers,
+ * transfers in flight) are not decisions of the planner, and are described where they apply: a
+ * message without room is offered to the next protocol (proto/protocols.c).
  */
 #ifndef RME_PLAN_H
 #define RME_PLAN_H
@@ -24,7 +29,7 @@
 
 enum rme_proto {
     RME_PROTO_EAGER,
-    RME_PROTO_EAGER_RDMA, /* written by the sender into its delegated buffer */
+    RME_PROTO_RING, /* written by the sender into its ring */
     RME_PROTO_RNDV_WRITE,
     RME_PROTO_RNDV_READ,
     RME_PROTO_COUNT
@@ -62,9 +67,9 @@ struct rme_plan_side {
 struct rme_plan_in {
     uint64_t bytes;
     struct rme_plan_side send, recv;
-    uint64_t eager_max;      /* 0 if the window has no room: only empty messages are eager */
-    uint64_t eager_rdma_max; /* largest message for the eager ring; 0: none */
-    uint64_t frag_size;      /* option: bytes of a fragment */
+    uint64_t eager_max; /* 0: not asked for, because the message is not copied */
+    uint64_t ring_max;  /* largest message for the ring; 0: none */
+    uint64_t frag_size; /* option: bytes of a fragment */
     /* option: smaller messages of one segment are copied even if their registration would be
      * cached; 0: the limit of one use decides */
     uint64_t pack_threshold;
@@ -98,10 +103,31 @@ struct rme_plan {
 
 /* Sizes that limits and openings give a process, once. */
 struct rme_plan_sizes {
-    uint64_t ring;   /* largest message for an eager ring, wherever it lies */
+    uint64_t ring;   /* largest message for a ring, wherever it lies */
     uint64_t cached; /* smallest one whose memory stays registered */
 };
 struct rme_plan_sizes rme_plan_sizes(const struct rme_plan_in *in);
+
+/* Largest payload for a ring: `anywhere`, rme_plan_sizes.ring, wherever it lies; or more if a
+ * rendezvous would copy its `segments`, memory that is not registered already; 0: not known. */
+uint64_t rme_plan_ring_max(const struct rme_limits *limits, uint64_t anywhere,
+                           uint64_t pack_threshold, uint64_t segments);
+
+/* Largest eager payload of a link whose buffers have `room` bytes; `option`: eager_max. */
+static inline uint64_t rme_plan_eager_max(uint64_t room, uint64_t option)
+{
+    return room < option ? room : option;
+}
+
+/* First step of rme_plan(): EAGER or RING for a message that is copied through buffers of the
+ * engine on both sides, else RNDV_WRITE for a rendezvous of either kind. */
+static inline enum rme_proto rme_plan_copied(uint64_t bytes, uint64_t eager_max,
+                                             uint64_t ring_max)
+{
+    if (bytes <= eager_max)
+        return RME_PROTO_EAGER;
+    return bytes <= ring_max ? RME_PROTO_RING : RME_PROTO_RNDV_WRITE;
+}
 
 /* Decides on one message.  Pure: no state, no lock, no failure. */
 void rme_plan(const struct rme_plan_in *in, struct rme_plan *plan);

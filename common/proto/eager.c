@@ -7,7 +7,7 @@
  * fabric's buffer to the host's memory.  An unmatched message is copied to memory of the
  * engine, so that receive buffers never wait for the host.  The window bounds the unmatched
  * bytes (credit.h).  A sender whose window is full sends RTS instead, regardless of size.  A
- * message that is larger than its receive is refused (cancel.c).
+ * message that is larger than its receive is refused.
  *
  * Memory of unmatched messages of 2 KiB and more is kept for the next ones, up to one window:
  * malloc() would give the end of the heap back after each burst, and half of the time of the
@@ -16,12 +16,21 @@
  * Order.  All expected messages of a peer, eager or RTS, leave one queue and arrive in one
  * stream.  Each message matches the oldest receive of its (peer, tag), or waits behind the
  * older messages of the tag: first in, first out, across protocols.
+ *
+ * Refusal.  An eager message that is larger than its receive ends the receive with an error,
+ * once FIN with the flag EAGER was sent.  FIN names the message by its place in the stream: the
+ * cost of all eager messages up to it, which both sides count for the window (credit.h).  The
+ * sender logs the loss in one line and counts it; the send stays complete, whether or not its
+ * host has fetched the completion.  With eager_max=0 every message that could be refused goes
+ * by rendezvous, where both sides wait for the match.  A cancel of the receive before FIN is
+ * sent ends the receive, and the sender gets no report.
  */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "proto/proto.h"
+#include "proto/account.h"
 
 #define SPARE_LEAST 2048u /* smallest room of a message whose memory is kept */
 
@@ -64,9 +73,17 @@ bool rme_eager_send(struct rme_peer *peer, enum rme_stream stream, const struct 
     return true;
 }
 
+enum rme_proto rme_message_plan(const struct rme_peer *peer, enum rme_stream stream,
+                                const struct rme_seg *seg, uint32_t nseg, uint64_t size)
+{
+    if (rme_plan_copied(size, peer->eager_max[stream], 0) == RME_PROTO_EAGER)
+        return RME_PROTO_EAGER;
+    return rme_plan_copied(size, 0, rme_ring_max(peer, stream, seg, nseg, size));
+}
+
 enum rme_started rme_eager_start(struct rme *rme, struct rme_op *op)
 {
-    if (op->has_rndv || !rme_eager_fits(op->peer, rme_op_stream(op), op->size))
+    if (!rme_window_fits(&op->peer->eager_window[rme_op_stream(op)], op->size))
         return RME_START_OTHER;
     if (!rme_eager_send(op->peer, rme_op_stream(op), op->seg, op->nseg, op->size, op->tag))
         return RME_START_STUCK;
@@ -78,36 +95,90 @@ enum rme_started rme_eager_start(struct rme *rme, struct rme_op *op)
     return RME_START_GONE;
 }
 
-/* Copies the payload of the message at `place` to its receive and ends the receive. */
-static void deliver(struct rme *rme, struct rme_op *op, const void *payload, uint64_t size,
-                    uint32_t place)
+/* ---- The ring of the peer ---- */
+
+/* May the message be written into the ring now?  An invitation of the exact size has precedence,
+ * because it saves both copies. */
+static enum rme_ring_fit ring_admit(struct rme_peer *peer, enum rme_stream stream,
+                                    uint64_t size, int32_t tag)
+{
+    if (stream == RME_EXPECTED && rme_early_cts_is_for(&peer->rndv->early, tag, size))
+        return RME_RING_OTHER;
+    return rme_ring_admit(peer, stream, size);
+}
+
+bool rme_ring_send(struct rme_peer *peer, enum rme_stream stream, const struct rme_seg *seg,
+                   uint32_t nseg, uint64_t size, int32_t tag)
+{
+    if (ring_admit(peer, stream, size, tag) != RME_RING_ROOM ||
+        !rme_ring_write(peer, stream, seg, nseg, size, tag))
+        return false;
+    rme_eager_sent(peer, stream, tag, size);
+    return true;
+}
+
+/* Starts a send.  The first expected message of the queue waits for room if the room is certain
+ * to come. */
+enum rme_started rme_ring_start(struct rme *rme, struct rme_op *op)
+{
+    enum rme_stream stream = rme_op_stream(op);
+    enum rme_ring_fit fit = ring_admit(op->peer, stream, op->size, op->tag);
+
+    if (fit == RME_RING_WAIT && stream == RME_EXPECTED && !rme_match_is_first(&op->match)) {
+        rme_ring_await(op->peer);
+        return RME_START_STUCK;
+    }
+    if (fit != RME_RING_ROOM) {
+        rme_count_add(rme, RME_C_RING_FULL, fit != RME_RING_OTHER);
+        return RME_START_OTHER;
+    }
+    if (!rme_ring_write(op->peer, stream, op->seg, op->nseg, op->size, op->tag))
+        return RME_START_STUCK;
+    rme_eager_sent(op->peer, stream, op->tag, op->size);
+    rme_send_leave(op);
+    rme_op_end(rme, op, 0);
+    return RME_START_GONE;
+}
+
+/* Ends a receive with the payload of the message at `place`; false: the receive is too small, and
+ * the message refused. */
+static inline __attribute__((always_inline)) bool deliver(struct rme_peer *peer,
+                                                          struct rme_op *op,
+                                                          const void *payload, uint64_t size,
+                                                          uint32_t place)
 {
     op->size = size;
     if (size > op->total) {
-        rme_rndv_refuse(rme, op, place);
-        return;
+        rme_rndv_refuse(peer->rme, op, place);
+        return false;
     }
-    rme_window_free(op->peer, RME_EXPECTED, size);
-    rme_seg_copy(op->seg, op->nseg, 0, (void *)(uintptr_t)payload, size, true);
-    rme_count_add(rme, RME_C_BYTES_COPIED, size);
-    rme_peer_count(op->peer, RME_C_RECVS_EAGER, 1);
-    rme_op_complete(rme, op);
+    rme_window_free(peer, RME_EXPECTED, size);
+    if (__builtin_expect(op->nseg == 1, 1))
+        memcpy(op->seg->base, payload, size);
+    else
+        rme_seg_copy(op->seg, op->nseg, 0, (void *)(uintptr_t)payload, size, true);
+    rme_count_add(peer->rme, RME_C_BYTES_COPIED, size);
+    rme_peer_count(peer, RME_C_RECVS_EAGER, 1);
+    rme_op_complete(peer->rme, op);
+    return true;
 }
 
 /* Takes the oldest receive for an EAGER or RTS out of the table; NULL: none. */
-static struct rme_op *take_recv(struct rme *rme, struct rme_peer *peer, int32_t tag)
+static inline __attribute__((always_inline)) struct rme_op *take_recv(struct rme *rme,
+                                                                      struct rme_peer *peer,
+                                                                      int32_t tag)
 {
     struct rme_match *first =
         rme_match_first(&rme->table, rme_match_key(peer->serial, tag), RME_BY_TAG);
     struct rme_op *op;
 
-    peer->proto->invites.seen++;
+    peer->rndv->early.seen++;
     if (first == NULL || first->is_message)
         return NULL;
     op = container_of(first, struct rme_op, match);
     rme_match_remove(&rme->table, first);
     if (op->state == RME_OP_INVITING)
-        rme_invite_void(rme, op);
+        rme_early_cts_void(rme, op);
     return op;
 }
 
@@ -185,16 +256,16 @@ struct rme_message *rme_message_new(struct rme_peer *peer, int32_t tag, size_t r
     return message;
 }
 
-struct rme_message *rme_message_copy(struct rme_peer *peer,
-                                     const struct rme_wire_message *arrived)
+struct rme_message *rme_message_copy(struct rme_peer *peer, int32_t tag, const void *payload,
+                                     size_t size)
 {
-    struct rme_message *message = rme_message_new(peer, arrived->tag, arrived->payload_length);
+    struct rme_message *message = rme_message_new(peer, tag, size);
 
     if (message == NULL)
         return NULL;
-    message->total = arrived->payload_length;
-    memcpy(message->data, arrived->payload, arrived->payload_length);
-    rme_count_add(peer->rme, RME_C_BYTES_COPIED, arrived->payload_length);
+    message->total = size;
+    memcpy(message->data, payload, size);
+    rme_count_add(peer->rme, RME_C_BYTES_COPIED, size);
     return message;
 }
 
@@ -212,28 +283,63 @@ void rme_message_free(struct rme_message *message)
     rme_message_recycle(rme, message);
 }
 
-void rme_eager_arrived(struct rme_peer *peer, const struct rme_wire_message *arrived)
+/* Keeps a message without a receive. */
+__attribute__((noinline)) static void buffer_eager(struct rme_peer *peer, int32_t tag,
+                                                   const void *payload, size_t size)
 {
-    struct rme *rme = peer->rme;
-    struct rme_message *message;
-    struct rme_op *op;
+    struct rme_message *message = rme_message_copy(peer, tag, payload, size);
 
-    if (rme_window_got(&peer->holding[RME_EXPECTED], arrived->payload_length) != 0) {
-        rme_peer_protocol_error(peer, "more eager messages than the window allows");
-        return;
-    }
-    op = take_recv(rme, peer, arrived->tag);
-    if (op != NULL) {
-        deliver(rme, op, arrived->payload, arrived->payload_length,
-                peer->holding[RME_EXPECTED].total);
-        return;
-    }
-    message = rme_message_copy(peer, arrived);
     if (message == NULL)
         return;
     message->from = peer->holding[RME_EXPECTED].total;
-    rme_count(rme, RME_C_UNMATCHED_EAGER);
-    buffer_message(rme, message);
+    rme_count(peer->rme, RME_C_UNMATCHED_EAGER);
+    buffer_message(peer->rme, message);
+}
+
+/* Matches an expected message that has arrived whole, in a receive buffer or in the ring.  False:
+ * the link has ended. */
+static inline __attribute__((always_inline)) bool arrived_whole(struct rme_peer *peer,
+                                                                int32_t tag,
+                                                                const void *payload,
+                                                                size_t size)
+{
+    struct rme_window *holding = &peer->holding[RME_EXPECTED];
+    struct rme_op *op;
+
+    if (rme_window_got(holding, size) != 0) {
+        rme_peer_protocol_error(peer, "more eager messages than the window allows");
+        return false;
+    }
+    op = take_recv(peer->rme, peer, tag);
+    if (op != NULL && deliver(peer, op, payload, size, holding->total))
+        return true;
+    if (op == NULL)
+        buffer_eager(peer, tag, payload, size);
+    return rme_peer_listens(peer);
+}
+
+void rme_eager_arrived(struct rme_peer *peer, const struct rme_wire_message *arrived)
+{
+    (void)arrived_whole(peer, arrived->tag, arrived->payload, arrived->payload_length);
+}
+
+bool rme_take_eager(struct rme_peer *peer, const void *data, size_t length)
+{
+    size_t size = length - RME_WIRE_HEADER_SIZE;
+    struct rme_wire_message head;
+
+    if (length < RME_WIRE_HEADER_SIZE || peer->state != RME_PEER_UP)
+        return false;
+    rme_wire_copy_head(&head, data);
+    if (head.type != RME_WIRE_EAGER || (head.flags & ~RME_WIRE_F_STALLED) != 0 ||
+        (rme_head_is_news(peer, &head) && !rme_head_take(peer, &head, 0)))
+        return false;
+    peer->heard = true;
+    rme_move_told(peer);
+    if (!arrived_whole(peer, head.tag, (const char *)data + RME_WIRE_HEADER_SIZE, size) ||
+        !rme_message_account(peer, RME_WIRE_EAGER, head.flags, true))
+        rme_log_invalid(peer, RME_WIRE_EAGER, head.flags, length);
+    return true;
 }
 
 void rme_message_wait(struct rme_message *message)
@@ -286,7 +392,7 @@ void rme_rts_arrived(struct rme_peer *peer, const struct rme_wire_message *arriv
     message = rme_message_from_rts(peer, arrived);
     if (message == NULL)
         return;
-    rme_eager_rdma_wanted(peer, arrived->total, arrived->shape);
+    rme_ring_wanted(peer, arrived->total, arrived->shape);
     op = take_recv(rme, peer, arrived->tag);
     if (op != NULL) {
         rme_rndv_receive(rme, op, message);
@@ -304,11 +410,31 @@ void rme_recv_match(struct rme *rme, struct rme_op *op, struct rme_match *first)
 
     rme_match_remove(&rme->table, first);
     rme_table_drop(&rme->table, &message->by_handle);
+    list_del_init(&message->link); /* the link may end meanwhile, which frees what waits */
     if (message->is_rts) {
         op->peer->proto->rts_in[RME_EXPECTED]--;
         rme_rndv_receive(rme, op, message);
     } else {
-        deliver(rme, op, message->data, message->total, message->from);
+        (void)deliver(op->peer, op, message->data, message->total, message->from);
     }
     rme_message_free(message);
+}
+
+void rme_refusal_arrived(struct rme_peer *peer, const struct rme_wire_message *message)
+{
+    struct rme *rme = peer->rme;
+    int error = rme_wire_status_error(message->status);
+
+    if (error == 0 || (int32_t)(peer->eager_window[RME_EXPECTED].total - message->to) < 0) {
+        rme_peer_protocol_error(peer, "a refusal of no send");
+        return;
+    }
+    rme_count(rme, RME_C_EAGER_REFUSED);
+    rme_log_put(
+        rme->log, RME_LOG_WARN,
+        "%s: a message of %" PRIu64 " bytes with tag %" PRId32
+        " is lost: larger than its receive of %" PRIu64
+        " bytes (%s), and the eager send had completed; post a larger receive there, or set "
+        "eager_max=0 here so that such sends fail",
+        rme_peer_name(peer), message->total, message->tag, message->offset, strerror(-error));
 }

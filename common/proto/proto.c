@@ -9,89 +9,83 @@
 
 #include "proto/proto.h"
 
-const size_t rme_peer_proto_size = sizeof(struct rme_peer_proto);
-
-void rme_proto_on_create(struct rme_peer *peer)
+static void created(struct rme_peer *peer)
 {
+    peer->sends = &peer->proto->sends;
+    peer->rndv = &peer->proto->rndv;
     for (int stream = 0; stream < RME_STREAMS; stream++)
-        list_init(&peer->proto->sendq[stream]);
-    list_init(&peer->proto->waitq);
+        list_init(&peer->sends->sendq[stream]);
+    list_init(&peer->sends->waitq);
     list_init(&peer->proto->messages);
     list_init(&peer->proto->unexpected);
     list_init(&peer->proto->pulls);
     list_init(&peer->proto->complete);
-    rme_invites_init(&peer->proto->invites);
-    rme_eager_rdma_init(&peer->proto->eager_rdma);
+    rme_early_cts_init(&peer->rndv->early);
+    rme_ring_init(peer, &peer->proto->ring);
 }
 
-void rme_proto_on_connect(struct rme_peer *peer)
+static void connected(struct rme_peer *peer)
 {
-    struct rme_invites *invites = &peer->proto->invites;
+    struct rme_early_cts *early = &peer->rndv->early;
 
     for (int stream = 0; stream < RME_STREAMS; stream++)
-        peer->proto->rts_out[stream] = peer->proto->rts_in[stream] = 0;
+        peer->rndv->rts_out[stream] = peer->proto->rts_in[stream] = 0;
     peer->rts_full = false;
     peer->proto->links++;
-    invites->seen = invites->sent = 0;
-}
-
-/* Removes a send from its queue, and an op's queued control message, because the link is lost.
- * The caller holds a reference, unless nothing was queued. */
-static void detach(struct rme_op *op)
-{
-    if (op->state == RME_OP_QUEUED)
-        rme_send_leave(op);
-    if (op->has_rndv && !list_empty(&op->rndv.control.link)) {
-        list_del_init(&op->rndv.control.link);
-        op->refcount--;
-    }
+    early->seen = early->sent = 0;
 }
 
 /* Ends the ops of a peer without a link, because connecting has failed. */
-void rme_proto_unreachable(struct rme_peer *peer, int error)
+static void unreachable(struct rme_peer *peer, int error)
 {
     struct list_head *node;
 
-    while ((node = list_pop(&peer->ops)) != NULL) {
-        struct rme_op *op = container_of(node, struct rme_op, of_peer);
-
-        detach(op);
-        rme_op_end(peer->rme, op, error);
-    }
+    while ((node = list_pop(&peer->ops)) != NULL)
+        rme_op_stop(peer->rme, container_of(node, struct rme_op, of_peer), RME_STOP_LINK,
+                    error);
 }
 
-void rme_proto_on_disconnect(struct rme_peer *peer, int error)
+static void disconnected(struct rme_peer *peer, int error)
 {
     struct rme *rme = peer->rme;
     struct list_head *node;
-    bool stopped;
 
     while ((node = list_pop(&peer->ops)) != NULL) {
         struct rme_op *op = container_of(node, struct rme_op, of_peer);
 
         op->refcount++;
         list_add_tail(&op->of_peer, &peer->draining);
-        detach(op);
-        stopped = op->has_rndv && op->rndv.stop_error != 0 && !op->rndv.peer_stop;
-        rme_op_end(rme, op, stopped ? op->rndv.stop_error : error);
+        rme_op_stop(rme, op, RME_STOP_LINK, error);
     }
     while (!list_empty(&peer->proto->messages))
         rme_message_free(container_of(peer->proto->messages.next, struct rme_message, link));
     rme_unexp_disconnected(peer);
-    rme_invite_drop(&peer->proto->invites);
-    list_del_init(&peer->proto->invites.answer.link);
-    list_del_init(&peer->proto->eager_rdma.control.link);
+    rme_early_cts_drop(&peer->rndv->early);
+    list_del_init(&peer->rndv->early.answer.link);
+    list_del_init(&peer->ring->control.link);
     rme_move_end_turn(peer);
 }
 
-void rme_proto_on_link_down(struct rme_peer *peer)
+static void link_down(struct rme_peer *peer)
 {
     struct rme *rme = peer->rme;
     struct list_head *node;
 
     rme_moves_lost(peer);
     rme_frags_lost(peer);
-    rme_eager_rdma_down(peer);
+    rme_ring_down(peer);
     while ((node = list_pop(&peer->draining)) != NULL)
         rme_op_put(rme, container_of(node, struct rme_op, of_peer));
 }
+
+const struct rme_peer_ops rme_proto_peer_ops = {
+    .proto_size = sizeof(struct rme_peer_proto),
+    .created = created,
+    .connected = connected,
+    .disconnected = disconnected,
+    .link_down = link_down,
+    .unreachable = unreachable,
+    .discard = rme_unexp_discard,
+    .has_messages = rme_unexp_has_messages,
+    .deliver = rme_unexp_deliver,
+};

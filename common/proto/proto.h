@@ -4,78 +4,30 @@
 #ifndef RME_PROTO_H
 #define RME_PROTO_H
 
-#include <stdlib.h>
-
-#include "move/move.h"
-
-struct rme_eager_rdma_rx;
-struct rme_eager_rdma_tx;
-struct rme_message;
-
-/* State of a peer: messages written into a ring in the receiver's memory (eager_rdma.c). */
-struct rme_eager_rdma {
-    struct rme_eager_rdma_rx *rx; /* ring granted to the peer; NULL: none */
-    struct rme_eager_rdma_tx *tx; /* ring granted by the peer; NULL: none */
-    /* RTS of the peer that would have fitted a ring, since the link is up or a ring was used */
-    uint32_t wants;
-    uint16_t due;               /* flags of the CREDIT messages to be sent */
-    struct rme_control control; /* sends these, in the order of the flags */
-};
-
-/* Registered memory of one side of a ring, held for a peer: the ring, or its staging buffer. */
-struct rme_eager_ring {
-    struct rme_peer *peer;
-    char *base;
-    size_t size;
-    struct rme_mr mr;
-};
-
-/* State of a peer, for one link: memory that is open to the sender before RTS (invite.c). */
-struct rme_invites {
-    /* receive whose invitation is neither matched nor void; NULL: none */
-    struct rme_op *inviting;
-    uint32_t seen; /* EAGER and RTS of expected messages received, modulo 2^32 */
-    /* void invitations in a row, then also receives that did not invite */
-    uint32_t fail_streak;
-
-    struct rme_remote_window *held; /* the peer's invitation; NULL: none */
-    int32_t tag;                    /* of the invited messages */
-    uint32_t from;                  /* handle of the peer's receive */
-    struct rme_control answer;      /* FIN to the peer's last CANCEL of an invitation */
-    uint32_t cancelled;             /* handle of its receive */
-    uint32_t sent;                  /* EAGER and RTS of expected messages sent, modulo 2^32 */
-};
+#include "op/message.h"
+#include "op/tags.h"
+#include "ring/ring.h"
+#include "rndv/rndv.h"
 
 /* Protocol state of a peer. */
 struct rme_peer_proto {
-    uint32_t posted; /* number of sends QUEUED so far */
-    uint32_t links;  /* number of links so far */
-    /* QUEUED sends in order, except those out of the queue (send.c) */
-    struct list_head sendq[RME_STREAMS];
-    struct list_head waitq; /* large sends that wait for an RTS slot, in order */
-    uint32_t tags_blocked;  /* number of tags that a waiting send blocks */
-    /* expected QUEUED sends with an rme_rndv: their memory is ready or being prepared */
-    uint32_t preparing;
+    uint32_t links; /* number of links so far */
+    struct rme_sends sends;
+    struct rme_peer_rndv rndv;
     struct list_head messages; /* unmatched expected messages (struct rme_message) */
     /* unexpected messages that are incomplete or behind one (struct rme_message) */
     struct list_head unexpected;
     struct list_head pulls; /* the RTS of `unexpected` that wait for room */
     /* complete unexpected messages that the host has not fetched */
     struct list_head complete;
-    uint32_t rts_out[RME_STREAMS]; /* RTS held by the peer */
-    uint32_t rts_in[RME_STREAMS];  /* RTS of the peer held here */
-    uint32_t shape; /* segments of the peer's last receive by rendezvous; 0: unknown */
+    uint32_t rts_in[RME_STREAMS]; /* RTS of the peer held here */
     /* cost of unexpected messages being pulled, or pulled and not fetched */
     uint32_t pulled;
-    struct rme_invites invites;       /* see invite.c */
-    struct rme_eager_rdma eager_rdma; /* see eager_rdma.c */
+    struct rme_ring ring; /* see ring/ring.h */
 };
 
 /* Protocol state of the engine. */
 struct rme_protocols {
-    bool forceful;            /* cancels of the host do not wait for the peer */
-    struct list_head rings;   /* granted and not withdrawn (rx_ring.c) */
-    uint64_t rings_looked_at; /* time of the last search for idle ones, ms */
     /* first complete message of each peer, for the host (struct rme_message) */
     struct list_head unexpected;
     uint64_t unexpected_changes;  /* number of messages completed and fetched so far */
@@ -84,66 +36,46 @@ struct rme_protocols {
     size_t spare_bytes;           /* sum of the room in it */
 };
 
-/* Queues a CREDIT message with this flag: GRANT, WITHDRAW or RELEASE. */
-static inline void rme_eager_rdma_say(struct rme_peer *peer, uint16_t flag)
-{
-    struct rme_eager_rdma *eager_rdma = &peer->proto->eager_rdma;
+/* ---- protocols.c: the tables of protocols and messages ---- */
 
-    eager_rdma->due |= flag;
-    if (list_empty(&eager_rdma->control.link))
-        list_add_tail(&eager_rdma->control.link, &peer->control);
-    rme_peer_schedule(peer);
-}
+/* A protocol. */
+struct rme_protocol {
+    /* the last answer of the planner for which the protocol is tried */
+    enum rme_proto plan;
+    /* Starts a send.  RME_START_OTHER: no room, or no condition of the protocol holds. */
+    rme_start_fn *start;
+    /* Handles a CANCEL that names an object of the protocol; NULL: the protocol has none. */
+    rme_cancelled_fn *cancelled;
+};
 
-/* ---- invite.c: invitations ---- */
+/* Starts a send by the protocol that the planner has chosen, or by the first one behind it that
+ * can; the last one takes every send. */
+enum rme_started rme_send_start(struct rme_op *op);
 
-void rme_invites_init(struct rme_invites *invites);
-/* The receiver. */
-/* Lets a receive invite, if possible: the oldest of its tag, after a receive was posted. */
-void rme_invite_try(struct rme *rme, struct rme_op *op);
-/* Voids the invitation, because an EAGER or RTS has met the receive, which is POSTED again. */
-void rme_invite_void(struct rme *rme, struct rme_op *op);
+/* A type of message, without and with the flag of its second meaning. */
+struct rme_arrival {
+    rme_arrived_fn *arrived[2]; /* NULL: only the header counts */
+    bool starts[2];             /* the message used a credit outside the reserve */
+    uint8_t flag;
+};
+#define RME_ARRIVALS (RME_WIRE_PONG + 1)
+extern const struct rme_arrival rme_arrivals[RME_ARRIVALS]; /* by type */
 
-/* The sender. */
-rme_arrived_fn rme_invite_arrived;
-rme_start_fn rme_invite_start;
-rme_cancelled_fn rme_invite_cancelled;
+/* ---- proto.c ---- */
 
-/* Drops the held invitation, if any. */
-static inline void rme_invite_drop(struct rme_invites *invites)
-{
-    free(invites->held);
-    invites->held = NULL;
-}
-/* Notes an EAGER or RTS, which voids a held invitation for its tag. */
-static inline void rme_invite_sent(struct rme_invites *invites, int32_t tag)
-{
-    invites->sent++;
-    if (invites->held != NULL && invites->tag == tag)
-        rme_invite_drop(invites);
-}
-/* Is a held invitation for an expected message of this tag and size? */
-static inline bool rme_invite_is_for(const struct rme_invites *invites, int32_t tag,
-                                     uint64_t size)
-{
-    return invites->held != NULL && invites->tag == tag && invites->held->length == size;
-}
+/* Functions of the protocols for transport/ and op/. */
+extern const struct rme_peer_ops rme_proto_peer_ops;
 
 /* ---- eager.c: matching of expected messages, and messages that precede their receives ---- */
 
 rme_arrived_fn rme_eager_arrived, rme_rts_arrived;
 rme_start_fn rme_eager_start;
-
-/* ---- Windows of a peer without RTS slots: see credit.c ---- */
+/* Handles FIN of a receive that was too small. */
+rme_arrived_fn rme_refusal_arrived;
 
 static inline bool rme_rts_is_full(const struct rme_peer *peer, enum rme_stream stream)
 {
     return peer->proto->rts_in[stream] >= peer->rme->tuning.rts_max;
-}
-static inline void rme_window_report_due(struct rme_peer *peer)
-{
-    peer->credit.window_due = true;
-    rme_peer_schedule(peer);
 }
 /* Counts an RTS that is held here. */
 static inline void rme_rts_hold(struct rme_peer *peer, enum rme_stream stream)
@@ -154,21 +86,12 @@ static inline void rme_rts_hold(struct rme_peer *peer, enum rme_stream stream)
         rme_window_report_due(peer);
     }
 }
-/* Frees room in the window of a stream. */
-static inline void rme_window_free(struct rme_peer *peer, enum rme_stream stream,
-                                   uint64_t payload)
-{
-    rme_window_consumed(&peer->holding[stream], payload);
-    if (peer->rts_full)
-        rme_window_report_due(peer);
-}
-
 /* Accounts for an EAGER, in a buffer or in the ring, that was handed to the fabric. */
 static inline void rme_eager_sent(struct rme_peer *peer, enum rme_stream stream, int32_t tag,
                                   uint64_t size)
 {
     if (stream == RME_EXPECTED)
-        rme_invite_sent(&peer->proto->invites, tag);
+        rme_early_cts_message_sent(&peer->rndv->early, tag);
     else
         rme_peer_count(peer, RME_C_UNEXPECTED_SENT, 1);
     rme_window_add(&peer->eager_window[stream], size);
@@ -176,11 +99,21 @@ static inline void rme_eager_sent(struct rme_peer *peer, enum rme_stream stream,
     rme_peer_count(peer, RME_C_BYTES_SENT, size);
     rme_count_add(peer->rme, RME_C_BYTES_COPIED, size);
 }
-/* Do size and window allow this message to go eagerly?  Does not check credits. */
+/* Asks the planner for the protocol of a message; RNDV_WRITE: a rendezvous of either kind. */
+enum rme_proto rme_message_plan(const struct rme_peer *peer, enum rme_stream stream,
+                                const struct rme_seg *seg, uint32_t nseg, uint64_t size);
+/* Likewise, of a send, which stays a rendezvous once it has been one. */
+static inline enum rme_proto rme_send_plan(const struct rme_op *op)
+{
+    return op->rndv != NULL
+               ? RME_PROTO_RNDV_WRITE
+               : rme_message_plan(op->peer, rme_op_stream(op), op->seg, op->nseg, op->size);
+}
+/* Is the message eager, and does the window allow it?  Does not check credits. */
 static inline bool rme_eager_fits(const struct rme_peer *peer, enum rme_stream stream,
                                   uint64_t size)
 {
-    return size <= peer->eager_max[stream] &&
+    return rme_plan_copied(size, peer->eager_max[stream], 0) == RME_PROTO_EAGER &&
            rme_window_fits(&peer->eager_window[stream], size);
 }
 /* Sends a message in one piece at once; false: not possible now. */
@@ -190,44 +123,17 @@ bool rme_eager_send_now(struct rme_peer *peer, enum rme_stream stream, const voi
 bool rme_eager_send(struct rme_peer *peer, enum rme_stream stream, const struct rme_seg *seg,
                     uint32_t nseg, uint64_t size, int32_t tag);
 
-/* A message that no operation has taken: an unmatched expected one; an unexpected one, which
- * the host owns once it has fetched it; also, temporarily, an RTS that matches at once. */
-struct rme_message {
-    /* expected: in the table of receives and unmatched messages; unexpected and fetched:
-     * `keyed` in the table of fetched messages */
-    struct rme_match match;
-    /* expected or cancelled: in `messages` of the peer; unexpected: in `unexpected` of the
-     * peer; the first complete one of a peer in rme_protocols.unexpected */
-    struct list_head link;
-    struct list_head waiting;   /* unexpected: in the peer's `pulls`, later in its `complete` */
-    struct rme_keyed by_handle; /* of an RTS that waits */
-    struct rme_control answer;  /* FIN of an RTS that was cancelled */
-    struct rme_peer *peer;      /* NULL once the host has fetched the message */
-    struct rme_addr *sender;    /* from then on, with a reference */
-    int32_t tag;
-    bool is_rts;
-    bool pulled;   /* arrived as RTS and is being pulled, or was */
-    bool complete; /* unexpected: `data` is the whole message */
-    bool dropped;  /* the host has discarded the message, which is still being pulled */
-    uint8_t flags; /* of its header */
-    /* RTS: the sender's handle; expected and eager: the message's place (cancel.c); unexpected
-     * and eager: number of the peer's link in whose window the message counts */
-    uint32_t from;
-    uint32_t shape;
-    struct rme_load load;                    /* of the sender */
-    uint64_t total;                          /* bytes of the message */
-    struct rme_remote_window *remote_window; /* memory offered by the RTS; NULL: none */
-    size_t rx_buffered;          /* bytes in the receive-side accounting of the peer */
-    size_t room;                 /* of `data` */
-    _Alignas(16) uint8_t data[]; /* the payload, if not an RTS */
-};
+/* Writes a message, planned for the ring, into the peer's one; false: no credit or no room. */
+bool rme_ring_send(struct rme_peer *peer, enum rme_stream stream, const struct rme_seg *seg,
+                   uint32_t nseg, uint64_t size, int32_t tag);
+rme_start_fn rme_ring_start;
 
 /* Makes a message with room for `room` bytes, in no table; NULL: no memory, which ends the
  * link. */
 struct rme_message *rme_message_new(struct rme_peer *peer, int32_t tag, size_t room);
 /* Likewise, a copy of an eager message, or of an RTS and its offer. */
-struct rme_message *rme_message_copy(struct rme_peer *peer,
-                                     const struct rme_wire_message *arrived);
+struct rme_message *rme_message_copy(struct rme_peer *peer, int32_t tag, const void *payload,
+                                     size_t size);
 struct rme_message *rme_message_from_rts(struct rme_peer *peer,
                                          const struct rme_wire_message *arrived);
 /* Matches a new receive with the oldest message of its tag. */
@@ -241,124 +147,10 @@ void rme_message_recycle(struct rme *rme, struct rme_message *message);
 /* Frees the memory that is kept. */
 void rme_message_clear(struct rme *rme);
 
-/* ---- eager_rdma.c: the sender ---- */
-
-rme_arrived_fn rme_eager_rdma_granted;
-void rme_eager_rdma_withdrawn(struct rme_peer *peer);
-rme_start_fn rme_eager_rdma_start;
-void rme_eager_rdma_init(struct rme_eager_rdma *eager_rdma);
-/* Handles the end of the link. */
-void rme_eager_rdma_down(struct rme_peer *peer);
-/* Writes the message into the peer's ring, from a copy: its memory is the host's again.  False:
- * no credit, no room or not a message for the ring. */
-bool rme_eager_rdma_send(struct rme_peer *peer, enum rme_stream stream,
-                         const struct rme_seg *seg, uint32_t nseg, uint64_t size, int32_t tag);
-/* Handles the completion of a write, or of RELEASE: a transfer whose owner is NULL. */
-void rme_eager_rdma_moved(struct rme_peer *peer, struct rme_rdma_op *rdma_op);
-
-/* ---- rx_ring.c: the receiver ---- */
-
-/* Returns the largest payload of a message in a ring, regardless of credits, windows and room.
- * `segments`: of the sender's memory if a rendezvous could copy it as well, else 0. */
-uint64_t rme_eager_rdma_most(const struct rme *rme, enum rme_stream stream, uint64_t segments);
-/* Has the peer a granted ring, not yet released? */
-static inline bool rme_eager_rdma_given(const struct rme_peer *peer)
-{
-    return peer->credit.bulk_due != 0;
-}
-/* Maps `size` bytes for a peer and registers them.  False: no memory, or more than the quota; a
- * host's first ring needs no share of that. */
-bool rme_eager_ring_map(struct rme_eager_ring *ring, struct rme_peer *peer,
-                        enum rme_quota_id quota, size_t size, unsigned access);
-void rme_eager_ring_unmap(struct rme_eager_ring *ring, enum rme_quota_id quota);
-
-/* Adds the granted ring to GRANT, which is about to be sent from `tx`. */
-void rme_eager_rdma_describe(struct rme_peer *peer, struct rme_wire_message *message, void *tx);
-/* Notes an RTS of `size` bytes in so many segments: a peer whose messages would fit is granted
- * a ring. */
-void rme_eager_rdma_wanted(struct rme_peer *peer, uint64_t size, uint64_t segments);
-/* Decodes the message in the ring granted to the peer that this immediate names; its payload
- * stays in place, which returns to the peer with the message's credit.  -ENOENT: the immediate
- * names none.  -EPROTO. */
-int rme_eager_rdma_decode(struct rme_peer *peer, uint32_t imm,
-                          struct rme_wire_message *message);
-void rme_eager_rdma_released(struct rme_peer *peer);
-/* Handles RME_EV_MW_INVALIDATED.  True: the event was for a ring of this peer. */
-bool rme_eager_rdma_closed(struct rme_peer *peer, const void *closed);
-/* Frees the ring granted to the peer, if any, which can access it no more. */
-void rme_eager_rdma_rx_free(struct rme_peer *peer);
-
-/* Withdraws idle rings; `now` is rme_now(). */
-void rme_eager_rdma_look(struct rme *rme, uint64_t now);
-/* Time by which rme_eager_rdma_look() is due; UINT64_MAX: no ring is granted or idle ones
- * stay. */
-uint64_t rme_eager_rdma_look_at(const struct rme *rme);
-
-/* ---- rndv.c: rendezvous, common to both ends ---- */
-
-rme_cancelled_fn rme_rndv_cancelled;
-
-/* Starts the use of op->rndv, under a new handle. */
-void rme_rndv_new(struct rme *rme, struct rme_op *op);
-void rme_rndv_set_peer_handle(struct rme_op *op, uint32_t handle);
-/* Finds an op of this peer by its own handle; NULL: none. */
-struct rme_op *rme_rndv_find(struct rme_peer *peer, uint32_t handle);
-
-/*
- * Describes this side of a message to the planner: memory of `segments` segments, `ready` if it
- * is registered independently of the message (memory of zones).  rme_rndv_own_side() describes
- * the memory of an operation.
- */
-struct rme_plan_side rme_rndv_side(const struct rme *rme, uint64_t segments, bool ready);
-struct rme_plan_side rme_rndv_own_side(struct rme *rme, const struct rme_op *op);
-/* Describes this engine and its device to the planner; the caller fills in the two sides. */
-struct rme_plan_in rme_rndv_plan_in(const struct rme *rme, uint64_t bytes);
-
-/* Enters TARGET or MOVING, counts the op in the load of the side that moves, and advances. */
-void rme_rndv_begin(struct rme *rme, struct rme_op *op, enum rme_op_state state);
-/* Continues a stopped op.  Without transfers in flight, queues its last control message, and
- * ends the op or waits for the peer's answer. */
-void rme_rndv_halt(struct rme *rme, struct rme_op *op);
-/* Ends the link unless the op, which the host cancelled, ends or continues within cancel_ms. */
-void rme_rndv_limit(struct rme *rme, struct rme_op *op);
-/* Unpacks and frees the fragments up to `done`, which the peer has moved. */
-void rme_rndv_target_done(struct rme *rme, struct rme_op *op, uint64_t done);
-
-/* ---- rndv_send.c, rndv_recv.c ---- */
-
-rme_arrived_fn rme_cts_arrived, rme_fin_arrived;
-rme_start_fn rme_rndv_start;
-/* Returns true if the start would not return RME_START_WAIT. */
-bool rme_rndv_may_start(const struct rme_op *op);
-/* Plans a send with the receiver's side unknown: the use of its memory, and whether the memory
- * is offered. */
-void rme_rndv_plan_send(struct rme *rme, struct rme_op *op);
-
-/* Starts a receive (or pull) that an RTS has matched. */
-void rme_rndv_receive(struct rme *rme, struct rme_op *op, struct rme_message *rts);
-/* Ends a receive that is too small for the eager message of op->size bytes at `place`, once FIN
- * has reported that to the sender. */
-void rme_rndv_refuse(struct rme *rme, struct rme_op *op, uint32_t place);
-/* The peer reports that the first window of a receive is written, by an immediate or by FIN,
- * which names the window's end.  False: there is no such window. */
-bool rme_rndv_written(struct rme_peer *peer, uint32_t handle, uint64_t end);
-
 /* ---- send.c: order of sending ---- */
 
 /* Sends queued messages and transfers, as far as credits and buffers allow. */
 void rme_progress_tx(struct rme_peer *peer);
-
-/* ---- tags.c: sends that hold their tag ---- */
-
-/* Returns the send that holds a tag; NULL: none. */
-struct rme_op *rme_tag_holder(const struct rme_peer *peer, int32_t tag);
-/* Dequeues the send and lets it hold its tag, in the peer's `waitq`; NULL: until
- * rme_send_ready. */
-void rme_send_wait(struct rme_op *op, struct list_head *waitq);
-/* Removes a QUEUED send from its queue, because it is sent or ends, and passes its tag on. */
-void rme_send_leave(struct rme_op *op);
-/* Lets a QUEUED send be tried next, because its memory is ready. */
-void rme_send_ready(struct rme_op *op);
 
 /* ---- arrive.c: arrivals of a peer ---- */
 
@@ -372,22 +164,22 @@ static inline bool rme_peer_listens(const struct rme_peer *peer)
  * set `starved`; a message that waits for the peer's host is in a queue. */
 static inline bool rme_peer_waits(const struct rme_peer *peer)
 {
-    const struct rme_peer_proto *proto = peer->proto;
+    const struct rme_sends *sends = peer->sends;
 
     return peer->starved || peer->credit.throttled || !list_empty(&peer->endings) ||
            !list_empty(&peer->control) || !list_empty(&peer->rdma_queue) ||
-           !list_empty(&proto->sendq[RME_EXPECTED]) ||
-           !list_empty(&proto->sendq[RME_UNEXPECTED_STREAM]);
+           !list_empty(&sends->sendq[RME_EXPECTED]) ||
+           !list_empty(&sends->sendq[RME_UNEXPECTED_STREAM]);
 }
 
-/* Processes a received message if it is EAGER and fits a posted receive, and nothing else on
- * the link is affected.  False: nothing was done, and the message is to be decoded and taken
- * as any other one. */
+/* Takes a received message if it is EAGER and expected, without decoding more than its header.
+ * False: nothing was done, and the message is to be decoded and taken as any other one. */
 bool rme_take_eager(struct rme_peer *peer, const void *data, size_t length);
 
-/* Process a message, whose credits and windows are already applied, or an immediate.
- * rme_peer_listens() must be true. */
-void rme_take_message(struct rme_peer *peer, const struct rme_wire_message *message);
+/* Takes a message of `length` bytes from a receive buffer or from the ring; `error` is the result
+ * of its decoder.  rme_peer_listens() must be true, also for an immediate. */
+void rme_take_message(struct rme_peer *peer, int error, const struct rme_wire_message *message,
+                      size_t length, bool in_ring);
 void rme_take_immediate(struct rme_peer *peer, uint32_t imm);
 
 static inline void rme_rx_return(struct rme *rme, void *rx)
@@ -403,6 +195,10 @@ rme_arrived_fn rme_unexp_arrived, rme_unexp_rts_arrived;
 rme_cancelled_fn rme_message_cancelled;
 /* Handles the end of the peer's link. */
 void rme_unexp_disconnected(struct rme_peer *peer);
+/* For rme_proto_peer_ops, which has their descriptions. */
+void rme_unexp_discard(struct rme_peer *peer);
+bool rme_unexp_has_messages(const struct rme_peer *peer);
+void rme_unexp_deliver(struct rme_peer *peer);
 
 /* Takes the first complete message; NULL: none.  The host owns its buffer until
  * rme_unexp_free(). */
@@ -415,19 +211,5 @@ void rme_unexp_publish(struct rme *rme);
 /* Handles the end of a pull. */
 void rme_unexp_pulled(struct rme *rme, struct rme_op *op);
 void rme_unexp_clear(struct rme *rme);
-
-/* ---- cancel.c: cancellation of operations, and refusal of messages ---- */
-
-rme_arrived_fn rme_refusal_arrived;
-
-/* Cancels an op for the host. */
-void rme_cancel_op(struct rme *rme, struct rme_op *op);
-/* Returns true if a CANCEL has had no answer, or a transfer of a cancelled op has not ended,
- * for cancel_ms.  Otherwise sets peer->cancel_by to
- * the next deadline. */
-bool rme_cancel_overdue(struct rme_peer *peer, uint64_t now);
-/* Sends FIN, the answer to CANCEL, for an operation of the peer that has no other end here;
- * false: no credit or buffer. */
-bool rme_cancel_answer(struct rme_peer *peer, uint32_t to);
 
 #endif

@@ -18,7 +18,7 @@
  * requeued at most twice, independent of the number of sends.
  *
  * Resources of every message, a credit and a buffer, are waited for in the order of posting:
- * the whole queue waits.  RTS slots are waited for in order, too (peer->proto->waitq).  A small
+ * the whole queue waits.  RTS slots are waited for in order, too (peer->sends->waitq).  A small
  * message passes the large ones that wait for a slot, as long as the window has room.  Without
  * room the message waits for window or slot at the head of the queue, because smaller ones that
  * passed might starve it.
@@ -34,7 +34,6 @@
  * Failure path.  A send that is cancelled, or ends with its link, passes the tag on like a
  * completed one.
  */
-#include "move/move.h"
 #include "proto/proto.h"
 
 static struct rme_op *first_of(const struct list_head *ring)
@@ -46,23 +45,10 @@ static struct rme_op *first_of(const struct list_head *ring)
  * or of the queue; NULL: none. */
 static struct rme_op *next_expected(const struct rme_peer *peer)
 {
-    struct rme_op *op = first_of(&peer->proto->waitq);
+    struct rme_op *op = first_of(&peer->sends->waitq);
 
     return op != NULL && rme_rndv_may_start(op) ? op
-                                                : first_of(&peer->proto->sendq[RME_EXPECTED]);
-}
-
-/* Starts a send by the first protocol that takes it; rendezvous takes every send. */
-static enum rme_started start_send(struct rme_op *op)
-{
-    struct rme *rme = op->peer->rme;
-    enum rme_started started = rme_eager_start(rme, op);
-
-    if (started == RME_START_OTHER)
-        started = rme_eager_rdma_start(rme, op);
-    if (started == RME_START_OTHER)
-        started = rme_invite_start(rme, op);
-    return started == RME_START_OTHER ? rme_rndv_start(rme, op) : started;
+                                                : first_of(&peer->sends->sendq[RME_EXPECTED]);
 }
 
 /* Moves a send out of the queue without trying it, because one of its tag waits. */
@@ -86,16 +72,16 @@ static bool send_expected(struct rme_peer *peer)
         return false;
     if (must_wait(op))
         return true;
-    switch (start_send(op)) {
+    switch (rme_send_start(op)) {
     case RME_START_GONE:
         return true;
     case RME_START_PREPARE:
         rme_send_wait(op, NULL);
         return true;
     case RME_START_WAIT:
-        if (!op->has_rndv && op->size <= peer->eager_max[RME_EXPECTED])
+        if (op->rndv == NULL && op->size <= peer->eager_max[RME_EXPECTED])
             return false;
-        rme_send_wait(op, &peer->proto->waitq);
+        rme_send_wait(op, &peer->sends->waitq);
         return true;
     default:
         return false;
@@ -104,15 +90,15 @@ static bool send_expected(struct rme_peer *peer)
 
 static bool send_unexpected(struct rme_peer *peer)
 {
-    struct rme_op *op = first_of(&peer->proto->sendq[RME_UNEXPECTED_STREAM]);
+    struct rme_op *op = first_of(&peer->sends->sendq[RME_UNEXPECTED_STREAM]);
 
-    return op != NULL && start_send(op) == RME_START_GONE;
+    return op != NULL && rme_send_start(op) == RME_START_GONE;
 }
 
 /* Was the first unexpected message posted before the next expected one? */
 static bool unexpected_is_older(const struct rme_peer *peer)
 {
-    const struct rme_op *unexpected = first_of(&peer->proto->sendq[RME_UNEXPECTED_STREAM]);
+    const struct rme_op *unexpected = first_of(&peer->sends->sendq[RME_UNEXPECTED_STREAM]);
     const struct rme_op *expected = next_expected(peer);
 
     return unexpected != NULL && expected != NULL &&
@@ -123,7 +109,7 @@ static bool unexpected_is_older(const struct rme_peer *peer)
  * because the younger one lacks the credit as well. */
 static void start(struct rme_peer *peer)
 {
-    bool tried = list_empty(&peer->proto->sendq[RME_UNEXPECTED_STREAM]);
+    bool tried = list_empty(&peer->sends->sendq[RME_UNEXPECTED_STREAM]);
 
     for (;;) {
         if (!tried && unexpected_is_older(peer)) {

@@ -31,7 +31,7 @@ void rme_unexp_publish(struct rme *rme)
     rme_wait_notify(rme, RME_WAIT_UNEXPECTED);
 }
 
-void rme_unexp_pass_on(struct rme_peer *peer)
+void rme_unexp_deliver(struct rme_peer *peer)
 {
     struct rme *rme = peer->rme;
 
@@ -65,20 +65,20 @@ void rme_unexp_arrived(struct rme_peer *peer, const struct rme_wire_message *mes
         rme_peer_protocol_error(peer, "more unexpected messages than the window allows");
         return;
     }
-    u = rme_message_copy(peer, message);
+    u = rme_message_copy(peer, message->tag, message->payload, message->payload_length);
     if (u == NULL)
         return;
     u->from = peer->proto->links;
     rme_peer_count(peer, RME_C_RECVS_EAGER, 1);
     u->complete = true;
     list_add_tail(&u->link, &peer->proto->unexpected);
-    rme_unexp_pass_on(peer);
+    rme_unexp_deliver(peer);
 }
 
 /* ---- Pulling ---- */
 
 /* bytes of a pull in addition to its message */
-#define PULL_KEPT sizeof(struct rme_op)
+#define PULL_KEPT (sizeof(struct rme_op) + sizeof(struct rme_rndv))
 
 /* Cost of a pull against the window: that of an eager message, so that empty messages are
  * bounded, too. */
@@ -156,7 +156,7 @@ void rme_unexp_rts_arrived(struct rme_peer *peer, const struct rme_wire_message 
     u = rme_message_from_rts(peer, message);
     if (u == NULL)
         return;
-    rme_eager_rdma_wanted(peer, message->total, message->shape);
+    rme_ring_wanted(peer, message->total, message->shape);
     rme_message_wait(u);
     list_add_tail(&u->link, &peer->proto->unexpected);
     list_add_tail(&u->waiting, &peer->proto->pulls);
@@ -177,7 +177,7 @@ void rme_unexp_pulled(struct rme *rme, struct rme_op *op)
         rme_message_free(u);
     }
     rme_op_leave(rme, op);
-    rme_unexp_pass_on(peer);
+    rme_unexp_deliver(peer);
     pull_more(peer);
     rme_peer_put(peer);
 }
@@ -218,7 +218,7 @@ bool rme_message_cancelled(struct rme_peer *peer, const struct rme_wire_message 
     rts->answer.send = send_answer;
     list_add_tail(&rts->answer.link, &peer->endings);
     rme_peer_schedule(peer);
-    rme_unexp_pass_on(peer); /* the messages behind it */
+    rme_unexp_deliver(peer); /* the messages behind it */
     return true;
 }
 
@@ -301,7 +301,7 @@ static void drop(struct rme_peer *peer, bool all)
 void rme_unexp_disconnected(struct rme_peer *peer)
 {
     drop(peer, false);
-    rme_unexp_pass_on(peer);
+    rme_unexp_deliver(peer);
 }
 
 /* Drops all messages of a peer, including deliverable ones. */
@@ -328,7 +328,7 @@ void rme_unexp_clear(struct rme *rme)
 }
 
 /* Has the peer messages that are not delivered yet? */
-bool rme_unexp_is_needed(const struct rme_peer *peer)
+bool rme_unexp_has_messages(const struct rme_peer *peer)
 {
     return !list_empty(&peer->proto->complete) || !list_empty(&peer->proto->unexpected);
 }

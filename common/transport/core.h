@@ -18,9 +18,12 @@
 #include "plan/plan.h"
 #include "transport/quota.h"
 
-struct rme_move_state;
+struct rme_op_ops;
 struct rme_operations;
+struct rme_peer_ops;
 struct rme_protocols;
+struct rme_rings;
+struct rme_rndv_state;
 struct rme_waiter;
 
 /* The two streams of messages, independent but for the link. */
@@ -35,13 +38,13 @@ struct rme_tuning {
     uint32_t credits, credits_max;
     uint64_t frag_size;
     uint64_t pack_threshold;
-    uint64_t ring_most; /* bytes of the largest message for an eager ring, wherever it lies */
+    uint64_t ring_msg_max; /* bytes of the largest message for a ring, wherever it lies */
     enum rme_prefer prefer;
     enum rme_lists lists;
     bool invite;
-    /* size of an eager ring delegated to one peer; 0: eager rings are neither granted nor
+    /* size of a ring of one peer; 0: rings are neither granted nor
      * used */
-    uint32_t eager_ring_bytes;
+    uint32_t ring_bytes;
     /* milliseconds without use after which memory is taken back; 0: never */
     uint32_t idle_ms;
     uint32_t rdma_ops_peer, rdma_ops;
@@ -56,7 +59,7 @@ struct rme_tuning {
 enum {
     RME_PENDING_FLUSH = 1, /* work was queued at the fabric since the last flush */
     RME_PENDING_RUN =
-        2, /* a peer was scheduled, or one of the rings of rme_run_pending has a member */
+        2, /* a peer was scheduled, or one of the lists of rme_run_pending has a member */
     RME_PENDING_WAKE = 4, /* wake the leader when the lock is released */
 };
 
@@ -79,6 +82,8 @@ struct rme {
 
     /* constant while open */
     const struct rme_fabric_ops *ops;
+    const struct rme_peer_ops *peer_ops; /* of the protocols (transport/peer.h) */
+    const struct rme_op_ops *op_ops;     /* of rendezvous (op/operations.h) */
     struct rme_fabric *fabric;
     const struct rme_caps *caps;
     struct rme_options *options;
@@ -113,9 +118,9 @@ struct rme {
     uint32_t last_serial;
     struct list_head scheduled; /* peers whose queues run after this batch of events */
     uint32_t rdma_ops;          /* outstanding transfers of this side */
-    struct list_head movers;    /* peers that wait for the limit of rdma_ops, see move.c */
-    struct list_head mw_waitq;  /* peers that wait for memory windows, see mw_bind.c */
-    /* memory windows bound for offers, invitations and eager rings, which may last long */
+    struct list_head movers;    /* peers that wait for the limit of rdma_ops, see xfer.c */
+    struct list_head mw_waitq;  /* peers that wait for memory windows, see window.c */
+    /* memory windows bound for offers, invitations and rings, which may last long */
     uint32_t offered;
     struct rme_load load; /* load of this process */
     uint64_t jitter;      /* state of rme_random() */
@@ -128,7 +133,8 @@ struct rme {
 
     /* state of the higher layers */
     struct rme_operations *operations;
-    struct rme_move_state *move_state;
+    struct rme_rings *rings;
+    struct rme_rndv_state *rndv_state;
     struct rme_protocols *protocols;
 };
 

@@ -35,7 +35,7 @@
  * any G, hold for the smaller one.
  *
  * The reserve.  Data needs 3 credits in hand, control 2, a CREDIT message 1.  A CREDIT message
- * returns or advertises at least one credit; one about an eager ring or a window is control.
+ * returns or advertises at least one credit; one about a ring or a window is control.
  * B must send a CREDIT message once `unreturned` reaches max(G/2, 1), unless another message
  * returns the credits before.
  *
@@ -86,7 +86,7 @@
  * links may exhaust it: a further link has one credit, waits for a reply after each message,
  * and gets more when others idle or end.
  *
- * Eager ring.  Credits also acknowledge messages in the eager ring of a peer (eager_rdma.c).
+ * Ring.  Credits also acknowledge messages in the ring of a peer (ring/tx.c).
  * So a CREDIT message is due as well when the unreturned credits stand for half of the ring.  A
  * sender waits for room in the ring only while three quarters are unreturned, so it waits as
  * for a credit: let nothing be in flight; then the owner must send a CREDIT message, and can by

@@ -34,11 +34,11 @@ struct rme_credit {
     uint32_t first_advertised, first_granted; /* minimum of each side */
     uint32_t consumed; /* messages and immediates of the peer that were consumed, modulo 2^32 */
     /*
-     * Bytes of delegated buffer used by the consumed messages, modulo 2^32; the part of them
+     * Bytes of the ring used by the consumed messages, modulo 2^32; the part of them
      * returned to the peer; and the number of unreturned bytes for which a CREDIT message is
      * due, 0: never.
      */
-    uint32_t bulk, bulk_given, bulk_due;
+    uint32_t ring_bytes, ring_returned, ring_due;
     /* the peer gets back only the credits that control messages need (rx_account.c) */
     bool throttled;
     /* if `throttled`: messages that start something and that may still arrive from a peer that
@@ -134,7 +134,7 @@ static inline void rme_credit_gave(struct rme_credit *credit, uint16_t give)
     credit->unreturned -= give;
     if (credit->throttled)
         return;
-    credit->bulk_given = credit->bulk;
+    credit->ring_returned = credit->ring_bytes;
     if (credit->unreturned == 0)
         credit->unacked = false;
 }
@@ -148,9 +148,9 @@ static inline uint32_t rme_credit_more(const struct rme_credit *credit)
 /* True if a CREDIT message must be sent when no other message is. */
 static inline bool rme_credit_due(const struct rme_credit *credit)
 {
-    bool much =
-        credit->unreturned >= credit->advertised / 2 ||
-        (credit->bulk_due != 0 && credit->bulk - credit->bulk_given >= credit->bulk_due);
+    bool much = credit->unreturned >= credit->advertised / 2 ||
+                (credit->ring_due != 0 &&
+                 credit->ring_bytes - credit->ring_returned >= credit->ring_due);
 
     return (much && rme_credit_ready(credit) != 0) ||
            (credit->grown != 0 && rme_credit_more(credit) != 0);

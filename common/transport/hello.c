@@ -14,7 +14,7 @@ void rme_peer_hello(const struct rme *rme, uint32_t credits, uint8_t out[RME_HEL
                  (rme->caps->has_read ? RME_HELLO_F_READ : 0) |
                  (rme->tuning.invite ? RME_HELLO_F_INVITE : 0) |
                  (rme->caps->closes && rme->caps->mws != 0 ? RME_HELLO_F_CLOSES : 0) |
-                 (rme->tuning.eager_ring_bytes != 0 ? RME_HELLO_F_EAGER_RDMA : 0),
+                 (rme->tuning.ring_bytes != 0 ? RME_HELLO_F_RING : 0),
         .incarnation = rme->incarnation,
         .rx_size = rme->tuning.rx_size,
         .credits = (uint16_t)credits,
@@ -45,8 +45,8 @@ void rme_peer_agree(struct rme_peer *peer, const struct rme_hello *hello, uint32
     peer->tx_size = (uint32_t)min_u64(hello->rx_size, rme->tuning.rx_size);
     peer->eager_max[RME_UNEXPECTED_STREAM] = peer->tx_size - RME_WIRE_HEADER_SIZE;
     peer->eager_max[RME_EXPECTED] =
-        min_u64(peer->eager_max[RME_UNEXPECTED_STREAM], rme->tuning.eager_max);
-    rme_proto_on_connect(peer);
+        rme_plan_eager_max(peer->eager_max[RME_UNEXPECTED_STREAM], rme->tuning.eager_max);
+    rme->peer_ops->connected(peer);
     peer->tx_wait = false;
     peer->pong_due = false;
     peer->heard = true;

@@ -106,7 +106,7 @@ static void connect_failed(struct rme_peer *peer)
         rme_log_put(rme->log, RME_LOG_NOTICE, "%s: cannot connect: %s%s%s", rme_peer_name(peer),
                     strerror(-peer->last_part_error), why != NULL ? "; " : "",
                     why != NULL ? why : "");
-    rme_proto_unreachable(peer, rme_peer_connect_error(peer->last_part_error));
+    peer->rme->peer_ops->unreachable(peer, rme_peer_connect_error(peer->last_part_error));
     rme_wait_notify(rme, RME_WAIT_ANY);
 }
 
@@ -245,7 +245,7 @@ static void end_link(struct rme_peer *peer)
 
     rme_peer_bye_done(peer);
     peer->bye_in = false;
-    rme_proto_on_link_down(peer);
+    peer->rme->peer_ops->link_down(peer);
     rme->ops->link_free(peer->link);
     peer->link = NULL;
     rme->nlink--;
@@ -261,8 +261,8 @@ void rme_peer_shutdown(struct rme_peer *peer)
 {
     if (peer->link != NULL)
         end_link(peer);
-    rme_proto_unreachable(peer, -ESHUTDOWN);
-    rme_unexp_discard(peer);
+    peer->rme->peer_ops->unreachable(peer, -ESHUTDOWN);
+    peer->rme->peer_ops->discard(peer);
 }
 
 /* Continues with the next part of the address after a failure. */
@@ -311,9 +311,10 @@ void rme_peer_forget(struct rme_peer *peer)
 {
     peer->refcount++;
     peer->forgotten = true;
-    rme_unexp_discard(peer);
+    peer->rme->peer_ops->discard(peer);
     rme_peer_fail(peer, -ECONNRESET, NULL);
-    rme_proto_unreachable(peer, -ECONNRESET); /* operations posted for the next link */
+    peer->rme->peer_ops->unreachable(peer,
+                                     -ECONNRESET); /* operations posted for the next link */
     /* no attempt follows the pause, also while a call or a thread holds the peer */
     if (peer->state == RME_PEER_BACKOFF) {
         rme_timer_stop(&peer->rme->timers, &peer->timer);

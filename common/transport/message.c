@@ -4,6 +4,8 @@
  * after the current batch of events.  A message takes a credit and a buffer; its header returns
  * the unreturned credits.
  */
+#include <errno.h>
+
 #include "transport/peer.h"
 
 /* True if a message that needs the reserve may be sent because the side keeps none, given the
@@ -132,6 +134,14 @@ bool rme_peer_send_header(struct rme_peer *peer, uint8_t type, enum rme_credit_c
     rme_count(peer->rme, type == RME_WIRE_CREDIT ? RME_C_CREDIT_SENT : RME_C_CONTROL_SENT);
     peer->rme->ops->tx_send(peer->link, tx, RME_WIRE_HEADER_SIZE);
     return true;
+}
+
+void rme_log_invalid(const struct rme_peer *peer, uint8_t type, uint8_t flags, size_t length)
+{
+    if (peer->state == RME_PEER_CLOSING && peer->error == -EPROTO)
+        rme_log_put(peer->rme->log, RME_LOG_INFO,
+                    "%s: the invalid message has type %s (%u), flags 0x%02x and %zu bytes",
+                    rme_peer_name(peer), rme_wire_type_name(type), type, flags, length);
 }
 
 /* ---- BYE, the last message of a link ---- */

@@ -10,7 +10,7 @@
 
 struct rme_peer *rme_peer_new(struct rme *rme, struct rme_addr *addr)
 {
-    struct rme_peer *peer = calloc(1, sizeof(*peer) + rme_peer_proto_size);
+    struct rme_peer *peer = calloc(1, sizeof(*peer) + rme->peer_ops->proto_size);
     bool passive = addr->nparts == 0;
 
     if (peer != NULL)
@@ -43,7 +43,7 @@ struct rme_peer *rme_peer_new(struct rme *rme, struct rme_addr *addr)
     list_init(&peer->invalidating);
     list_init(&peer->held);
     list_init(&peer->failed);
-    rme_proto_on_create(peer);
+    rme->peer_ops->created(peer);
     list_add_tail(&peer->of_engine, &rme->peers);
     rme->npeer++;
     return peer;
@@ -95,7 +95,7 @@ void rme_peer_release(struct rme_peer *peer)
     bool forgotten = peer->forgotten || (peer->state == RME_PEER_DEAD && !peer->reported);
 
     if (forgotten && !peer->rme->closing && peer->link == NULL && peer->refcount == 0 &&
-        !rme_unexp_is_needed(peer))
+        !peer->rme->peer_ops->has_messages(peer))
         rme_peer_destroy(peer);
 }
 
@@ -127,7 +127,7 @@ void rme_peer_leave(struct rme_peer *peer, int error)
 {
     struct rme *rme = peer->rme;
 
-    rme_proto_on_disconnect(peer, error);
+    rme->peer_ops->disconnected(peer, error);
     rme_timer_stop(&rme->timers, &peer->timer);
     peer->busy_by = 0;
     if (peer->credit_waits) /* its place in the stack is not known */

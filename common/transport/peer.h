@@ -12,6 +12,9 @@
 #include "wire/wire.h"
 
 struct rme_peer_proto;
+struct rme_peer_rndv;
+struct rme_ring;
+struct rme_sends;
 
 /* id, name, meaning */
 #define RME_PEER_STATES(X)                                                                     \
@@ -34,7 +37,10 @@ enum rme_bye { RME_BYE_NONE, RME_BYE_DUE, RME_BYE_OUT };
 
 struct rme_peer {
     struct rme *rme;
-    struct rme_peer_proto *proto; /* state of the protocols for this peer */
+    struct rme_peer_proto *proto; /* state of the protocols for this peer, with the next ones */
+    struct rme_sends *sends;      /* queued sends */
+    struct rme_ring *ring;        /* state of the rings */
+    struct rme_peer_rndv *rndv;   /* state of rendezvous */
     struct rme_addr *addr;        /* the peer holds one reference */
     struct rme_link *link;        /* NULL in IDLE, BACKOFF and DEAD */
     uint32_t serial;              /* identifies the peer in tables; never reused */
@@ -216,27 +222,26 @@ void rme_peer_destroy(struct rme_peer *peer);
 /* Error reported to the host for a link that could not be established. */
 int rme_peer_connect_error(int error);
 
-/* Reports to the protocols (proto/proto.c, proto/unexp.c), with the engine's lock held. */
-
-/* bytes of struct rme_peer_proto, zeroed at first; allocated with the peer */
-extern const size_t rme_peer_proto_size;
-/* A peer was made. */
-void rme_proto_on_create(struct rme_peer *peer);
-/* The hello of the peer arrived: counts per link restart. */
-void rme_proto_on_connect(struct rme_peer *peer);
-/* The link is given up: sending and matching on the link end. */
-void rme_proto_on_disconnect(struct rme_peer *peer, int error);
-/* No device accesses memory for the link any more. */
-void rme_proto_on_link_down(struct rme_peer *peer);
-/* No link can be established: operations that wait for one fail. */
-void rme_proto_unreachable(struct rme_peer *peer, int error);
-/* The host discards everything of the peer, complete messages included. */
-void rme_unexp_discard(struct rme_peer *peer);
-/* Returns true if a message of the peer is still to be delivered. */
-bool rme_unexp_is_needed(const struct rme_peer *peer);
-/* Moves complete messages at the head of the peer's queue to the host's queue, unless
- * operations of the peer are late (op/end.c). */
-void rme_unexp_pass_on(struct rme_peer *peer);
+/* Functions of the protocols for a peer, called with the engine's lock held: rme->peer_ops. */
+struct rme_peer_ops {
+    size_t proto_size; /* bytes of peer->proto, zeroed at first; allocated with the peer */
+    /* A peer was made. */
+    void (*created)(struct rme_peer *peer);
+    /* The hello of the peer arrived: counts per link restart. */
+    void (*connected)(struct rme_peer *peer);
+    /* The link is being closed: sending and matching on the link end. */
+    void (*disconnected)(struct rme_peer *peer, int error);
+    /* No device accesses memory for the link any more. */
+    void (*link_down)(struct rme_peer *peer);
+    /* No link can be established: operations that wait for one fail. */
+    void (*unreachable)(struct rme_peer *peer, int error);
+    /* The host discards all messages of the peer, complete ones included. */
+    void (*discard)(struct rme_peer *peer);
+    /* Returns true if a message of the peer is still to be delivered. */
+    bool (*has_messages)(const struct rme_peer *peer);
+    /* No operation of the peer is late any more (op/end.c): complete messages are delivered. */
+    void (*deliver)(struct rme_peer *peer);
+};
 
 /* Fills the header of a message that has only a header and a payload: other fields are not
  * written.  A message that waited for a credit, or leaves none for the next one, reports
@@ -346,9 +351,26 @@ void rme_peer_send_closing(struct rme_peer *peer, const struct rme_wire_message 
                            void *tx, uint64_t key);
 /* Sends a message that consists of a header only.  False: no credit or buffer. */
 bool rme_peer_send_header(struct rme_peer *peer, uint8_t type, enum rme_credit_class class);
+/* Logs the message that has ended the link, if it was invalid. */
+void rme_log_invalid(const struct rme_peer *peer, uint8_t type, uint8_t flags, size_t length);
 /* Returns a buffer for a message of this class if a credit permits, else NULL; the peer records
  * the reason. */
 void *rme_peer_tx(struct rme_peer *peer, enum rme_credit_class class);
+
+/* Reports freed room in windows to a peer without RTS slots: see credit.c. */
+static inline void rme_window_report_due(struct rme_peer *peer)
+{
+    peer->credit.window_due = true;
+    rme_peer_schedule(peer);
+}
+/* Frees room in the window of a stream. */
+static inline void rme_window_free(struct rme_peer *peer, enum rme_stream stream,
+                                   uint64_t payload)
+{
+    rme_window_consumed(&peer->holding[stream], payload);
+    if (peer->rts_full)
+        rme_window_report_due(peer);
+}
 
 /* ---- Interfaces between peer.c, hello.c and link.c ---- */
 

@@ -72,7 +72,7 @@ void rme_quota_add(struct rme_peer *peer, enum rme_quota_id id, uint64_t change)
     static const enum rme_counter_id counter[RME_QUOTA_MWS] = {
         [RME_QUOTA_RX] = RME_C_RX_BUFFERED_BYTES,
         [RME_QUOTA_BOUNCE] = RME_C_PACK_BYTES,
-        [RME_QUOTA_RINGS] = RME_C_EAGER_RING_BYTES,
+        [RME_QUOTA_RINGS] = RME_C_RING_BYTES,
         [RME_QUOTA_CREDITS] = RME_C_CREDITS_LENT,
     };
     struct rme_quota *all = &peer->rme->quota[id], *of_host = &peer->host->quota[id];

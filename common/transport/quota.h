@@ -13,11 +13,11 @@ struct rme_peer;
 
 enum rme_quota_id {
     RME_QUOTA_RX,      /* bytes of received messages that are kept (rx_account.c) */
-    RME_QUOTA_BOUNCE,  /* bytes of bounce buffers (move/frag.c) */
-    RME_QUOTA_RINGS,   /* bytes of eager rings (proto/rx_ring.c) */
+    RME_QUOTA_BOUNCE,  /* bytes of bounce buffers (rndv/mem.c) */
+    RME_QUOTA_RINGS,   /* bytes of rings (ring/rx.c) */
     RME_QUOTA_CREDITS, /* receive buffers beyond the first one of each link (grant.c) */
-    RME_QUOTA_MWS,     /* memory windows of messages that are being moved (move/mw_bind.c) */
-    RME_QUOTA_STAGING, /* bytes of staging buffers for rings of peers (eager_rdma.c) */
+    RME_QUOTA_MWS,     /* memory windows of messages that are being moved (rndv/window.c) */
+    RME_QUOTA_STAGING, /* bytes of staging buffers for rings of peers (ring/tx.c) */
     RME_QUOTAS,
 };
 

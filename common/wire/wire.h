@@ -26,7 +26,7 @@
     X(CTS, 3, "memory of the receiver is open for a message")                                  \
     X(FIN, 4, "read, or refused, or a cancelled operation was left")                           \
     X(CANCEL, 5, "request to leave an operation")                                              \
-    X(CREDIT, 6, "credits; an eager ring is granted, withdrawn or released")                   \
+    X(CREDIT, 6, "credits; a ring is granted, withdrawn or released")                          \
     X(BYE, 7, "last message; the link is about to close")                                      \
     X(PING, 8, "liveness probe")                                                               \
     X(PONG, 9, "yes")
@@ -40,7 +40,7 @@ enum rme_wire_type {
 /* bytes of the header of every message; an eager message is header and payload */
 #define RME_WIRE_HEADER_SIZE 16u
 #define RME_WIRE_BODY_SIZE   48u /* bytes of the body of RTS, CTS, FIN and CANCEL */
-/* bytes before the payload of a message in a delegated buffer: header, length */
+/* bytes before the payload of a message in a ring: header, length */
 #define RME_WIRE_RING_SIZE  32u
 #define RME_WIRE_RING_ALIGN 64u /* alignment of such a message */
 /* immediates from here on name the places for such messages; no operation has such a handle */
@@ -53,7 +53,7 @@ enum rme_wire_type {
 #define RME_WIRE_F_FROM_SENDER 0x08u /* CANCEL: sent by the sender of the message */
 #define RME_WIRE_F_UNSOLICITED 0x10u /* CTS: precedes the RTS of its message */
 #define RME_WIRE_F_EAGER       0x02u /* FIN: refuses an eager message */
-#define RME_WIRE_F_GRANT       0x04u /* CREDIT: an eager ring is granted */
+#define RME_WIRE_F_GRANT       0x04u /* CREDIT: a ring is granted */
 #define RME_WIRE_F_WITHDRAW    0x08u /* CREDIT: request to release the granted ring */
 #define RME_WIRE_F_RELEASE     0x10u /* CREDIT: the granted ring is released */
 /* a receiver ignores the message if the type is unknown */
@@ -166,7 +166,7 @@ static inline void rme_wire_copy_head(void *to, const void *from)
 int rme_wire_decode(const void *data, size_t length, struct rme_wire_message *out);
 
 /*
- * Decodes a message in a delegated buffer of `room` bytes: EAGER, with its length behind the
+ * Decodes a message in a ring of `room` bytes: EAGER, with its length behind the
  * header.  The sender may change the buffer at any time, so the header is copied
  * before it is decoded; the payload may change, its length does not.  -EPROTO: malformed.
  */
@@ -204,9 +204,9 @@ int rme_wire_status_error(uint32_t status);
 #define RME_HELLO_F_READ   0x02u /* the device can read remote memory */
 #define RME_HELLO_F_INVITE 0x04u /* understands unsolicited CTS */
 /* keys are those of windows that messages may close, and FIN may report writes */
-#define RME_HELLO_F_CLOSES     0x08u
-#define RME_HELLO_F_EAGER_RDMA 0x20u /* uses eager rings */
-#define RME_HELLO_F_SHAPE      0x40u /* accepts `shape` in CTS and FIN */
+#define RME_HELLO_F_CLOSES 0x08u
+#define RME_HELLO_F_RING   0x20u /* uses rings */
+#define RME_HELLO_F_SHAPE  0x40u /* accepts `shape` in CTS and FIN */
 
 /* Connection data of each side; the encoded layout.  The encoder sets `magic` and `length`. */
 struct rme_hello {

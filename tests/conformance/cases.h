@@ -111,8 +111,8 @@
     X(inviting_in_vain_is_noticed)                                                             \
     X(invitations_not_wanted)
 
-/* Eager ring: eager_rdma_test.c. */
-#define EAGER_RDMA_CASES(X)                                                                    \
+/* Ring: ring_test.c. */
+#define RING_CASES(X)                                                                          \
     X(fast_contents)                                                                           \
     X(fast_counts)                                                                             \
     X(fast_needs_no_invitation)                                                                \
@@ -131,7 +131,7 @@
     X(fast_server_restarts)                                                                    \
     X(single_credit_links_are_granted_rings)
 
-/* Eager rings for many clients: crowd_rings_test.c. */
+/* Rings for many clients: crowd_rings_test.c. */
 #define SHARE_CASES(X)                                                                         \
     X(fast_of_an_idle_one)                                                                     \
     X(fast_of_a_dead_one)                                                                      \
@@ -263,7 +263,7 @@
     ANSWER_CASES(X)                                                                            \
     CANCEL_CASES(X)                                                                            \
     INVITE_CASES(X)                                                                            \
-    EAGER_RDMA_CASES(X)                                                                        \
+    RING_CASES(X)                                                                              \
     BOUNCE_QUOTA_CASES(X)                                                                      \
     SHARE_CASES(X)                                                                             \
     PRESSURE_CASES(X)                                                                          \

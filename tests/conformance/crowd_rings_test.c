@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Many clients and few eager rings (eager_rdma_test.c): which client gets one, for how long,
+/* Many clients and few rings (ring_test.c): which client gets one, for how long,
  * and its withdrawal. */
 #include <stdio.h>
 #include <string.h>

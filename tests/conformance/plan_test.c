@@ -16,7 +16,7 @@
 
 /* Columns of the chosen row. */
 struct choice {
-    bool eager, fast, reads, send_copies, recv_copies;
+    bool eager, ring, reads, send_copies, recv_copies;
     unsigned long eager_max; /* largest message sent eagerly */
 };
 
@@ -38,8 +38,8 @@ static struct choice explained(const struct node *n, uint64_t bytes, uint64_t pi
     *row = '\0';
     row = strrchr(text, '\n') + 1;
     assert_true(strlen(row) > RECEIVER_AT);
-    choice.fast = strncmp(row + PROTO_AT, "fast write", 10) == 0;
-    choice.eager = choice.fast || strncmp(row + PROTO_AT, "eager", 5) == 0;
+    choice.ring = strncmp(row + PROTO_AT, "ring write", 10) == 0;
+    choice.eager = choice.ring || strncmp(row + PROTO_AT, "eager", 5) == 0;
     choice.reads = strncmp(row + PROTO_AT, "rendezvous read", 15) == 0;
     assert_true(choice.eager || choice.reads ||
                 strncmp(row + PROTO_AT, "rendezvous write", 16) == 0);
@@ -50,7 +50,7 @@ static struct choice explained(const struct node *n, uint64_t bytes, uint64_t pi
 }
 
 struct counts {
-    uint64_t eager, fast, written, read, copied, refused, full, invites;
+    uint64_t eager, ring, written, read, copied, refused, full, invites;
 };
 
 static struct counts counts_of(const struct node *n, const char *side)
@@ -64,7 +64,7 @@ static struct counts counts_of(const struct node *n, const char *side)
     snprintf(name, sizeof(name), "%s_eager", side);
     counts.eager = node_counter(n, name);
     snprintf(name, sizeof(name), "%s_eager_rdma", side);
-    counts.fast = node_counter(n, name);
+    counts.ring = node_counter(n, name);
     snprintf(name, sizeof(name), "%s_rndv_write", side);
     counts.written = node_counter(n, name);
     snprintf(name, sizeof(name), "%s_rndv_read", side);
@@ -72,9 +72,9 @@ static struct counts counts_of(const struct node *n, const char *side)
     return counts;
 }
 
-static const char *way(bool fast, bool eager, bool read)
+static const char *way(bool ring, bool eager, bool read)
 {
-    return fast ? "by a fast write" : eager ? "eagerly" : read ? "by a read" : "by a write";
+    return ring ? "by a ring write" : eager ? "eagerly" : read ? "by a read" : "by a write";
 }
 
 static void check(const char *who, size_t bytes, int pieces, const struct counts *before,
@@ -84,18 +84,18 @@ static void check(const char *who, size_t bytes, int pieces, const struct counts
     bool eager = after->eager - before->eager == 1,
          written = after->written - before->written == 1;
     bool read = after->read - before->read == 1;
-    bool fast = after->fast - before->fast == 1;
+    bool ring = after->ring - before->ring == 1;
 
     if (after->refused != before->refused)
         /* unregistrable memory is copied, whichever plan would be better */
         return;
     assert_int_equal(eager + written + read, 1);
-    if (choice->fast && full)
+    if (choice->ring && full)
         /* no message waits for a place in the ring, and the plan assumes a message alone */
         return;
-    if (eager != choice->eager || fast != choice->fast || read != choice->reads)
+    if (eager != choice->eager || ring != choice->ring || read != choice->reads)
         fail_msg("%s: %zu bytes in %d pieces went %s, not %s", who, bytes, pieces,
-                 way(fast, eager, read), way(choice->fast, choice->eager, choice->reads));
+                 way(ring, eager, read), way(choice->ring, choice->eager, choice->reads));
     if (after->copied - before->copied != (copies ? bytes : 0))
         fail_msg("%s: %zu bytes in %d pieces: %llu bytes were copied", who, bytes, pieces,
                  (unsigned long long)(after->copied - before->copied));
@@ -123,7 +123,7 @@ static void same_contents(const struct rme_list *list, const char *flat)
     }
 }
 
-/* Sends one message; returns whether the plan chose the eager ring. */
+/* Sends one message; returns whether the plan chose the ring. */
 static bool one_message(struct pair *p, char *from, char *to, size_t bytes, int pieces)
 {
     static void *base[MOST_PIECES];
@@ -159,7 +159,7 @@ static bool one_message(struct pair *p, char *from, char *to, size_t bytes, int 
     if (sender.eager == receiver.eager)
         check("receiver", bytes, pieces, &received, &received_after, full || invited, &sender,
               receiver.recv_copies);
-    return sender.fast;
+    return sender.ring;
 }
 
 /* With rx_size at its default or below, a message of that many bytes is sent eagerly at any
@@ -175,7 +175,7 @@ static void fits_a_buffer(const struct node *n)
                          rx_size < eager_max ? rx_size : eager_max);
 }
 
-static void explained_and_done(size_t most, bool is_fast)
+static void explained_and_done(size_t most, bool is_ring)
 {
     static const size_t sizes[] = {1,      64,      1000,    4000,      4096,   16000,
                                    16384,  40000,   65535,   65536,     100000, 262144,
@@ -201,7 +201,7 @@ static void explained_and_done(size_t most, bool is_fast)
          bytes++)
         if (bytes != 0)
             one_message(&p, from, to, bytes, 1);
-    if ((is_fast || chosen > 8) && node_counter(p.server, "eager_ring_grants") != 0)
+    if ((is_ring || chosen > 8) && node_counter(p.server, "eager_ring_grants") != 0)
         assert_true(node_counter(p.client, "sends_eager_rdma") > 2);
     free(from);
     free(to);
@@ -213,7 +213,7 @@ void engine_does_what_is_explained(void **state)
     explained_and_done(MOST_BYTES, false);
 }
 
-/* The same with eager rings. */
+/* The same with rings. */
 void engine_does_what_is_explained_of_lent_memory(void **state)
 {
     (void)state;

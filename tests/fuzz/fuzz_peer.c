@@ -264,7 +264,7 @@ static size_t make_hello(struct input *in, uint8_t out[RME_HELLO_MAX])
     struct rme_hello hello = {.version = RME_WIRE_VERSION,
                               .version_min = RME_WIRE_VERSION_MIN,
                               .flags = (uint8_t)(RME_HELLO_F_READ | RME_HELLO_F_INVITE |
-                                                 (how & 2 ? RME_HELLO_F_EAGER_RDMA : 0)),
+                                                 (how & 2 ? RME_HELLO_F_RING : 0)),
                               .incarnation = 1 + how % 3,
                               .rx_size = how & 0x10 ? 512 : 4096,
                               .credits = how & 0x20 ? (how & 4 ? 1 : 4) : 64,
@@ -357,7 +357,7 @@ static void say_raw(struct input *in)
     in->left -= length;
 }
 
-/* Makes a message in the eager ring, or nearly one, and some of its payload. */
+/* Makes a message in the ring, or nearly one, and some of its payload. */
 static void write_lent(struct input *in)
 {
     unsigned link = take(in), how = take(in);

@@ -29,7 +29,7 @@ struct rme_link {
     bool wants_room;
     uint32_t advertised; /* receive buffers */
     uint32_t open;       /* windows */
-    /* its peer's eager ring; length 0: none */
+    /* its peer's ring; length 0: none */
     struct rme_wire_segment lent;
     void *owner;
 };

@@ -67,7 +67,7 @@ void script_message(unsigned link, const void *data, size_t length);
 void script_early_message(unsigned link, const void *data,
                           size_t length); /* the same before the link is up */
 void script_imm(unsigned link, uint32_t imm);
-/* A peer writes into its eager ring, at a place given as by an immediate, and notifies. Without
+/* A peer writes into its ring, at a place given as by an immediate, and notifies. Without
  * a ring this ends the link, like on a device. */
 void script_lent(unsigned link, unsigned at, const void *data, size_t length);
 void script_down(unsigned link, int error);

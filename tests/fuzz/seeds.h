@@ -8,7 +8,7 @@
 /* Writes a seed of that target; ends the program on failure. */
 void put(const char *target, const char *name, const void *data, size_t size);
 
-/* Seeds of target "peer": messages from post to end, eager rings, and excess. */
+/* Seeds of target "peer": messages from post to end, rings, and excess. */
 void lives(void);
 void lent(void);
 void too_much(void);

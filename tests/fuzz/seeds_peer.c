@@ -502,7 +502,7 @@ void lives(void)
 #undef SEED_LIFE
 }
 
-/* Seeds for eager rings, of ours and of the peer's. */
+/* Seeds for rings, of ours and of the peer's. */
 void lent(void)
 {
 /* the second RTS that would fit into a ring is answered by GRANT */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * False messages after a valid handshake: a good client up to the point where the server has
- * sent its keys, then one false message; and an eager ring whose contents change while the
+ * sent its keys, then one false message; and a ring whose contents change while the
  * server reads them. A good client runs in between.
  */
 #include "medium.h"
@@ -160,7 +160,7 @@ void attack_lies(struct attack *a)
     }
 }
 
-/* ---- Eager ring ---- */
+/* ---- Ring ---- */
 
 /* Waits for GRANT: the server grants a ring to a client that announces messages that would fit,
  * before it answers PING. */

@@ -44,7 +44,7 @@ struct link_plan {
     uint16_t credits;   /* advertised to the peer; 0: 32 */
     bool no_receives;   /* post no receives, for any value of `credits` */
     bool single_credit; /* do not ask for more credits when the link is up */
-    bool borrows;       /* accept an eager ring */
+    bool borrows;       /* accept a ring */
     bool deaf;          /* never process arrivals */
     enum link_returns returns;
 };

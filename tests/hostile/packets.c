@@ -65,17 +65,16 @@ bool target_parse(const char *text, struct target *target)
 
 void link_hello(const struct link_plan *plan, struct rme_hello *hello)
 {
-    *hello =
-        (struct rme_hello){.version = RME_WIRE_VERSION,
-                           .version_min = RME_WIRE_VERSION_MIN,
-                           .flags = (uint8_t)(RME_HELLO_F_READ | RME_HELLO_F_INVITE |
-                                              (plan->borrows ? RME_HELLO_F_EAGER_RDMA : 0)),
-                           .incarnation = clock_us() ^ (uint64_t)getpid() << 40,
-                           .rx_size = LINK_MESSAGE,
-                           .credits = plan->credits != 0 ? plan->credits : CREDITS,
-                           .eager_window = 1 << 20,
-                           .unexpected_window = 1 << 18,
-                           .rts_max = 1024};
+    *hello = (struct rme_hello){.version = RME_WIRE_VERSION,
+                                .version_min = RME_WIRE_VERSION_MIN,
+                                .flags = (uint8_t)(RME_HELLO_F_READ | RME_HELLO_F_INVITE |
+                                                   (plan->borrows ? RME_HELLO_F_RING : 0)),
+                                .incarnation = clock_us() ^ (uint64_t)getpid() << 40,
+                                .rx_size = LINK_MESSAGE,
+                                .credits = plan->credits != 0 ? plan->credits : CREDITS,
+                                .eager_window = 1 << 20,
+                                .unexpected_window = 1 << 18,
+                                .rts_max = 1024};
 }
 
 /* ---- Connecting ---- */

@@ -18,7 +18,7 @@
 
 #define LARGE   200000 /* one fragment */
 #define NONE    -1
-#define IN_RING 20000 /* payload of a message in the eager ring */
+#define IN_RING 20000 /* payload of a message in the ring */
 #define TAG     3
 #define THEIR   77 /* the peer's handle */
 #define OPTIONS                                                                                \
@@ -158,7 +158,7 @@ static bool e_eager(void)
     return peer_says((struct rme_wire_message){.type = RME_WIRE_EAGER, .tag = TAG}, NULL);
 }
 
-/* The first message in the eager ring. */
+/* The first message in the ring. */
 static bool e_ring(void)
 {
     const struct rme_wire_message message = {.type = RME_WIRE_EAGER, .tag = TAG};
@@ -277,7 +277,7 @@ static void invite(void)
     assert_int_equal(told("invite"), 1);
 }
 
-/* Two messages that fit the eager ring let the engine grant one. */
+/* Two messages that fit the ring let the engine grant one. */
 static void grant(void)
 {
     rts(TAG + 1, IN_RING, NULL);
@@ -675,7 +675,7 @@ static void receive_with_a_ring(void **state)
     (void)state;
     crossing(SCENE(in_ring,
                    .options = "rndv=write,invite=0,eager_ring_bytes=128K,eager_ring_pool=256K,",
-                   .flags = RME_HELLO_F_EAGER_RDMA, .begin = grant,
+                   .flags = RME_HELLO_F_RING, .begin = grant,
                    .event = {{"post", e_post},
                              {"ring", e_ring},
                              {"eager", e_eager},

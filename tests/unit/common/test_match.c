@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "op/match.h"
-#include "move/move.h"
+#include "rndv/rndv.h"
 #include "op/op.h"
 #include "base/timer.h"
 #include "steps.h"

@@ -15,6 +15,28 @@ static void small_is_eager(void **state)
     assert_int_not_equal(decide(&in).proto, RME_PROTO_EAGER);
 }
 
+/* The step that the sender of any message takes, and the whole planner. */
+static void copies_equal_the_plan(void **state)
+{
+    static const uint64_t eager[] = {0, 1, 496, 4592}, ring[] = {0, 4592, 16 * KIB, 65535};
+
+    (void)state;
+    for (size_t i = 0; i < 16; i++) {
+        for (uint64_t bytes = 0; bytes <= 70000; bytes++) {
+            struct rme_plan_in in = base(bytes);
+            enum rme_proto first, plan;
+
+            in.eager_max = eager[i % 4];
+            in.ring_max = ring[i / 4];
+            first = rme_plan_copied(bytes, in.eager_max, in.ring_max);
+            plan = decide(&in).proto;
+            if (first != plan && (first != RME_PROTO_RNDV_WRITE || plan != RME_PROTO_RNDV_READ))
+                fail_msg("%u bytes: %s, planned as %s", (unsigned)bytes, rme_proto_name[first],
+                         rme_proto_name[plan]);
+        }
+    }
+}
+
 #define WRITE RME_PROTO_RNDV_WRITE
 #define READ  RME_PROTO_RNDV_READ
 enum { FROM_SERVER = 1, TO_CLIENT = 2, NO_READS = 4, SLOW_READS = 8, NOT_OFFERED = 16 };
@@ -277,7 +299,7 @@ static void explains_the_very_decisions(void **state)
         in.send.segments = shape == 0 ? 1 : shape == 1 ? 16 : 4096;
         in.send.kept = in.recv.kept = kept;
         in.prefer = (enum rme_prefer)prefer;
-        in.eager_rdma_max = i < 3 * 25 * 3 * 2 * 3 ? 0 : MIB;
+        in.ring_max = i < 3 * 25 * 3 * 2 * 3 ? 0 : MIB;
         asked = in;
         rme_plan(&in, &first);
         asked.send.ready =
@@ -287,9 +309,9 @@ static void explains_the_very_decisions(void **state)
             asked.send.segments = 1;
         asked.send.kept = false;
         asked.nothing_to_read = !asked.send.ready;
-        asked.eager_rdma_max = 0;
+        asked.ring_max = 0;
         rme_plan(&asked, &plan);
-        if (first.proto == RME_PROTO_EAGER_RDMA)
+        if (first.proto == RME_PROTO_RING)
             plan = first;
         snprintf(row, sizeof(row), "%-18s %-7s %-9s", rme_proto_name[plan.proto],
                  plan.proto == RME_PROTO_EAGER || first.send_pack ? "copy" : "direct",
@@ -304,23 +326,23 @@ static void explains_the_very_decisions(void **state)
     assert_true(packed > 50);
 }
 
-/* The eager ring is used up to the size that its protocol gives. */
+/* The ring is used up to the size that its protocol gives. */
 static void the_ring_is_used_up_to_its_size(void **state)
 {
     struct rme_plan_in in = base(16 * KIB);
 
     (void)state;
     in.recv = (struct rme_plan_side){0};
-    in.eager_rdma_max = 32 * KIB;
-    assert_int_equal(decide(&in).proto, RME_PROTO_EAGER_RDMA);
+    in.ring_max = 32 * KIB;
+    assert_int_equal(decide(&in).proto, RME_PROTO_RING);
     assert_int_equal(decide(&in).requests, 1);
     assert_false(decide(&in).offer);
     in.bytes = 32 * KIB + 1;
     assert_true(decide(&in).proto >= RME_PROTO_RNDV_WRITE);
     in.bytes = 16 * KIB;
-    in.eager_rdma_max = 0;
+    in.ring_max = 0;
     assert_true(decide(&in).proto >= RME_PROTO_RNDV_WRITE);
-    in.eager_rdma_max = 32 * KIB;
+    in.ring_max = 32 * KIB;
     in.eager_max = 16 * KIB;
     assert_int_equal(decide(&in).proto, RME_PROTO_EAGER);
 }
@@ -464,6 +486,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(small_is_eager),
+        cmocka_unit_test(copies_equal_the_plan),
         cmocka_unit_test(direction),
         cmocka_unit_test(offers),
         cmocka_unit_test(invites),

@@ -66,7 +66,7 @@ static void half_is_free(void **state)
     assert_int_equal(room(0), 0);
     assert_int_equal(room(1), LIMIT / 2 / 3 - 10);
     assert_int_equal(room(2), LIMIT / 2 / 4);
-    assert_int_equal(rme.stats.value[RME_C_EAGER_RING_BYTES], 810);
+    assert_int_equal(rme.stats.value[RME_C_RING_BYTES], 810);
     hold(0, -(uint64_t)800);
     assert_int_equal(room(2), LIMIT / 2 - 10);
 }

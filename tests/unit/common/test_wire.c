@@ -342,7 +342,7 @@ static void segments_that_cannot_be(void **state)
     assert_int_equal(rme_wire_decode(bytes, sizeof(bytes), &m), -EPROTO);
 }
 
-/* A message in the eager ring: its bytes; and messages with an invalid length, type or room. */
+/* A message in the ring: its bytes; and messages with an invalid length, type or room. */
 static void fast_messages(void **state)
 {
     static const char hex[] = "01000300050000000600000009000000"

@@ -2,7 +2,7 @@
 # Cost of keys that open the bytes of one operation only, on a device without usable windows:
 # bandwidth with expose=operation and with expose=region, in turn, medians of their ratios. Each
 # device has its own CPU, like in perf.sh. Bar: at least 0.95 with messages of 1 MiB; those of 64
-# KiB are recorded. No eager ring (eager_ring_bytes=0), which keys per operation do not open.
+# KiB are recorded. No ring (eager_ring_bytes=0), which keys per operation do not open.
 : "${rounds:=9}"
 a_cpu_each
 

@@ -44,7 +44,7 @@
 #include <errno.h>
 
 #include "plan/plan.h"
-#include "proto/proto.h"
+#include "rndv/rndv.h"
 
 /* void invitations in a row: inviting this peer does not pay */
 #define FAIL_STREAK 4u
@@ -53,24 +53,24 @@
 
 /* ---- The receiver ---- */
 
-static bool pays(struct rme_invites *invites)
+static bool pays(struct rme_early_cts *early)
 {
-    return invites->fail_streak < FAIL_STREAK || ++invites->fail_streak % INVITE_AGAIN == 0;
+    return early->fail_streak < FAIL_STREAK || ++early->fail_streak % INVITE_AGAIN == 0;
 }
 
 /* May an invitation be sent to the peer now?  Its link moves nothing large. */
 static bool inviting_peer(const struct rme_peer *peer)
 {
     return peer->state == RME_PEER_UP && (peer->hello.flags & RME_HELLO_F_INVITE) != 0 &&
-           peer->proto->invites.inviting == NULL && peer->load.ops == 0 &&
+           peer->rndv->early.receive == NULL && peer->load.ops == 0 &&
            list_empty(&peer->rdma_queue) && list_empty(&peer->moving) &&
            list_empty(&peer->control) && list_empty(&peer->endings) && !peer->tx_wait &&
            rme_credit_may(&peer->credit, RME_CREDIT_DATA);
 }
 
 /* Would the planner open the receive's memory?  The sender's side is unknown.  A message that
- * the sender would write into its delegated buffer needs no invitation. */
-static bool worth_it(struct rme *rme, const struct rme_op *op)
+ * the sender would write into its ring needs no invitation. */
+static bool is_useful(struct rme *rme, const struct rme_op *op, uint64_t ring_max)
 {
     const struct rme_peer *peer = op->peer;
     struct rme_plan_in in = rme_rndv_plan_in(rme, op->total);
@@ -79,8 +79,7 @@ static bool worth_it(struct rme *rme, const struct rme_op *op)
     in.eager_max = peer->eager_max[RME_EXPECTED];
     in.send = rme_plan_unseen_sender((peer->hello.flags & RME_HELLO_F_SERVER) != 0, peer->load);
     in.recv = rme_rndv_own_side(rme, op);
-    in.eager_rdma_max =
-        rme_eager_rdma_given(peer) ? rme_eager_rdma_most(rme, RME_EXPECTED, 0) : 0;
+    in.ring_max = ring_max;
     in.invitation = true;
     rme_plan(&in, &plan);
     return plan.invite;
@@ -104,25 +103,37 @@ static bool send_invite(struct rme_op *op, struct rme_frag *frag)
         return false;
     }
     rme_count(peer->rme, RME_C_INVITES_SENT);
-    rme_frag_announce(frag, RME_WIRE_F_UNSOLICITED, op->tag, peer->proto->invites.seen, tx);
+    rme_cts_send(frag, RME_WIRE_F_UNSOLICITED, op->tag, peer->rndv->early.seen, tx);
     if (!hurry)
         peer->rme->pending &= ~(uint32_t)RME_PENDING_FLUSH;
     peer->rme->lingers = !hurry;
     return true;
 }
 
-void rme_invite_try(struct rme *rme, struct rme_op *op)
+static void written(struct rme *rme, struct rme_op *op, uint64_t end)
+{
+    op->peer->rndv->early.fail_streak = 0;
+    rme_rndv_target_done(rme, op, end);
+}
+
+static const struct rme_rndv_stage stages[] = {
+    [RME_OP_INVITING] = {.moved = written},
+    [RME_OP_DONE] = {0},
+};
+
+void rme_early_cts_try(struct rme *rme, struct rme_op *op, uint64_t ring_max)
 {
     struct rme_frag *frag = NULL;
 
-    if (op->state != RME_OP_POSTED || !inviting_peer(op->peer) || !worth_it(rme, op) ||
-        !pays(&op->peer->proto->invites))
+    if (op->state != RME_OP_POSTED || !inviting_peer(op->peer) ||
+        !is_useful(rme, op, ring_max) || !pays(&op->peer->rndv->early))
         return;
     op->size = op->total;
-    rme_rndv_new(rme, op);
-    op->rndv.access = RME_ACCESS_REMOTE_WRITE;
-    op->rndv.max_segs = rme_mw_segments_max(rme, RME_WIRE_CTS, op->peer->tx_size);
-    if (rme_frag_next(rme, op))
+    if (!rme_rndv_new(rme, op, stages))
+        return;
+    op->rndv->access = RME_ACCESS_REMOTE_WRITE;
+    op->rndv->max_segs = rme_mw_segments_max(rme, RME_WIRE_CTS, op->peer->tx_size);
+    if (rme_frag_next(rme, op) > 0)
         frag = rme_frag_first(op);
     if (frag == NULL || frag->state != RME_FRAG_READY || frag->length != op->size ||
         !send_invite(op, frag)) {
@@ -131,57 +142,64 @@ void rme_invite_try(struct rme *rme, struct rme_op *op)
     }
     frag->state = RME_FRAG_POSTED;
     rme_op_step(op, RME_OP_INVITING);
-    op->peer->proto->invites.inviting = op;
+    op->peer->rndv->early.receive = op;
 }
 
-void rme_invite_void(struct rme *rme, struct rme_op *op)
+void rme_early_cts_void(struct rme *rme, struct rme_op *op)
 {
-    op->peer->proto->invites.fail_streak++;
+    op->peer->rndv->early.fail_streak++;
     rme_rndv_free(rme, op);
     rme_op_step(op, RME_OP_POSTED);
 }
 
 /* ---- The sender ---- */
 
-/* Writes the send into the invited receive, if the invitation is for it and everything is
- * ready.  Otherwise rndv_send.c uses the fragment, for RTS. */
-enum rme_started rme_invite_start(struct rme *rme, struct rme_op *op)
+/* Is the held window for this send, and may all of it move now?  A send that may need RTS after
+ * all must not precede those that wait. */
+static bool is_for(const struct rme_op *op)
+{
+    const struct rme_peer *peer = op->peer;
+
+    return op->kind == RME_OP_SEND &&
+           rme_early_cts_is_for(&peer->rndv->early, op->tag, op->size) &&
+           op->size <= rme_move_most(peer, op->size) && list_empty(&peer->rdma_queue) &&
+           rme_move_may(peer, op->size) && rme_rndv_may_start(op);
+}
+
+/* Prepares the whole message as one fragment.  NULL with *started: not now, or RME_START_OTHER:
+ * RTS uses the fragment. */
+static struct rme_frag *whole_frag(struct rme *rme, struct rme_op *op,
+                                   enum rme_started *started)
+{
+    struct rme_frag *frag = rme_frag_first(op);
+    int made = frag != NULL ? 1 : rme_frag_next(rme, op);
+
+    *started = RME_START_OTHER;
+    if (made > 0) {
+        frag = rme_frag_first(op);
+        if (frag->state == RME_FRAG_READY && frag->length == op->size &&
+            !rme_frag_waits(rme, frag))
+            return frag;
+    } else if (made < 0) {
+        rme_op_stop(rme, op, RME_STOP_MEMORY, made);
+        *started = RME_START_GONE;
+    }
+    return NULL;
+}
+
+/* Writes the send into the memory of the held window. */
+static enum rme_started write_whole(struct rme *rme, struct rme_op *op)
 {
     struct rme_peer *peer = op->peer;
-    struct rme_invites *invites = &peer->proto->invites;
-    struct rme_frag *frag;
-    struct rme_rndv *r;
+    struct rme_early_cts *early = &peer->rndv->early;
 
-    if (op->kind != RME_OP_SEND || !rme_invite_is_for(invites, op->tag, op->size) ||
-        op->size > rme_move_most(peer, op->size) || !list_empty(&peer->rdma_queue) ||
-        !rme_move_may(peer, op->size) || /* else a transfer goes to the fabric at once */
-        !rme_rndv_may_start(op)) /* may need RTS after all, and would precede those that wait */
-        return RME_START_OTHER;
-    if (!op->has_rndv)
-        rme_rndv_plan_send(rme, op);
-    if (op->rndv.access == RME_ACCESS_REMOTE_READ && rme->load.ops != 0)
-        /* the receiver may read the offer of RTS */
-        return RME_START_OTHER;
-    if (!rme_peer_may(peer, RME_CREDIT_DATA))
-        return RME_START_STUCK;
-    r = &op->rndv;
-    if (list_empty(&r->frags) && !rme_frag_next(rme, op))
-        return op->state == RME_OP_QUEUED ? RME_START_STUCK : RME_START_GONE;
-    frag = rme_frag_first(op);
-    if (frag->state != RME_FRAG_READY || frag->length != op->size || rme_frag_waits(rme, frag))
-        return RME_START_OTHER;
-    if (peer->credit.unacked && !rme_peer_send_header(peer, RME_WIRE_CREDIT, RME_CREDIT_RETURN))
-        /* an immediate carries no count of consumed messages: op/end.c */
-        return RME_START_STUCK;
-    if (!rme_peer_may_report(peer))
-        return RME_START_STUCK; /* CREDIT has used the last credit */
     rme_send_leave(op);
-    rme_rndv_set_peer_handle(op, invites->from);
-    list_add_tail(&invites->held->link, &r->remote_windows);
-    invites->held = NULL;
+    rme_rndv_set_peer_handle(op, early->from);
+    list_add_tail(&early->held->link, &op->rndv->remote_windows);
+    early->held = NULL;
     rme_count(rme, RME_C_INVITES_TAKEN);
-    r->opened = op->size;
-    rme_rndv_begin(rme, op, RME_OP_MOVING);
+    op->rndv->opened = op->size;
+    rme_rndv_begin(rme, op, RME_OP_MOVING, rme_put_stages);
     if (op->state != RME_OP_MOVING) /* no memory: CANCEL precedes the next message of the tag */
         return RME_START_STUCK;
     while (!list_empty(&peer->rdma_queue) && rme_move_progress(peer))
@@ -189,53 +207,77 @@ enum rme_started rme_invite_start(struct rme *rme, struct rme_op *op)
     return RME_START_GONE;
 }
 
-void rme_invite_arrived(struct rme_peer *peer, const struct rme_wire_message *message)
+enum rme_started rme_early_cts_start(struct rme *rme, struct rme_op *op)
 {
-    struct rme_invites *invites = &peer->proto->invites;
+    struct rme_peer *peer = op->peer;
+    enum rme_started started;
 
-    if (invites->held != NULL || message->rndv_window == 0 || message->offset != 0 ||
-        (int32_t)(message->to - invites->sent) > 0) {
-        rme_peer_protocol_error(peer, "an unexpected invitation");
+    if (!is_for(op))
+        return RME_START_OTHER;
+    if (op->rndv == NULL && !rme_rndv_plan_send(rme, op))
+        return RME_START_GONE;
+    if (op->rndv->access == RME_ACCESS_REMOTE_READ && rme->load.ops != 0)
+        return RME_START_OTHER; /* the receiver may read the offer of RTS */
+    if (!rme_peer_may(peer, RME_CREDIT_DATA))
+        return RME_START_STUCK;
+    if (whole_frag(rme, op, &started) == NULL)
+        return started;
+    /* an immediate carries no count of consumed messages (op/end.c): CREDIT precedes, which may
+     * use the last credit */
+    if ((peer->credit.unacked &&
+         !rme_peer_send_header(peer, RME_WIRE_CREDIT, RME_CREDIT_RETURN)) ||
+        !rme_peer_may_report(peer))
+        return RME_START_STUCK;
+    return write_whole(rme, op);
+}
+
+void rme_early_cts_arrived(struct rme_peer *peer, const struct rme_wire_message *message)
+{
+    struct rme_early_cts *early = &peer->rndv->early;
+
+    if (early->held != NULL || message->rndv_window == 0 || message->offset != 0 ||
+        (int32_t)(message->to - early->sent) > 0) {
+        rme_peer_protocol_error(peer, "an unexpected early CTS");
         return;
     }
-    if (message->to != invites->sent) /* void: it has crossed a message */
+    if (message->to != early->sent) /* void: it has crossed a message */
         return;
-    invites->held = rme_remote_window_new(message);
-    if (invites->held == NULL) {
-        rme_peer_fail(peer, -ENOMEM, "no memory for an invitation");
+    early->held = rme_remote_window_new(message);
+    if (early->held == NULL) {
+        rme_peer_fail(peer, -ENOMEM, "no memory for an early CTS");
         return;
     }
-    invites->tag = message->tag;
-    invites->from = message->from;
+    early->tag = message->tag;
+    early->from = message->from;
 }
 
 static bool send_answer(struct rme_peer *peer, struct rme_control *control)
 {
-    if (!rme_cancel_answer(peer, peer->proto->invites.cancelled))
+    if (!rme_cancel_answer(peer, peer->rndv->early.cancelled))
         return false;
     list_del_init(&control->link);
     return true;
 }
 
-void rme_invites_init(struct rme_invites *invites)
+void rme_early_cts_init(struct rme_early_cts *early)
 {
-    list_init(&invites->answer.link);
-    invites->answer.send = send_answer;
+    list_init(&early->answer.link);
+    early->answer.send = send_answer;
 }
 
 /* Handles the cancel of a receive whose invitation no send has taken; of a taken one, the send
  * is found by the receive's handle (rme_rndv_cancelled). */
-bool rme_invite_cancelled(struct rme_peer *peer, const struct rme_wire_message *cancel)
+bool rme_early_cts_cancelled(struct rme_peer *peer, const struct rme_wire_message *cancel)
 {
-    struct rme_invites *invites = &peer->proto->invites;
+    struct rme_early_cts *early = &peer->rndv->early;
 
     if ((cancel->flags & RME_WIRE_F_FROM_SENDER) != 0 || cancel->to != 0)
         return false;
-    if (invites->held != NULL && invites->from == cancel->from)
-        rme_invite_drop(invites);
-    invites->cancelled = cancel->from;
-    list_del_init(&invites->answer.link);
-    list_add_tail(&invites->answer.link, &peer->endings);
+    if (early->held != NULL && early->from == cancel->from)
+        rme_early_cts_drop(early);
+    early->cancelled = cancel->from;
+    list_del_init(&early->answer.link);
+    list_add_tail(&early->answer.link, &peer->endings);
     rme_peer_schedule(peer);
     return true;
 }

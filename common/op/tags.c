@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Sends that hold their tag.  send.c has the rules. */
-#include "proto/proto.h"
+#include "op/tags.h"
 
 struct rme_op *rme_tag_holder(const struct rme_peer *peer, int32_t tag)
 {
     struct rme_match *first = NULL;
 
-    if (peer->proto->tags_blocked != 0)
+    if (peer->sends->tags_blocked != 0)
         first = rme_match_first(&peer->rme->table, rme_match_key(peer->serial, tag),
                                 RME_BY_BLOCKED_TAG);
     return first != NULL ? container_of(first, struct rme_op, match) : NULL;
@@ -15,7 +15,7 @@ struct rme_op *rme_tag_holder(const struct rme_peer *peer, int32_t tag)
 static void try_next(struct rme_op *op)
 {
     list_del_init(&op->link);
-    list_add_tail(&op->link, op->peer->proto->sendq[RME_EXPECTED].next);
+    list_add_tail(&op->link, op->peer->sends->sendq[RME_EXPECTED].next);
 }
 
 void rme_send_wait(struct rme_op *op, struct list_head *waitq)
@@ -25,7 +25,7 @@ void rme_send_wait(struct rme_op *op, struct list_head *waitq)
     if (!rme_match_is_first(&op->match)) {
         rme_match_add(&peer->rme->table, NULL, rme_match_key(peer->serial, op->tag),
                       RME_BY_BLOCKED_TAG, &op->match);
-        peer->proto->tags_blocked++;
+        peer->sends->tags_blocked++;
     }
     list_del_init(&op->link);
     if (waitq != NULL)
@@ -39,12 +39,12 @@ void rme_send_leave(struct rme_op *op)
     list_del_init(&op->link);
     if (op->kind == RME_OP_UNEXPECTED)
         return;
-    peer->proto->preparing -= op->has_rndv;
+    peer->sends->preparing -= op->rndv != NULL;
     if (rme_match_is_first(&op->match) && !list_empty(&op->match.same)) {
         try_next(container_of(rme_match_succeed(&op->match), struct rme_op, match));
         return;
     }
-    peer->proto->tags_blocked -= rme_match_is_first(&op->match);
+    peer->sends->tags_blocked -= rme_match_is_first(&op->match);
     rme_match_remove(&peer->rme->table, &op->match);
 }
 

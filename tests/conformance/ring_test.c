@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Eager ring: messages larger than a receive buffer, up to 64 KiB, written into memory that the
+ * Ring: messages larger than a receive buffer, up to 64 KiB, written into memory that the
  * receiver granted. Tests mixtures with other messages, a full ring, withdrawal, and the end of
  * a side.
  */
@@ -9,7 +9,7 @@
 #include <string.h>
 #include "cases.h"
 
-#define NO_FAST "eager_ring_bytes=0"
+#define NO_RING "eager_ring_bytes=0"
 #define SMALL_AREA                                                                             \
     "eager_ring_bytes=160K,eager_ring_pool=16M,rx_size=2048,eager_max=64K,invite=0,"           \
     "zone_idle_ms=0"
@@ -165,7 +165,7 @@ void fast_needs_no_invitation(void **state)
     static const struct {
         const char *options;
         unsigned invited;
-    } cases[] = {{INVITING "eager_ring_bytes=160K", 0}, {INVITING NO_FAST, 1}};
+    } cases[] = {{INVITING "eager_ring_bytes=160K", 0}, {INVITING NO_RING, 1}};
 
     (void)state;
     if (!lane.is_loop || lane.is_elan4)
@@ -494,9 +494,9 @@ void fast_not_wanted(void **state)
     struct pair p;
 
     for (int which = 0; which < 3; which++) {
-        bed_options(which == 0 ? NO_FAST : SMALL_AREA);
+        bed_options(which == 0 ? NO_RING : SMALL_AREA);
         p.server = node_open("server", lane_uri(0));
-        bed_options(which == 1 ? NO_FAST : which == 2 ? SMALL_AREA ",eager_max=0" : SMALL_AREA);
+        bed_options(which == 1 ? NO_RING : which == 2 ? SMALL_AREA ",eager_max=0" : SMALL_AREA);
         p.client = node_open("client", NULL);
         p.to_server = node_dial(p.client, lane_uri(0));
         pair_meet(&p);

@@ -37,51 +37,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "move/move.h"
-
-#define REMOTE_WINDOWS_MAX 4 /* windows not used up; the target sends at most two */
-
-/* ---- Remote windows ---- */
-
-struct rme_remote_window *rme_remote_window_new(const struct rme_wire_message *message)
-{
-    struct rme_remote_window *window =
-        malloc(sizeof(*window) + message->nsegment * sizeof(window->segment[0]));
-
-    if (window == NULL)
-        return NULL;
-    list_init(&window->link);
-    window->offset = message->offset;
-    window->length = message->rndv_window;
-    window->nsegment = message->nsegment;
-    for (uint32_t i = 0; i < message->nsegment; i++)
-        rme_wire_segment_at(message, i, &window->segment[i]);
-    return window;
-}
-
-bool rme_rndv_open(struct rme_op *op, const struct rme_wire_message *message)
-{
-    struct rme_rndv *r = &op->rndv;
-    struct rme_remote_window *window;
-    unsigned waiting = 0;
-
-    for (struct list_head *node = r->remote_windows.next; node != &r->remote_windows;
-         node = node->next)
-        waiting++;
-    if (waiting >= REMOTE_WINDOWS_MAX || message->offset != r->opened ||
-        message->rndv_window == 0 || message->rndv_window > op->size - r->opened) {
-        rme_peer_protocol_error(op->peer, "a CTS whose window does not follow the last one");
-        return false;
-    }
-    window = rme_remote_window_new(message);
-    if (window == NULL) {
-        rme_peer_fail(op->peer, -ENOMEM, "no memory for the description of a transfer");
-        return false;
-    }
-    list_add_tail(&window->link, &r->remote_windows);
-    r->opened += message->rndv_window;
-    return true;
-}
+#include "rndv/rndv.h"
 
 /* Returns the key of the window if the message that reports its end may close it, so that the
  * peer need not; 0: the window has several parts, or a device cannot. */
@@ -101,10 +57,12 @@ static enum rme_notify report_by(const struct rme_op *op, bool read)
 {
     if (read)
         return op->peer->rme->caps->chains_reads ? RME_NOTIFY_MSG : RME_NOTIFY_NONE;
-    return op->rndv.closes != 0 ? RME_NOTIFY_MSG : RME_NOTIFY_IMM;
+    return op->rndv->closes != 0 ? RME_NOTIFY_MSG : RME_NOTIFY_IMM;
 }
 
-bool rme_move_queue(struct rme *rme, struct rme_frag *frag)
+/* Queues the transfer of a ready fragment, which lies within a remote window.  Returns false if
+ * memory is short. */
+static bool queue(struct rme *rme, struct rme_frag *frag)
 {
     struct rme_op *op = frag->op;
     struct rme_remote_window *window = rme_remote_window_at(op, frag->offset);
@@ -119,11 +77,11 @@ bool rme_move_queue(struct rme *rme, struct rme_frag *frag)
 
     if (piece == NULL)
         return false;
-    op->rndv.closes = read || op->rndv.rts_out ? closable(op->peer, window) : 0;
+    op->rndv->closes = read || op->rndv->rts_out ? closable(op->peer, window) : 0;
     frag->rdma_op = (struct rme_rdma_op){
         .read = read,
         .notify = report ? report_by(op, read) : RME_NOTIFY_NONE,
-        .closes = read ? 0 : op->rndv.closes,
+        .closes = read ? 0 : op->rndv->closes,
         .imm = rme_rndv_peer_handle(op),
         .piece = piece,
         .npiece =
@@ -139,22 +97,24 @@ bool rme_move_queue(struct rme *rme, struct rme_frag *frag)
     return true;
 }
 
-/* Writes the FIN that follows the last transfer of a window.  In place of an immediate FIN does
- * not count as a control message. */
-static void put_fin(struct rme_peer *peer, struct rme_frag *frag, void *tx)
+void rme_xfers_advance(struct rme *rme, struct rme_op *op)
 {
-    struct rme_wire_message message;
+    struct rme_frag *frag;
 
-    rme_peer_header(peer, RME_WIRE_FIN, &message);
-    message.to = rme_rndv_peer_handle(frag->op);
-    message.status = RME_WIRE_OK;
-    message.offset = frag->offset + frag->length;
-    if (frag->rdma_op.read)
-        message.shape = rme_peer_shape(peer, frag->op->nseg);
-    rme_wire_encode(&message, tx);
-    frag->rdma_op.tx = tx;
-    frag->rdma_op.tx_length = rme_wire_length(RME_WIRE_FIN, 0);
-    rme_count_add(peer->rme, RME_C_CONTROL_SENT, frag->rdma_op.read);
+    while ((frag = rme_rndv_prepare(rme, op)) != NULL) {
+        uint64_t room = rme_remote_window_room(op, frag->offset);
+
+        if (room == 0)
+            return;
+        if (room < frag->length)
+            rme_frags_cut(rme, op, frag->offset + room);
+        if (!queue(rme, frag)) {
+            rme_op_stop(rme, op, RME_STOP_MEMORY, -ENOMEM);
+            return;
+        }
+        frag->state = RME_FRAG_QUEUED;
+        rme_peer_schedule(op->peer);
+    }
 }
 
 /* Do the limits of the peer permit one more transfer? */
@@ -211,7 +171,7 @@ bool rme_move_progress(struct rme_peer *peer)
 
         if (tx == NULL)
             return false;
-        put_fin(peer, frag, tx);
+        rme_fin_put(peer, frag, tx);
     } else if (frag->rdma_op.notify == RME_NOTIFY_IMM) {
         if (!rme_peer_may_report(peer))
             return false;
@@ -220,12 +180,12 @@ bool rme_move_progress(struct rme_peer *peer)
     rme_frag_posts(rme, frag);
     list_del_init(&frag->control.link);
     list_add_tail(&frag->control.link, &peer->moving);
-    frag->op->rndv.reports = frag->rdma_op.notify != RME_NOTIFY_NONE &&
-                             frag->offset + frag->length == frag->op->size;
-    frag->op->rndv.report = peer->credit.spent;
+    frag->op->rndv->reports = frag->rdma_op.notify != RME_NOTIFY_NONE &&
+                              frag->offset + frag->length == frag->op->size;
+    frag->op->rndv->report = peer->credit.spent;
     frag->state = RME_FRAG_POSTED;
     frag->op->refcount++;
-    frag->op->rndv.moves++;
+    frag->op->rndv->moves++;
     peer->rdma_ops++;
     peer->rdma_bytes += frag->length;
     rme->rdma_ops++;
@@ -240,7 +200,7 @@ static void leave(struct rme *rme, struct rme_frag *frag)
     struct rme_peer *peer = frag->op->peer;
 
     list_del_init(&frag->control.link);
-    frag->op->rndv.moves--;
+    frag->op->rndv->moves--;
     peer->rdma_ops--;
     peer->rdma_bytes -= frag->length;
     rme->rdma_ops--;
@@ -251,7 +211,7 @@ static void leave(struct rme *rme, struct rme_frag *frag)
  * a device would hold all later reads behind a fence. */
 static void moved(struct rme *rme, struct rme_op *op)
 {
-    if (op->rndv.reports)
+    if (op->rndv->reports)
         rme_op_end(rme, op, 0);
     else
         rme_rndv_finish(rme, op, 0);
@@ -261,7 +221,7 @@ void rme_move_done(struct rme *rme, struct rme_rdma_op *rdma_op)
 {
     struct rme_frag *frag = rdma_op->owner;
     struct rme_op *op = frag->op; /* the transfer has a reference */
-    struct rme_rndv *r = &op->rndv;
+    struct rme_rndv *r = op->rndv;
 
     r->done += frag->length;
     rme_peer_schedule(op->peer);
@@ -287,7 +247,7 @@ void rme_moves_told(struct rme_peer *peer)
     for (struct list_head *node = peer->moving.next; node != &peer->moving; node = node->next) {
         struct rme_op *op = container_of(node, struct rme_frag, control.link)->op;
 
-        if (op->rndv.reports && (int32_t)(credit->acked - op->rndv.report) >= 0)
+        if (op->rndv->reports && (int32_t)(credit->acked - op->rndv->report) >= 0)
             rme_op_end(peer->rme, op, 0);
     }
 }

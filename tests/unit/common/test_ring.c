@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The eager ring (eager_rdma.c, rx_ring.c) against a peer that the test plays: when a ring is
+ * The ring (common/ring/) against a peer that the test plays: when a ring is
  * granted, how its owner validates the messages in it, how its user fills it, which completions
  * it requests, and how places are returned.
  */
@@ -50,7 +50,7 @@ static void rts(uint32_t from, uint64_t total)
 
 static void borrow(void)
 {
-    open_it(RME_HELLO_F_EAGER_RDMA);
+    open_it(RME_HELLO_F_RING);
     rts(1, SIZE);
     assert_int_equal(scripted_count(KIND(CREDIT, GRANT)), 0);
     rts(2, SIZE);
@@ -94,7 +94,7 @@ static void lends_nothing_to_others(void **state)
     rts(2, SIZE);
     assert_int_equal(scripted_count(KIND(CREDIT, GRANT)), 0);
     scripted_close();
-    open_it(RME_HELLO_F_EAGER_RDMA);
+    open_it(RME_HELLO_F_RING);
     for (uint32_t i = 1; i < 9; i++)
         rts(i, i % 2 ? 100 : 65 << 10); /* too small, too large */
     assert_int_equal(scripted_count(KIND(CREDIT, GRANT)), 0);
@@ -167,8 +167,8 @@ static void look_at(uint64_t ms)
     uint64_t due;
 
     rme_lock(scripted.rme);
-    due = rme_eager_rdma_look_at(scripted.rme);
-    rme_eager_rdma_look(scripted.rme, ms);
+    due = rme_ring_idle_due(scripted.rme);
+    rme_ring_withdraw_idle(scripted.rme, ms);
     rme_unlock(scripted.rme);
     scripted_run();
     assert_true(due <= ms);
@@ -191,7 +191,7 @@ static void the_silent_lose_it(void **state)
     rts(50, 65 << 10); /* too large for the ring: does not count as use */
     look_at(now += 1000);
     assert_int_equal(scripted_count(KIND(CREDIT, WITHDRAW)), 1);
-    assert_true(rme_eager_rdma_look_at(scripted.rme) == UINT64_MAX);
+    assert_true(rme_ring_idle_due(scripted.rme) == UINT64_MAX);
     assert_int_equal(scripted_counter("eager_ring_bytes"), AREA); /* until RELEASE */
     scripted_says(KIND(CREDIT, RELEASE));
     assert_int_equal(scripted_counter("eager_ring_bytes"), 0);
@@ -399,13 +399,14 @@ static void wrong_peers_lose_their_link(void **state)
 
 /* ---- The user ---- */
 
-static void unexpected(struct posted *p, int64_t size)
+/* Posts an unexpected send; `result`: 1 if it is complete at once, else 0. */
+static void unexpected(struct posted *p, int64_t size, int result)
 {
     void *base = memory;
     struct rme_list list = {&base, &size, 1};
 
     assert_int_equal(rme_post_unexpected(scripted.rme, scripted.peer, &list, 1, 0, p, &p->id),
-                     0);
+                     result);
     scripted_run();
 }
 
@@ -425,7 +426,7 @@ static void grant(uint64_t length, uint32_t nsegment)
 
 static void lend_it(void)
 {
-    open_it(RME_HELLO_F_EAGER_RDMA);
+    open_it(RME_HELLO_F_RING);
     grant(AREA, 1);
     assert_int_equal(scripted_count(KIND(CREDIT, RELEASE)), 0);
 }
@@ -451,7 +452,7 @@ static void writes_until_it_is_full(void **state)
     while (script.rdma_ops > 0)
         script_finish(0);
     scripted_run(); /* written, not consumed */
-    unexpected(&send[7], 100 * 64);
+    unexpected(&send[7], 100 * 64, 0);
     assert_int_equal(scripted_counter("sends_eager_rdma"), 6);
     assert_int_equal(scripted_count(RME_WIRE_RTS), 1); /* the unexpected one does not wait */
     scripted.keeps = false;
@@ -459,6 +460,29 @@ static void writes_until_it_is_full(void **state)
     scripted_check(&send[6], 0);
     assert_int_equal(scripted_counter("sends_eager_rdma"), 7);
     assert_int_equal(scripted_count(RME_WIRE_RTS), 1);
+}
+
+/* The send that waits for room is cancelled: the room is for unexpected messages as well. */
+static void cancelled_wait_reserves_no_room(void **state)
+{
+    static struct posted send[8];
+
+    (void)state;
+    lend_it();
+    scripted.keeps = true;
+    for (unsigned i = 0; i < 7; i++)
+        scripted_send(&send[i], memory, SIZE, 1);
+    scripted_run();
+    assert_int_equal(scripted_counter("sends_eager_rdma"), 6);
+    assert_int_equal(rme_cancel(scripted.rme, send[6].id), 0);
+    while (script.rdma_ops > 0)
+        script_finish(0);
+    scripted.keeps = false;
+    scripted_says(RME_WIRE_PING);
+    scripted_check(&send[6], -ECANCELED);
+    unexpected(&send[7], 100 * 64, 1);
+    assert_int_equal(scripted_counter("sends_eager_rdma"), 7);
+    assert_int_equal(scripted_count(RME_WIRE_RTS), 0);
 }
 
 /* With few messages unacknowledged the peer may send nothing: a send that finds no room does
@@ -552,7 +576,7 @@ static void returns_what_is_asked_for(void **state)
 static void returns_what_it_cannot_use(void **state)
 {
     (void)state;
-    open_it(RME_HELLO_F_EAGER_RDMA);
+    open_it(RME_HELLO_F_RING);
     grant(10, 1);
     assert_int_equal(scripted_count(KIND(CREDIT, RELEASE)), 1);
     script.no_regs = true;
@@ -686,6 +710,7 @@ int main(void)
         SCRIPTED_TEST(the_ring_ends_with_its_link),
         SCRIPTED_TEST(wrong_peers_lose_their_link),
         SCRIPTED_TEST(writes_until_it_is_full),
+        SCRIPTED_TEST(cancelled_wait_reserves_no_room),
         SCRIPTED_TEST(waits_for_nothing_uncertain),
         SCRIPTED_TEST(waits_no_longer_than_it_is_lent),
         SCRIPTED_TEST(a_place_waits_for_the_device),
@@ -698,5 +723,5 @@ int main(void)
         SCRIPTED_TEST(returns_behind_unsignalled_writes),
     };
 
-    return cmocka_run_group_tests_name("fast", tests, clock_setup, NULL);
+    return cmocka_run_group_tests_name("ring", tests, clock_setup, NULL);
 }

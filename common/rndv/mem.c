@@ -45,7 +45,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "move/move.h"
+#include "rndv/rndv.h"
 #include "plan/plan.h"
 
 #ifndef MADV_POPULATE_READ
@@ -116,7 +116,7 @@ static uint64_t permitted(const struct rme_peer *peer, uint64_t length)
  * peer whose quota is used up gets the reserve block. */
 static enum rme_memory choose_memory(struct rme_op *op, uint64_t *length)
 {
-    const struct rme_rndv *r = &op->rndv;
+    const struct rme_rndv *r = op->rndv;
     struct rme *rme = op->peer->rme;
     uint64_t packed =
         min_u64(*length, min_u64(r->most, rme_plan_frag_size(rme->tuning.frag_size, true)));
@@ -125,7 +125,7 @@ static enum rme_memory choose_memory(struct rme_op *op, uint64_t *length)
     if (r->memory == RME_MEMORY_DIRECT)
         return RME_MEMORY_DIRECT;
     if (granted == 0) {
-        *length = min_u64(*length, rme->move_state->reserve_size);
+        *length = min_u64(*length, rme->rndv_state->reserve_size);
         return RME_MEMORY_RESERVE;
     }
     rme_count_add(rme, RME_C_PACK_CUT, granted < packed);
@@ -137,7 +137,7 @@ static enum rme_memory choose_memory(struct rme_op *op, uint64_t *length)
  * NULL: no memory. */
 static struct rme_frag *frag_new(struct rme_op *op, enum rme_memory memory, uint64_t length)
 {
-    const struct rme_rndv *r = &op->rndv;
+    const struct rme_rndv *r = op->rndv;
     struct rme_walk walk = rme_walk(op->seg, op->nseg, r->prepared, length);
     uint32_t count = memory == RME_MEMORY_DIRECT ? 0 : 1;
     struct rme_seg part;
@@ -176,7 +176,7 @@ static void cut_direct(const struct rme_op *op, struct rme_frag *frag, uint64_t 
     struct rme_seg part;
 
     frag->length = 0;
-    for (frag->nmseg = 0; frag->nmseg < op->rndv.max_segs && rme_walk_next(&walk, &part);
+    for (frag->nmseg = 0; frag->nmseg < op->rndv->max_segs && rme_walk_next(&walk, &part);
          frag->nmseg++) {
         frag->mseg[frag->nmseg] = (struct rme_mseg){.base = part.base, .length = part.length};
         frag->length += part.length;
@@ -189,7 +189,7 @@ static uint64_t registered_at_once(const struct rme *rme, const struct rme_op *o
 {
     uint64_t most = rme_plan_frag_size(rme->tuning.frag_size, false);
 
-    return op->rndv.access == RME_ACCESS_REMOTE_READ && op->size <= RME_OFFERED_FRAGS * most &&
+    return op->rndv->access == RME_ACCESS_REMOTE_READ && op->size <= RME_OFFERED_FRAGS * most &&
                    rme_mreg_caches(rme->mreg)
                ? op->size
                : most;
@@ -241,7 +241,7 @@ static void frag_ready(struct rme *rme, struct rme_frag *frag)
 
 static void want_work(struct rme *rme, struct rme_frag *frag)
 {
-    list_add_tail(&frag->queue, &rme->move_state->work);
+    list_add_tail(&frag->queue, &rme->rndv_state->work);
     rme->pending |= RME_PENDING_RUN;
 }
 
@@ -268,7 +268,7 @@ static void pass_reserve(struct rme *rme, struct rme_reserve *reserve)
     while (!reserve->used && (node = list_pop(&reserve->waiting)) != NULL) {
         struct rme_frag *frag = container_of(node, struct rme_frag, queue);
 
-        if (reserve == &rme->move_state->reserve[RME_RESERVE_TARGET]) {
+        if (reserve == &rme->rndv_state->reserve[RME_RESERVE_TARGET]) {
             take_reserve(rme, reserve, frag);
             rme_rndv_advance(rme, frag->op);
         } else {
@@ -279,7 +279,7 @@ static void pass_reserve(struct rme *rme, struct rme_reserve *reserve)
 
 bool rme_frag_waits(struct rme *rme, struct rme_frag *frag)
 {
-    struct rme_reserve *reserve = &rme->move_state->reserve[RME_RESERVE_INITIATOR];
+    struct rme_reserve *reserve = &rme->rndv_state->reserve[RME_RESERVE_INITIATOR];
 
     if (frag->memory != RME_MEMORY_RESERVE || !reserve->used)
         return false;
@@ -291,7 +291,7 @@ bool rme_frag_waits(struct rme *rme, struct rme_frag *frag)
 void rme_frag_posts(struct rme *rme, struct rme_frag *frag)
 {
     if (frag->memory == RME_MEMORY_RESERVE)
-        take_reserve(rme, &rme->move_state->reserve[RME_RESERVE_INITIATOR], frag);
+        take_reserve(rme, &rme->rndv_state->reserve[RME_RESERVE_INITIATOR], frag);
 }
 
 static void prepare(struct rme *rme, struct rme_op *op, struct rme_frag *frag)
@@ -320,7 +320,7 @@ static void prepare(struct rme *rme, struct rme_op *op, struct rme_frag *frag)
         }
         break;
     case RME_MEMORY_RESERVE:
-        reserve = &rme->move_state->reserve[op->state == RME_OP_TARGET ? RME_RESERVE_TARGET
+        reserve = &rme->rndv_state->reserve[op->state == RME_OP_TARGET ? RME_RESERVE_TARGET
                                                                        : RME_RESERVE_INITIATOR];
         if (op->state != RME_OP_TARGET) { /* rme_frag_posts takes the block */
             use_block(frag, reserve->block, reserve->mr);
@@ -361,37 +361,34 @@ static bool may_copy(const struct rme_op *op, const struct rme_frag *frag, bool 
     return true;
 }
 
-bool rme_frag_next(struct rme *rme, struct rme_op *op)
+int rme_frag_next(struct rme *rme, struct rme_op *op)
 {
-    struct rme_rndv *r = &op->rndv;
+    struct rme_rndv *r = op->rndv;
     uint64_t length = op->size - r->prepared, room = length;
     enum rme_memory memory;
     struct rme_frag *frag;
 
     if (r->frags.next != r->frags.prev || length == 0 || r->stop_error != 0)
-        return false; /* two are there, or none is needed */
+        return 0; /* two are there, or none is needed */
     if (op->state == RME_OP_MOVING)
         room = rme_remote_window_room(op, r->prepared);
     length = min_u64(length, room != 0 ? room : rme_move_most(op->peer, length));
     memory = choose_memory(op, &length);
     if (memory == RME_MEMORY_RESERVE && room == 0)
-        return false; /* rme_rndv_open is followed by another try */
+        return 0; /* the next CTS is followed by another try */
     frag = frag_new(op, memory, length);
-    if (frag == NULL) {
-        rme_rndv_stop(rme, op, -ENOMEM);
-        return false;
-    }
+    if (frag == NULL)
+        return -ENOMEM;
     if (frag->memory == RME_MEMORY_DIRECT)
         cut_direct(op, frag, length);
     if (r->refused && !may_copy(op, frag, true)) {
         frag_destroy(frag);
-        rme_rndv_stop(rme, op, -EFAULT);
-        return false;
+        return -EFAULT;
     }
     list_add_tail(&frag->link, &r->frags);
     prepare(rme, op, frag);
     r->prepared = frag->offset + frag->length;
-    return true;
+    return 1;
 }
 
 /* ---- Release ---- */
@@ -460,7 +457,7 @@ void rme_frags_lost(struct rme_peer *peer)
 
 void rme_frags_cut(struct rme *rme, struct rme_op *op, uint64_t end)
 {
-    struct rme_rndv *r = &op->rndv;
+    struct rme_rndv *r = op->rndv;
 
     for (struct rme_frag *last; !list_empty(&r->frags); rme_frag_free(rme, last)) {
         last = container_of(r->frags.prev, struct rme_frag, link);
@@ -472,11 +469,24 @@ void rme_frags_cut(struct rme *rme, struct rme_op *op, uint64_t end)
     r->prepared = end;
 }
 
+void rme_frags_drop(struct rme *rme, struct rme_op *op)
+{
+    const struct rme_rndv *r = op->rndv;
+
+    while (!list_empty(&r->frags)) {
+        struct rme_frag *last = container_of(r->frags.prev, struct rme_frag, link);
+
+        if (last->state == RME_FRAG_POSTED)
+            return;
+        rme_frag_free(rme, last);
+    }
+}
+
 /* Frees a fragment whose memory was refused, and those behind it, to be made again in the next
  * way. */
 static void fall_back(struct rme *rme, struct rme_op *op, struct rme_frag *frag)
 {
-    struct rme_rndv *r = &op->rndv;
+    struct rme_rndv *r = op->rndv;
     uint64_t less = smaller(frag->length);
 
     if (frag->memory == RME_MEMORY_DIRECT && frag->access == RME_ACCESS_REMOTE_READ &&
@@ -522,10 +532,10 @@ static int make_usable(struct rme *rme, struct rme_frag *frag)
                : result;
 }
 
-void rme_frag_work(struct rme *rme)
+struct rme_op *rme_frag_work(struct rme *rme, int *error)
 {
     struct rme_frag *frag =
-        container_of(list_pop(&rme->move_state->work), struct rme_frag, queue);
+        container_of(list_pop(&rme->rndv_state->work), struct rme_frag, queue);
     struct rme_op *op = frag->op;
     int result;
 
@@ -538,18 +548,18 @@ void rme_frag_work(struct rme *rme)
     rme_lock(rme);
     if (frag->gone) {
         give_back(rme, frag);
+        *error = 1;
     } else if (result == 0) {
         frag_ready(rme, frag);
-        rme_rndv_advance(rme, op);
+        *error = 0;
     } else {
         frag->state = RME_FRAG_WAIT;
         fall_back(rme, op, frag);
-        if (result == -ENOMEM || result == -EACCES)
-            rme_rndv_advance(rme, op);
-        else
-            rme_rndv_stop(rme, op, result == -EFAULT || result == -EINVAL ? -EFAULT : result);
+        *error = result == -ENOMEM || result == -EACCES ? 0
+                 : result == -EINVAL                    ? -EFAULT
+                                                        : result;
     }
-    rme_op_put(rme, op);
+    return op;
 }
 
 /* ---- Reserve blocks ---- */
@@ -572,13 +582,13 @@ static bool allocate(struct rme *rme, struct rme_reserve *reserve, size_t size, 
 
 int rme_reserve_open(struct rme *rme)
 {
-    struct rme_reserve *reserve = rme->move_state->reserve;
+    struct rme_reserve *reserve = rme->rndv_state->reserve;
 
     for (size_t size = RESERVE_BYTES; size >= RESERVE_BYTES_MIN; size /= 2) {
         if (allocate(rme, &reserve[RME_RESERVE_INITIATOR], size, RME_ACCESS_LOCAL) &&
             allocate(rme, &reserve[RME_RESERVE_TARGET], size,
                      RME_ACCESS_LOCAL_WRITE | RME_ACCESS_REMOTE_WRITE)) {
-            rme->move_state->reserve_size = size;
+            rme->rndv_state->reserve_size = size;
             return 0;
         }
         rme_reserve_close(rme);
@@ -589,7 +599,7 @@ int rme_reserve_open(struct rme *rme)
 void rme_reserve_close(struct rme *rme)
 {
     for (int class = 0; class < RME_RESERVES; class ++) {
-        struct rme_reserve *reserve = &rme->move_state->reserve[class];
+        struct rme_reserve *reserve = &rme->rndv_state->reserve[class];
 
         if (reserve->mr == &reserve->own)
             rme_pin_dereg(&rme->pin, &reserve->own);

@@ -43,7 +43,7 @@
  */
 #include <errno.h>
 
-#include "move/move.h"
+#include "rndv/rndv.h"
 
 /* A message gets at most an eighth of the windows, so that others move at the same time. */
 uint32_t rme_mw_segments_max(const struct rme *rme, uint8_t type, size_t size)
@@ -102,35 +102,6 @@ bool rme_frag_bind(struct rme_peer *peer, struct rme_frag *frag, bool early)
     return error == 0;
 }
 
-void rme_frag_describe(const struct rme_peer *peer, const struct rme_frag *frag, void *tx,
-                       uint8_t type)
-{
-    for (uint32_t i = 0; i < frag->nmseg; i++) {
-        const struct rme_mseg *mseg = &frag->mseg[i];
-        uint64_t key = frag->nrange != 0 ? frag->range[i].key : rme_peer_key(peer, mseg->rkey);
-        struct rme_wire_segment segment = {(uintptr_t)mseg->base, key, mseg->length};
-
-        rme_wire_put_segment(tx, type, i, &segment);
-    }
-}
-
-void rme_frag_announce(struct rme_frag *frag, uint8_t flags, int32_t tag, uint32_t to, void *tx)
-{
-    struct rme_op *op = frag->op;
-    struct rme_wire_message message;
-
-    rme_peer_header(op->peer, RME_WIRE_CTS, &message);
-    message.flags |= flags;
-    message.tag = tag;
-    message.to = to;
-    message.from = rme_rndv_handle(op);
-    message.offset = frag->offset;
-    message.nsegment = frag->nmseg;
-    message.shape = rme_peer_shape(op->peer, op->nseg);
-    rme_frag_describe(op->peer, frag, tx, RME_WIRE_CTS);
-    rme_peer_send_control(op->peer, &message, tx);
-}
-
 bool rme_frag_send_window(struct rme_peer *peer, struct rme_control *control)
 {
     struct rme_frag *frag = container_of(control, struct rme_frag, control);
@@ -145,7 +116,7 @@ bool rme_frag_send_window(struct rme_peer *peer, struct rme_control *control)
     }
     list_del_init(&frag->control.link);
     frag->state = RME_FRAG_POSTED;
-    rme_frag_announce(frag, 0, 0, rme_rndv_peer_handle(op), tx);
+    rme_cts_send(frag, 0, 0, rme_rndv_peer_handle(op), tx);
     return true;
 }
 
@@ -188,7 +159,7 @@ void rme_frag_invalidate(struct rme *rme, struct rme_frag *frag)
 
 void rme_frags_invalidate(struct rme *rme, struct rme_op *op)
 {
-    struct list_head *frags = &op->rndv.frags;
+    struct list_head *frags = &op->rndv->frags;
 
     for (struct list_head *node = frags->next; node != frags; node = node->next)
         rme_frag_invalidate(rme, container_of(node, struct rme_frag, link));

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Ends of operations by the host, by memory that is refused, or by the peer.  rndv.c says which
+ * operations end at once, and which wait for the peer.  An eager send is complete when it is
+ * posted to the fabric, and cannot be cancelled any more; one that waits for credits can.
+ *
+ * Answers without an operation.  The FIN that answers CANCEL of an unmatched RTS waits for a
+ * credit in the object of the RTS, which counts as held until then.  Of the CANCELs of early
+ * CTS only the last one is answered: a peer has one open receive at a time, so the immediate
+ * has ended the receives of earlier CANCELs.  When the link ends the peer gets no answer.
+ */
+#include <errno.h>
+
+#include "rndv/rndv.h"
+
+/* Ends the link unless the op ends, or continues, within cancel_ms. */
+static void limit(struct rme *rme, struct rme_op *op)
+{
+    op->rndv->cancel_by = rme_now() + rme->tuning.cancel_ms;
+    rme_peer_watch_cancel(op->peer);
+}
+
+bool rme_cancel_overdue(struct rme_peer *peer, uint64_t now)
+{
+    peer->cancel_by = UINT64_MAX;
+    for (struct list_head *node = peer->ops.next; node != &peer->ops; node = node->next) {
+        struct rme_op *op = container_of(node, struct rme_op, of_peer);
+
+        if (op->rndv == NULL || op->rndv->cancel_by == 0)
+            continue;
+        if (op->rndv->cancel_by <= now)
+            return true;
+        if (op->rndv->cancel_by < peer->cancel_by)
+            peer->cancel_by = op->rndv->cancel_by;
+    }
+    return false;
+}
+
+void rme_rndv_finish(struct rme *rme, struct rme_op *op, int error)
+{
+    rme_ctrl_queue(op, RME_WIRE_FIN);
+    rme_op_end(rme, op, error);
+}
+
+/* ---- Actions ---- */
+
+/* Ends a queued send. */
+static void abandon(struct rme *rme, struct rme_op *op, int error)
+{
+    rme_send_leave(op);
+    rme_op_end(rme, op, error);
+}
+
+/* The same; the link goes on with the sends behind it. */
+static void leave(struct rme *rme, struct rme_op *op, int error)
+{
+    rme_peer_schedule(op->peer);
+    abandon(rme, op, error);
+}
+
+/* May the peer access memory of a stopped op, or is it to be told that none will be offered? */
+static bool must_ask(const struct rme_op *op)
+{
+    const struct rme_rndv *r = op->rndv;
+
+    return !r->peer_stop && (rme_op_sends(op) || (op->state != RME_OP_MOVING &&
+                                                  (r->done != 0 || !list_empty(&r->frags))));
+}
+
+/* Continues a stopped op: after its transfers in flight, rme_move_done() calls again. */
+static void halt(struct rme *rme, struct rme_op *op)
+{
+    rme_frags_drop(rme, op);
+    if (op->rndv->moves > 0) {
+        limit(rme, op);
+    } else if (must_ask(op)) {
+        rme_op_step(op, RME_OP_CANCELLING);
+        rme_ctrl_queue(op, RME_WIRE_CANCEL);
+        limit(rme, op);
+    } else {
+        rme_rndv_finish(rme, op, op->rndv->stop_error);
+    }
+}
+
+/* What a stopped op still does.  Data that arrive before the answer to CANCEL count. */
+static const struct rme_rndv_stage stopped[] = {
+    [RME_OP_MOVING] = {.advance = halt},
+    [RME_OP_CANCELLING] = {.moved = rme_rndv_target_done},
+    [RME_OP_DONE] = {0},
+};
+
+static void stop(struct rme *rme, struct rme_op *op, int error)
+{
+    if (op->rndv->stop_error != 0)
+        return;
+    op->rndv->stop_error = error;
+    op->rndv->stages = stopped;
+    halt(rme, op);
+}
+
+/* Stops for the host, which may have called rme_set_forceful_cancel(). */
+static void cancel(struct rme *rme, struct rme_op *op, int error)
+{
+    if (!rme->rndv_state->forceful) {
+        stop(rme, op, error);
+        return;
+    }
+    op->rndv->stop_error = error;
+    rme_peer_fail(op->peer, -ECONNRESET, "an operation was cancelled by force");
+}
+
+/* Stops a receive that has sent an early CTS, never by force: most likely the peer moves no
+ * data, and answers at once. */
+static void close_early(struct rme *rme, struct rme_op *op, int error)
+{
+    rme_match_remove(&rme->table, &op->match);
+    stop(rme, op, error);
+}
+
+/* Answers the peer's CANCEL when no transfer is in flight. */
+static void answer(struct rme *rme, struct rme_op *op, int error)
+{
+    struct rme_rndv *r = op->rndv;
+
+    r->peer_stop = true;
+    r->stages = stopped;
+    if (r->stop_error == 0)
+        r->stop_error = error;
+    halt(rme, op);
+}
+
+/* The peer answers CANCEL, or has refused the message before: the receive has taken it. */
+static void left(struct rme *rme, struct rme_op *op, int error)
+{
+    rme_op_end(rme, op, error == -ECANCELED ? op->rndv->stop_error : error);
+}
+
+/* Ends an op with its link.  The caller holds a reference if a message is queued. */
+static void lose(struct rme *rme, struct rme_op *op, int error)
+{
+    const struct rme_rndv *r = op->rndv;
+
+    op->refcount -= rme_ctrl_unqueue(op);
+    rme_op_end(rme, op,
+               r != NULL && r->stop_error != 0 && !r->peer_stop ? r->stop_error : error);
+}
+
+/* Cancels an op whose result is set: the peer may have acknowledged data falsely, or FIN has
+ * not reported a refusal yet. */
+static void recall(struct rme *rme, struct rme_op *op, int error)
+{
+    (void)error;
+    if (op->rndv != NULL && op->rndv->moves > 0)
+        limit(rme, op);
+    if (op->rndv != NULL && op->rndv->refuses && rme_ctrl_unqueue(op)) {
+        rme_window_free(op->peer, RME_EXPECTED, op->size);
+        rme_op_put(rme, op);
+    }
+}
+
+static void (*const actions[][RME_STOP_CAUSES])(struct rme *, struct rme_op *, int) = {
+    /* causes: host, memory, CANCEL, FIN, link */
+    [RME_OP_QUEUED] = {leave, leave, NULL, NULL, abandon},
+    [RME_OP_POSTED] = {rme_op_end, NULL, NULL, NULL, rme_op_end},
+    [RME_OP_INVITING] = {close_early, NULL, answer, NULL, lose},
+    [RME_OP_RTS] = {cancel, stop, answer, rme_op_end, lose},
+    [RME_OP_TARGET] = {cancel, stop, answer, NULL, lose},
+    [RME_OP_MOVING] = {cancel, stop, answer, NULL, lose},
+    [RME_OP_CANCELLING] = {NULL, NULL, answer, left, lose},
+    [RME_OP_ENDING] = {recall, NULL, NULL, NULL, lose},
+    [RME_OP_DONE] = {NULL},
+};
+
+void rme_op_stop(struct rme *rme, struct rme_op *op, enum rme_stop_cause cause, int error)
+{
+    if (actions[op->state][cause] != NULL)
+        actions[op->state][cause](rme, op, error);
+}
+
+/* ---- Causes ---- */
+
+bool rme_rndv_cancelled(struct rme_peer *peer, const struct rme_wire_message *cancel)
+{
+    struct rme_op *op = rme_cancel_means(peer, cancel);
+
+    if (op == NULL)
+        return false;
+    if (actions[op->state][RME_STOP_CANCEL] != NULL)
+        rme_rndv_set_peer_handle(op, cancel->from);
+    rme_op_stop(peer->rme, op, RME_STOP_CANCEL, -ECANCELED);
+    return true;
+}
+
+void rme_rndv_work(struct rme *rme)
+{
+    int error;
+    struct rme_op *op = rme_frag_work(rme, &error);
+
+    if (error == 0)
+        rme_rndv_advance(rme, op);
+    else if (error < 0)
+        rme_op_stop(rme, op, RME_STOP_MEMORY, error);
+    rme_op_put(rme, op);
+}
+
+struct rme_frag *rme_rndv_prepare(struct rme *rme, struct rme_op *op)
+{
+    struct list_head *frags = &op->rndv->frags;
+    int made;
+
+    while ((made = rme_frag_next(rme, op)) > 0)
+        continue;
+    if (made < 0) {
+        rme_op_stop(rme, op, RME_STOP_MEMORY, made);
+        return NULL;
+    }
+    for (struct list_head *node = frags->next; node != frags; node = node->next) {
+        struct rme_frag *frag = container_of(node, struct rme_frag, link);
+
+        if (frag->state < RME_FRAG_QUEUED)
+            return frag->state == RME_FRAG_READY ? frag : NULL;
+    }
+    return NULL;
+}
