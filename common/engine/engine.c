@@ -40,9 +40,9 @@
 #define POOL_PART     4u
 #define CLOSE_WAIT_MS 10000 /* time for the fabric to end all links */
 /* time for BYE, and all earlier messages, to reach the peers' hardware */
-#define BYE_WAIT_MS  1000
-#define WINDOW_LEAST (64u << 10) /* bytes of unexpected messages that a peer may send */
-#define RTS_BYTES    16u         /* of the eager window, for each RTS without a receive */
+#define BYE_WAIT_MS 1000
+#define WINDOW_MIN  (64u << 10) /* bytes of unexpected messages that a peer may send */
+#define RTS_BYTES   16u         /* of the eager window, for each RTS without a receive */
 /* receive buffers of a busy connection: a stream returns half of them with each CREDIT, one
  * message of 32 (doc/design/control-messages.md) */
 #define CREDITS_MAX 64u
@@ -72,7 +72,7 @@ static void read_tuning(struct rme_tuning *t, const struct rme_options *o)
     t->eager_max = (uint64_t)rme_option(o, "eager_max");
     t->eager_window[RME_EXPECTED] = (uint32_t)rme_option(o, "eager_window");
     t->eager_window[RME_UNEXPECTED_STREAM] =
-        larger(t->eager_window[RME_EXPECTED] / 4, WINDOW_LEAST);
+        larger(t->eager_window[RME_EXPECTED] / 4, WINDOW_MIN);
     t->rts_max = t->eager_window[RME_EXPECTED] / RTS_BYTES;
     t->credits = (uint32_t)rme_option(o, "credits");
     t->credits_max = larger(t->credits, CREDITS_MAX);

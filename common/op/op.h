@@ -69,7 +69,7 @@ struct rme_op {
     /* references to its memory by threads, devices and peers; ENDING lasts until 0 */
     uint32_t refcount;
     uint16_t invalidating; /* fragments of it whose invalidation is pending */
-    bool late;             /* counted in peer->late until it is reported; see end.c */
+    bool completing;       /* counted in peer->completing_ops until it is reported; see end.c */
     bool dereg_flush;      /* its completion waits for the next rme_mreg_dereg_flush */
     struct rme_rndv *rndv; /* NULL: not a rendezvous; owned by the op until rme_rndv_free */
     struct rme_seg own_seg[RME_OP_INLINE_SEGS];
@@ -113,7 +113,7 @@ static inline struct rme_op *rme_op_new(struct rme_op_table *table, uint32_t nse
     op->error = 0;
     op->refcount = 0;
     op->invalidating = 0;
-    op->late = false;
+    op->completing = false;
     op->rndv = NULL;
     op->dereg_flush = false;
     table->live++;

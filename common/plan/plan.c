@@ -24,15 +24,15 @@
 #include "plan/plan.h"
 
 /* "far fewer" requests: the others are this factor more */
-#define LESS_FACTOR 3
-#define LESS_LEAST  8 /* and at least this number more */
-/* Largest payloads for a ring of messages that a rendezvous would copy as well, in one piece and
- * of lists: doc/design/ring.md has the measurements. */
+#define FEWER_FACTOR   3
+#define FEWER_DIFF_MIN 8 /* and at least this number more */
+/* Largest payloads for a ring of messages that a rendezvous would copy as well, in one piece
+ * and of lists: doc/design/ring.md has the measurements. */
 #define RING_COPIED_MAX (64u << 10)
 #define RING_LIST_MAX   (32u << 10)
 /* as measured on the software HCA: doc/design/ring.md */
-#define RING_MOST    (32u << 10)
-#define CACHED_LEAST (64u << 10)
+#define RING_MAX   (32u << 10)
+#define CACHED_MIN (64u << 10)
 /* Openings that cost at least this number of requests decide the side that moves the data. */
 #define DEAR_OPENING 8
 
@@ -176,9 +176,9 @@ struct rme_plan_sizes rme_plan_sizes(const struct rme_plan_in *in)
     uint64_t most = limits->control + opening(in) * limits->once.request / 2;
 
     if (limits->control == 0)
-        return (struct rme_plan_sizes){RING_MOST, CACHED_LEAST};
-    return (struct rme_plan_sizes){most < RING_MOST ? most : RING_MOST,
-                                   most < CACHED_LEAST ? most : CACHED_LEAST};
+        return (struct rme_plan_sizes){RING_MAX, CACHED_MIN};
+    return (struct rme_plan_sizes){most < RING_MAX ? most : RING_MAX,
+                                   most < CACHED_MIN ? most : CACHED_MIN};
 }
 
 uint64_t rme_plan_ring_max(const struct rme_limits *limits, uint64_t anywhere,
@@ -221,7 +221,7 @@ static bool less_loaded(const struct rme_plan_side *a, const struct rme_plan_sid
 /* Does the device have far less work with `one` than with `other` requests? */
 static bool far_less(uint64_t one, uint64_t other)
 {
-    return one * LESS_FACTOR <= other && other - one >= LESS_LEAST;
+    return one * FEWER_FACTOR <= other && other - one >= FEWER_DIFF_MIN;
 }
 
 /* Do the openings of the sender's segments cost more than a copy into a cleared buffer? */

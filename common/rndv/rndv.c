@@ -240,9 +240,9 @@ static void ended(struct rme *rme, struct rme_op *op)
     rme_frags_drop(rme, op);
     rme_frags_invalidate(rme, op);
     /* delays the reports of the peer's later receives until this op is reported */
-    op->late =
+    op->completing =
         op->error == 0 && (op->rndv->moves > 0 || (op->invalidating > 0 && rme_op_sends(op)));
-    peer->late += op->late;
+    peer->completing_ops += op->completing;
     if (op->rndv->rts_out) {
         op->rndv->rts_out = false;
         peer->rndv->rts_out[rme_op_stream(op)]--;

@@ -14,7 +14,7 @@
  * reports reads anyway, and reports writes in place of an immediate.  A fragment of several
  * ranges is closed here.
  *
- * The end of a send whose memory the peer has read is late until its fragments are closed
+ * The end of a send whose memory the peer has read is completing until its fragments are closed
  * (op/end.c).
  *
  * Without windows in the fabric nothing is opened or closed, and the peer gets the key of a

@@ -178,12 +178,12 @@ struct rme_waiter {
 #define RME_WAIT_UNEXPECTED (-2) /* an unexpected message */
 
 /* Wakes the sleeping threads that wait for `what`. */
-void rme_wait_tell(struct rme *rme, int what);
+void rme_wait_wake(struct rme *rme, int what);
 /* Reports that `what`, a context or RME_WAIT_*, is ready. */
 static inline void rme_wait_notify(struct rme *rme, int what)
 {
     if (rme->sleeping || !list_empty(&rme->followers))
-        rme_wait_tell(rme, what);
+        rme_wait_wake(rme, what);
 }
 /* Wakes the leader after a link was requested or disconnected, because the fabric may report
  * the result without an event that ends the sleep. */
