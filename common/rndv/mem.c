@@ -54,7 +54,7 @@
 #endif
 
 /* Bytes from which a copy is made without the lock.  Shorter copies take microseconds and are
- * made at once, so that the send can use an invitation that has arrived. */
+ * made at once, so that the send can use an early CTS that has arrived. */
 #define LONG_COPY     (64u << 10)
 #define RESERVE_BYTES (64u << 10) /* preferred size of a reserve block */
 /* smallest size, for a tight memlock limit */

@@ -99,7 +99,7 @@ void rme_rndv_set_peer_handle(struct rme_op *op, uint32_t handle)
                   RME_HANDLE_THEIRS);
 }
 
-/* Ends the op's share of the load, and its role as the inviting receive of the peer. */
+/* Ends the op's share of the load, and its role as the open receive of the peer. */
 static void unload(struct rme_op *op)
 {
     struct rme_early_cts *early = &op->peer->rndv->early;

@@ -31,8 +31,8 @@
  * rme_set_forceful_cancel().
  *
  * Limits.  The number of windows is bounded.  A CTS without a window waits until one is closed.
- * Fragments that wait for a receive of the other host (an offer, an invitation) may stay open
- * without bound.  Such fragments get at most half of the windows; the offer or invitation is
+ * Fragments that wait for a receive of the other host (an offer, an early CTS) may stay open
+ * without bound.  Such fragments get at most half of the windows; the offer or CTS is
  * omitted if none is left.  The other windows belong to peers that move data and need no
  * further window for that, so these windows are released.
  *

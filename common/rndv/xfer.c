@@ -25,8 +25,8 @@
  * devices carry the link's data, the limit applies to each, because a message waits for one of
  * them.
  *
- * An invited message is posted as a whole, because no message of its tag may pass it on the way
- * to its receive.  A message of more than one transfer is therefore not invited.
+ * A message that answers an early CTS is posted as a whole, because no message of its tag may
+ * pass it on the way to its receive.  One of more than one transfer therefore goes by RTS.
  *
  * The last transfer of a window carries its report: an immediate, or FIN if that closes the
  * window, each of which uses one credit of the receiver.  The fabric delivers the report after
@@ -51,8 +51,8 @@ static uint64_t closable(const struct rme_peer *peer, const struct rme_remote_wi
 
 /* ---- Transfers ---- */
 
-/* Returns how the last transfer of a window reports.  An invited write does by an immediate:
- * the invitation has made sure of its credit, not of a buffer. */
+/* Returns how the last transfer of a window reports.  The answer to an early CTS does
+ * by an immediate, for which a credit was made sure of, not a buffer. */
 static enum rme_notify report_by(const struct rme_op *op, bool read)
 {
     if (read)
