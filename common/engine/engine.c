@@ -79,7 +79,7 @@ static void read_tuning(struct rme_tuning *t, const struct rme_options *o)
     t->frag_size = (uint64_t)rme_option(o, "fragment_bytes");
     t->prefer = (enum rme_prefer)rme_option(o, "rndv");
     t->lists = (enum rme_lists)rme_option(o, "lists");
-    t->invite = rme_option(o, "invite") != 0;
+    t->early_cts = rme_option(o, "invite") != 0;
     t->eager_ring_bytes = (uint32_t)rme_option(o, "eager_ring_bytes");
     t->idle_ms = (uint32_t)rme_option(o, "zone_idle_ms");
     t->rdma_ops = XFERS;

@@ -115,7 +115,7 @@ static struct rme_op *take_recv(struct rme *rme, struct rme_peer *peer, int32_t 
         return NULL;
     op = container_of(first, struct rme_op, match);
     rme_match_remove(&rme->table, first);
-    if (op->state == RME_OP_INVITING)
+    if (op->state == RME_OP_EARLY_CTS)
         rme_early_cts_void(rme, op);
     return op;
 }

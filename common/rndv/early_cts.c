@@ -59,7 +59,7 @@ static bool is_tried(struct rme_early_cts *early)
 /* May an early CTS be sent to the peer now?  Its link moves nothing large. */
 static bool may_send(const struct rme_peer *peer)
 {
-    return peer->state == RME_PEER_UP && (peer->hello.flags & RME_HELLO_F_INVITE) != 0 &&
+    return peer->state == RME_PEER_UP && (peer->hello.flags & RME_HELLO_F_EARLY_CTS) != 0 &&
            peer->rndv->early.receive == NULL && peer->load.ops == 0 &&
            list_empty(&peer->rdma_queue) && list_empty(&peer->moving) &&
            list_empty(&peer->control) && list_empty(&peer->endings) && !peer->tx_wait &&
@@ -78,9 +78,9 @@ static bool is_useful(struct rme *rme, const struct rme_op *op, uint64_t ring_ma
     in.send = rme_plan_unseen_sender((peer->hello.flags & RME_HELLO_F_SERVER) != 0, peer->load);
     in.recv = rme_rndv_own_side(rme, op);
     in.eager_rdma_max = ring_max;
-    in.invitation = true;
+    in.early = true;
     rme_plan(&in, &plan);
-    return plan.invite;
+    return plan.early_cts;
 }
 
 /*
@@ -100,7 +100,7 @@ static bool send_cts(struct rme_op *op, struct rme_frag *frag)
         peer->rme->ops->tx_put(peer->link, tx);
         return false;
     }
-    rme_count(peer->rme, RME_C_INVITES_SENT);
+    rme_count(peer->rme, RME_C_EARLY_CTS_SENT);
     rme_cts_send(frag, RME_WIRE_F_UNSOLICITED, op->tag, peer->rndv->early.seen, tx);
     if (!hurry)
         peer->rme->pending &= ~(uint32_t)RME_PENDING_FLUSH;
@@ -115,7 +115,7 @@ static void written(struct rme *rme, struct rme_op *op, uint64_t end)
 }
 
 static const struct rme_rndv_stage stages[] = {
-    [RME_OP_INVITING] = {.moved = written},
+    [RME_OP_EARLY_CTS] = {.moved = written},
     [RME_OP_DONE] = {0},
 };
 
@@ -139,7 +139,7 @@ void rme_early_cts_try(struct rme *rme, struct rme_op *op, uint64_t ring_max)
         return;
     }
     frag->state = RME_FRAG_POSTED;
-    rme_op_step(op, RME_OP_INVITING);
+    rme_op_step(op, RME_OP_EARLY_CTS);
     op->peer->rndv->early.receive = op;
 }
 
@@ -195,7 +195,7 @@ static enum rme_started write_whole(struct rme *rme, struct rme_op *op)
     rme_rndv_set_peer_handle(op, early->from);
     list_add_tail(&early->held->link, &op->rndv->remote_windows);
     early->held = NULL;
-    rme_count(rme, RME_C_INVITES_TAKEN);
+    rme_count(rme, RME_C_EARLY_CTS_TAKEN);
     op->rndv->opened = op->size;
     rme_rndv_begin(rme, op, RME_OP_MOVING, rme_put_stages);
     if (op->state != RME_OP_MOVING) /* no memory: CANCEL precedes the next message of the tag */

@@ -146,8 +146,8 @@ struct rme_plan_in rme_rndv_plan_in(const struct rme *rme, uint64_t bytes)
         .max_read_sge = rme->caps->segments_apart ? 1 : rme->caps->max_read_sge,
         .has_read = rme->caps->has_read,
         .slow_read = rme->caps->slow_read,
-        .invites =
-            rme->tuning.invite && !rme->caps->register_each && bytes <= rme->tuning.rdma_bytes,
+        .has_early_cts = rme->tuning.early_cts && !rme->caps->register_each &&
+                         bytes <= rme->tuning.rdma_bytes,
         .opens = rme->caps->mws != 0,
         .each = rme->caps->mws == 0 && rme->caps->register_each,
         .limits = rme->limits,

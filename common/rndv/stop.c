@@ -162,7 +162,7 @@ static void (*const actions[][RME_STOP_CAUSES])(struct rme *, struct rme_op *, i
     /* causes: host, memory, CANCEL, FIN, link */
     [RME_OP_QUEUED] = {leave, leave, NULL, NULL, abandon},
     [RME_OP_POSTED] = {rme_op_end, NULL, NULL, NULL, rme_op_end},
-    [RME_OP_INVITING] = {close_early, NULL, answer, NULL, lose},
+    [RME_OP_EARLY_CTS] = {close_early, NULL, answer, NULL, lose},
     [RME_OP_RTS] = {cancel, stop, answer, rme_op_end, lose},
     [RME_OP_TARGET] = {cancel, stop, answer, NULL, lose},
     [RME_OP_MOVING] = {cancel, stop, answer, NULL, lose},
