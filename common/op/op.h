@@ -34,6 +34,7 @@ enum rme_op_state {
     RME_OP_ENDING,     /* the outcome is known; a device or thread still uses the memory */
     RME_OP_DONE,       /* the completion waits for the host */
 };
+#define RME_OP_STATES (RME_OP_DONE + 1)
 
 #define RME_OP_INLINE_SEGS 4u
 #define RME_OP_KEEP_SEGS   64u /* segments of an unused op that stay allocated, at most */

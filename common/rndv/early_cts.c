@@ -114,14 +114,13 @@ static void written(struct rme *rme, struct rme_op *op, uint64_t end)
     rme_rndv_target_done(rme, op, end);
 }
 
-static const struct rme_rndv_stage stages[] = {
+static const struct rme_rndv_stage stages[RME_OP_STATES] = {
     [RME_OP_EARLY_CTS] = {.moved = written},
-    [RME_OP_DONE] = {0},
 };
 
 void rme_early_cts_try(struct rme *rme, struct rme_op *op, uint64_t ring_max)
 {
-    struct rme_frag *frag = NULL;
+    struct rme_frag *frag;
 
     if (op->state != RME_OP_POSTED || !may_send(op->peer) || !is_useful(rme, op, ring_max) ||
         !is_tried(&op->peer->rndv->early))
@@ -131,8 +130,7 @@ void rme_early_cts_try(struct rme *rme, struct rme_op *op, uint64_t ring_max)
         return;
     op->rndv->access = RME_ACCESS_REMOTE_WRITE;
     op->rndv->max_segs = rme_mw_segments_max(rme, RME_WIRE_CTS, op->peer->tx_size);
-    if (rme_frag_next(rme, op) > 0)
-        frag = rme_frag_first(op);
+    frag = rme_rndv_first(rme, op);
     if (frag == NULL || frag->state != RME_FRAG_READY || frag->length != op->size ||
         !send_cts(op, frag)) {
         rme_rndv_free(rme, op);
@@ -164,27 +162,6 @@ static bool is_for(const struct rme_op *op)
            rme_move_may(peer, op->size) && rme_rndv_may_start(op);
 }
 
-/* Prepares the whole message as one fragment.  NULL with *started: not now, or RME_START_OTHER:
- * RTS uses the fragment. */
-static struct rme_frag *whole_frag(struct rme *rme, struct rme_op *op,
-                                   enum rme_started *started)
-{
-    struct rme_frag *frag = rme_frag_first(op);
-    int made = frag != NULL ? 1 : rme_frag_next(rme, op);
-
-    *started = RME_START_OTHER;
-    if (made > 0) {
-        frag = rme_frag_first(op);
-        if (frag->state == RME_FRAG_READY && frag->length == op->size &&
-            !rme_frag_waits(rme, frag))
-            return frag;
-    } else if (made < 0) {
-        rme_op_stop(rme, op, RME_STOP_MEMORY, made);
-        *started = RME_START_GONE;
-    }
-    return NULL;
-}
-
 /* Writes the send into the memory of the held window. */
 static enum rme_started write_whole(struct rme *rme, struct rme_op *op)
 {
@@ -208,7 +185,7 @@ static enum rme_started write_whole(struct rme *rme, struct rme_op *op)
 enum rme_started rme_early_cts_start(struct rme *rme, struct rme_op *op)
 {
     struct rme_peer *peer = op->peer;
-    enum rme_started started;
+    struct rme_frag *frag;
 
     if (!is_for(op))
         return RME_START_OTHER;
@@ -218,8 +195,11 @@ enum rme_started rme_early_cts_start(struct rme *rme, struct rme_op *op)
         return RME_START_OTHER; /* the receiver may read the offer of RTS */
     if (!rme_peer_may(peer, RME_CREDIT_DATA))
         return RME_START_STUCK;
-    if (whole_frag(rme, op, &started) == NULL)
-        return started;
+    frag = rme_rndv_first(rme, op);
+    if (frag == NULL)
+        return RME_START_GONE;
+    if (frag->state != RME_FRAG_READY || frag->length != op->size || rme_frag_waits(rme, frag))
+        return RME_START_OTHER;
     /* an immediate carries no count of consumed messages (op/end.c): CREDIT precedes, which may
      * use the last credit */
     if ((peer->credit.unacked &&

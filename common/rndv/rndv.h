@@ -379,6 +379,9 @@ rme_cancelled_fn rme_rndv_cancelled;
 bool rme_cancel_overdue(struct rme_peer *peer, uint64_t now);
 /* Prepares one fragment (rme_frag_work), and continues or stops its op. */
 void rme_rndv_work(struct rme *rme);
+/* Returns the first fragment of an op, which is made if there is none; NULL: after stopping the
+ * op, or of an empty message. */
+struct rme_frag *rme_rndv_first(struct rme *rme, struct rme_op *op);
 /* Makes fragments of an op.  Returns the first one that is ready and not queued, which the
  * caller queues; NULL: none now, or after stopping the op. */
 struct rme_frag *rme_rndv_prepare(struct rme *rme, struct rme_op *op);
@@ -409,7 +412,7 @@ void rme_moves_lost(struct rme_peer *peer);
 
 /* ---- put.c, get.c ---- */
 
-extern const struct rme_rndv_stage rme_put_stages[], rme_get_stages[];
+extern const struct rme_rndv_stage rme_put_stages[RME_OP_STATES], rme_get_stages[RME_OP_STATES];
 
 /* Handles the first CTS of a send: the receiver wants it written. */
 void rme_put_begin(struct rme_op *op, const struct rme_wire_message *cts);

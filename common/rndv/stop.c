@@ -44,18 +44,12 @@ void rme_rndv_finish(struct rme *rme, struct rme_op *op, int error)
 
 /* ---- Actions ---- */
 
-/* Ends a queued send. */
-static void abandon(struct rme *rme, struct rme_op *op, int error)
-{
-    rme_send_leave(op);
-    rme_op_end(rme, op, error);
-}
-
-/* The same; the link goes on with the sends behind it. */
+/* Ends a queued send, and lets those behind it be tried. */
 static void leave(struct rme *rme, struct rme_op *op, int error)
 {
+    rme_send_leave(op);
     rme_peer_schedule(op->peer);
-    abandon(rme, op, error);
+    rme_op_end(rme, op, error);
 }
 
 /* May the peer access memory of a stopped op, or is it to be told that none will be offered? */
@@ -83,10 +77,9 @@ static void halt(struct rme *rme, struct rme_op *op)
 }
 
 /* What a stopped op still does.  Data that arrive before the answer to CANCEL count. */
-static const struct rme_rndv_stage stopped[] = {
+static const struct rme_rndv_stage stopped[RME_OP_STATES] = {
     [RME_OP_MOVING] = {.advance = halt},
     [RME_OP_CANCELLING] = {.moved = rme_rndv_target_done},
-    [RME_OP_DONE] = {0},
 };
 
 static void stop(struct rme *rme, struct rme_op *op, int error)
@@ -98,23 +91,18 @@ static void stop(struct rme *rme, struct rme_op *op, int error)
     halt(rme, op);
 }
 
-/* Stops for the host, which may have called rme_set_forceful_cancel(). */
+/* Stops for the host, which may have called rme_set_forceful_cancel().  That is not for a
+ * receive that has sent an early CTS: most likely the peer moves no data, and answers at once. */
 static void cancel(struct rme *rme, struct rme_op *op, int error)
 {
-    if (!rme->rndv_state->forceful) {
+    if (op->state == RME_OP_EARLY_CTS)
+        rme_match_remove(&rme->table, &op->match);
+    if (!rme->rndv_state->forceful || op->state == RME_OP_EARLY_CTS) {
         stop(rme, op, error);
         return;
     }
     op->rndv->stop_error = error;
     rme_peer_fail(op->peer, -ECONNRESET, "an operation was cancelled by force");
-}
-
-/* Stops a receive that has sent an early CTS, never by force: most likely the peer moves no
- * data, and answers at once. */
-static void close_early(struct rme *rme, struct rme_op *op, int error)
-{
-    rme_match_remove(&rme->table, &op->match);
-    stop(rme, op, error);
 }
 
 /* Answers the peer's CANCEL when no transfer is in flight. */
@@ -158,17 +146,17 @@ static void recall(struct rme *rme, struct rme_op *op, int error)
     }
 }
 
-static void (*const actions[][RME_STOP_CAUSES])(struct rme *, struct rme_op *, int) = {
+static void (*const actions[RME_OP_STATES][RME_STOP_CAUSES])(struct rme *, struct rme_op *,
+                                                             int) = {
     /* causes: host, memory, CANCEL, FIN, link */
-    [RME_OP_QUEUED] = {leave, leave, NULL, NULL, abandon},
+    [RME_OP_QUEUED] = {leave, leave, NULL, NULL, leave},
     [RME_OP_POSTED] = {rme_op_end, NULL, NULL, NULL, rme_op_end},
-    [RME_OP_EARLY_CTS] = {close_early, NULL, answer, NULL, lose},
+    [RME_OP_EARLY_CTS] = {cancel, NULL, answer, NULL, lose},
     [RME_OP_RTS] = {cancel, stop, answer, rme_op_end, lose},
     [RME_OP_TARGET] = {cancel, stop, answer, NULL, lose},
     [RME_OP_MOVING] = {cancel, stop, answer, NULL, lose},
     [RME_OP_CANCELLING] = {NULL, NULL, answer, left, lose},
     [RME_OP_ENDING] = {recall, NULL, NULL, NULL, lose},
-    [RME_OP_DONE] = {NULL},
 };
 
 void rme_op_stop(struct rme *rme, struct rme_op *op, enum rme_stop_cause cause, int error)
@@ -203,17 +191,30 @@ void rme_rndv_work(struct rme *rme)
     rme_op_put(rme, op);
 }
 
+/* Makes fragments until no more are needed now, or `one`.  False after stopping the op. */
+static bool make(struct rme *rme, struct rme_op *op, bool one)
+{
+    int made;
+
+    do
+        made = rme_frag_next(rme, op);
+    while (made > 0 && !one);
+    if (made < 0)
+        rme_op_stop(rme, op, RME_STOP_MEMORY, made);
+    return made >= 0;
+}
+
+struct rme_frag *rme_rndv_first(struct rme *rme, struct rme_op *op)
+{
+    return rme_frag_first(op) != NULL || make(rme, op, true) ? rme_frag_first(op) : NULL;
+}
+
 struct rme_frag *rme_rndv_prepare(struct rme *rme, struct rme_op *op)
 {
     struct list_head *frags = &op->rndv->frags;
-    int made;
 
-    while ((made = rme_frag_next(rme, op)) > 0)
-        continue;
-    if (made < 0) {
-        rme_op_stop(rme, op, RME_STOP_MEMORY, made);
+    if (!make(rme, op, false))
         return NULL;
-    }
     for (struct list_head *node = frags->next; node != frags; node = node->next) {
         struct rme_frag *frag = container_of(node, struct rme_frag, link);
 

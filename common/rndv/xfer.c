@@ -207,16 +207,6 @@ static void leave(struct rme *rme, struct rme_frag *frag)
     schedule_mover(rme);
 }
 
-/* Ends an op whose data has moved.  The FIN of reads is sent now, unless it has followed them:
- * a device would hold all later reads behind a fence. */
-static void moved(struct rme *rme, struct rme_op *op)
-{
-    if (op->rndv->reports)
-        rme_op_end(rme, op, 0);
-    else
-        rme_rndv_finish(rme, op, 0);
-}
-
 void rme_move_done(struct rme *rme, struct rme_rdma_op *rdma_op)
 {
     struct rme_frag *frag = rdma_op->owner;
@@ -229,12 +219,13 @@ void rme_move_done(struct rme *rme, struct rme_rdma_op *rdma_op)
     if (!rme_op_sends(op))
         rme_frag_unpack(rme, frag);
     rme_frag_free(rme, frag);
-    if (op->state != RME_OP_ENDING) {
-        if (r->done == op->size)
-            moved(rme, op);
-        else
-            rme_rndv_advance(rme, op);
-    }
+    if (op->state != RME_OP_ENDING && r->done != op->size)
+        rme_rndv_advance(rme, op);
+    else if (op->state != RME_OP_ENDING && r->reports)
+        rme_op_end(rme, op, 0);
+    else if (op->state != RME_OP_ENDING)
+        /* FIN of reads, unless chained to them: a device would hold later reads behind it */
+        rme_rndv_finish(rme, op, 0);
     rme_op_put(rme, op);
 }
 
