@@ -30,7 +30,7 @@
  * Messages that follow closely hide the latency of each other's RTS, and by RTS the planner
  * shares the work between the two sides.
  *
- * Failure path.  An open receive is cancelled like one whose memory is advertised (rndv.c), but
+ * Failure path.  An open receive is cancelled like one whose memory is advertised (stop.c), but
  * the peer's send has no name yet:  CANCEL has `to` 0.  The sender drops the window and answers
  * FIN, even without one in hand; if a send has taken it, the send is stopped as usual: the send
  * completes, or both ends are cancelled.  Until then the receive waits for FIN or the immediate

@@ -20,7 +20,7 @@
  * the immediate, or FIN after the reads.  Windows are answered in order, so a notification
  * needs no name except that of the op.  RTS offers the whole message, as one fragment, or
  * nothing:  a message that is not offered is written.  A receive that is posted first may open
- * its memory before RTS:  early_cts.c.
+ * its memory before RTS:  early_cts.c.  stop.c has the failure path.
  *
  * Why memory is safe.  An op ends only when no device can access its memory any more:
  *  - the initiator ends when its last transfer is complete locally;
@@ -29,20 +29,6 @@
  *  - any other end of a target needs the peer's confirmation (FIN with a status, or CANCEL),
  *    which the peer sends when it has no transfer in flight and will start none, or the end of
  *    the link, after which rkeys are void.
- *
- * Failure path.  A side that gives up (cancel, no memory) sets `stop_error`.  The initiator
- * lets posted transfers finish; if those were all, the message completes.  A transfer to memory
- * that the peer does not have may never finish: the link ends if none does for cancel_ms.
- * Otherwise a receiver that reads, or that has not advertised its memory, sends FIN with the
- * reason and ends, because no device accesses its memory.  In all other cases CANCEL goes to
- * the peer, and the op waits in CANCELLING.  The peer stops likewise on CANCEL, answers FIN,
- * and ends its own op with -ECANCELED.  If both sides send CANCEL at the same time, each takes
- * the other's CANCEL for the answer, because neither side sends one with transfers in flight.
- * FIN and CANCEL follow all notifications of their sender, so a target that receives one gets
- * no notification after it.  A CANCEL for an op that has ended is ignored, and so is a FIN that
- * answers CANCEL: the end was reported before, or its report is in flight.  FIN and CANCEL
- * precede all other queued control messages (peer->endings), because a CTS may wait for a
- * memory window that only the end of an op releases.
  */
 #include <stdlib.h>
 

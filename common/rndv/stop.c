@@ -1,8 +1,20 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Ends of operations by the host, by memory that is refused, or by the peer.  rndv.c says which
- * operations end at once, and which wait for the peer.  An eager send is complete when it is
- * posted to the fabric, and cannot be cancelled any more; one that waits for credits can.
+ * Ends of operations by the host, by memory that is refused, or by the peer: one table, state x
+ * cause.  An eager send is complete when it is posted to the fabric, and cannot be cancelled any
+ * more; one that waits for credits can.
+ *
+ * Failure path.  A side that gives up (cancel, no memory) sets `stop_error`.  The initiator
+ * lets posted transfers finish; if those were all, the message completes.  A transfer to memory
+ * that the peer does not have may never finish: the link ends if none does for cancel_ms.
+ * Otherwise a receiver that reads, or that has not advertised its memory, sends FIN with the
+ * reason and ends, because no device accesses its memory.  In all other cases CANCEL goes to
+ * the peer, and the op waits in CANCELLING.  The peer stops likewise on CANCEL, answers FIN,
+ * and ends its own op with -ECANCELED.  If both sides send CANCEL at the same time, each takes
+ * the other's CANCEL for the answer, because neither side sends one with transfers in flight.
+ * FIN and CANCEL follow all notifications of their sender, so a target that receives one gets
+ * no notification after it.  A CANCEL for an op that has ended is ignored, and so is a FIN that
+ * answers CANCEL: the end was reported before, or its report is in flight.
  *
  * Answers without an operation.  The FIN that answers CANCEL of an unmatched RTS waits for a
  * credit in the object of the RTS, which counts as held until then.  Of the CANCELs of early

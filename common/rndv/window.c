@@ -25,7 +25,7 @@
  * LINK_DOWN all pending closes therefore count as complete.  Nothing is opened before the link
  * is up, so a link that is not up while a fragment is open is a link that ends.
  *
- * Cancel.  CANCEL is sent first (rndv.c), and the memory is closed after the answer.  Closing
+ * Cancel.  CANCEL is sent first (stop.c), and the memory is closed after the answer.  Closing
  * first would avoid the wait, but a transfer in flight would use an invalid key and end the
  * connection, with all operations over it.  A host that accepts this calls
  * rme_set_forceful_cancel().
