@@ -142,11 +142,11 @@ static int open_options(struct rme *rme, const struct rme_config *config)
         return -ENOMEM;
     error = rme_options_parse(rme->options, config->options, why, sizeof(why));
     zones = rme_option(rme->options, "zone_bytes");
-    if (error == 0 && zones >= 0 && zones < RME_RESERVES_LEAST) {
+    if (error == 0 && zones >= 0 && zones < RME_RESERVES_MIN) {
         snprintf(why, sizeof(why),
                  "option zone_bytes=%d: the engine itself needs %u bytes; set this value or "
                  "more, or -1",
-                 (int)zones, RME_RESERVES_LEAST);
+                 (int)zones, RME_RESERVES_MIN);
         error = -EINVAL;
     }
     if (error != 0) {

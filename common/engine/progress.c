@@ -40,7 +40,7 @@ static void take(struct rme_peer *peer, int error, const struct rme_wire_message
     } else if (!take_header(peer, message)) {
         rme_peer_protocol_error(peer, "invalid credits or window");
     } else {
-        rme_move_told(peer);
+        rme_xfers_acked(peer);
         rme_take_message(peer, message);
     }
     if (peer->state == RME_PEER_CLOSING && peer->error == -EPROTO)
@@ -77,7 +77,7 @@ static void immediate(struct rme_peer *peer, uint32_t imm)
         return;
     }
     peer->heard = true;
-    rme_move_told(peer);
+    rme_xfers_acked(peer);
     rme_take_immediate(peer, imm);
 }
 
@@ -109,7 +109,7 @@ __attribute__((noinline)) static void handle(struct rme *rme, const struct rme_e
         else if (event->rdma_op->owner == NULL)
             rme_eager_rdma_moved(peer, event->rdma_op);
         else
-            rme_move_done(rme, event->rdma_op);
+            rme_xfer_done(rme, event->rdma_op);
         break;
     case RME_EV_MW_INVALIDATED:
         if (rme_eager_rdma_closed(peer, event->closed))

@@ -65,7 +65,7 @@ void rme_proto_on_disconnect(struct rme_peer *peer, int error)
     rme_early_cts_drop(&peer->rndv->early);
     list_del_init(&peer->rndv->early.answer.link);
     list_del_init(&peer->proto->eager_rdma.control.link);
-    rme_move_end_turn(peer);
+    rme_xfer_end_turn(peer);
 }
 
 void rme_proto_on_link_down(struct rme_peer *peer)
@@ -73,7 +73,7 @@ void rme_proto_on_link_down(struct rme_peer *peer)
     struct rme *rme = peer->rme;
     struct list_head *node;
 
-    rme_moves_lost(peer);
+    rme_xfers_lost(peer);
     rme_frags_lost(peer);
     rme_eager_rdma_down(peer);
     while ((node = list_pop(&peer->draining)) != NULL)

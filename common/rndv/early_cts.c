@@ -158,8 +158,8 @@ static bool is_for(const struct rme_op *op)
 
     return op->kind == RME_OP_SEND &&
            rme_early_cts_is_for(&peer->rndv->early, op->tag, op->size) &&
-           op->size <= rme_move_most(peer, op->size) && list_empty(&peer->rdma_queue) &&
-           rme_move_may(peer, op->size) && rme_rndv_may_start(op);
+           op->size <= rme_xfer_max(peer, op->size) && list_empty(&peer->rdma_queue) &&
+           rme_xfer_may(peer, op->size) && rme_rndv_may_start(op);
 }
 
 /* Writes the send into the memory of the held window. */
@@ -177,7 +177,7 @@ static enum rme_started write_whole(struct rme *rme, struct rme_op *op)
     rme_rndv_begin(rme, op, RME_OP_MOVING, rme_put_stages);
     if (op->state != RME_OP_MOVING) /* no memory: CANCEL precedes the next message of the tag */
         return RME_START_STUCK;
-    while (!list_empty(&peer->rdma_queue) && rme_move_progress(peer))
+    while (!list_empty(&peer->rdma_queue) && rme_xfer_progress(peer))
         continue;
     return RME_START_GONE;
 }

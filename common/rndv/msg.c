@@ -172,7 +172,7 @@ struct rme_op *rme_rndv_answered(struct rme_peer *peer, uint32_t handle)
 
 /* The peer knows the handle here, unless CANCEL has crossed the first message about the op.
  * The peer's handle must equal the known one, if one is known. */
-struct rme_op *rme_cancel_means(struct rme_peer *peer, const struct rme_wire_message *cancel)
+struct rme_op *rme_cancel_find(struct rme_peer *peer, const struct rme_wire_message *cancel)
 {
     bool from_sender = (cancel->flags & RME_WIRE_F_FROM_SENDER) != 0;
     struct rme_op *op = rme_rndv_find(peer, cancel->to);

@@ -12,16 +12,9 @@
 /* sends per peer whose memory is prepared before RTS; more would wait for the same threads */
 #define PREPARING_MAX 4u
 
-/* Lets the send be tried again, because its memory is ready. */
-static void ready(struct rme *rme, struct rme_op *op)
-{
-    (void)rme;
-    rme_send_ready(op);
-}
-
 /* A sender, until the receiver has chosen. */
 static const struct rme_rndv_stage sender[RME_OP_STATES] = {
-    [RME_OP_QUEUED] = {.advance = ready},
+    [RME_OP_QUEUED] = {.advance = rme_send_ready},
     [RME_OP_RTS] = {.opened = rme_put_begin, .moved = rme_rndv_target_done},
 };
 

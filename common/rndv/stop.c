@@ -73,7 +73,7 @@ static bool must_ask(const struct rme_op *op)
                                                   (r->done != 0 || !list_empty(&r->frags))));
 }
 
-/* Continues a stopped op: after its transfers in flight, rme_move_done() calls again. */
+/* Continues a stopped op: after its transfers in flight, rme_xfer_done() calls again. */
 static void halt(struct rme *rme, struct rme_op *op)
 {
     rme_frags_drop(rme, op);
@@ -181,7 +181,7 @@ void rme_op_stop(struct rme *rme, struct rme_op *op, enum rme_stop_cause cause, 
 
 bool rme_rndv_cancelled(struct rme_peer *peer, const struct rme_wire_message *cancel)
 {
-    struct rme_op *op = rme_cancel_means(peer, cancel);
+    struct rme_op *op = rme_cancel_find(peer, cancel);
 
     if (op == NULL)
         return false;

@@ -120,7 +120,7 @@ bool rme_frag_send_window(struct rme_peer *peer, struct rme_control *control)
     return true;
 }
 
-void rme_frag_forget(struct rme_frag *frag)
+void rme_frag_uncount(struct rme_frag *frag)
 {
     count(frag->op->peer, frag, -(uint64_t)frag->nrange);
     frag->nrange = 0;
@@ -143,11 +143,11 @@ void rme_frag_invalidate(struct rme *rme, struct rme_frag *frag)
         return;
     /* the link is ending, which closes the fragment: none is opened before the link is up */
     if (peer->state != RME_PEER_UP) {
-        rme_frag_forget(frag);
+        rme_frag_uncount(frag);
         return;
     }
     if (rme->ops->mw_invalidate(peer->link, frag->range, frag->nrange, frag)) {
-        rme_frag_forget(frag);
+        rme_frag_uncount(frag);
         rme_mws_free(rme);
         return;
     }
