@@ -79,7 +79,7 @@ static void read_tuning(struct rme_tuning *t, const struct rme_options *o)
     t->frag_size = (uint64_t)rme_option(o, "fragment_bytes");
     t->prefer = (enum rme_prefer)rme_option(o, "rndv");
     t->lists = (enum rme_lists)rme_option(o, "lists");
-    t->invite = rme_option(o, "invite") != 0;
+    t->early_cts = rme_option(o, "invite") != 0;
     t->ring_bytes = (uint32_t)rme_option(o, "eager_ring_bytes");
     t->idle_ms = (uint32_t)rme_option(o, "zone_idle_ms");
     t->rdma_ops = XFERS;
@@ -142,11 +142,11 @@ static int open_options(struct rme *rme, const struct rme_config *config)
         return -ENOMEM;
     error = rme_options_parse(rme->options, config->options, why, sizeof(why));
     zones = rme_option(rme->options, "zone_bytes");
-    if (error == 0 && zones >= 0 && zones < RME_RESERVES_LEAST) {
+    if (error == 0 && zones >= 0 && zones < RME_RESERVES_MIN) {
         snprintf(why, sizeof(why),
                  "option zone_bytes=%d: the engine itself needs %u bytes; set this value or "
                  "more, or -1",
-                 (int)zones, RME_RESERVES_LEAST);
+                 (int)zones, RME_RESERVES_MIN);
         error = -EINVAL;
     }
     if (error != 0) {

@@ -25,6 +25,6 @@ void rme_send_wait(struct rme_op *op, struct list_head *waitq);
 /* Removes a QUEUED send from its queue, because it is sent or ends, and passes its tag on. */
 void rme_send_leave(struct rme_op *op);
 /* Lets a QUEUED send be tried next, because its memory is ready. */
-void rme_send_ready(struct rme_op *op);
+void rme_send_ready(struct rme *rme, struct rme_op *op);
 
 #endif

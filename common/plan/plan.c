@@ -13,8 +13,8 @@
  * 5.  The sender offers its memory if the receiver could decide to read, except a list whose
  *     write takes far fewer requests or whose openings are dear.  The sender takes the
  *     receiver's segments for those of the message before.
- * 6.  A receiver whose receive is posted first invites if its memory is registered and the
- *     planner would have the sender write.
+ * 6.  A receiver whose receive is posted first sends an early CTS if its memory is registered
+ *     and the planner would have the sender write.
  *
  * The limits' origin and measurements: doc/design/list-io.md.
  */
@@ -258,7 +258,7 @@ static void read_or_write(const struct rme_plan_in *in, struct rme_plan *plan)
          "an offer would be registered as a whole"},
         {far_less(writes, reads), false, segments(&in->send, plan->send_pack) == 1,
          "the work requests of writing cost far less"},
-        {alone && !in->invitation && (dear || reads <= writes), true, true,
+        {alone && !in->early && (dear || reads <= writes), true, true,
          "the sender's memory is open already: the receiver reads"},
         {far_less(reads, writes), true, true, "the work requests of reading cost far less"},
         {alone, false, !dear, "the sender writes: nothing is opened twice"},
@@ -303,8 +303,9 @@ void rme_plan(const struct rme_plan_in *in, struct rme_plan *plan)
                             receiver_requests(in, plan), &plan->why_recv);
     read_or_write(in, plan);
     plan->requests = requests_of(in, plan->proto, plan->send_pack, plan->recv_pack);
-    plan->invite = in->invites && plan->proto == RME_PROTO_RNDV_WRITE && !plan->recv_pack &&
-                   in->bytes >= RME_INVITE_LEAST && stays_registered(in, &in->recv, in->each);
+    plan->early_cts = in->has_early_cts && plan->proto == RME_PROTO_RNDV_WRITE &&
+                      !plan->recv_pack && in->bytes >= RME_EARLY_CTS_MIN &&
+                      stays_registered(in, &in->recv, in->each);
 }
 
 /* ---- Explanation ---- */
@@ -337,8 +338,8 @@ static void explain_side(FILE *out, const char *name, const struct rme_plan_in *
 
 void rme_plan_explain(FILE *out, const struct rme_plan_in *send, const struct rme_plan_in *recv)
 {
-    struct rme_plan_in asked = *recv, inviting = *recv;
-    struct rme_plan first, plan, invitation;
+    struct rme_plan_in asked = *recv, early = *recv;
+    struct rme_plan first, plan, early_plan;
 
     rme_plan(send, &first);
     asked.send.ready =
@@ -353,10 +354,10 @@ void rme_plan_explain(FILE *out, const struct rme_plan_in *send, const struct rm
     rme_plan(&asked, &plan);
     if (first.proto == RME_PROTO_RING) /* the receiver has no decision */
         plan = first;
-    inviting.invitation = true;
-    inviting.ring_max = send->ring_max;
-    inviting.send = rme_plan_unseen_sender(recv->send.server, recv->send.load);
-    rme_plan(&inviting, &invitation);
+    early.early = true;
+    early.ring_max = send->ring_max;
+    early.send = rme_plan_unseen_sender(recv->send.server, recv->send.load);
+    rme_plan(&early, &early_plan);
 
     fprintf(out,
             "message   %" PRIu64 " bytes, eager up to %" PRIu64 "\n"
@@ -381,5 +382,5 @@ void rme_plan_explain(FILE *out, const struct rme_plan_in *send, const struct rm
         fprintf(out, "RTS %s%s; a receive that is posted first, on an idle link, %s\n",
                 first.offer ? "advertises the sender's memory" : "advertises nothing: ",
                 first.offer ? "" : first.why,
-                invitation.invite ? "advertises its memory at once" : "waits for the RTS");
+                early_plan.early_cts ? "advertises its memory at once" : "waits for the RTS");
 }

@@ -177,7 +177,7 @@ static inline __attribute__((always_inline)) struct rme_op *take_recv(struct rme
         return NULL;
     op = container_of(first, struct rme_op, match);
     rme_match_remove(&rme->table, first);
-    if (op->state == RME_OP_INVITING)
+    if (op->state == RME_OP_EARLY_CTS)
         rme_early_cts_void(rme, op);
     return op;
 }
@@ -335,7 +335,7 @@ bool rme_take_eager(struct rme_peer *peer, const void *data, size_t length)
         (rme_head_is_news(peer, &head) && !rme_head_take(peer, &head, 0)))
         return false;
     peer->heard = true;
-    rme_move_told(peer);
+    rme_xfers_acked(peer);
     if (!arrived_whole(peer, head.tag, (const char *)data + RME_WIRE_HEADER_SIZE, size) ||
         !rme_message_account(peer, RME_WIRE_EAGER, head.flags, true))
         rme_log_invalid(peer, RME_WIRE_EAGER, head.flags, length);

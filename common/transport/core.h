@@ -41,7 +41,7 @@ struct rme_tuning {
     uint64_t ring_msg_max; /* bytes of the largest message for a ring, wherever it lies */
     enum rme_prefer prefer;
     enum rme_lists lists;
-    bool invite;
+    bool early_cts;
     /* size of a ring of one peer; 0: rings are neither granted nor
      * used */
     uint32_t ring_bytes;
@@ -120,7 +120,7 @@ struct rme {
     uint32_t rdma_ops;          /* outstanding transfers of this side */
     struct list_head movers;    /* peers that wait for the limit of rdma_ops, see xfer.c */
     struct list_head mw_waitq;  /* peers that wait for memory windows, see window.c */
-    /* memory windows bound for offers, invitations and rings, which may last long */
+    /* memory windows bound for offers, early CTS and rings, which may last long */
     uint32_t offered;
     struct rme_load load; /* load of this process */
     uint64_t jitter;      /* state of rme_random() */
