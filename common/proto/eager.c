@@ -97,8 +97,8 @@ enum rme_started rme_eager_start(struct rme *rme, struct rme_op *op)
 
 /* ---- The ring of the peer ---- */
 
-/* May the message be written into the ring now?  An invitation of the exact size has
- * precedence, because it saves both copies. */
+/* May the message be written into the ring now?  An early CTS of the exact size has precedence,
+ * because it saves both copies. */
 static enum rme_ring_fit ring_admit(struct rme_peer *peer, enum rme_stream stream,
                                     uint64_t size, int32_t tag)
 {
@@ -140,7 +140,7 @@ enum rme_started rme_ring_start(struct rme *rme, struct rme_op *op)
     return RME_START_GONE;
 }
 
-/* Ends a receive with the payload of the message at `place`; false: the receive is too small,
+/* Ends a receive with the payload of the message at `place`.  False: the receive is too small,
  * and the message refused. */
 static inline __attribute__((always_inline)) bool deliver(struct rme_peer *peer,
                                                           struct rme_op *op,
@@ -296,7 +296,7 @@ __attribute__((noinline)) static void buffer_eager(struct rme_peer *peer, int32_
     buffer_message(peer->rme, message);
 }
 
-/* Matches an expected message that has arrived whole, in a receive buffer or in the ring. 
+/* Matches an expected message that has arrived whole, in a receive buffer or in the ring.
  * False: the link has ended. */
 static inline __attribute__((always_inline)) bool arrived_whole(struct rme_peer *peer,
                                                                 int32_t tag,
