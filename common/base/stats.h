@@ -34,9 +34,9 @@
 #define RME_EVENT_COUNTERS(X)                                                                  \
     X(CONTROL_SENT, "control_sent", "messages",                                                \
       "control messages sent: RTS, CTS, FIN but of writes, cancel and their answers")          \
-    X(INVITES_SENT, "invites_sent", "messages",                                                \
+    X(EARLY_CTS_SENT, "invites_sent", "messages",                                              \
       "receives whose memory was advertised before their RTS")                                 \
-    X(INVITES_TAKEN, "invites_taken", "messages",                                              \
+    X(EARLY_CTS_TAKEN, "invites_taken", "messages",                                            \
       "sends into memory that was advertised before their RTS: no CTS, and mostly no RTS")     \
     X(DEFERRED, "deferred", "messages",                                                        \
       "receives reported after a transfer that their peer had acknowledged")                   \

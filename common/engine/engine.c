@@ -40,9 +40,9 @@
 #define POOL_PART     4u
 #define CLOSE_WAIT_MS 10000 /* time for the fabric to end all links */
 /* time for BYE, and all earlier messages, to reach the peers' hardware */
-#define BYE_WAIT_MS  1000
-#define WINDOW_LEAST (64u << 10) /* bytes of unexpected messages that a peer may send */
-#define RTS_BYTES    16u         /* of the eager window, for each RTS without a receive */
+#define BYE_WAIT_MS 1000
+#define WINDOW_MIN  (64u << 10) /* bytes of unexpected messages that a peer may send */
+#define RTS_BYTES   16u         /* of the eager window, for each RTS without a receive */
 /* receive buffers of a busy connection: a stream returns half of them with each CREDIT, one
  * message of 32 (doc/design/control-messages.md) */
 #define CREDITS_MAX 64u
@@ -72,14 +72,14 @@ static void read_tuning(struct rme_tuning *t, const struct rme_options *o)
     t->eager_max = (uint64_t)rme_option(o, "eager_max");
     t->eager_window[RME_EXPECTED] = (uint32_t)rme_option(o, "eager_window");
     t->eager_window[RME_UNEXPECTED_STREAM] =
-        larger(t->eager_window[RME_EXPECTED] / 4, WINDOW_LEAST);
+        larger(t->eager_window[RME_EXPECTED] / 4, WINDOW_MIN);
     t->rts_max = t->eager_window[RME_EXPECTED] / RTS_BYTES;
     t->credits = (uint32_t)rme_option(o, "credits");
     t->credits_max = larger(t->credits, CREDITS_MAX);
     t->frag_size = (uint64_t)rme_option(o, "fragment_bytes");
     t->prefer = (enum rme_prefer)rme_option(o, "rndv");
     t->lists = (enum rme_lists)rme_option(o, "lists");
-    t->invite = rme_option(o, "invite") != 0;
+    t->early_cts = rme_option(o, "invite") != 0;
     t->ring_bytes = (uint32_t)rme_option(o, "eager_ring_bytes");
     t->idle_ms = (uint32_t)rme_option(o, "zone_idle_ms");
     t->rdma_ops = XFERS;
@@ -142,11 +142,11 @@ static int open_options(struct rme *rme, const struct rme_config *config)
         return -ENOMEM;
     error = rme_options_parse(rme->options, config->options, why, sizeof(why));
     zones = rme_option(rme->options, "zone_bytes");
-    if (error == 0 && zones >= 0 && zones < RME_RESERVES_LEAST) {
+    if (error == 0 && zones >= 0 && zones < RME_RESERVES_MIN) {
         snprintf(why, sizeof(why),
                  "option zone_bytes=%d: the engine itself needs %u bytes; set this value or "
                  "more, or -1",
-                 (int)zones, RME_RESERVES_LEAST);
+                 (int)zones, RME_RESERVES_MIN);
         error = -EINVAL;
     }
     if (error != 0) {

@@ -14,7 +14,7 @@ void rme_addr_free(struct rme_addr *addr)
 
     if (rme != NULL && rme_enter(rme)) {
         if (addr->peer != NULL)
-            rme_peer_forget(addr->peer);
+            rme_peer_addr_freed(addr->peer);
         rme_unlock(rme);
     }
     rme_addr_put(addr);
@@ -51,7 +51,7 @@ static bool reach_ready(struct rme *rme, struct rme_waiter *waiter)
     const struct rme_peer *peer = container_of(waiter, struct reach_wait, waiter)->peer;
 
     (void)rme;
-    if (peer->state == RME_PEER_DEAD || peer->forgotten)
+    if (peer->state == RME_PEER_DEAD || peer->addr_freed)
         waiter->found = -ECONNRESET;
     else if (peer->state == RME_PEER_UP)
         waiter->found = 0;

@@ -200,7 +200,7 @@ int rme_post_recv(struct rme *rme, struct rme_addr *addr, const struct rme_list 
         rme_recv_match(rme, op, first);
     } else {
         rme_match_add(&rme->table, first, key, RME_BY_TAG, &op->match);
-        if (total >= RME_INVITE_LEAST)
+        if (total >= RME_EARLY_CTS_MIN)
             rme_early_cts_try(
                 rme, first != NULL ? container_of(first, struct rme_op, match) : op,
                 rme_ring_is_granted(peer) ? rme_ring_msg_max(rme, RME_EXPECTED, 0) : 0);

@@ -40,7 +40,7 @@ static void immediate(struct rme_peer *peer, uint32_t imm)
         return;
     }
     peer->heard = true;
-    rme_move_told(peer);
+    rme_xfers_acked(peer);
     rme_take_immediate(peer, imm);
 }
 
@@ -72,7 +72,7 @@ __attribute__((noinline)) static void handle(struct rme *rme, const struct rme_e
         else if (event->rdma_op->owner == NULL)
             rme_ring_transfer_done(peer, event->rdma_op);
         else
-            rme_move_done(rme, event->rdma_op);
+            rme_xfer_done(rme, event->rdma_op);
         break;
     case RME_EV_MW_INVALIDATED:
         if (rme_ring_invalidated(peer, event->closed))

@@ -6,8 +6,8 @@
  * or pack, queued control messages, fragments with a pending invalidation, and a link that is
  * given up but not down.
  *
- * An op is late between the peer's acknowledgement of all its data, or the peer's last read,
- * and the end of the op.  Receives and unexpected messages of the peer that are complete
+ * An op is completing between the peer's acknowledgement of all its data, or the peer's last
+ * read, and the end of the op.  Receives and unexpected messages of the peer that are complete
  * meanwhile are held back.  A receive that fails is held behind the unexpected sends of its
  * peer and tag.  doc/design/completion-order.md has the reasons, and the argument that nothing
  * blocks.
@@ -28,13 +28,14 @@ static void report(struct rme *rme, struct rme_op *op)
     }
 }
 
-/* Reports an op, unless it is held behind late ones. */
-static void report_or_hold(struct rme *rme, struct rme_op *op)
+/* Reports an op, unless it is deferred behind completing ones. */
+static void report_or_defer(struct rme *rme, struct rme_op *op)
 {
-    if (op->late || op->peer->late == 0 || rme_op_sends(op) || op->error == -ECANCELED) {
+    if (op->completing || op->peer->completing_ops == 0 || rme_op_sends(op) ||
+        op->error == -ECANCELED) {
         report(rme, op);
     } else {
-        list_add_tail(&op->link, &op->peer->held);
+        list_add_tail(&op->link, &op->peer->deferred_recvs);
         rme_count(rme, RME_C_DEFERRED);
     }
 }
@@ -56,7 +57,7 @@ void rme_request_posted(struct rme_op *op)
 
 /* Holds a failed receive until the unexpected sends of its tag that were posted so far have
  * finished.  False: there are none. */
-static bool hold_behind_requests(struct rme_op *op)
+static bool defer_behind_requests(struct rme_op *op)
 {
     struct rme_match *first = first_request(op->peer, op->tag);
 
@@ -83,7 +84,7 @@ static void request_finished(struct rme_peer *peer, int32_t tag)
         if (op->tag != tag || (first != NULL && (int32_t)(first->posted - op->posted) <= 0))
             continue;
         list_del_init(&op->link);
-        report_or_hold(peer->rme, op);
+        report_or_defer(peer->rme, op);
     }
 }
 
@@ -93,19 +94,19 @@ static void finish(struct rme *rme, struct rme_op *op)
     struct rme_peer *peer = op->peer;
     enum rme_op_kind kind = op->kind;
     int32_t tag = op->tag;
-    bool late = op->late;
+    bool completing = op->completing;
 
     if (op->rndv != NULL)
         rme->op_ops->free(rme, op);
     list_del_init(&op->of_peer);
     if (kind == RME_OP_UNEXPECTED)
         rme_match_remove(&rme->table, &op->match);
-    if (kind != RME_OP_RECV || op->error == 0 || !hold_behind_requests(op))
-        report_or_hold(rme, op);
-    if (late && --peer->late == 0) {
+    if (kind != RME_OP_RECV || op->error == 0 || !defer_behind_requests(op))
+        report_or_defer(rme, op);
+    if (completing && --peer->completing_ops == 0) {
         struct list_head *node;
 
-        while ((node = list_pop(&peer->held)) != NULL)
+        while ((node = list_pop(&peer->deferred_recvs)) != NULL)
             report(rme, container_of(node, struct rme_op, link));
         rme->peer_ops->deliver(peer);
     }

@@ -26,7 +26,7 @@ enum rme_op_state {
     RME_OP_FREE,       /* in the free list */
     RME_OP_QUEUED,     /* a send waits for the link, for credits, its turn or its memory */
     RME_OP_POSTED,     /* a receive waits for a message */
-    RME_OP_INVITING,   /* as POSTED, and its memory is advertised to the sender */
+    RME_OP_EARLY_CTS,  /* as POSTED, and its memory is advertised to the sender */
     RME_OP_RTS,        /* RTS sent; waits for the receiver's choice */
     RME_OP_TARGET,     /* the peer moves the data; the memory is open to the peer */
     RME_OP_MOVING,     /* this process moves the data */
@@ -34,6 +34,7 @@ enum rme_op_state {
     RME_OP_ENDING,     /* the outcome is known; a device or thread still uses the memory */
     RME_OP_DONE,       /* the completion waits for the host */
 };
+#define RME_OP_STATES (RME_OP_DONE + 1)
 
 #define RME_OP_INLINE_SEGS 4u
 #define RME_OP_KEEP_SEGS   64u /* segments of an unused op that stay allocated, at most */
@@ -52,7 +53,7 @@ struct rme_op {
     void *user;
     struct list_head of_peer; /* in peer->ops or peer->draining */
     struct list_head link;    /* in the queue of its state */
-    /* POSTED, INVITING: in the table of receives; QUEUED: by RME_BY_BLOCKED_TAG (send.c);
+    /* POSTED, EARLY_CTS: in the table of receives; QUEUED: by RME_BY_BLOCKED_TAG (send.c);
      * UNEXPECTED: by RME_BY_REQUEST_TAG until finished (end.c) */
     struct rme_match match;
     struct rme_seg *seg; /* the host's memory; `own_seg`, or on the heap */
@@ -69,7 +70,7 @@ struct rme_op {
     /* references to its memory by threads, devices and peers; ENDING lasts until 0 */
     uint32_t refcount;
     uint16_t invalidating; /* fragments of it whose invalidation is pending */
-    bool late;             /* counted in peer->late until it is reported; see end.c */
+    bool completing;       /* counted in peer->completing_ops until it is reported; see end.c */
     bool dereg_flush;      /* its completion waits for the next rme_mreg_dereg_flush */
     struct rme_rndv *rndv; /* NULL: not a rendezvous; owned by the op until rme_rndv_free */
     struct rme_seg own_seg[RME_OP_INLINE_SEGS];
@@ -113,7 +114,7 @@ static inline struct rme_op *rme_op_new(struct rme_op_table *table, uint32_t nse
     op->error = 0;
     op->refcount = 0;
     op->invalidating = 0;
-    op->late = false;
+    op->completing = false;
     op->rndv = NULL;
     op->dereg_flush = false;
     table->live++;

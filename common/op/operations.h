@@ -85,7 +85,8 @@ static inline void rme_op_complete(struct rme *rme, struct rme_op *op)
 {
     struct rme_peer *peer = op->peer;
 
-    if (op->refcount != 0 || op->rndv != NULL || peer->late != 0 || rme_is_ending(rme)) {
+    if (op->refcount != 0 || op->rndv != NULL || peer->completing_ops != 0 ||
+        rme_is_ending(rme)) {
         rme_op_end(rme, op, 0);
         return;
     }

@@ -48,8 +48,9 @@ void rme_send_leave(struct rme_op *op)
     rme_match_remove(&peer->rme->table, &op->match);
 }
 
-void rme_send_ready(struct rme_op *op)
+void rme_send_ready(struct rme *rme, struct rme_op *op)
 {
+    (void)rme;
     if (rme_match_is_first(&op->match) && list_empty(&op->link))
         try_next(op);
     rme_peer_schedule(op->peer);

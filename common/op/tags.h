@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The queue of a peer's sends, and the sends that hold their tag.  proto/send.c has the rules. */
+/* The queue of a peer's sends, and the sends that hold their tag.  proto/send.c has the
+ * rules. */
 #ifndef RME_TAGS_H
 #define RME_TAGS_H
 
@@ -24,6 +25,6 @@ void rme_send_wait(struct rme_op *op, struct list_head *waitq);
 /* Removes a QUEUED send from its queue, because it is sent or ends, and passes its tag on. */
 void rme_send_leave(struct rme_op *op);
 /* Lets a QUEUED send be tried next, because its memory is ready. */
-void rme_send_ready(struct rme_op *op);
+void rme_send_ready(struct rme *rme, struct rme_op *op);
 
 #endif

@@ -13,8 +13,8 @@
  * 5.  The sender offers its memory if the receiver could decide to read, except a list whose
  *     write takes far fewer requests or whose openings are dear.  The sender takes the
  *     receiver's segments for those of the message before.
- * 6.  A receiver whose receive is posted first invites if its memory is registered and the
- *     planner would have the sender write.
+ * 6.  A receiver whose receive is posted first sends an early CTS if its memory is registered
+ *     and the planner would have the sender write.
  *
  * The limits' origin and measurements: doc/design/list-io.md.
  */
@@ -24,15 +24,15 @@
 #include "plan/plan.h"
 
 /* "far fewer" requests: the others are this factor more */
-#define LESS_FACTOR 3
-#define LESS_LEAST  8 /* and at least this number more */
-/* Largest payloads for a ring of messages that a rendezvous would copy as well, in one piece and
- * of lists: doc/design/ring.md has the measurements. */
+#define FEWER_FACTOR   3
+#define FEWER_DIFF_MIN 8 /* and at least this number more */
+/* Largest payloads for a ring of messages that a rendezvous would copy as well, in one piece
+ * and of lists: doc/design/ring.md has the measurements. */
 #define RING_COPIED_MAX (64u << 10)
 #define RING_LIST_MAX   (32u << 10)
 /* as measured on the software HCA: doc/design/ring.md */
-#define RING_MOST    (32u << 10)
-#define CACHED_LEAST (64u << 10)
+#define RING_MAX   (32u << 10)
+#define CACHED_MIN (64u << 10)
 /* Openings that cost at least this number of requests decide the side that moves the data. */
 #define DEAR_OPENING 8
 
@@ -176,9 +176,9 @@ struct rme_plan_sizes rme_plan_sizes(const struct rme_plan_in *in)
     uint64_t most = limits->control + opening(in) * limits->once.request / 2;
 
     if (limits->control == 0)
-        return (struct rme_plan_sizes){RING_MOST, CACHED_LEAST};
-    return (struct rme_plan_sizes){most < RING_MOST ? most : RING_MOST,
-                                   most < CACHED_LEAST ? most : CACHED_LEAST};
+        return (struct rme_plan_sizes){RING_MAX, CACHED_MIN};
+    return (struct rme_plan_sizes){most < RING_MAX ? most : RING_MAX,
+                                   most < CACHED_MIN ? most : CACHED_MIN};
 }
 
 uint64_t rme_plan_ring_max(const struct rme_limits *limits, uint64_t anywhere,
@@ -221,7 +221,7 @@ static bool less_loaded(const struct rme_plan_side *a, const struct rme_plan_sid
 /* Does the device have far less work with `one` than with `other` requests? */
 static bool far_less(uint64_t one, uint64_t other)
 {
-    return one * LESS_FACTOR <= other && other - one >= LESS_LEAST;
+    return one * FEWER_FACTOR <= other && other - one >= FEWER_DIFF_MIN;
 }
 
 /* Do the openings of the sender's segments cost more than a copy into a cleared buffer? */
@@ -258,7 +258,7 @@ static void read_or_write(const struct rme_plan_in *in, struct rme_plan *plan)
          "an offer would be registered as a whole"},
         {far_less(writes, reads), false, segments(&in->send, plan->send_pack) == 1,
          "the work requests of writing cost far less"},
-        {alone && !in->invitation && (dear || reads <= writes), true, true,
+        {alone && !in->early && (dear || reads <= writes), true, true,
          "the sender's memory is open already: the receiver reads"},
         {far_less(reads, writes), true, true, "the work requests of reading cost far less"},
         {alone, false, !dear, "the sender writes: nothing is opened twice"},
@@ -303,8 +303,9 @@ void rme_plan(const struct rme_plan_in *in, struct rme_plan *plan)
                             receiver_requests(in, plan), &plan->why_recv);
     read_or_write(in, plan);
     plan->requests = requests_of(in, plan->proto, plan->send_pack, plan->recv_pack);
-    plan->invite = in->invites && plan->proto == RME_PROTO_RNDV_WRITE && !plan->recv_pack &&
-                   in->bytes >= RME_INVITE_LEAST && stays_registered(in, &in->recv, in->each);
+    plan->early_cts = in->has_early_cts && plan->proto == RME_PROTO_RNDV_WRITE &&
+                      !plan->recv_pack && in->bytes >= RME_EARLY_CTS_MIN &&
+                      stays_registered(in, &in->recv, in->each);
 }
 
 /* ---- Explanation ---- */
@@ -337,8 +338,8 @@ static void explain_side(FILE *out, const char *name, const struct rme_plan_in *
 
 void rme_plan_explain(FILE *out, const struct rme_plan_in *send, const struct rme_plan_in *recv)
 {
-    struct rme_plan_in asked = *recv, inviting = *recv;
-    struct rme_plan first, plan, invitation;
+    struct rme_plan_in asked = *recv, early = *recv;
+    struct rme_plan first, plan, early_plan;
 
     rme_plan(send, &first);
     asked.send.ready =
@@ -353,10 +354,10 @@ void rme_plan_explain(FILE *out, const struct rme_plan_in *send, const struct rm
     rme_plan(&asked, &plan);
     if (first.proto == RME_PROTO_RING) /* the receiver has no decision */
         plan = first;
-    inviting.invitation = true;
-    inviting.ring_max = send->ring_max;
-    inviting.send = rme_plan_unseen_sender(recv->send.server, recv->send.load);
-    rme_plan(&inviting, &invitation);
+    early.early = true;
+    early.ring_max = send->ring_max;
+    early.send = rme_plan_unseen_sender(recv->send.server, recv->send.load);
+    rme_plan(&early, &early_plan);
 
     fprintf(out,
             "message   %" PRIu64 " bytes, eager up to %" PRIu64 "\n"
@@ -381,5 +382,5 @@ void rme_plan_explain(FILE *out, const struct rme_plan_in *send, const struct rm
         fprintf(out, "RTS %s%s; a receive that is posted first, on an idle link, %s\n",
                 first.offer ? "advertises the sender's memory" : "advertises nothing: ",
                 first.offer ? "" : first.why,
-                invitation.invite ? "advertises its memory at once" : "waits for the RTS");
+                early_plan.early_cts ? "advertises its memory at once" : "waits for the RTS");
 }

@@ -10,7 +10,7 @@
  *   first step of rme_plan(), inline): eager, ring, or rendezvous;
  * - by the sender of a rendezvous (the receiver's side is unknown): the use of its own memory,
  *   and the offer;
- * - by a receiver whose receive is posted first: invitation;
+ * - by a receiver whose receive is posted first: early CTS;
  * - by the receiver that has matched a rendezvous: read or write, and the use of its own
  *   memory.
  * No other code of the engine takes these decisions, and rme_plan_explain() shows them by the
@@ -42,9 +42,10 @@ enum rme_lists {
     RME_LISTS_GROUP /* in place, registered in groups */
 };
 
-#define RME_PACK_FRAG    (256u << 10) /* bytes of the largest fragment that is copied */
-#define RME_HEAVY_OPS    64u          /* a server with more operations is under heavy load */
-#define RME_INVITE_LEAST (16u << 10)  /* bytes of the smallest receive that may invite */
+#define RME_PACK_FRAG (256u << 10) /* bytes of the largest fragment that is copied */
+#define RME_HEAVY_OPS 64u          /* a server with more operations is under heavy load */
+#define RME_EARLY_CTS_MIN                                                                      \
+    (16u << 10) /* bytes of the smallest receive that may send an early CTS */
 
 /* Large messages that one process has to move, from the decision until their end. */
 struct rme_load {
@@ -80,8 +81,8 @@ struct rme_plan_in {
     bool has_read;
     bool slow_read;       /* reads are much slower than writes */
     bool nothing_to_read; /* RTS has offered no memory */
-    bool invites;         /* a receiver may open its memory before RTS */
-    bool invitation;      /* the plan of a receiver before RTS */
+    bool has_early_cts;   /* a receiver may open its memory before RTS */
+    bool early;           /* the plan of a receiver before RTS */
     bool sender;          /* the plan of a sender before RTS */
     bool busy;            /* the receiver holds other RTS of the sender */
     /* each segment open to the peer is bound and invalidated by requests of its own */
@@ -95,7 +96,7 @@ struct rme_plan {
     bool send_pack, recv_pack; /* copy through a registered bounce buffer on that side */
     bool offer;                /* RTS offers the sender's memory for reads */
     /* a receiver whose receive is posted first opens its memory for writes */
-    bool invite;
+    bool early_cts;
     uint64_t requests; /* number of RDMA work requests (an estimate if a side is unknown) */
     const char *why;   /* reason for the protocol, a constant string */
     const char *why_send, *why_recv; /* reasons for the use of each side's memory */

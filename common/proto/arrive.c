@@ -19,7 +19,7 @@ void rme_take_message(struct rme_peer *peer, int error, const struct rme_wire_me
         rme_peer_protocol_error(peer, "invalid credits or window");
     } else {
         peer->heard = true;
-        rme_move_told(peer);
+        rme_xfers_acked(peer);
         if (row->arrived[flag] != NULL)
             row->arrived[flag](peer, message);
     }

@@ -32,7 +32,7 @@
 
 #include "proto/account.h"
 
-#define SPARE_LEAST 2048u /* smallest room of a message whose memory is kept */
+#define SPARE_MIN 2048u /* smallest room of a message whose memory is kept */
 
 bool rme_eager_send_now(struct rme_peer *peer, enum rme_stream stream, const void *base,
                         uint64_t size, int32_t tag)
@@ -97,7 +97,7 @@ enum rme_started rme_eager_start(struct rme *rme, struct rme_op *op)
 
 /* ---- The ring of the peer ---- */
 
-/* May the message be written into the ring now?  An invitation of the exact size has precedence,
+/* May the message be written into the ring now?  An early CTS of the exact size has precedence,
  * because it saves both copies. */
 static enum rme_ring_fit ring_admit(struct rme_peer *peer, enum rme_stream stream,
                                     uint64_t size, int32_t tag)
@@ -140,8 +140,8 @@ enum rme_started rme_ring_start(struct rme *rme, struct rme_op *op)
     return RME_START_GONE;
 }
 
-/* Ends a receive with the payload of the message at `place`; false: the receive is too small, and
- * the message refused. */
+/* Ends a receive with the payload of the message at `place`.  False: the receive is too small,
+ * and the message refused. */
 static inline __attribute__((always_inline)) bool deliver(struct rme_peer *peer,
                                                           struct rme_op *op,
                                                           const void *payload, uint64_t size,
@@ -177,7 +177,7 @@ static inline __attribute__((always_inline)) struct rme_op *take_recv(struct rme
         return NULL;
     op = container_of(first, struct rme_op, match);
     rme_match_remove(&rme->table, first);
-    if (op->state == RME_OP_INVITING)
+    if (op->state == RME_OP_EARLY_CTS)
         rme_early_cts_void(rme, op);
     return op;
 }
@@ -198,7 +198,7 @@ static void buffer_message(struct rme *rme, struct rme_message *message)
 /* Takes the memory that was kept last, if it suits a message with this room; NULL: none. */
 static struct rme_message *take_spare(struct rme *rme, size_t room)
 {
-    struct list_head *node = room >= SPARE_LEAST ? list_pop(&rme->protocols->spare) : NULL;
+    struct list_head *node = room >= SPARE_MIN ? list_pop(&rme->protocols->spare) : NULL;
     struct rme_message *spare;
 
     if (node == NULL)
@@ -215,7 +215,7 @@ void rme_message_recycle(struct rme *rme, struct rme_message *message)
 {
     struct rme_protocols *protocols = rme->protocols;
 
-    if (message->room < SPARE_LEAST ||
+    if (message->room < SPARE_MIN ||
         message->room + protocols->spare_bytes > rme->tuning.eager_window[RME_EXPECTED]) {
         free(message);
         return;
@@ -296,8 +296,8 @@ __attribute__((noinline)) static void buffer_eager(struct rme_peer *peer, int32_
     buffer_message(peer->rme, message);
 }
 
-/* Matches an expected message that has arrived whole, in a receive buffer or in the ring.  False:
- * the link has ended. */
+/* Matches an expected message that has arrived whole, in a receive buffer or in the ring.
+ * False: the link has ended. */
 static inline __attribute__((always_inline)) bool arrived_whole(struct rme_peer *peer,
                                                                 int32_t tag,
                                                                 const void *payload,
@@ -335,7 +335,7 @@ bool rme_take_eager(struct rme_peer *peer, const void *data, size_t length)
         (rme_head_is_news(peer, &head) && !rme_head_take(peer, &head, 0)))
         return false;
     peer->heard = true;
-    rme_move_told(peer);
+    rme_xfers_acked(peer);
     if (!arrived_whole(peer, head.tag, (const char *)data + RME_WIRE_HEADER_SIZE, size) ||
         !rme_message_account(peer, RME_WIRE_EAGER, head.flags, true))
         rme_log_invalid(peer, RME_WIRE_EAGER, head.flags, length);

@@ -63,7 +63,7 @@ static void disconnected(struct rme_peer *peer, int error)
     rme_early_cts_drop(&peer->rndv->early);
     list_del_init(&peer->rndv->early.answer.link);
     list_del_init(&peer->ring->control.link);
-    rme_move_end_turn(peer);
+    rme_xfer_end_turn(peer);
 }
 
 static void link_down(struct rme_peer *peer)
@@ -71,7 +71,7 @@ static void link_down(struct rme_peer *peer)
     struct rme *rme = peer->rme;
     struct list_head *node;
 
-    rme_moves_lost(peer);
+    rme_xfers_lost(peer);
     rme_frags_lost(peer);
     rme_ring_down(peer);
     while ((node = list_pop(&peer->draining)) != NULL)

@@ -176,8 +176,8 @@ static inline bool rme_peer_waits(const struct rme_peer *peer)
  * False: nothing was done, and the message is to be decoded and taken as any other one. */
 bool rme_take_eager(struct rme_peer *peer, const void *data, size_t length);
 
-/* Takes a message of `length` bytes from a receive buffer or from the ring; `error` is the result
- * of its decoder.  rme_peer_listens() must be true, also for an immediate. */
+/* Takes a message of `length` bytes from a receive buffer or from the ring; `error` is the
+ * result of its decoder.  rme_peer_listens() must be true, also for an immediate. */
 void rme_take_message(struct rme_peer *peer, int error, const struct rme_wire_message *message,
                       size_t length, bool in_ring);
 void rme_take_immediate(struct rme_peer *peer, uint32_t imm);

@@ -153,16 +153,16 @@ void rme_progress_tx(struct rme_peer *peer)
     peer->starved = false;
     send_control(peer, &peer->endings);
     send_control(peer, &peer->control);
-    while (!list_empty(&peer->rdma_queue) && rme_move_progress(peer))
+    while (!list_empty(&peer->rdma_queue) && rme_xfer_progress(peer))
         continue;
     if (list_empty(&peer->rdma_queue))
-        rme_move_end_turn(peer);
+        rme_xfer_end_turn(peer);
     if (peer->pong_due && rme_peer_send_header(peer, RME_WIRE_PONG, RME_CREDIT_CONTROL))
         peer->pong_due = false;
     start(peer);
     if (peer->bye_state == RME_BYE_DUE)
         rme_peer_send_bye(peer);
-    rme_rx_account_look(peer);
+    rme_rx_account_check(peer);
     if (peer->credit.throttled)
         rme_grant_reserve(peer);
     if (rme_credit_due(&peer->credit) && !peer->credit_waits)

@@ -39,7 +39,7 @@ void rme_unexp_deliver(struct rme_peer *peer)
         struct rme_message *u =
             container_of(peer->proto->unexpected.next, struct rme_message, link);
 
-        if (!u->complete || peer->late != 0)
+        if (!u->complete || peer->completing_ops != 0)
             return;
         list_del_init(&u->link);
         if (list_empty(&peer->proto->complete)) {

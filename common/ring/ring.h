@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Rings: memory that a receiver grants to one sender, which writes eager messages there by RDMA.
- * tx.c is the sender's side and describes the protocol, rx.c the receiver's.  The papers call
- * this an RDMA write of eager data, Fast RDMA [000 4.5.2], and delegated memory [003 4.1].
+ * Rings: memory that a receiver grants to one sender, which writes eager messages there by
+ * RDMA.  tx.c is the sender's side and describes the protocol, rx.c the receiver's.  The papers
+ * call this an RDMA write of eager data, Fast RDMA [000 4.5.2], and delegated memory
+ * [003 4.1].
  *
  * A ring is granted, withdrawn and released by CREDIT messages.  `rx` owns the memory of a
  * granted ring until RELEASE, and `tx` the staging buffer until all its writes and RELEASE are

@@ -6,9 +6,9 @@
  * of its own, registered for remote writes only.  On fabrics with memory windows the ring is
  * then bound for this peer alone, and GRANT carries its address and rkey.  An immediate that
  * names a place in the ring is a message (operations have other names).  The peer manages the
- * places.  Each attempt to make a ring doubles the number of RTS that the next one needs, whether
- * the quota, memory or windows did not suffice, or the ring was returned; a message in a ring
- * starts the count anew.
+ * places.  Each attempt to make a ring doubles the number of RTS that the next one needs,
+ * whether the quota, memory or windows did not suffice, or the ring was returned; a message in
+ * a ring starts the count anew.
  *
  * Sharing.  The bytes of all rings are a quota (transport/quota.c), option eager_ring_pool.  A
  * peer without a ring uses rendezvous.  A ring that was not used for zone_idle_ms, or up to

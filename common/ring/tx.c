@@ -30,7 +30,7 @@
  * Why order is kept.  The immediate's place in the stream of messages is that of an EAGER or
  * RTS, and the write is handed to the fabric at the moment when such a message would be.  So
  * messages of a tag match their receives in the order of sending, regardless of protocol, and
- * windows, refusals and invitations count the write like an EAGER (proto/eager.c).
+ * windows, refusals and early CTS count the write like an EAGER (proto/eager.c).
  *
  * No room.  The receiver returns credits with a CREDIT message when half of the ring has been
  * taken.  So a send that finds no room while at least three quarters are unreturned waits: the

@@ -1,67 +1,65 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Invitations, or receiver-first rendezvous.  A large message needs RTS and CTS before its
- * first byte moves, and each of the two wakes a sleeping process.  A receive that is posted
- * first need not wait for RTS: the receiver opens its memory with an unsolicited CTS, the
- * invitation, and the sender writes at once, with the immediate that ends any rendezvous write.
+ * Early CTS: the receiver goes first.  A large message needs RTS and CTS before its first byte
+ * moves, and each of the two wakes a sleeping process.  A receive that is posted first need not
+ * wait for RTS: the receiver opens its memory with an unsolicited CTS, and the sender writes at
+ * once, with the immediate that ends any rendezvous write.
  *
  * Normal path.  A receive is posted, the oldest of its (peer, tag) is unmatched, the link moves
  * nothing large, that receive's memory is registered already and the planner would have the
- * sender write:  the invitation is sent, and the op waits as INVITING, matched like a POSTED
- * one.  The sender holds the invitation until it sends the next message of that tag.  If this
- * message has the size of the receive, its memory is ready and nothing is queued before it, the
- * message is written at once.  Otherwise, or if the sender has other data to move and the
- * receiver could read, the message goes as usual: EAGER or RTS.
+ * sender write:  the CTS is sent, and the op waits as EARLY_CTS, matched like a POSTED one.  The
+ * sender holds the window until it sends the next message of that tag.  If this message has the
+ * size of the receive, its memory is ready and nothing is queued before it, the message is
+ * written at once.  Otherwise, or if the sender has other data to move and the receiver could
+ * read, the message goes as usual: EAGER or RTS.
  *
- * Why both sides agree on the message.  An EAGER or RTS voids the invitation for its tag, on
- * both sides: the sender drops a held invitation when it sends one, and the receiver closes the
- * memory when it matches one with the receive.  An invitation could also arrive after such a
- * message was sent, and before the receiver has seen the message.  Therefore the invitation
- * carries the number of messages that the receiver has seen (EAGER and RTS, of all tags), and
- * the sender drops an invitation on arrival if it has sent more.  So a held invitation is for
- * the next message of the tag: the receiver had seen all earlier ones when the receive, the
- * oldest of its tag, invited.  A dropped one is followed by an EAGER or RTS of the tag, or by
- * the cancel of the receive.
+ * Why both sides agree on the message.  An EAGER or RTS voids the early CTS for its tag, on both
+ * sides: the sender drops a held window when it sends one, and the receiver closes the memory
+ * when it matches one with the receive.  An early CTS could also arrive after such a message was
+ * sent, and before the receiver has seen the message.  Therefore it carries the number of
+ * messages that the receiver has seen (EAGER and RTS, of all tags), and the sender drops an
+ * early CTS on arrival if it has sent more.  So a held window is for the next message of the
+ * tag: the receiver had seen all earlier ones when it opened the receive, the oldest of its tag.
+ * A dropped one is followed by an EAGER or RTS of the tag, or by the cancel of the receive.
  *
  * Why order is kept.  No message of the tag may overtake the written one.  Therefore the write
- * is handed to the fabric as a whole before the next message is started, or the invitation is
+ * is handed to the fabric as a whole before the next message is started, or the window is
  * dropped; without memory for the write its CANCEL precedes the next message.
  *
- * Why one invitation for a peer at a time.  Invitations serve the first message of an idle
- * link.  Messages that follow closely hide the latency of each other's RTS, and by RTS the
- * planner shares the work between the two sides.
+ * Why one early CTS for a peer at a time.  It serves the first message of an idle link.
+ * Messages that follow closely hide the latency of each other's RTS, and by RTS the planner
+ * shares the work between the two sides.
  *
- * Failure path.  A receive that has invited is cancelled like one whose memory is advertised
- * (rndv.c), but the peer's send has no name yet:  CANCEL has `to` 0.  The sender drops the
- * invitation and answers FIN, even without one in hand; if a send has taken it, the send is
- * stopped as usual: the send completes, or both ends are cancelled.  Until then the receive
- * waits for FIN or the immediate alone: an EAGER or RTS was not written into its memory, and
- * meets the next receive.
+ * Failure path.  An open receive is cancelled like one whose memory is advertised (stop.c), but
+ * the peer's send has no name yet:  CANCEL has `to` 0.  The sender drops the window and answers
+ * FIN, even without one in hand; if a send has taken it, the send is stopped as usual: the send
+ * completes, or both ends are cancelled.  Until then the receive waits for FIN or the immediate
+ * alone: an EAGER or RTS was not written into its memory, and meets the next receive.
  *
  * Hosts post receives for answers that may be large and are small.  So the engine counts void
- * invitations for each peer, and after several in a row rarely invites.
+ * early CTS for each peer, and after several in a row rarely sends one.
  */
 #include <errno.h>
 
 #include "plan/plan.h"
 #include "rndv/rndv.h"
 
-/* void invitations in a row: inviting this peer does not pay */
+/* void early CTS in a row after which the peer rarely gets one */
 #define FAIL_STREAK 4u
-/* afterwards one receive of this many invites, to learn whether inviting pays again */
-#define INVITE_AGAIN 64u
+/* then one receive of this many tries again */
+#define TRY_AGAIN 64u
 
 /* ---- The receiver ---- */
 
-static bool pays(struct rme_early_cts *early)
+static bool is_tried(struct rme_early_cts *early)
 {
-    return early->fail_streak < FAIL_STREAK || ++early->fail_streak % INVITE_AGAIN == 0;
+    return early->fail_streak < FAIL_STREAK || ++early->fail_streak % TRY_AGAIN == 0;
 }
 
-/* May an invitation be sent to the peer now?  Its link moves nothing large. */
-static bool inviting_peer(const struct rme_peer *peer)
+/* May an early CTS be sent to the peer now?  Its link moves nothing large. */
+static bool may_send(const struct rme_peer *peer)
 {
-    return peer->state == RME_PEER_UP && (peer->hello.flags & RME_HELLO_F_INVITE) != 0 &&
+    return peer->state == RME_PEER_UP && (peer->hello.flags & RME_HELLO_F_EARLY_CTS) != 0 &&
            peer->rndv->early.receive == NULL && peer->load.ops == 0 &&
            list_empty(&peer->rdma_queue) && list_empty(&peer->moving) &&
            list_empty(&peer->control) && list_empty(&peer->endings) && !peer->tx_wait &&
@@ -69,7 +67,7 @@ static bool inviting_peer(const struct rme_peer *peer)
 }
 
 /* Would the planner open the receive's memory?  The sender's side is unknown.  A message that
- * the sender would write into its ring needs no invitation. */
+ * the sender would write into its ring needs no early CTS. */
 static bool is_useful(struct rme *rme, const struct rme_op *op, uint64_t ring_max)
 {
     const struct rme_peer *peer = op->peer;
@@ -80,17 +78,17 @@ static bool is_useful(struct rme *rme, const struct rme_op *op, uint64_t ring_ma
     in.send = rme_plan_unseen_sender((peer->hello.flags & RME_HELLO_F_SERVER) != 0, peer->load);
     in.recv = rme_rndv_own_side(rme, op);
     in.ring_max = ring_max;
-    in.invitation = true;
+    in.early = true;
     rme_plan(&in, &plan);
-    return plan.invite;
+    return plan.early_cts;
 }
 
 /*
- * Sends the invitation.  Most hosts post a receive and then the send that provokes its message:
+ * Sends the early CTS.  Most hosts post a receive and then the send that provokes its message:
  * the two share a doorbell.  If no thread polls, a thread will do so to wait for this receive.
- * The invitation may wait for either.
+ * The message may wait for either.
  */
-static bool send_invite(struct rme_op *op, struct rme_frag *frag)
+static bool send_cts(struct rme_op *op, struct rme_frag *frag)
 {
     struct rme_peer *peer = op->peer;
     bool hurry = (peer->rme->pending & RME_PENDING_FLUSH) != 0 || peer->rme->leader != NULL;
@@ -102,7 +100,7 @@ static bool send_invite(struct rme_op *op, struct rme_frag *frag)
         peer->rme->ops->tx_put(peer->link, tx);
         return false;
     }
-    rme_count(peer->rme, RME_C_INVITES_SENT);
+    rme_count(peer->rme, RME_C_EARLY_CTS_SENT);
     rme_cts_send(frag, RME_WIRE_F_UNSOLICITED, op->tag, peer->rndv->early.seen, tx);
     if (!hurry)
         peer->rme->pending &= ~(uint32_t)RME_PENDING_FLUSH;
@@ -116,32 +114,30 @@ static void written(struct rme *rme, struct rme_op *op, uint64_t end)
     rme_rndv_target_done(rme, op, end);
 }
 
-static const struct rme_rndv_stage stages[] = {
-    [RME_OP_INVITING] = {.moved = written},
-    [RME_OP_DONE] = {0},
+static const struct rme_rndv_stage stages[RME_OP_STATES] = {
+    [RME_OP_EARLY_CTS] = {.moved = written},
 };
 
 void rme_early_cts_try(struct rme *rme, struct rme_op *op, uint64_t ring_max)
 {
-    struct rme_frag *frag = NULL;
+    struct rme_frag *frag;
 
-    if (op->state != RME_OP_POSTED || !inviting_peer(op->peer) ||
-        !is_useful(rme, op, ring_max) || !pays(&op->peer->rndv->early))
+    if (op->state != RME_OP_POSTED || !may_send(op->peer) || !is_useful(rme, op, ring_max) ||
+        !is_tried(&op->peer->rndv->early))
         return;
     op->size = op->total;
     if (!rme_rndv_new(rme, op, stages))
         return;
     op->rndv->access = RME_ACCESS_REMOTE_WRITE;
     op->rndv->max_segs = rme_mw_segments_max(rme, RME_WIRE_CTS, op->peer->tx_size);
-    if (rme_frag_next(rme, op) > 0)
-        frag = rme_frag_first(op);
+    frag = rme_rndv_first(rme, op);
     if (frag == NULL || frag->state != RME_FRAG_READY || frag->length != op->size ||
-        !send_invite(op, frag)) {
+        !send_cts(op, frag)) {
         rme_rndv_free(rme, op);
         return;
     }
     frag->state = RME_FRAG_POSTED;
-    rme_op_step(op, RME_OP_INVITING);
+    rme_op_step(op, RME_OP_EARLY_CTS);
     op->peer->rndv->early.receive = op;
 }
 
@@ -162,29 +158,8 @@ static bool is_for(const struct rme_op *op)
 
     return op->kind == RME_OP_SEND &&
            rme_early_cts_is_for(&peer->rndv->early, op->tag, op->size) &&
-           op->size <= rme_move_most(peer, op->size) && list_empty(&peer->rdma_queue) &&
-           rme_move_may(peer, op->size) && rme_rndv_may_start(op);
-}
-
-/* Prepares the whole message as one fragment.  NULL with *started: not now, or RME_START_OTHER:
- * RTS uses the fragment. */
-static struct rme_frag *whole_frag(struct rme *rme, struct rme_op *op,
-                                   enum rme_started *started)
-{
-    struct rme_frag *frag = rme_frag_first(op);
-    int made = frag != NULL ? 1 : rme_frag_next(rme, op);
-
-    *started = RME_START_OTHER;
-    if (made > 0) {
-        frag = rme_frag_first(op);
-        if (frag->state == RME_FRAG_READY && frag->length == op->size &&
-            !rme_frag_waits(rme, frag))
-            return frag;
-    } else if (made < 0) {
-        rme_op_stop(rme, op, RME_STOP_MEMORY, made);
-        *started = RME_START_GONE;
-    }
-    return NULL;
+           op->size <= rme_xfer_max(peer, op->size) && list_empty(&peer->rdma_queue) &&
+           rme_xfer_may(peer, op->size) && rme_rndv_may_start(op);
 }
 
 /* Writes the send into the memory of the held window. */
@@ -197,12 +172,12 @@ static enum rme_started write_whole(struct rme *rme, struct rme_op *op)
     rme_rndv_set_peer_handle(op, early->from);
     list_add_tail(&early->held->link, &op->rndv->remote_windows);
     early->held = NULL;
-    rme_count(rme, RME_C_INVITES_TAKEN);
+    rme_count(rme, RME_C_EARLY_CTS_TAKEN);
     op->rndv->opened = op->size;
     rme_rndv_begin(rme, op, RME_OP_MOVING, rme_put_stages);
     if (op->state != RME_OP_MOVING) /* no memory: CANCEL precedes the next message of the tag */
         return RME_START_STUCK;
-    while (!list_empty(&peer->rdma_queue) && rme_move_progress(peer))
+    while (!list_empty(&peer->rdma_queue) && rme_xfer_progress(peer))
         continue;
     return RME_START_GONE;
 }
@@ -210,7 +185,7 @@ static enum rme_started write_whole(struct rme *rme, struct rme_op *op)
 enum rme_started rme_early_cts_start(struct rme *rme, struct rme_op *op)
 {
     struct rme_peer *peer = op->peer;
-    enum rme_started started;
+    struct rme_frag *frag;
 
     if (!is_for(op))
         return RME_START_OTHER;
@@ -220,8 +195,11 @@ enum rme_started rme_early_cts_start(struct rme *rme, struct rme_op *op)
         return RME_START_OTHER; /* the receiver may read the offer of RTS */
     if (!rme_peer_may(peer, RME_CREDIT_DATA))
         return RME_START_STUCK;
-    if (whole_frag(rme, op, &started) == NULL)
-        return started;
+    frag = rme_rndv_first(rme, op);
+    if (frag == NULL)
+        return RME_START_GONE;
+    if (frag->state != RME_FRAG_READY || frag->length != op->size || rme_frag_waits(rme, frag))
+        return RME_START_OTHER;
     /* an immediate carries no count of consumed messages (op/end.c): CREDIT precedes, which may
      * use the last credit */
     if ((peer->credit.unacked &&
@@ -265,8 +243,8 @@ void rme_early_cts_init(struct rme_early_cts *early)
     early->answer.send = send_answer;
 }
 
-/* Handles the cancel of a receive whose invitation no send has taken; of a taken one, the send
- * is found by the receive's handle (rme_rndv_cancelled). */
+/* Handles the cancel of a receive whose window no send has taken; of a taken one, the send is
+ * found by the receive's handle (rme_rndv_cancelled). */
 bool rme_early_cts_cancelled(struct rme_peer *peer, const struct rme_wire_message *cancel)
 {
     struct rme_early_cts *early = &peer->rndv->early;

@@ -16,7 +16,6 @@ void rme_get_receive(struct rme *rme, struct rme_op *op, struct rme_message *rts
     rme_rndv_begin(rme, op, RME_OP_MOVING, rme_get_stages);
 }
 
-const struct rme_rndv_stage rme_get_stages[] = {
+const struct rme_rndv_stage rme_get_stages[RME_OP_STATES] = {
     [RME_OP_MOVING] = {.advance = rme_xfers_advance},
-    [RME_OP_DONE] = {0},
 };

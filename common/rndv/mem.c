@@ -54,11 +54,11 @@
 #endif
 
 /* Bytes from which a copy is made without the lock.  Shorter copies take microseconds and are
- * made at once, so that the send can use an invitation that has arrived. */
+ * made at once, so that the send can use an early CTS that has arrived. */
 #define LONG_COPY     (64u << 10)
 #define RESERVE_BYTES (64u << 10) /* preferred size of a reserve block */
 /* smallest size, for a tight memlock limit */
-#define RESERVE_BYTES_MIN (RME_RESERVES_LEAST / RME_RESERVES)
+#define RESERVE_BYTES_MIN (RME_RESERVES_MIN / RME_RESERVES)
 
 /* minimum length to which fragments are cut: the smallest class of zones in the paper */
 #define SMALLEST (64u << 10)
@@ -372,7 +372,7 @@ int rme_frag_next(struct rme *rme, struct rme_op *op)
         return 0; /* two are there, or none is needed */
     if (op->state == RME_OP_MOVING)
         room = rme_remote_window_room(op, r->prepared);
-    length = min_u64(length, room != 0 ? room : rme_move_most(op->peer, length));
+    length = min_u64(length, room != 0 ? room : rme_xfer_max(op->peer, length));
     memory = choose_memory(op, &length);
     if (memory == RME_MEMORY_RESERVE && room == 0)
         return 0; /* the next CTS is followed by another try */
@@ -439,7 +439,7 @@ void rme_frag_invalidated(struct rme *rme, struct rme_frag *frag)
     struct rme_op *op = frag->op;
 
     list_del_init(&frag->invalidating);
-    rme_frag_forget(frag);
+    rme_frag_uncount(frag);
     if (frag->gone)
         give_back(rme, frag);
     op->invalidating--;

@@ -161,15 +161,6 @@ struct rme_op *rme_rndv_find(struct rme_peer *peer, uint32_t handle)
     return keyed != NULL ? container_of(keyed, struct rme_rndv, own)->op : NULL;
 }
 
-/* Finds an op of this peer by the peer's handle of the other end; NULL: none. */
-static struct rme_op *find_theirs(struct rme_peer *peer, uint32_t handle)
-{
-    struct rme_keyed *keyed =
-        rme_table_find(&peer->rme->table, rme_handle_key(peer, handle), RME_HANDLE_THEIRS);
-
-    return keyed != NULL ? container_of(keyed, struct rme_rndv, theirs)->op : NULL;
-}
-
 struct rme_op *rme_rndv_answered(struct rme_peer *peer, uint32_t handle)
 {
     struct rme_op *op = rme_rndv_find(peer, handle);
@@ -179,23 +170,23 @@ struct rme_op *rme_rndv_answered(struct rme_peer *peer, uint32_t handle)
     return op;
 }
 
-/* Does CANCEL mean this op?  The peer's handle must equal the known one, if one is
- * known. */
-static bool is_meant(const struct rme_op *op, const struct rme_wire_message *cancel)
+/* The peer knows the handle here, unless CANCEL has crossed the first message about the op.
+ * The peer's handle must equal the known one, if one is known. */
+struct rme_op *rme_cancel_find(struct rme_peer *peer, const struct rme_wire_message *cancel)
 {
     bool from_sender = (cancel->flags & RME_WIRE_F_FROM_SENDER) != 0;
-    uint32_t known = rme_rndv_peer_handle(op);
+    struct rme_op *op = rme_rndv_find(peer, cancel->to);
+    struct rme_keyed *theirs = NULL;
 
-    return rme_op_sends(op) != from_sender && (known == 0 || known == cancel->from);
-}
-
-/* The peer knows the handle here, unless CANCEL has crossed the first message about the op. */
-struct rme_op *rme_cancel_means(struct rme_peer *peer, const struct rme_wire_message *cancel)
-{
-    struct rme_op *op =
-        cancel->to == 0 ? find_theirs(peer, cancel->from) : rme_rndv_find(peer, cancel->to);
-
-    return op != NULL && is_meant(op, cancel) ? op : NULL;
+    if (cancel->to == 0)
+        theirs = rme_table_find(&peer->rme->table, rme_handle_key(peer, cancel->from),
+                                RME_HANDLE_THEIRS);
+    if (theirs != NULL)
+        op = container_of(theirs, struct rme_rndv, theirs)->op;
+    return op != NULL && rme_op_sends(op) != from_sender &&
+                   (rme_rndv_peer_handle(op) == 0 || rme_rndv_peer_handle(op) == cancel->from)
+               ? op
+               : NULL;
 }
 
 bool rme_fin_is_valid(const struct rme_op *op, const struct rme_wire_message *fin)

@@ -50,8 +50,7 @@ static void write_more(struct rme_op *op, const struct rme_wire_message *cts)
         rme_rndv_advance(op->peer->rme, op);
 }
 
-const struct rme_rndv_stage rme_put_stages[] = {
+const struct rme_rndv_stage rme_put_stages[RME_OP_STATES] = {
     [RME_OP_TARGET] = {.advance = open_more, .moved = rme_rndv_target_done},
     [RME_OP_MOVING] = {.advance = rme_xfers_advance, .opened = write_more},
-    [RME_OP_DONE] = {0},
 };

@@ -20,7 +20,7 @@
  * the immediate, or FIN after the reads.  Windows are answered in order, so a notification
  * needs no name except that of the op.  RTS offers the whole message, as one fragment, or
  * nothing:  a message that is not offered is written.  A receive that is posted first may open
- * its memory before RTS:  early_cts.c.
+ * its memory before RTS:  early_cts.c.  stop.c has the failure path.
  *
  * Why memory is safe.  An op ends only when no device can access its memory any more:
  *  - the initiator ends when its last transfer is complete locally;
@@ -29,20 +29,6 @@
  *  - any other end of a target needs the peer's confirmation (FIN with a status, or CANCEL),
  *    which the peer sends when it has no transfer in flight and will start none, or the end of
  *    the link, after which rkeys are void.
- *
- * Failure path.  A side that gives up (cancel, no memory) sets `stop_error`.  The initiator
- * lets posted transfers finish; if those were all, the message completes.  A transfer to memory
- * that the peer does not have may never finish: the link ends if none does for cancel_ms.
- * Otherwise a receiver that reads, or that has not advertised its memory, sends FIN with the
- * reason and ends, because no device accesses its memory.  In all other cases CANCEL goes to
- * the peer, and the op waits in CANCELLING.  The peer stops likewise on CANCEL, answers FIN,
- * and ends its own op with -ECANCELED.  If both sides send CANCEL at the same time, each takes
- * the other's CANCEL for the answer, because neither side sends one with transfers in flight.
- * FIN and CANCEL follow all notifications of their sender, so a target that receives one gets
- * no notification after it.  A CANCEL for an op that has ended is ignored, and so is a FIN that
- * answers CANCEL: the end was reported before, or its report is in flight.  FIN and CANCEL
- * precede all other queued control messages (peer->endings), because a CTS may wait for a
- * memory window that only the end of an op releases.
  */
 #include <stdlib.h>
 
@@ -99,7 +85,7 @@ void rme_rndv_set_peer_handle(struct rme_op *op, uint32_t handle)
                   RME_HANDLE_THEIRS);
 }
 
-/* Ends the op's share of the load, and its role as the inviting receive of the peer. */
+/* Ends the op's share of the load, and its role as the open receive of the peer. */
 static void unload(struct rme_op *op)
 {
     struct rme_early_cts *early = &op->peer->rndv->early;
@@ -146,8 +132,8 @@ struct rme_plan_in rme_rndv_plan_in(const struct rme *rme, uint64_t bytes)
         .max_read_sge = rme->caps->segments_apart ? 1 : rme->caps->max_read_sge,
         .has_read = rme->caps->has_read,
         .slow_read = rme->caps->slow_read,
-        .invites =
-            rme->tuning.invite && !rme->caps->register_each && bytes <= rme->tuning.rdma_bytes,
+        .has_early_cts = rme->tuning.early_cts && !rme->caps->register_each &&
+                         bytes <= rme->tuning.rdma_bytes,
         .opens = rme->caps->mws != 0,
         .each = rme->caps->mws == 0 && rme->caps->register_each,
         .limits = rme->limits,
@@ -240,9 +226,9 @@ static void ended(struct rme *rme, struct rme_op *op)
     rme_frags_drop(rme, op);
     rme_frags_invalidate(rme, op);
     /* delays the reports of the peer's later receives until this op is reported */
-    op->late =
+    op->completing =
         op->error == 0 && (op->rndv->moves > 0 || (op->invalidating > 0 && rme_op_sends(op)));
-    peer->late += op->late;
+    peer->completing_ops += op->completing;
     if (op->rndv->rts_out) {
         op->rndv->rts_out = false;
         peer->rndv->rts_out[rme_op_stream(op)]--;

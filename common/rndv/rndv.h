@@ -60,9 +60,9 @@ struct rme_rndv_stage {
 };
 
 /*
- * State of a rendezvous.  The op owns it: rme_rndv_new() takes it from the engine's list, or, if
- * that is empty, from the heap, and rme_rndv_free() gives it back when no reference to the op's
- * memory is left.
+ * State of a rendezvous.  The op owns it: rme_rndv_new() takes it from the engine's list, or,
+ * if that is empty, from the heap, and rme_rndv_free() gives it back when no reference to the
+ * op's memory is left.
  */
 struct rme_rndv {
     struct rme_op *op;
@@ -235,7 +235,7 @@ struct rme_op *rme_rndv_find(struct rme_peer *peer, uint32_t handle);
 /* Finds the send that this CTS or FIN answers; NULL: none. */
 struct rme_op *rme_rndv_answered(struct rme_peer *peer, uint32_t handle);
 /* Finds the op that CANCEL means; NULL: none. */
-struct rme_op *rme_cancel_means(struct rme_peer *peer, const struct rme_wire_message *cancel);
+struct rme_op *rme_cancel_find(struct rme_peer *peer, const struct rme_wire_message *cancel);
 /* Does FIN with success report the end of reads of what RTS of the op has offered? */
 bool rme_fin_is_valid(const struct rme_op *op, const struct rme_wire_message *fin);
 /* Records the window of a CTS.  Returns false after failing the link: the window is
@@ -274,25 +274,25 @@ bool rme_frag_send_window(struct rme_peer *peer, struct rme_control *control);
 void rme_frag_invalidate(struct rme *rme, struct rme_frag *frag);
 void rme_frags_invalidate(struct rme *rme, struct rme_op *op);
 /* Removes a fragment that is closed, or whose link is down, from the counts of windows. */
-void rme_frag_forget(struct rme_frag *frag);
+void rme_frag_uncount(struct rme_frag *frag);
 /* Schedules the peers that wait for memory windows. */
 void rme_mws_free(struct rme *rme);
 
 /* ---- mem.c ---- */
 
 /* Returns the maximum of bytes of a peer's transfers that are with the device. */
-static inline uint64_t rme_move_limit(const struct rme_peer *peer)
+static inline uint64_t rme_xfer_limit(const struct rme_peer *peer)
 {
     return peer->load.ops == 0 ? peer->rme->tuning.rdma_bytes
                                : peer->rme->tuning.rdma_bytes / 2;
 }
 /* Returns the maximum of bytes of a peer's next transfer, of a message of which `rest` bytes
  * are left. */
-static inline uint64_t rme_move_most(const struct rme_peer *peer, uint64_t rest)
+static inline uint64_t rme_xfer_max(const struct rme_peer *peer, uint64_t rest)
 {
     bool alone = peer->rdma_ops == 0 && list_empty(&peer->rdma_queue);
 
-    return alone && rest <= rme_move_limit(peer) ? rest : peer->rme->tuning.rdma_bytes / 2;
+    return alone && rest <= rme_xfer_limit(peer) ? rest : peer->rme->tuning.rdma_bytes / 2;
 }
 /* Returns how many bytes from `at` on one transfer can move; 0: no window. */
 static inline uint64_t rme_remote_window_room(const struct rme_op *op, uint64_t at)
@@ -301,7 +301,7 @@ static inline uint64_t rme_remote_window_room(const struct rme_op *op, uint64_t 
 
     return window == NULL ? 0
                           : min_u64(window->offset + window->length - at,
-                                    rme_move_most(op->peer, op->size - at));
+                                    rme_xfer_max(op->peer, op->size - at));
 }
 /* Makes the next fragment of an op, up to two at a time [000 4.5.3].  1: made; 0: none is
  * needed, or none can be made now; -ENOMEM, -EFAULT: the op is to be stopped. */
@@ -330,7 +330,7 @@ void rme_frag_invalidated(struct rme *rme, struct rme_frag *frag);
 void rme_frags_lost(struct rme_peer *peer);
 int rme_reserve_open(struct rme *rme);
 /* minimum of zone bytes for all reserve blocks */
-#define RME_RESERVES_LEAST (RME_RESERVES * RME_ZONE_MIN_BLOCK)
+#define RME_RESERVES_MIN (RME_RESERVES * RME_ZONE_MIN_BLOCK)
 void rme_reserve_close(struct rme *rme);
 
 /* ---- rndv.c: life ---- */
@@ -385,6 +385,9 @@ rme_cancelled_fn rme_rndv_cancelled;
 bool rme_cancel_overdue(struct rme_peer *peer, uint64_t now);
 /* Prepares one fragment (rme_frag_work), and continues or stops its op. */
 void rme_rndv_work(struct rme *rme);
+/* Returns the first fragment of an op, which is made if there is none; NULL: after stopping the
+ * op, or of an empty message. */
+struct rme_frag *rme_rndv_first(struct rme *rme, struct rme_op *op);
 /* Makes fragments of an op.  Returns the first one that is ready and not queued, which the
  * caller queues; NULL: none now, or after stopping the op. */
 struct rme_frag *rme_rndv_prepare(struct rme *rme, struct rme_op *op);
@@ -395,27 +398,27 @@ struct rme_frag *rme_rndv_prepare(struct rme *rme, struct rme_op *op);
 void rme_xfers_advance(struct rme *rme, struct rme_op *op);
 /* Returns true if the limits of the peer and of the process permit one more transfer of the
  * peer, of this size. */
-bool rme_move_may(const struct rme_peer *peer, uint64_t bytes);
+bool rme_xfer_may(const struct rme_peer *peer, uint64_t bytes);
 /* Posts the first queued transfer of a peer.  Returns false if the transfer waits for the
  * reserve block, for a limit, or for a credit or buffer. */
-bool rme_move_progress(struct rme_peer *peer);
+bool rme_xfer_progress(struct rme_peer *peer);
 /* Removes a peer from the peers that wait for the limit of the process, and schedules the next
  * one. */
-void rme_move_end_turn(struct rme_peer *peer);
-void rme_move_done(struct rme *rme, struct rme_rdma_op *rdma_op);
+void rme_xfer_end_turn(struct rme_peer *peer);
+void rme_xfer_done(struct rme *rme, struct rme_rdma_op *rdma_op);
 /* Ends the ops whose data the peer has acknowledged, after a header or an immediate. */
-void rme_moves_told(struct rme_peer *peer);
-static inline void rme_move_told(struct rme_peer *peer)
+void rme_xfers_end_acked(struct rme_peer *peer);
+static inline void rme_xfers_acked(struct rme_peer *peer)
 {
     if (!list_empty(&peer->moving))
-        rme_moves_told(peer);
+        rme_xfers_end_acked(peer);
 }
 /* Completes or drops all posted transfers when the link is down. */
-void rme_moves_lost(struct rme_peer *peer);
+void rme_xfers_lost(struct rme_peer *peer);
 
 /* ---- put.c, get.c ---- */
 
-extern const struct rme_rndv_stage rme_put_stages[], rme_get_stages[];
+extern const struct rme_rndv_stage rme_put_stages[RME_OP_STATES], rme_get_stages[RME_OP_STATES];
 
 /* Handles the first CTS of a send: the receiver wants it written. */
 void rme_put_begin(struct rme_op *op, const struct rme_wire_message *cts);

@@ -12,18 +12,10 @@
 /* sends per peer whose memory is prepared before RTS; more would wait for the same threads */
 #define PREPARING_MAX 4u
 
-/* Lets the send be tried again, because its memory is ready. */
-static void ready(struct rme *rme, struct rme_op *op)
-{
-    (void)rme;
-    rme_send_ready(op);
-}
-
 /* A sender, until the receiver has chosen. */
-static const struct rme_rndv_stage sender[] = {
-    [RME_OP_QUEUED] = {.advance = ready},
+static const struct rme_rndv_stage sender[RME_OP_STATES] = {
+    [RME_OP_QUEUED] = {.advance = rme_send_ready},
     [RME_OP_RTS] = {.opened = rme_put_begin, .moved = rme_rndv_target_done},
-    [RME_OP_DONE] = {0},
 };
 
 bool rme_rndv_plan_send(struct rme *rme, struct rme_op *op)
@@ -73,31 +65,21 @@ static void offer_nothing(struct rme *rme, struct rme_op *op, struct rme_frag *f
 static enum rme_started prepare_offer(struct rme *rme, struct rme_op *op,
                                       struct rme_frag **offered)
 {
-    struct rme_rndv *r = op->rndv;
     struct rme_frag *frag = rme_frag_first(op);
-    int made;
 
     *offered = NULL;
-    if (r->access != RME_ACCESS_REMOTE_READ || (frag == NULL && !offerable(op, r->memory)))
+    if (op->rndv->access != RME_ACCESS_REMOTE_READ ||
+        (frag == NULL && !offerable(op, op->rndv->memory)))
         return RME_START_OTHER;
-    if (frag == NULL) {
-        made = rme_frag_next(rme, op);
-        if (made < 0) {
-            rme_op_stop(rme, op, RME_STOP_MEMORY, made);
-            return RME_START_GONE;
-        }
-        frag = rme_frag_first(op);
-        if (frag == NULL) /* an empty message */
-            return RME_START_OTHER;
-    }
-    if (frag->length == op->size && offerable(op, frag->memory)) {
-        if (frag->state != RME_FRAG_READY)
-            return RME_START_PREPARE;
-        *offered = frag;
-    } else {
+    frag = rme_rndv_first(rme, op);
+    if (frag == NULL)
+        return op->state == RME_OP_QUEUED ? RME_START_OTHER : RME_START_GONE;
+    if (frag->length != op->size || !offerable(op, frag->memory)) {
         offer_nothing(rme, op, frag);
+        return RME_START_OTHER;
     }
-    return RME_START_OTHER;
+    *offered = frag;
+    return frag->state == RME_FRAG_READY ? RME_START_OTHER : RME_START_PREPARE;
 }
 
 bool rme_rndv_may_start(const struct rme_op *op)

@@ -1,8 +1,20 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Ends of operations by the host, by memory that is refused, or by the peer.  rndv.c says which
- * operations end at once, and which wait for the peer.  An eager send is complete when it is
- * posted to the fabric, and cannot be cancelled any more; one that waits for credits can.
+ * Ends of operations by the host, by memory that is refused, or by the peer: one table, state x
+ * cause.  An eager send is complete when it is posted to the fabric, and cannot be cancelled any
+ * more; one that waits for credits can.
+ *
+ * Failure path.  A side that gives up (cancel, no memory) sets `stop_error`.  The initiator
+ * lets posted transfers finish; if those were all, the message completes.  A transfer to memory
+ * that the peer does not have may never finish: the link ends if none does for cancel_ms.
+ * Otherwise a receiver that reads, or that has not advertised its memory, sends FIN with the
+ * reason and ends, because no device accesses its memory.  In all other cases CANCEL goes to
+ * the peer, and the op waits in CANCELLING.  The peer stops likewise on CANCEL, answers FIN,
+ * and ends its own op with -ECANCELED.  If both sides send CANCEL at the same time, each takes
+ * the other's CANCEL for the answer, because neither side sends one with transfers in flight.
+ * FIN and CANCEL follow all notifications of their sender, so a target that receives one gets
+ * no notification after it.  A CANCEL for an op that has ended is ignored, and so is a FIN that
+ * answers CANCEL: the end was reported before, or its report is in flight.
  *
  * Answers without an operation.  The FIN that answers CANCEL of an unmatched RTS waits for a
  * credit in the object of the RTS, which counts as held until then.  Of the CANCELs of early
@@ -44,18 +56,12 @@ void rme_rndv_finish(struct rme *rme, struct rme_op *op, int error)
 
 /* ---- Actions ---- */
 
-/* Ends a queued send. */
-static void abandon(struct rme *rme, struct rme_op *op, int error)
-{
-    rme_send_leave(op);
-    rme_op_end(rme, op, error);
-}
-
-/* The same; the link goes on with the sends behind it. */
+/* Ends a queued send, and lets those behind it be tried. */
 static void leave(struct rme *rme, struct rme_op *op, int error)
 {
+    rme_send_leave(op);
     rme_peer_schedule(op->peer);
-    abandon(rme, op, error);
+    rme_op_end(rme, op, error);
 }
 
 /* May the peer access memory of a stopped op, or is it to be told that none will be offered? */
@@ -67,7 +73,7 @@ static bool must_ask(const struct rme_op *op)
                                                   (r->done != 0 || !list_empty(&r->frags))));
 }
 
-/* Continues a stopped op: after its transfers in flight, rme_move_done() calls again. */
+/* Continues a stopped op: after its transfers in flight, rme_xfer_done() calls again. */
 static void halt(struct rme *rme, struct rme_op *op)
 {
     rme_frags_drop(rme, op);
@@ -83,10 +89,9 @@ static void halt(struct rme *rme, struct rme_op *op)
 }
 
 /* What a stopped op still does.  Data that arrive before the answer to CANCEL count. */
-static const struct rme_rndv_stage stopped[] = {
+static const struct rme_rndv_stage stopped[RME_OP_STATES] = {
     [RME_OP_MOVING] = {.advance = halt},
     [RME_OP_CANCELLING] = {.moved = rme_rndv_target_done},
-    [RME_OP_DONE] = {0},
 };
 
 static void stop(struct rme *rme, struct rme_op *op, int error)
@@ -98,23 +103,18 @@ static void stop(struct rme *rme, struct rme_op *op, int error)
     halt(rme, op);
 }
 
-/* Stops for the host, which may have called rme_set_forceful_cancel(). */
+/* Stops for the host, which may have called rme_set_forceful_cancel().  That is not for a
+ * receive that has sent an early CTS: most likely the peer moves no data, and answers at once. */
 static void cancel(struct rme *rme, struct rme_op *op, int error)
 {
-    if (!rme->rndv_state->forceful) {
+    if (op->state == RME_OP_EARLY_CTS)
+        rme_match_remove(&rme->table, &op->match);
+    if (!rme->rndv_state->forceful || op->state == RME_OP_EARLY_CTS) {
         stop(rme, op, error);
         return;
     }
     op->rndv->stop_error = error;
     rme_peer_fail(op->peer, -ECONNRESET, "an operation was cancelled by force");
-}
-
-/* Stops a receive that has sent an early CTS, never by force: most likely the peer moves no
- * data, and answers at once. */
-static void close_early(struct rme *rme, struct rme_op *op, int error)
-{
-    rme_match_remove(&rme->table, &op->match);
-    stop(rme, op, error);
 }
 
 /* Answers the peer's CANCEL when no transfer is in flight. */
@@ -158,17 +158,17 @@ static void recall(struct rme *rme, struct rme_op *op, int error)
     }
 }
 
-static void (*const actions[][RME_STOP_CAUSES])(struct rme *, struct rme_op *, int) = {
+static void (*const actions[RME_OP_STATES][RME_STOP_CAUSES])(struct rme *, struct rme_op *,
+                                                             int) = {
     /* causes: host, memory, CANCEL, FIN, link */
-    [RME_OP_QUEUED] = {leave, leave, NULL, NULL, abandon},
+    [RME_OP_QUEUED] = {leave, leave, NULL, NULL, leave},
     [RME_OP_POSTED] = {rme_op_end, NULL, NULL, NULL, rme_op_end},
-    [RME_OP_INVITING] = {close_early, NULL, answer, NULL, lose},
+    [RME_OP_EARLY_CTS] = {cancel, NULL, answer, NULL, lose},
     [RME_OP_RTS] = {cancel, stop, answer, rme_op_end, lose},
     [RME_OP_TARGET] = {cancel, stop, answer, NULL, lose},
     [RME_OP_MOVING] = {cancel, stop, answer, NULL, lose},
     [RME_OP_CANCELLING] = {NULL, NULL, answer, left, lose},
     [RME_OP_ENDING] = {recall, NULL, NULL, NULL, lose},
-    [RME_OP_DONE] = {NULL},
 };
 
 void rme_op_stop(struct rme *rme, struct rme_op *op, enum rme_stop_cause cause, int error)
@@ -181,7 +181,7 @@ void rme_op_stop(struct rme *rme, struct rme_op *op, enum rme_stop_cause cause, 
 
 bool rme_rndv_cancelled(struct rme_peer *peer, const struct rme_wire_message *cancel)
 {
-    struct rme_op *op = rme_cancel_means(peer, cancel);
+    struct rme_op *op = rme_cancel_find(peer, cancel);
 
     if (op == NULL)
         return false;
@@ -203,17 +203,30 @@ void rme_rndv_work(struct rme *rme)
     rme_op_put(rme, op);
 }
 
+/* Makes fragments until no more are needed now, or `one`.  False after stopping the op. */
+static bool make(struct rme *rme, struct rme_op *op, bool one)
+{
+    int made;
+
+    do
+        made = rme_frag_next(rme, op);
+    while (made > 0 && !one);
+    if (made < 0)
+        rme_op_stop(rme, op, RME_STOP_MEMORY, made);
+    return made >= 0;
+}
+
+struct rme_frag *rme_rndv_first(struct rme *rme, struct rme_op *op)
+{
+    return rme_frag_first(op) != NULL || make(rme, op, true) ? rme_frag_first(op) : NULL;
+}
+
 struct rme_frag *rme_rndv_prepare(struct rme *rme, struct rme_op *op)
 {
     struct list_head *frags = &op->rndv->frags;
-    int made;
 
-    while ((made = rme_frag_next(rme, op)) > 0)
-        continue;
-    if (made < 0) {
-        rme_op_stop(rme, op, RME_STOP_MEMORY, made);
+    if (!make(rme, op, false))
         return NULL;
-    }
     for (struct list_head *node = frags->next; node != frags; node = node->next) {
         struct rme_frag *frag = container_of(node, struct rme_frag, link);
 

@@ -14,7 +14,7 @@
  * reports reads anyway, and reports writes in place of an immediate.  A fragment of several
  * ranges is closed here.
  *
- * The end of a send whose memory the peer has read is late until its fragments are closed
+ * The end of a send whose memory the peer has read is completing until its fragments are closed
  * (op/end.c).
  *
  * Without windows in the fabric nothing is opened or closed, and the peer gets the key of a
@@ -25,14 +25,14 @@
  * LINK_DOWN all pending closes therefore count as complete.  Nothing is opened before the link
  * is up, so a link that is not up while a fragment is open is a link that ends.
  *
- * Cancel.  CANCEL is sent first (rndv.c), and the memory is closed after the answer.  Closing
+ * Cancel.  CANCEL is sent first (stop.c), and the memory is closed after the answer.  Closing
  * first would avoid the wait, but a transfer in flight would use an invalid key and end the
  * connection, with all operations over it.  A host that accepts this calls
  * rme_set_forceful_cancel().
  *
  * Limits.  The number of windows is bounded.  A CTS without a window waits until one is closed.
- * Fragments that wait for a receive of the other host (an offer, an invitation) may stay open
- * without bound.  Such fragments get at most half of the windows; the offer or invitation is
+ * Fragments that wait for a receive of the other host (an offer, an early CTS) may stay open
+ * without bound.  Such fragments get at most half of the windows; the offer or CTS is
  * omitted if none is left.  The other windows belong to peers that move data and need no
  * further window for that, so these windows are released.
  *
@@ -120,7 +120,7 @@ bool rme_frag_send_window(struct rme_peer *peer, struct rme_control *control)
     return true;
 }
 
-void rme_frag_forget(struct rme_frag *frag)
+void rme_frag_uncount(struct rme_frag *frag)
 {
     count(frag->op->peer, frag, -(uint64_t)frag->nrange);
     frag->nrange = 0;
@@ -143,11 +143,11 @@ void rme_frag_invalidate(struct rme *rme, struct rme_frag *frag)
         return;
     /* the link is ending, which closes the fragment: none is opened before the link is up */
     if (peer->state != RME_PEER_UP) {
-        rme_frag_forget(frag);
+        rme_frag_uncount(frag);
         return;
     }
     if (rme->ops->mw_invalidate(peer->link, frag->range, frag->nrange, frag)) {
-        rme_frag_forget(frag);
+        rme_frag_uncount(frag);
         rme_mws_free(rme);
         return;
     }

@@ -25,8 +25,8 @@
  * devices carry the link's data, the limit applies to each, because a message waits for one of
  * them.
  *
- * An invited message is posted as a whole, because no message of its tag may pass it on the way
- * to its receive.  A message of more than one transfer is therefore not invited.
+ * A message that answers an early CTS is posted as a whole, because no message of its tag may
+ * pass it on the way to its receive.  One of more than one transfer therefore goes by RTS.
  *
  * The last transfer of a window carries its report: an immediate, or FIN if that closes the
  * window, each of which uses one credit of the receiver.  The fabric delivers the report after
@@ -51,8 +51,8 @@ static uint64_t closable(const struct rme_peer *peer, const struct rme_remote_wi
 
 /* ---- Transfers ---- */
 
-/* Returns how the last transfer of a window reports.  An invited write does by an immediate:
- * the invitation has made sure of its credit, not of a buffer. */
+/* Returns how the last transfer of a window reports.  The answer to an early CTS does
+ * by an immediate, for which a credit was made sure of, not a buffer. */
 static enum rme_notify report_by(const struct rme_op *op, bool read)
 {
     if (read)
@@ -121,7 +121,7 @@ void rme_xfers_advance(struct rme *rme, struct rme_op *op)
 static bool peer_may(const struct rme_peer *peer, uint64_t bytes)
 {
     return peer->rdma_ops < peer->rme->tuning.rdma_ops_peer &&
-           peer->rdma_bytes + bytes <= rme_move_limit(peer);
+           peer->rdma_bytes + bytes <= rme_xfer_limit(peer);
 }
 
 /* Does the limit of the process permit one more transfer, for which no other peer waits? */
@@ -133,7 +133,7 @@ static bool is_turn(const struct rme_peer *peer)
            (list_empty(&rme->movers) || rme->movers.next == &peer->mover);
 }
 
-bool rme_move_may(const struct rme_peer *peer, uint64_t bytes)
+bool rme_xfer_may(const struct rme_peer *peer, uint64_t bytes)
 {
     return peer->rdma_ops == 0 || (peer_may(peer, bytes) && is_turn(peer));
 }
@@ -144,7 +144,7 @@ static void schedule_mover(struct rme *rme)
         rme_peer_schedule(container_of(rme->movers.next, struct rme_peer, mover));
 }
 
-void rme_move_end_turn(struct rme_peer *peer)
+void rme_xfer_end_turn(struct rme_peer *peer)
 {
     if (list_empty(&peer->mover))
         return;
@@ -152,18 +152,18 @@ void rme_move_end_turn(struct rme_peer *peer)
     schedule_mover(peer->rme);
 }
 
-bool rme_move_progress(struct rme_peer *peer)
+bool rme_xfer_progress(struct rme_peer *peer)
 {
     struct rme *rme = peer->rme;
     struct rme_frag *frag = container_of(peer->rdma_queue.next, struct rme_frag, control.link);
-    bool waits = rme_frag_waits(rme, frag), may = !waits && rme_move_may(peer, frag->length);
+    bool waits = rme_frag_waits(rme, frag), may = !waits && rme_xfer_may(peer, frag->length);
 
     if (!may && !waits && peer_may(peer, frag->length)) {
         if (list_empty(&peer->mover))
             list_add_tail(&peer->mover, &rme->movers);
         return false;
     }
-    rme_move_end_turn(peer);
+    rme_xfer_end_turn(peer);
     if (!may)
         return false;
     if (frag->rdma_op.notify == RME_NOTIFY_MSG) {
@@ -207,17 +207,7 @@ static void leave(struct rme *rme, struct rme_frag *frag)
     schedule_mover(rme);
 }
 
-/* Ends an op whose data has moved.  The FIN of reads is sent now, unless it has followed them:
- * a device would hold all later reads behind a fence. */
-static void moved(struct rme *rme, struct rme_op *op)
-{
-    if (op->rndv->reports)
-        rme_op_end(rme, op, 0);
-    else
-        rme_rndv_finish(rme, op, 0);
-}
-
-void rme_move_done(struct rme *rme, struct rme_rdma_op *rdma_op)
+void rme_xfer_done(struct rme *rme, struct rme_rdma_op *rdma_op)
 {
     struct rme_frag *frag = rdma_op->owner;
     struct rme_op *op = frag->op; /* the transfer has a reference */
@@ -229,18 +219,19 @@ void rme_move_done(struct rme *rme, struct rme_rdma_op *rdma_op)
     if (!rme_op_sends(op))
         rme_frag_unpack(rme, frag);
     rme_frag_free(rme, frag);
-    if (op->state != RME_OP_ENDING) {
-        if (r->done == op->size)
-            moved(rme, op);
-        else
-            rme_rndv_advance(rme, op);
-    }
+    if (op->state != RME_OP_ENDING && r->done != op->size)
+        rme_rndv_advance(rme, op);
+    else if (op->state != RME_OP_ENDING && r->reports)
+        rme_op_end(rme, op, 0);
+    else if (op->state != RME_OP_ENDING)
+        /* FIN of reads, unless chained to them: a device would hold later reads behind it */
+        rme_rndv_finish(rme, op, 0);
     rme_op_put(rme, op);
 }
 
 /* Only the report of the last transfer of an op matters, because the fabric delivers it behind
  * all transfers of the op.  Local completions may come in any order. */
-void rme_moves_told(struct rme_peer *peer)
+void rme_xfers_end_acked(struct rme_peer *peer)
 {
     const struct rme_credit *credit = &peer->credit;
 
@@ -252,14 +243,14 @@ void rme_moves_told(struct rme_peer *peer)
     }
 }
 
-void rme_moves_lost(struct rme_peer *peer)
+void rme_xfers_lost(struct rme_peer *peer)
 {
     while (!list_empty(&peer->moving)) {
         struct rme_frag *frag = container_of(peer->moving.next, struct rme_frag, control.link);
         struct rme_op *op = frag->op;
 
         if (op->state == RME_OP_ENDING && op->error == 0) { /* acknowledged */
-            rme_move_done(peer->rme, &frag->rdma_op);
+            rme_xfer_done(peer->rme, &frag->rdma_op);
         } else {
             leave(peer->rme, frag);
             rme_op_put(peer->rme, op);

@@ -41,7 +41,7 @@ struct rme_tuning {
     uint64_t ring_msg_max; /* bytes of the largest message for a ring, wherever it lies */
     enum rme_prefer prefer;
     enum rme_lists lists;
-    bool invite;
+    bool early_cts;
     /* size of a ring of one peer; 0: rings are neither granted nor
      * used */
     uint32_t ring_bytes;
@@ -120,7 +120,7 @@ struct rme {
     uint32_t rdma_ops;          /* outstanding transfers of this side */
     struct list_head movers;    /* peers that wait for the limit of rdma_ops, see xfer.c */
     struct list_head mw_waitq;  /* peers that wait for memory windows, see window.c */
-    /* memory windows bound for offers, invitations and rings, which may last long */
+    /* memory windows bound for offers, early CTS and rings, which may last long */
     uint32_t offered;
     struct rme_load load; /* load of this process */
     uint64_t jitter;      /* state of rme_random() */
@@ -178,12 +178,12 @@ struct rme_waiter {
 #define RME_WAIT_UNEXPECTED (-2) /* an unexpected message */
 
 /* Wakes the sleeping threads that wait for `what`. */
-void rme_wait_tell(struct rme *rme, int what);
+void rme_wait_wake(struct rme *rme, int what);
 /* Reports that `what`, a context or RME_WAIT_*, is ready. */
 static inline void rme_wait_notify(struct rme *rme, int what)
 {
     if (rme->sleeping || !list_empty(&rme->followers))
-        rme_wait_tell(rme, what);
+        rme_wait_wake(rme, what);
 }
 /* Wakes the leader after a link was requested or disconnected, because the fabric may report
  * the result without an event that ends the sleep. */

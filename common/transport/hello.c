@@ -12,7 +12,7 @@ void rme_peer_hello(const struct rme *rme, uint32_t credits, uint8_t out[RME_HEL
         .version_min = RME_WIRE_VERSION_MIN,
         .flags = RME_HELLO_F_SHAPE | (rme->server ? RME_HELLO_F_SERVER : 0) |
                  (rme->caps->has_read ? RME_HELLO_F_READ : 0) |
-                 (rme->tuning.invite ? RME_HELLO_F_INVITE : 0) |
+                 (rme->tuning.early_cts ? RME_HELLO_F_EARLY_CTS : 0) |
                  (rme->caps->closes && rme->caps->mws != 0 ? RME_HELLO_F_CLOSES : 0) |
                  (rme->tuning.ring_bytes != 0 ? RME_HELLO_F_RING : 0),
         .incarnation = rme->incarnation,

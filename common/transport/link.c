@@ -163,7 +163,7 @@ static void silence_begins(struct rme_peer *peer, uint64_t now)
 /* Returns the time of the next check of a silent link, whose probe is due after `period`.  A
  * fabric with a liveness check of its own is asked after look_ms, and whenever the silence has
  * doubled. */
-static uint64_t next_look(const struct rme_peer *peer, uint64_t now, uint32_t period)
+static uint64_t next_probe(const struct rme_peer *peer, uint64_t now, uint32_t period)
 {
     uint64_t silence = now - peer->heard_at, look_ms = peer->rme->caps->look_ms;
 
@@ -184,7 +184,7 @@ void rme_peer_begin(struct rme_peer *peer)
     if (watch) {
         peer->timer_rests = false;
         silence_begins(peer, now);
-        rme_peer_set_timer(peer, next_look(peer, now, keepalive_ms));
+        rme_peer_set_timer(peer, next_probe(peer, now, keepalive_ms));
     } else if (now >= peer->not_before) {
         connect_start(peer, now);
     } else {
@@ -251,7 +251,7 @@ static void end_link(struct rme_peer *peer)
     rme->nlink--;
     rme_quota_add(peer, RME_QUOTA_CREDITS, -peer->quota[RME_QUOTA_CREDITS]);
     rme_peer_step(peer, peer->passive ? RME_PEER_DEAD : RME_PEER_IDLE);
-    if (peer->passive || peer->forgotten)
+    if (peer->passive || peer->addr_freed)
         rme_peer_release(peer);
     else if ((!list_empty(&peer->ops) || peer->reaching != 0) && !rme->closing)
         rme_peer_work(peer);
@@ -307,10 +307,10 @@ void rme_peer_down(struct rme_peer *peer, const struct rme_event *event)
     end_link(peer);
 }
 
-void rme_peer_forget(struct rme_peer *peer)
+void rme_peer_addr_freed(struct rme_peer *peer)
 {
     peer->refcount++;
-    peer->forgotten = true;
+    peer->addr_freed = true;
     peer->rme->peer_ops->discard(peer);
     rme_peer_fail(peer, -ECONNRESET, NULL);
     peer->rme->peer_ops->unreachable(peer,
@@ -336,7 +336,7 @@ void rme_peer_watch_cancel(struct rme_peer *peer)
  * may have used all of them, so silence does not mean that the peer is dead. */
 static bool can_answer(struct rme_peer *peer)
 {
-    rme_rx_account_look(peer);
+    rme_rx_account_check(peer);
     return peer->credit.unreturned == 0 ||
            peer->credit.advertised - peer->credit.unreturned >= RME_CREDIT_CONTROL ||
            !peer->credit.throttled;
@@ -393,7 +393,7 @@ static void keep_alive(struct rme_peer *peer, uint64_t now)
         } else if (rme->caps->look_ms != 0 && !peer->timer_rests) {
             rme->ops->link_probe(peer->link);
         }
-        next = min_u64(next, next_look(peer, now, period));
+        next = min_u64(next, next_probe(peer, now, period));
     }
     if (next != UINT64_MAX)
         rme_peer_set_timer(peer, next);

@@ -41,7 +41,7 @@ struct rme_peer *rme_peer_new(struct rme *rme, struct rme_addr *addr)
     list_init(&peer->throttled);
     list_init(&peer->mw_waitq);
     list_init(&peer->invalidating);
-    list_init(&peer->held);
+    list_init(&peer->deferred_recvs);
     list_init(&peer->failed);
     rme->peer_ops->created(peer);
     list_add_tail(&peer->of_engine, &rme->peers);
@@ -92,9 +92,9 @@ void rme_peer_destroy(struct rme_peer *peer)
 
 void rme_peer_release(struct rme_peer *peer)
 {
-    bool forgotten = peer->forgotten || (peer->state == RME_PEER_DEAD && !peer->reported);
+    bool addr_freed = peer->addr_freed || (peer->state == RME_PEER_DEAD && !peer->reported);
 
-    if (forgotten && !peer->rme->closing && peer->link == NULL && peer->refcount == 0 &&
+    if (addr_freed && !peer->rme->closing && peer->link == NULL && peer->refcount == 0 &&
         !peer->rme->peer_ops->has_messages(peer))
         rme_peer_destroy(peer);
 }

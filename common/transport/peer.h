@@ -46,13 +46,13 @@ struct rme_peer {
     uint32_t serial;              /* identifies the peer in tables; never reused */
     uint32_t last_handle;         /* last handle given to an operation on the wire */
     uint8_t state;
-    bool rts_full;  /* the peer may have used all RTS slots: windows are reported (credit.c) */
-    bool passive;   /* the peer connected to this side; this side cannot connect to the peer */
-    bool reported;  /* addr was reported to the host */
-    bool forgotten; /* the host has freed addr */
-    bool tx_wait;   /* out of send buffers until RME_EV_TX_ROOM */
-    bool starved;   /* a message lacked a credit since the last run of the queues */
-    bool heard;     /* a message or report arrived since the last check by the timer */
+    bool rts_full;   /* the peer may have used all RTS slots: windows are reported (credit.c) */
+    bool passive;    /* the peer connected to this side; this side cannot connect to the peer */
+    bool reported;   /* addr was reported to the host */
+    bool addr_freed; /* the host has freed addr */
+    bool tx_wait;    /* out of send buffers until RME_EV_TX_ROOM */
+    bool starved;    /* a message lacked a credit since the last run of the queues */
+    bool heard;      /* a message or report arrived since the last check by the timer */
     bool pong_due;
     bool credit_waits; /* the CREDIT message waits for a reply of the host (grant.c) */
     bool ping_sent;
@@ -81,9 +81,9 @@ struct rme_peer {
     struct rme_peer *credit_next;  /* in rme->credit_waiting, if `credit_waits` */
     struct list_head mw_waitq;     /* in rme->mw_waitq: waits for memory windows */
     struct list_head invalidating; /* fragments with an invalidation in progress */
-    /* number of late ops, and receives that have ended after one: op/end.c */
-    uint32_t late;
-    struct list_head held;
+    /* number of completing ops, and receives that have ended after one: op/end.c */
+    uint32_t completing_ops;
+    struct list_head deferred_recvs;
     struct list_head failed; /* failed receives behind unexpected sends of their tag */
 
     struct rme_credit credit;
@@ -128,13 +128,13 @@ static inline bool rme_rx_account_is_tight(const struct rme *rme)
 }
 /* Judges whether the peer's credits are withheld, and schedules the peer when that begins or
  * ends (rx_account.c). */
-void rme_rx_account_judge(struct rme_peer *peer);
+void rme_rx_account_update(struct rme_peer *peer);
 /* Subtracts bytes from the account of the peer; rme_quota_add adds them. */
 void rme_rx_uncharge(struct rme_peer *peer, uint64_t bytes);
-static inline void rme_rx_account_look(struct rme_peer *peer)
+static inline void rme_rx_account_check(struct rme_peer *peer)
 {
     if (rme_rx_account_is_tight(peer->rme) || peer->credit.throttled)
-        rme_rx_account_judge(peer);
+        rme_rx_account_update(peer);
 }
 
 static inline const char *rme_peer_name(const struct rme_peer *peer)
@@ -206,7 +206,7 @@ void rme_peer_up(struct rme_peer *peer, const struct rme_event *event);
 void rme_peer_down(struct rme_peer *peer, const struct rme_event *event);
 
 /* Handles a host that freed the address. */
-void rme_peer_forget(struct rme_peer *peer);
+void rme_peer_addr_freed(struct rme_peer *peer);
 /* Frees a peer without link once neither the host, an unexpected message nor an operation needs
  * the peer.  An operation that a thread registers or copies for may outlive the link. */
 void rme_peer_release(struct rme_peer *peer);
@@ -239,7 +239,7 @@ struct rme_peer_ops {
     void (*discard)(struct rme_peer *peer);
     /* Returns true if a message of the peer is still to be delivered. */
     bool (*has_messages)(const struct rme_peer *peer);
-    /* No operation of the peer is late any more (op/end.c): complete messages are delivered. */
+    /* No operation of the peer is completing (op/end.c): complete messages are delivered. */
     void (*deliver)(struct rme_peer *peer);
 };
 
@@ -253,7 +253,7 @@ static inline void rme_head_fill(struct rme_peer *peer, uint8_t type, int32_t ta
     bool last = peer->credit.have == 1 && type != RME_WIRE_CREDIT && type != RME_WIRE_PING &&
                 type != RME_WIRE_PONG && type != RME_WIRE_BYE;
 
-    rme_rx_account_look(peer);
+    rme_rx_account_check(peer);
     out->type = type;
     out->flags = peer->credit.stalled || last ? RME_WIRE_F_STALLED : 0;
     out->tag = tag;

@@ -2,7 +2,7 @@
 #include "transport/core.h"
 
 /* True if the waiter waits for `what` (a context, or RME_WAIT_UNEXPECTED). */
-static bool wants(const struct rme_waiter *waiter, int what)
+static bool waits_for(const struct rme_waiter *waiter, int what)
 {
     if (waiter->ctx == what)
         return true;
@@ -10,15 +10,15 @@ static bool wants(const struct rme_waiter *waiter, int what)
     return what == RME_WAIT_UNEXPECTED ? waiter->ctx >= 0 : waiter->ctx == RME_WAIT_ANY;
 }
 
-void rme_wait_tell(struct rme *rme, int what)
+void rme_wait_wake(struct rme *rme, int what)
 {
-    if (rme->sleeping && wants(rme->leader, what))
+    if (rme->sleeping && waits_for(rme->leader, what))
         rme->pending |= RME_PENDING_WAKE;
     for (struct list_head *node = rme->followers.next; node != &rme->followers;
          node = node->next) {
         struct rme_waiter *waiter = container_of(node, struct rme_waiter, link);
 
-        if (wants(waiter, what))
+        if (waits_for(waiter, what))
             pthread_cond_signal(&waiter->cond);
     }
 }

@@ -200,9 +200,9 @@ int rme_wire_status_error(uint32_t status);
 #define RME_HELLO_SIZE 40u /* bytes of a hello; some networks carry at most 56 */
 #define RME_HELLO_MAX  56u /* limit of later versions */
 
-#define RME_HELLO_F_SERVER 0x01u /* listens for connections */
-#define RME_HELLO_F_READ   0x02u /* the device can read remote memory */
-#define RME_HELLO_F_INVITE 0x04u /* understands unsolicited CTS */
+#define RME_HELLO_F_SERVER    0x01u /* listens for connections */
+#define RME_HELLO_F_READ      0x02u /* the device can read remote memory */
+#define RME_HELLO_F_EARLY_CTS 0x04u /* understands unsolicited CTS */
 /* keys are those of windows that messages may close, and FIN may report writes */
 #define RME_HELLO_F_CLOSES 0x08u
 #define RME_HELLO_F_RING   0x20u /* uses rings */

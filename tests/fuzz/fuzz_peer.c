@@ -263,7 +263,7 @@ static size_t make_hello(struct input *in, uint8_t out[RME_HELLO_MAX])
     unsigned how = take(in);
     struct rme_hello hello = {.version = RME_WIRE_VERSION,
                               .version_min = RME_WIRE_VERSION_MIN,
-                              .flags = (uint8_t)(RME_HELLO_F_READ | RME_HELLO_F_INVITE |
+                              .flags = (uint8_t)(RME_HELLO_F_READ | RME_HELLO_F_EARLY_CTS |
                                                  (how & 2 ? RME_HELLO_F_RING : 0)),
                               .incarnation = 1 + how % 3,
                               .rx_size = how & 0x10 ? 512 : 4096,

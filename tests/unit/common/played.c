@@ -45,7 +45,7 @@ void run(void)
 
 const struct rme_hello usual = {.version = RME_WIRE_VERSION,
                                 .version_min = RME_WIRE_VERSION_MIN,
-                                .flags = RME_HELLO_F_READ | RME_HELLO_F_INVITE,
+                                .flags = RME_HELLO_F_READ | RME_HELLO_F_EARLY_CTS,
                                 .incarnation = 5,
                                 .rx_size = 4096,
                                 .credits = 64,

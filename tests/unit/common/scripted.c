@@ -10,7 +10,7 @@ struct rme_hello scripted_hello(void)
 {
     return (struct rme_hello){.version = RME_WIRE_VERSION,
                               .version_min = RME_WIRE_VERSION_MIN,
-                              .flags = RME_HELLO_F_READ | RME_HELLO_F_INVITE,
+                              .flags = RME_HELLO_F_READ | RME_HELLO_F_EARLY_CTS,
                               .incarnation = 5,
                               .rx_size = 4096,
                               .credits = 1024,

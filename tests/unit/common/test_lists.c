@@ -206,19 +206,19 @@ static void packed_lists_do_not_invite(void **state)
     struct rme_plan_in in = base(1 * MIB);
 
     (void)state;
-    in.invites = true;
+    in.has_early_cts = true;
     in.recv.segments = 64;
     in.recv.kept = true;
     in.prefer = RME_PREFER_WRITE;
     in.lists = RME_LISTS_GROUP;
-    assert_true(decide(&in).invite);
+    assert_true(decide(&in).early_cts);
     in.lists = RME_LISTS_PACK;
-    assert_false(decide(&in).invite);
+    assert_false(decide(&in).early_cts);
     in.lists = RME_LISTS_AUTO; /* by the limit, though its registration would be kept */
     in.bytes = 128 * KIB;
     in.opens = true;
     assert_true(decide(&in).recv_pack);
-    assert_false(decide(&in).invite);
+    assert_false(decide(&in).early_cts);
 }
 
 /* For any size and cost, kept or not; one segment is not a list. */

@@ -121,33 +121,33 @@ static void invites(void **state)
     struct rme_plan_in in = base(MIB);
 
     (void)state;
-    in.invites = true;
+    in.has_early_cts = true;
     in.send = rme_plan_unseen_sender(false, (struct rme_load){0});
     in.recv.ready = true;
-    assert_true(decide(&in).invite);
+    assert_true(decide(&in).early_cts);
     in.recv.ready = false;
-    assert_false(decide(&in).invite);
+    assert_false(decide(&in).early_cts);
     in.recv.kept = true;
-    assert_true(decide(&in).invite);
+    assert_true(decide(&in).early_cts);
     in.bytes = 64 * KIB - 1; /* cached, but too small to pay off at the second use */
-    assert_false(decide(&in).invite);
+    assert_false(decide(&in).early_cts);
     in.recv.ready = true;
-    in.bytes = RME_INVITE_LEAST;
-    assert_true(decide(&in).invite);
+    in.bytes = RME_EARLY_CTS_MIN;
+    assert_true(decide(&in).early_cts);
     in.bytes--;
-    assert_false(decide(&in).invite);
+    assert_false(decide(&in).early_cts);
     in.bytes = MIB;
     in.eager_max = MIB;
-    assert_false(decide(&in).invite);
+    assert_false(decide(&in).early_cts);
     in.eager_max = 4000;
     in.prefer = RME_PREFER_READ;
-    assert_false(decide(&in).invite);
+    assert_false(decide(&in).early_cts);
     in.prefer = RME_PREFER_AUTO;
     in.send.load.ops = 1; /* the receiver is less loaded: it waits for an offer */
-    assert_false(decide(&in).invite);
+    assert_false(decide(&in).early_cts);
     in.send.load.ops = 0;
-    in.invites = false;
-    assert_false(decide(&in).invite);
+    in.has_early_cts = false;
+    assert_false(decide(&in).early_cts);
 }
 
 /* Limit of memory that is registered for one use: 200,000 bytes. */
@@ -451,9 +451,9 @@ static void adapter_ignores_light_loads(void **state)
         in.recv.load.ops = receiver ? 10 : 0;
         in.opens = true;
         assert_int_equal(decide(&in).proto, READ);
-        in.invitation = true;
+        in.early = true;
         assert_int_equal(decide(&in).proto, WRITE);
-        in.invitation = in.opens = false;
+        in.early = in.opens = false;
         assert_int_equal(decide(&in).proto, READ);
         in.send.segments = 2;
         assert_int_equal(decide(&in).proto, WRITE);
