@@ -68,7 +68,8 @@ enum ib_rdma_op_what { IB_RDMA_DATA, IB_RDMA_OPEN, IB_RDMA_CLOSE };
 /* Memory window of type 2. */
 struct ib_mw {
     LIST_ENTRY(ib_mw) entry; /* in the free list or the list of its link */
-    struct rme_keyed by_key; /* in f->table, by the bits of the key that do not change */
+    struct rme_keyed
+        by_key; /* in the table of the rail, by the bits of the key that do not change */
     struct ibv_mw *mw;
     const struct rme_link *link; /* whose peer the key admits; NULL: the window is closed */
     uint32_t key;

@@ -67,19 +67,21 @@ struct ib_ring {
     uint32_t unsignalled;           /* posted since the last signalled request */
 };
 
+struct ib_rail;
+
 struct rme_link {
     /* hot part: sending and receiving */
-    struct rme_fabric *f;
+    struct ib_rail *rail;
     struct ibv_qp *qp;
     struct ib_rdma_op_queue queue; /* messages and transfers to be posted, in order */
     struct ib_ring ring;
     void *owner;
     uint32_t handle;
     enum ib_link_state state;
-    bool dirty;       /* in f->dirty */
+    bool dirty;       /* in rail->dirty */
     bool stalled;     /* queue waits for room in the send queue; a completion resumes it */
     bool deliver;     /* pass received messages to the engine */
-    bool want_tx;     /* in f->tx_waiters */
+    bool want_tx;     /* in rail->tx_waiters */
     uint32_t tx_held; /* send buffers held by the engine or the device for this link */
     uint32_t tx_unsignalled; /* of these, covered by no signalled request */
     uint32_t read_depth;
@@ -95,7 +97,7 @@ struct rme_link {
     bool passive;
     bool asked; /* link_disconnect() was called */
     bool was_up;
-    uint8_t events;           /* IB_EVENT_*; not 0: in f->eventful */
+    uint8_t events;           /* IB_EVENT_*; not 0: in rail->eventful */
     uint8_t undrained;        /* IB_DRAIN_* */
     bool busy;                /* an address refused: connection backlog full */
     struct rme_timer timer;   /* end of a drain, or of a route while another exists */
@@ -115,7 +117,7 @@ struct rme_link {
     char peer[IB_PEER_MAX];
     TAILQ_ENTRY(rme_link)
     all_entry, dirty_entry, event_entry, room_entry, drain_entry;
-    struct rme_keyed by_handle, by_qp; /* in f->table */
+    struct rme_keyed by_handle, by_qp; /* in rail->table */
 };
 TAILQ_HEAD(ib_link_list, rme_link);
 
@@ -125,7 +127,7 @@ TAILQ_HEAD(ib_link_list, rme_link);
  * peer sent before. */
 void ib_link_fail(struct rme_link *l, int error, bool deliver);
 /* Fails all links of a rail, and logs why. */
-void ib_link_fail_all(struct rme_fabric *f, int error, const char *why);
+void ib_link_fail_all(struct ib_rail *rail, int error, const char *why);
 /* Removes parts (IB_DRAIN_*) from those that a drain waits for; the last one ends the drain. */
 void ib_link_drained(struct rme_link *l, unsigned parts);
 /* Sets a connecting or accepting link to UP, and queues LINK_UP; also for a message before

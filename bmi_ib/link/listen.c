@@ -133,11 +133,11 @@ int ib_listen_start(struct rme_fabric *f)
         struct rdma_cm_id *id = f->listener[i];
         char text[IB_PEER_MAX];
         ib_sockaddr_text(rdma_get_local_addr(id), text, sizeof(text));
-        const struct rme_fabric *rail = ib_rail_of(f, id->verbs);
+        const struct ib_rail *rail = ib_rail_of(f, id->verbs);
         if (id->verbs && !rail)
             ib_log(f, RME_LOG_WARN,
                    "%s belongs to device %s, but %s is used: connections there are refused",
-                   text, ibv_get_device_name(id->verbs->device), f->dev.name);
+                   text, ibv_get_device_name(id->verbs->device), f->rail[0]->dev.name);
         if (rdma_listen(id, 0)) { /* the kernel's limit, net.rdma_ucm.max_backlog */
             int error = ib_errno();
             ib_log(f, RME_LOG_ERROR, "cannot listen on %s: %s%s", text, strerror(-error),
@@ -145,7 +145,7 @@ int ib_listen_start(struct rme_fabric *f)
             return error;
         }
         ib_log(f, RME_LOG_INFO, "listening on %s, device %s", text,
-               rail ? rail->dev.name : f->dev.name);
+               (rail ? rail : f->rail[0])->dev.name);
     }
     return 0;
 }
@@ -181,7 +181,7 @@ void ib_listen_lost(struct rme_fabric *f, const struct rdma_cm_id *id)
     for (unsigned i = f->listeners; i-- > 0;)
         if (f->listener[i] == id)
             lose(f, i);
-    f->head->mend_at = 1;
+    f->mend_at = 1;
 }
 
 /* Listens at one address again.  Returns 0 or a negative errno. */

@@ -26,11 +26,11 @@
 #include <string.h>
 #include "bmi_ib/link/links.h"
 
-struct rme_fabric *ib_rail_of(const struct rme_fabric *f, const struct ibv_context *ctx)
+struct ib_rail *ib_rail_of(const struct rme_fabric *f, const struct ibv_context *ctx)
 {
-    for (unsigned i = 0; i < f->head->rails; i++)
-        if (ctx && f->head->rail[i]->dev.ctx == ctx)
-            return f->head->rail[i];
+    for (unsigned i = 0; i < f->rails; i++)
+        if (ctx && f->rail[i]->dev.ctx == ctx)
+            return f->rail[i];
     return NULL;
 }
 
@@ -91,31 +91,31 @@ static void mask_of(const struct ifaddrs *all, const struct sockaddr *sa, uint8_
     }
 }
 
-static int own_add(struct rme_fabric *f, const struct ifaddrs *all, const struct sockaddr *sa)
+static int own_add(struct ib_rail *rail, const struct ifaddrs *all, const struct sockaddr *sa)
 {
     char text[IB_PEER_MAX];
-    for (unsigned i = 0; i < f->owns; i++)
-        if (in_network((struct sockaddr *)&f->own[i].sa, sa, exactly))
+    for (unsigned i = 0; i < rail->owns; i++)
+        if (in_network((struct sockaddr *)&rail->own[i].sa, sa, exactly))
             return 0;
-    struct ib_own *more = realloc(f->own, (f->owns + 1) * sizeof(*more));
+    struct ib_own *more = realloc(rail->own, (rail->owns + 1) * sizeof(*more));
     if (!more)
         return -ENOMEM;
-    f->own = more;
-    struct ib_own *own = &more[f->owns++];
+    rail->own = more;
+    struct ib_own *own = &more[rail->owns++];
     memset(own, 0, sizeof(*own));
     memcpy(&own->sa, sa, ib_sockaddr_size(sa));
     mask_of(all, sa, own->mask);
     ib_sockaddr_text(&own->sa, text, sizeof(text));
-    ib_log(f, RME_LOG_DEBUG, "rail %s has %s", f->dev.name, text);
+    ib_log(rail, RME_LOG_DEBUG, "rail %s has %s", rail->dev.name, text);
     return 0;
 }
 
 /* Returns the rail of a local address; NULL: none. */
-static struct rme_fabric *owner_of(struct rme_fabric *f, const struct sockaddr *sa)
+static struct ib_rail *owner_of(struct rme_fabric *f, const struct sockaddr *sa)
 {
     struct sockaddr_storage copy = {0};
     struct rdma_cm_id *id;
-    struct rme_fabric *rail = NULL;
+    struct ib_rail *rail = NULL;
     memcpy(&copy, sa, ib_sockaddr_size(sa));
     if (rdma_create_id(f->cm, &id, NULL, RDMA_PS_TCP))
         return NULL;
@@ -136,12 +136,12 @@ static int find_addresses(struct rme_fabric *f, const struct ifaddrs *all)
 {
     int error = 0;
     for (const struct ifaddrs *i = all; i && !error; i = i->ifa_next) {
-        struct rme_fabric *rail = usable_address(i->ifa_addr) ? owner_of(f, i->ifa_addr) : NULL;
+        struct ib_rail *rail = usable_address(i->ifa_addr) ? owner_of(f, i->ifa_addr) : NULL;
         if (rail && !rail->source.ss_family)
             error = own_add(rail, all, i->ifa_addr);
     }
     for (unsigned i = 0; i < f->rails && !error; i++) {
-        struct rme_fabric *rail = f->rail[i];
+        struct ib_rail *rail = f->rail[i];
         if (!rail->dev.ctx) /* not opened again */
             continue;
         struct ibv_gid_entry *gid = NULL;
@@ -161,7 +161,7 @@ int ib_rails_addresses(struct rme_fabric *f)
 {
     struct ifaddrs *all = NULL;
     bool chosen = !rme_option_string(f->config.options, "gid")[0];
-    if (!f->railed)
+    if (f->rails == 1)
         return 0;
     for (unsigned i = 0; i < f->rails; i++)
         chosen = chosen || f->rail[i]->source.ss_family;
@@ -184,11 +184,11 @@ int ib_rails_addresses(struct rme_fabric *f)
     return error;
 }
 
-struct sockaddr *ib_rail_source(const struct rme_fabric *f, const struct sockaddr *peer)
+struct sockaddr *ib_rail_source(const struct ib_rail *rail, const struct sockaddr *peer)
 {
-    for (unsigned i = 0; i < f->owns; i++)
-        if (in_network((struct sockaddr *)&f->own[i].sa, peer, f->own[i].mask))
-            return (struct sockaddr *)&f->own[i].sa;
+    for (unsigned i = 0; i < rail->owns; i++)
+        if (in_network((struct sockaddr *)&rail->own[i].sa, peer, rail->own[i].mask))
+            return (struct sockaddr *)&rail->own[i].sa;
     return NULL;
 }
 
@@ -212,16 +212,16 @@ static unsigned addresses_of(const struct rme_link *l)
 
 /* Returns the rail of the first route from number *at on, with its address and whether it is
  * near; NULL: none.  Numbers of near routes precede those of routed ones. */
-static struct rme_fabric *find(const struct rme_link *l, unsigned *at, struct addrinfo **a,
-                               bool *near)
+static struct ib_rail *find(const struct rme_link *l, unsigned *at, struct addrinfo **a,
+                            bool *near)
 {
-    const struct rme_fabric *head = l->f->head;
-    struct rme_fabric *any = NULL;
-    unsigned addresses = addresses_of(l), pairs = head->rails * addresses;
+    const struct rme_fabric *fabric = l->rail->fabric;
+    struct ib_rail *any = NULL;
+    unsigned addresses = addresses_of(l), pairs = fabric->rails * addresses;
     *near = false;
     for (unsigned i = 0; i < pairs; i++) {
         unsigned r = i / addresses;
-        struct rme_fabric *rail = head->rail[(l->first + r) % head->rails];
+        struct ib_rail *rail = fabric->rail[(l->first + r) % fabric->rails];
         *a = address_at(l, (i + r) % addresses);
         if (!rail->dev.dead && (!any || (any->dev.down && !rail->dev.down)))
             any = rail;
@@ -248,9 +248,9 @@ bool ib_rail_more(const struct rme_link *l)
     return l->address && find(l, &at, &a, &near);
 }
 
-struct rme_fabric *ib_rail_next(struct rme_link *l)
+struct ib_rail *ib_rail_next(struct rme_link *l)
 {
-    struct rme_fabric *rail = find(l, &l->route_at, &l->address, &l->bound);
+    struct ib_rail *rail = find(l, &l->route_at, &l->address, &l->bound);
     l->route_at += rail != NULL;
     return rail;
 }

@@ -32,14 +32,14 @@
 /* ---- The pool ---- */
 
 /* Returns the bytes between buffers of a slab; each buffer starts at a cache line. */
-static size_t stride(const struct rme_fabric *f)
+static size_t stride(const struct ib_rail *rail)
 {
-    return ((size_t)f->config.rx_size + 63) & ~(size_t)63;
+    return ((size_t)rail->config.rx_size + 63) & ~(size_t)63;
 }
 
-static int pool_grow(struct rme_fabric *f)
+static int pool_grow(struct ib_rail *rail)
 {
-    struct ib_rx_pool *p = &f->rx;
+    struct ib_rx_pool *p = &rail->rx;
     uint32_t place = 0;
     while (place < p->slabs && p->slab[place])
         place++;
@@ -53,27 +53,28 @@ static int pool_grow(struct rme_fabric *f)
     struct ib_rx_slab *s = calloc(1, sizeof(*s));
     if (!s)
         return -ENOMEM;
-    int error = ib_memory_get(f, f->slab * stride(f), &s->memory);
+    int error = ib_memory_get(rail, rail->slab * stride(rail), &s->memory);
     if (error) {
         free(s);
         return error;
     }
     STAILQ_INIT(&s->free);
-    for (uint32_t i = 0; i < f->slab; i++) {
+    for (uint32_t i = 0; i < rail->slab; i++) {
         struct ib_rx *rx = &s->rx[i];
-        rx->data = (char *)s->memory.base + i * stride(f);
-        rx->sge = (struct ibv_sge){(uintptr_t)rx->data, f->config.rx_size, s->memory.mr->lkey};
+        rx->data = (char *)s->memory.base + i * stride(rail);
+        rx->sge =
+            (struct ibv_sge){(uintptr_t)rx->data, rail->config.rx_size, s->memory.mr->lkey};
         rx->wr.sg_list = &rx->sge;
         rx->wr.num_sge = 1;
-        rx->index = place * f->slab + i;
-        rx->rail = f->number;
+        rx->index = place * rail->slab + i;
+        rx->rail = rail->number;
         rx->generation = p->generation;
         STAILQ_INSERT_TAIL(&s->free, rx, next);
     }
     p->slab[place] = s;
     p->there++;
     p->unused++;
-    p->nfree += s->nfree = f->slab;
+    p->nfree += s->nfree = rail->slab;
     TAILQ_INSERT_TAIL(&p->open, s, open);
     return 0;
 }
@@ -86,32 +87,32 @@ static void slab_free(struct ib_rx_slab *s)
 
 /* Frees unused slabs beyond a fraction of those in use, after a QP is destroyed.  Receives in
  * an SRQ stay posted until the last link is gone; a new SRQ then replaces the old one. */
-static void pool_shrink(struct rme_fabric *f)
+static void pool_shrink(struct ib_rail *rail)
 {
-    struct ib_rx_pool *p = &f->rx;
+    struct ib_rx_pool *p = &rail->rx;
     while (p->unused > 1 + (p->there - p->unused) / UNUSED_PART) {
         struct ib_rx_slab *s = TAILQ_LAST(&p->open, ib_rx_slabs);
-        for (uint32_t i = 0; i < f->slab; i++)
+        for (uint32_t i = 0; i < rail->slab; i++)
             if (s->rx[i].generation > p->generation)
                 p->generation = s->rx[i].generation;
         TAILQ_REMOVE(&p->open, s, open);
-        p->slab[s->rx[0].index / f->slab] = NULL;
+        p->slab[s->rx[0].index / rail->slab] = NULL;
         p->there--;
         p->unused--;
-        p->nfree -= f->slab;
+        p->nfree -= rail->slab;
         slab_free(s);
     }
 }
 
-__attribute__((noinline)) static void pool_put(struct rme_fabric *f, struct ib_rx *rx)
+__attribute__((noinline)) static void pool_put(struct ib_rail *rail, struct ib_rx *rx)
 {
-    struct ib_rx_pool *p = &f->rx;
-    struct ib_rx_slab *s = p->slab[rx->index >> __builtin_ctz(f->slab)];
+    struct ib_rx_pool *p = &rail->rx;
+    struct ib_rx_slab *s = p->slab[rx->index >> __builtin_ctz(rail->slab)];
     bool is_open = s->nfree++ > 0;
     rx->posted = false;
     STAILQ_INSERT_HEAD(&s->free, rx, next);
     p->nfree++;
-    if (s->nfree == f->slab) {
+    if (s->nfree == rail->slab) {
         if (is_open)
             TAILQ_REMOVE(&p->open, s, open);
         TAILQ_INSERT_TAIL(&p->open, s, open);
@@ -121,13 +122,13 @@ __attribute__((noinline)) static void pool_put(struct rme_fabric *f, struct ib_r
     }
 }
 
-static struct ib_rx *pool_get(struct rme_fabric *f)
+static struct ib_rx *pool_get(struct ib_rail *rail)
 {
-    struct ib_rx_pool *p = &f->rx;
+    struct ib_rx_pool *p = &rail->rx;
     struct ib_rx_slab *s = TAILQ_FIRST(&p->open);
     struct ib_rx *rx = STAILQ_FIRST(&s->free);
     STAILQ_REMOVE_HEAD(&s->free, next);
-    p->unused -= s->nfree == f->slab;
+    p->unused -= s->nfree == rail->slab;
     p->nfree--;
     if (--s->nfree == 0)
         TAILQ_REMOVE(&p->open, s, open);
@@ -135,95 +136,95 @@ static struct ib_rx *pool_get(struct rme_fabric *f)
 }
 
 /* Grows the pool to at least n free buffers. */
-static int pool_ensure(struct rme_fabric *f, uint32_t n)
+static int pool_ensure(struct ib_rail *rail, uint32_t n)
 {
     int error = 0;
-    while (!error && f->rx.nfree < n)
-        error = pool_grow(f);
+    while (!error && rail->rx.nfree < n)
+        error = pool_grow(rail);
     return error;
 }
 
 /* ---- Advertised receives ---- */
 
-static struct ib_rx_queue *queue_of(struct rme_fabric *f, struct rme_link *l)
+static struct ib_rx_queue *queue_of(struct ib_rail *rail, struct rme_link *l)
 {
-    return f->srq ? &f->rxq : &l->rxq;
+    return rail->srq ? &rail->rxq : &l->rxq;
 }
 
 /* Returns the number of receives that a queue may hold beyond the advertised number. */
-static uint32_t slack(const struct rme_fabric *f, const struct ib_rx_queue *q)
+static uint32_t slack(const struct ib_rail *rail, const struct ib_rx_queue *q)
 {
-    return f->srq || q->advertised >= f->rx_slack ? f->rx_slack : 0;
+    return rail->srq || q->advertised >= rail->rx_slack ? rail->rx_slack : 0;
 }
 
 /* Appends a buffer to the chain of its queue. */
-static inline __attribute__((always_inline)) void chain(struct rme_fabric *f,
+static inline __attribute__((always_inline)) void chain(struct ib_rail *rail,
                                                         struct rme_link *l, struct ib_rx *rx)
 {
-    struct ib_rx_queue *q = queue_of(f, l);
+    struct ib_rx_queue *q = queue_of(rail, l);
     rx->generation++;
     rx->wr.wr_id = ib_wr_id(IB_WR_RECV, rx->generation, rx->index);
-    if (!f->srq)
+    if (!rail->srq)
         rx->link = l->handle;
     q->posted++;
     q->chained++;
     STAILQ_INSERT_TAIL(&q->chain, rx, next);
-    if (!f->srq && ib_rx_must_post(f, q))
+    if (!rail->srq && ib_rx_must_post(rail, q))
         ib_link_dirty(l);
 }
 
 /* Returns the number of buffers that a queue lacks. */
-static uint32_t lacking(const struct rme_fabric *f, const struct ib_rx_queue *q)
+static uint32_t lacking(const struct ib_rail *rail, const struct ib_rx_queue *q)
 {
-    uint32_t wanted = q->advertised + slack(f, q), there = q->posted + q->held;
+    uint32_t wanted = q->advertised + slack(rail, q), there = q->posted + q->held;
     return wanted > there ? wanted - there : 0;
 }
 
 /* Returns true if receives can be posted.  l may be NULL with an SRQ. */
-static bool can_post(const struct rme_fabric *f, const struct rme_link *l)
+static bool can_post(const struct ib_rail *rail, const struct rme_link *l)
 {
-    return f->srq || (l && l->qp && l->state < IB_DRAINING);
+    return rail->srq || (l && l->qp && l->state < IB_DRAINING);
 }
 
 /* Chains an unused buffer if the advertised number needs it, else puts it into the pool. */
-static void settle(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx)
+static void settle(struct ib_rail *rail, struct rme_link *l, struct ib_rx *rx)
 {
-    if (can_post(f, l) && lacking(f, queue_of(f, l))) {
-        chain(f, l, rx);
+    if (can_post(rail, l) && lacking(rail, queue_of(rail, l))) {
+        chain(rail, l, rx);
         return;
     }
-    pool_put(f, rx);
-    if (!f->srq && !l) /* the link is gone */
-        pool_shrink(f);
+    pool_put(rail, rx);
+    if (!rail->srq && !l) /* the link is gone */
+        pool_shrink(rail);
 }
 
 int ib_rx_reserve(struct rme_link *l, uint32_t n)
 {
-    struct rme_fabric *f = l->f;
-    struct ib_rx_queue *q = queue_of(f, l);
-    uint32_t limit = (f->srq ? f->srq_depth : f->dev.rq_depth) - f->rx_slack;
+    struct ib_rail *rail = l->rail;
+    struct ib_rx_queue *q = queue_of(rail, l);
+    uint32_t limit = (rail->srq ? rail->srq_depth : rail->dev.rq_depth) - rail->rx_slack;
     if (!l->qp)
         return -ENOTCONN;
     if (n > limit || q->advertised > limit - n)
         return -ENOSPC;
-    uint32_t share = ib_cq_share(f, l->rx_advertised + n);
+    uint32_t share = ib_cq_share(rail, l->rx_advertised + n);
     if (share > l->cq_share) {
-        int error = ib_cq_reserve(f, share - l->cq_share);
+        int error = ib_cq_reserve(rail, share - l->cq_share);
         if (error)
             return error;
         l->cq_share = share;
     }
     q->advertised += n;
     l->rx_advertised += n;
-    uint32_t lacks = can_post(f, l) ? lacking(f, q) : 0;
-    int error = pool_ensure(f, lacks);
+    uint32_t lacks = can_post(rail, l) ? lacking(rail, q) : 0;
+    int error = pool_ensure(rail, lacks);
     if (error) {
         q->advertised -= n;
         l->rx_advertised -= n;
         return error;
     }
     while (lacks--)
-        chain(f, l, pool_get(f));
+        chain(rail, l, pool_get(rail));
     return 0;
 }
 
@@ -232,14 +233,14 @@ void ib_rx_release(struct rme_link *l, uint32_t n)
     if (n > l->rx_advertised) /* a PONG may be processed after ib_rx_forget() */
         n = l->rx_advertised;
     l->rx_advertised -= n;
-    queue_of(l->f, l)->advertised -= n;
+    queue_of(l->rail, l)->advertised -= n;
 }
 
 /* ---- Posting ---- */
 
 /* Puts receives that the device refused, from `bad` on, into the pool.  A device that does not
  * name one of them has taken none. */
-static void undo(struct rme_fabric *f, struct ib_rx_queue *q, struct ibv_recv_wr *first,
+static void undo(struct ib_rail *rail, struct ib_rx_queue *q, struct ibv_recv_wr *first,
                  const struct ibv_recv_wr *bad)
 {
     struct ibv_recv_wr *wr = first, *next;
@@ -248,16 +249,16 @@ static void undo(struct rme_fabric *f, struct ib_rx_queue *q, struct ibv_recv_wr
     for (wr = wr ? wr : first; wr; wr = next) {
         next = wr->next;
         q->posted--;
-        if (!f->srq)
+        if (!rail->srq)
             LIST_REMOVE(ib_rx_of(wr), at_device);
-        pool_put(f, ib_rx_of(wr));
+        pool_put(rail, ib_rx_of(wr));
     }
 }
 
 /* Posts the chain of a queue.  Returns 0 or a negative errno.  l may be NULL with an SRQ. */
-int ib_rx_post(struct rme_fabric *f, struct rme_link *l)
+int ib_rx_post(struct ib_rail *rail, struct rme_link *l)
 {
-    struct ib_rx_queue *q = queue_of(f, l);
+    struct ib_rx_queue *q = queue_of(rail, l);
     struct ib_rx *first = STAILQ_FIRST(&q->chain), *rx;
     struct ibv_recv_wr *bad = NULL;
     if (!first)
@@ -268,14 +269,14 @@ int ib_rx_post(struct rme_fabric *f, struct rme_link *l)
     }
     STAILQ_INIT(&q->chain);
     q->chained = 0;
-    for (struct ibv_recv_wr *wr = f->srq ? NULL : &first->wr; wr; wr = wr->next)
+    for (struct ibv_recv_wr *wr = rail->srq ? NULL : &first->wr; wr; wr = wr->next)
         LIST_INSERT_HEAD(&q->at_device, ib_rx_of(wr), at_device);
-    int ret = f->srq ? ibv_post_srq_recv(f->srq, &first->wr, &bad)
-                     : ibv_post_recv(l->qp, &first->wr, &bad);
-    ib_count(f, RECV_DOORBELLS, 1);
+    int ret = rail->srq ? ibv_post_srq_recv(rail->srq, &first->wr, &bad)
+                        : ibv_post_recv(l->qp, &first->wr, &bad);
+    ib_count(rail, RECV_DOORBELLS, 1);
     if (!ret)
         return 0;
-    undo(f, q, &first->wr, bad);
+    undo(rail, q, &first->wr, bad);
     return ib_error(ret);
 }
 
@@ -283,30 +284,30 @@ int ib_rx_post(struct rme_fabric *f, struct rme_link *l)
 
 /* Returns the buffer of a completed receive; NULL: late CQE of a destroyed QP.  A receive's
  * wr_id has the buffer's index and generation; a CQE that does not match is dropped. */
-static inline struct ib_rx *completed(struct rme_fabric *f, uint64_t wr_id)
+static inline struct ib_rx *completed(struct ib_rail *rail, uint64_t wr_id)
 {
-    uint32_t index = ib_wr_low(wr_id), place = index >> __builtin_ctz(f->slab);
-    if (place >= f->rx.slabs || !f->rx.slab[place])
+    uint32_t index = ib_wr_low(wr_id), place = index >> __builtin_ctz(rail->slab);
+    if (place >= rail->rx.slabs || !rail->rx.slab[place])
         return NULL;
-    struct ib_rx *rx = &f->rx.slab[place]->rx[index & (f->slab - 1)];
+    struct ib_rx *rx = &rail->rx.slab[place]->rx[index & (rail->slab - 1)];
     if (!rx->posted || rx->wr.wr_id != wr_id)
         return NULL;
     rx->posted = false;
-    if (!f->srq)
+    if (!rail->srq)
         LIST_REMOVE(rx, at_device);
     return rx;
 }
 
 /* Delivers a message or immediate, whose buffer counts as held.  Returns false without room. */
-static bool emit(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx)
+static bool emit(struct ib_rail *rail, struct rme_link *l, struct ib_rx *rx)
 {
-    struct rme_event *e = ib_event(f, rx->is_imm ? RME_EV_IMM : RME_EV_RECV, l);
+    struct rme_event *e = ib_event(rail, rx->is_imm ? RME_EV_IMM : RME_EV_RECV, l);
     if (!e)
         return false;
     if (rx->is_imm) {
         e->imm = rx->value;
-        queue_of(f, l)->held--;
-        settle(f, l, rx);
+        queue_of(rail, l)->held--;
+        settle(rail, l, rx);
         return true;
     }
     e->data = rx->data;
@@ -316,18 +317,18 @@ static bool emit(struct rme_fabric *f, struct rme_link *l, struct ib_rx *rx)
 }
 
 /* Handles a receive that failed or cannot be delivered the short way.  l NULL: no QP. */
-__attribute__((noinline)) static void take_slowly(struct rme_fabric *f, struct rme_link *l,
+__attribute__((noinline)) static void take_slowly(struct ib_rail *rail, struct rme_link *l,
                                                   struct ib_rx *rx, const struct ibv_wc *wc)
 {
-    if (!l && !f->srq)
+    if (!l && !rail->srq)
         return;
-    struct ib_rx_queue *q = queue_of(f, l);
+    struct ib_rx_queue *q = queue_of(rail, l);
     bool failed = wc->status != IBV_WC_SUCCESS;
     q->posted--;
     if (failed || !l || !l->deliver) {
-        settle(f, l, rx);
+        settle(rail, l, rx);
         if (failed)
-            ib_wc_failed(f, l, wc, "a receive");
+            ib_wc_failed(rail, l, wc, "a receive");
         return;
     }
     if (l->state == IB_ACCEPTING)
@@ -336,31 +337,32 @@ __attribute__((noinline)) static void take_slowly(struct rme_fabric *f, struct r
     rx->link = l->handle;
     rx->is_imm = wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM;
     rx->value = rx->is_imm ? ntohl(wc->imm_data) : wc->byte_len;
-    if (!STAILQ_EMPTY(&f->rx_ready) || (l->events & IB_EVENT_UP) || l->state == IB_CONNECTING ||
-        !emit(f, l, rx)) {
-        STAILQ_INSERT_TAIL(&f->rx_ready, rx, next);
-        f->attention = true;
+    if (!STAILQ_EMPTY(&rail->rx_ready) || (l->events & IB_EVENT_UP) ||
+        l->state == IB_CONNECTING || !emit(rail, l, rx)) {
+        STAILQ_INSERT_TAIL(&rail->rx_ready, rx, next);
+        rail->attention = true;
     }
 }
 
-void ib_rx_take(struct rme_fabric *f, const struct ibv_wc *wc)
+void ib_rx_take(struct ib_rail *rail, const struct ibv_wc *wc)
 {
-    struct ib_rx *rx = completed(f, wc->wr_id);
+    struct ib_rx *rx = completed(rail, wc->wr_id);
     if (!rx)
         return;
-    struct rme_link *l = f->srq ? ib_link_by_qp(f, wc->qp_num) : ib_link_by_handle(f, rx->link);
+    struct rme_link *l =
+        rail->srq ? ib_link_by_qp(rail, wc->qp_num) : ib_link_by_handle(rail, rx->link);
     struct rme_event *e = NULL;
     if ((wc->wc_flags & IBV_WC_WITH_INV) && l && wc->status == IBV_WC_SUCCESS)
         ib_mw_closed_by_peer(l, wc->invalidated_rkey);
     /* the short way: `attention` is set while earlier events wait for delivery */
     if (l && wc->status == IBV_WC_SUCCESS && wc->opcode == IBV_WC_RECV && l->state == IB_UP &&
-        l->deliver && !f->attention)
-        e = ib_event(f, RME_EV_RECV, l);
+        l->deliver && !rail->attention)
+        e = ib_event(rail, RME_EV_RECV, l);
     if (!e) {
-        take_slowly(f, l, rx, wc);
+        take_slowly(rail, l, rx, wc);
         return;
     }
-    struct ib_rx_queue *q = queue_of(f, l);
+    struct ib_rx_queue *q = queue_of(rail, l);
     q->posted--;
     q->held++;
     e->data = rx->data;
@@ -370,165 +372,167 @@ void ib_rx_take(struct rme_fabric *f, const struct ibv_wc *wc)
 
 /* Delivers messages that found no room in the caller's array, or came before the reply to this
  * side's request. */
-void ib_emit_ready(struct rme_fabric *f)
+void ib_emit_ready(struct ib_rail *rail)
 {
     struct ib_rx *rx;
-    while ((rx = STAILQ_FIRST(&f->rx_ready)) && f->out_used < f->out_max) {
-        struct rme_link *l = ib_link_by_handle(f, rx->link);
+    while ((rx = STAILQ_FIRST(&rail->rx_ready)) && rail->out_used < rail->out_max) {
+        struct rme_link *l = ib_link_by_handle(rail, rx->link);
         if (l && l->state == IB_CONNECTING)
             return;
-        STAILQ_REMOVE_HEAD(&f->rx_ready, next);
+        STAILQ_REMOVE_HEAD(&rail->rx_ready, next);
         if (l && l->deliver)
-            emit(f, l, rx);
+            emit(rail, l, rx);
         else
-            ib_rx_return(f, rx);
+            ib_rx_return(rail, rx);
     }
 }
 
 /* Does the work of ib_rx_return() for the own receive queue of a link. */
-__attribute__((noinline)) static bool return_own(struct rme_fabric *f, struct ib_rx *rx)
+__attribute__((noinline)) static bool return_own(struct ib_rail *rail, struct ib_rx *rx)
 {
-    struct rme_link *l = ib_link_by_handle(f, rx->link);
+    struct rme_link *l = ib_link_by_handle(rail, rx->link);
     if (l)
         l->rxq.held--;
-    settle(f, l, rx);
+    settle(rail, l, rx);
     return l && l->dirty;
 }
 
-bool ib_rx_return(struct rme_fabric *f, void *token)
+bool ib_rx_return(struct ib_rail *rail, void *token)
 {
     struct ib_rx *rx = token;
-    if (!f->srq)
-        return return_own(f, rx);
-    f->rxq.held--;
-    if (lacking(f, &f->rxq))
-        chain(f, NULL, rx);
+    if (!rail->srq)
+        return return_own(rail, rx);
+    rail->rxq.held--;
+    if (lacking(rail, &rail->rxq))
+        chain(rail, NULL, rx);
     else
-        pool_put(f, rx);
-    return f->rxq.chained > f->rx_slack;
+        pool_put(rail, rx);
+    return rail->rxq.chained > rail->rx_slack;
 }
 
 /* Puts all receives of a destroyed QP into the pool. */
 void ib_rx_forget(struct rme_link *l)
 {
-    struct rme_fabric *f = l->f;
+    struct ib_rail *rail = l->rail;
     struct ib_rx_queue *q = &l->rxq;
     struct ib_rx *rx;
     ib_rx_release(l, l->rx_advertised);
     while ((rx = STAILQ_FIRST(&q->chain))) {
         STAILQ_REMOVE_HEAD(&q->chain, next);
-        pool_put(f, rx);
+        pool_put(rail, rx);
     }
     while ((rx = LIST_FIRST(&q->at_device))) {
         LIST_REMOVE(rx, at_device);
-        pool_put(f, rx);
+        pool_put(rail, rx);
     }
     q->posted = q->chained = 0;
-    pool_shrink(f);
+    pool_shrink(rail);
 }
 
-static struct ibv_srq *make_srq(struct rme_fabric *f, uint32_t depth)
+static struct ibv_srq *make_srq(struct ib_rail *rail, uint32_t depth)
 {
-    struct ibv_srq_init_attr attr = {.srq_context = f, .attr = {.max_wr = depth, .max_sge = 1}};
-    return ibv_create_srq(f->dev.pd, &attr);
+    struct ibv_srq_init_attr attr = {.srq_context = rail,
+                                     .attr = {.max_wr = depth, .max_sge = 1}};
+    return ibv_create_srq(rail->dev.pd, &attr);
 }
 
 /* Replaces the SRQ, which no QP uses, because posted receives cannot be withdrawn.  On failure
  * the old SRQ stays. */
-static int srq_renew(struct rme_fabric *f)
+static int srq_renew(struct ib_rail *rail)
 {
-    struct ibv_srq *fresh = make_srq(f, f->srq_depth);
+    struct ibv_srq *fresh = make_srq(rail, rail->srq_depth);
     if (!fresh)
         return ib_errno();
-    int error = ib_error(ibv_destroy_srq(f->srq));
+    int error = ib_error(ibv_destroy_srq(rail->srq));
     if (error) {
         ibv_destroy_srq(fresh);
         return error;
     }
-    f->srq = fresh;
-    f->srq_broken = false;
-    for (uint32_t s = 0; s < f->rx.slabs; s++)
-        for (uint32_t i = 0; f->rx.slab[s] && i < f->slab; i++)
-            if (f->rx.slab[s]->rx[i].posted)
-                pool_put(f, &f->rx.slab[s]->rx[i]);
-    f->rxq.posted = f->rxq.chained;
-    pool_shrink(f);
+    rail->srq = fresh;
+    rail->srq_broken = false;
+    for (uint32_t s = 0; s < rail->rx.slabs; s++)
+        for (uint32_t i = 0; rail->rx.slab[s] && i < rail->slab; i++)
+            if (rail->rx.slab[s]->rx[i].posted)
+                pool_put(rail, &rail->rx.slab[s]->rx[i]);
+    rail->rxq.posted = rail->rxq.chained;
+    pool_shrink(rail);
     return 0;
 }
 
-void ib_rx_renew(struct rme_fabric *f)
+void ib_rx_renew(struct ib_rail *rail)
 {
-    if (f->srq && TAILQ_EMPTY(&f->links) && f->rxq.posted - f->rxq.chained >= RENEW_LEAST)
-        (void)srq_renew(f);
+    if (rail->srq && TAILQ_EMPTY(&rail->links) &&
+        rail->rxq.posted - rail->rxq.chained >= RENEW_LEAST)
+        (void)srq_renew(rail);
 }
 
 /* Receives whose CQEs a failed CQ has lost would stay counted as posted. */
-int ib_rx_mend(struct rme_fabric *f)
+int ib_rx_mend(struct ib_rail *rail)
 {
-    if (!f->srq || (!f->srq_broken && !f->cq.broken))
+    if (!rail->srq || (!rail->srq_broken && !rail->cq.broken))
         return 0;
-    return f->cq.used > f->srq_depth ? -EIO : srq_renew(f);
+    return rail->cq.used > rail->srq_depth ? -EIO : srq_renew(rail);
 }
 
 /* ---- Open and close ---- */
 
-static bool want_srq(struct rme_fabric *f)
+static bool want_srq(struct ib_rail *rail)
 {
     enum { AUTO, ON }; /* values of the option */
-    int64_t mode = ib_option(f, "srq");
-    if (f->dev.attr.max_srq <= 0) {
+    int64_t mode = ib_option(rail, "srq");
+    if (rail->dev.attr.max_srq <= 0) {
         if (mode == ON)
-            ib_log(f, RME_LOG_WARN,
+            ib_log(rail, RME_LOG_WARN,
                    "device %s: no shared receive queues: each connection has its own receives",
-                   f->dev.name);
+                   rail->dev.name);
         return false;
     }
     if (mode == AUTO)
         /* a client has few connections; rxe of stable kernels had memory errors in the receive
          * path of SRQs (get_srq_wqe) as late as 2026 */
-        return f->config.listen && !ib_is_rxe(f);
+        return rail->config.listen && !ib_is_rxe(rail);
     return mode == ON;
 }
 
-int ib_rx_open(struct rme_fabric *f)
+int ib_rx_open(struct ib_rail *rail)
 {
-    TAILQ_INIT(&f->rx.open);
-    STAILQ_INIT(&f->rxq.chain);
-    STAILQ_INIT(&f->rx_ready);
-    f->rx_slack = f->config.listen ? 0 : SLACK_OWN;
-    if (f->rx_slack > f->dev.rq_depth / 4 || f->slab < IB_SLAB)
-        f->rx_slack = 0;
-    f->caps.keeps_rx = true;
-    if (!want_srq(f))
+    TAILQ_INIT(&rail->rx.open);
+    STAILQ_INIT(&rail->rxq.chain);
+    STAILQ_INIT(&rail->rx_ready);
+    rail->rx_slack = rail->config.listen ? 0 : SLACK_OWN;
+    if (rail->rx_slack > rail->dev.rq_depth / 4 || rail->slab < IB_SLAB)
+        rail->rx_slack = 0;
+    rail->caps.keeps_rx = true;
+    if (!want_srq(rail))
         return 0;
-    uint32_t depth = ib_least(SRQ_DEPTH, (uint32_t)f->dev.attr.max_srq_wr);
-    depth = ib_least(depth, (uint32_t)f->dev.attr.max_cqe / 2); /* the CQ has room for all */
+    uint32_t depth = ib_least(SRQ_DEPTH, (uint32_t)rail->dev.attr.max_srq_wr);
+    depth = ib_least(depth, (uint32_t)rail->dev.attr.max_cqe / 2); /* the CQ has room for all */
     /* at most a quarter of the lockable memory: each has a buffer, and entries in SRQ and CQ */
-    uint64_t most = f->config.budget / 4 / (f->config.rx_size + 2 * IB_QUEUE_ENTRY);
-    if (f->config.budget && depth > most)
+    uint64_t most = rail->config.budget / 4 / (rail->config.rx_size + 2 * IB_QUEUE_ENTRY);
+    if (rail->config.budget && depth > most)
         depth = most > SRQ_LEAST ? (uint32_t)most : SRQ_LEAST;
-    f->srq = make_srq(f, depth);
-    if (!f->srq) {
-        ib_log(f, RME_LOG_WARN,
+    rail->srq = make_srq(rail, depth);
+    if (!rail->srq) {
+        ib_log(rail, RME_LOG_WARN,
                "device %s: no shared receive queue: %s; each connection has its own receives",
-               f->dev.name, strerror(-ib_errno()));
+               rail->dev.name, strerror(-ib_errno()));
         return 0;
     }
-    f->caps.keeps_rx = false;
-    f->srq_depth = depth;
-    f->rx_slack = depth > 4 * SLACK_SHARED && f->slab == IB_SLAB ? SLACK_SHARED : 0;
-    f->caps.shared_rx = depth - f->rx_slack;
+    rail->caps.keeps_rx = false;
+    rail->srq_depth = depth;
+    rail->rx_slack = depth > 4 * SLACK_SHARED && rail->slab == IB_SLAB ? SLACK_SHARED : 0;
+    rail->caps.shared_rx = depth - rail->rx_slack;
     return 0;
 }
 
-void ib_rx_close(struct rme_fabric *f)
+void ib_rx_close(struct ib_rail *rail)
 {
-    if (f->srq)
-        ibv_destroy_srq(f->srq);
-    f->srq = NULL;
-    for (uint32_t i = 0; i < f->rx.slabs; i++)
-        if (f->rx.slab[i])
-            slab_free(f->rx.slab[i]);
-    free(f->rx.slab);
-    f->rx = (struct ib_rx_pool){.slab = NULL};
+    if (rail->srq)
+        ibv_destroy_srq(rail->srq);
+    rail->srq = NULL;
+    for (uint32_t i = 0; i < rail->rx.slabs; i++)
+        if (rail->rx.slab[i])
+            slab_free(rail->rx.slab[i]);
+    free(rail->rx.slab);
+    rail->rx = (struct ib_rx_pool){.slab = NULL};
 }

@@ -25,60 +25,60 @@
 #define PER_LINK (BUFFERS / 8) /* so that a dead peer does not take all */
 #define STUCK_MS 20000
 
-static size_t buffer_size(const struct rme_fabric *f)
+static size_t buffer_size(const struct ib_rail *rail)
 {
-    return sizeof(struct ib_tx) + (f->config.rx_size + 63u) / 64 * 64;
+    return sizeof(struct ib_tx) + (rail->config.rx_size + 63u) / 64 * 64;
 }
 
-static int pool_grow(struct rme_fabric *f)
+static int pool_grow(struct ib_rail *rail)
 {
-    struct ib_tx_pool *p = &f->tx;
-    if ((p->slabs + 1) * f->slab > p->most)
+    struct ib_tx_pool *p = &rail->tx;
+    if ((p->slabs + 1) * rail->slab > p->most)
         return -ENOSPC;
     struct ib_memory *more = realloc(p->slab, (p->slabs + 1) * sizeof(*more));
     if (!more)
         return -ENOMEM;
     p->slab = more;
     struct ib_memory *m = &more[p->slabs];
-    int error = ib_memory_get(f, f->slab * buffer_size(f), m);
+    int error = ib_memory_get(rail, rail->slab * buffer_size(rail), m);
     if (error)
         return error;
     p->slabs++;
-    for (unsigned i = 0; i < f->slab; i++) {
-        struct ib_tx *tx = (struct ib_tx *)((char *)m->base + i * buffer_size(f));
+    for (unsigned i = 0; i < rail->slab; i++) {
+        struct ib_tx *tx = (struct ib_tx *)((char *)m->base + i * buffer_size(rail));
         tx->lkey = m->mr->lkey;
         tx->x.notify = RME_NOTIFY_MSG;
         tx->x.tx = ib_tx_data(tx);
         tx->next = p->free;
         p->free = tx;
     }
-    p->nfree += f->slab;
-    p->unsignalled_max = p->slabs * f->slab / 4;
-    p->kept_free = p->slabs * f->slab / 8;
+    p->nfree += rail->slab;
+    p->unsignalled_max = p->slabs * rail->slab / 4;
+    p->kept_free = p->slabs * rail->slab / 8;
     return 0;
 }
 
-int ib_tx_open(struct rme_fabric *f)
+int ib_tx_open(struct ib_rail *rail)
 {
-    f->tx.most = BUFFERS; /* tests set other numbers */
-    f->tx.per_link = PER_LINK;
-    f->tx.stuck_ms = STUCK_MS;
-    int error = pool_grow(f);
+    rail->tx.most = BUFFERS; /* tests set other numbers */
+    rail->tx.per_link = PER_LINK;
+    rail->tx.stuck_ms = STUCK_MS;
+    int error = pool_grow(rail);
     if (error)
         ib_log(
-            f, RME_LOG_ERROR,
+            rail, RME_LOG_ERROR,
             "send buffers: memory registration failed: %s; raise the memlock limit (ulimit -l "
             "unlimited, or LimitMEMLOCK=infinity in a systemd unit)",
             strerror(-error));
     return error;
 }
 
-void ib_tx_close(struct rme_fabric *f)
+void ib_tx_close(struct ib_rail *rail)
 {
-    for (uint32_t i = 0; i < f->tx.slabs; i++)
-        ib_memory_put(&f->tx.slab[i]);
-    free(f->tx.slab);
-    f->tx = (struct ib_tx_pool){.slab = NULL};
+    for (uint32_t i = 0; i < rail->tx.slabs; i++)
+        ib_memory_put(&rail->tx.slab[i]);
+    free(rail->tx.slab);
+    rail->tx = (struct ib_tx_pool){.slab = NULL};
 }
 
 /* Returns the number of buffers that pending CQEs will free.  Excludes requests that no
@@ -91,22 +91,22 @@ static uint32_t to_come(const struct rme_link *l)
 /* Returns the number of buffers that must stay free when this link takes one. */
 static uint32_t left_by(const struct rme_link *l)
 {
-    bool alone = TAILQ_NEXT(TAILQ_FIRST(&l->f->links), all_entry) == NULL;
-    return alone || to_come(l) == 0 ? 0 : l->f->tx.kept_free;
+    bool alone = TAILQ_NEXT(TAILQ_FIRST(&l->rail->links), all_entry) == NULL;
+    return alone || to_come(l) == 0 ? 0 : l->rail->tx.kept_free;
 }
 
 /* Returns true if the link may take a buffer; `told`: links that got TX_ROOM in this round. */
 static bool may_take(const struct rme_link *l, uint32_t told)
 {
-    const struct ib_tx_pool *p = &l->f->tx;
+    const struct ib_tx_pool *p = &l->rail->tx;
     return l->tx_held < p->per_link &&
            (p->nfree > p->kept_free + told || p->nfree > left_by(l) + told);
 }
 
 void *ib_tx_get(struct rme_link *l)
 {
-    struct ib_tx_pool *p = &l->f->tx;
-    if (may_take(l, 0) || (l->tx_held < p->per_link && pool_grow(l->f) == 0)) {
+    struct ib_tx_pool *p = &l->rail->tx;
+    if (may_take(l, 0) || (l->tx_held < p->per_link && pool_grow(l->rail) == 0)) {
         struct ib_tx *tx = p->free;
         p->free = tx->next;
         p->nfree--;
@@ -116,24 +116,24 @@ void *ib_tx_get(struct rme_link *l)
     }
     if (!l->want_tx &&
         (l->state == IB_UP || l->state == IB_ACCEPTING || l->state == IB_CONNECTING)) {
-        l->want_tx = l->f->attention = true;
-        TAILQ_INSERT_TAIL(&l->f->tx_waiters, l, room_entry);
+        l->want_tx = l->rail->attention = true;
+        TAILQ_INSERT_TAIL(&l->rail->tx_waiters, l, room_entry);
     }
     return NULL;
 }
 
 /* Returns a buffer that was sent, or will not be, to the pool. */
-void ib_tx_release(struct rme_fabric *f, struct ib_tx *tx)
+void ib_tx_release(struct ib_rail *rail, struct ib_tx *tx)
 {
     tx->link->tx_held--;
-    tx->next = f->tx.free;
-    f->tx.free = tx;
-    f->tx.nfree++;
+    tx->next = rail->tx.free;
+    rail->tx.free = tx;
+    rail->tx.nfree++;
 }
 
 void ib_tx_put(struct rme_link *l, void *data)
 {
-    ib_tx_release(l->f, ib_tx_of(data));
+    ib_tx_release(l->rail, ib_tx_of(data));
 }
 
 /* ---- Links that are stuck ---- */
@@ -141,13 +141,13 @@ void ib_tx_put(struct rme_link *l, void *data)
 #define LOOKS 8 /* checks in STUCK_MS */
 
 /* Returns true if a link below its limit waits for a buffer, and none is free for it. */
-static bool is_starved(const struct rme_fabric *f)
+static bool is_starved(const struct ib_rail *rail)
 {
     const struct rme_link *l;
-    if (f->tx.nfree > f->tx.kept_free)
+    if (rail->tx.nfree > rail->tx.kept_free)
         return false;
-    TAILQ_FOREACH(l, &f->tx_waiters, room_entry)
-        if (l->tx_held < f->tx.per_link && f->tx.nfree <= left_by(l))
+    TAILQ_FOREACH(l, &rail->tx_waiters, room_entry)
+        if (l->tx_held < rail->tx.per_link && rail->tx.nfree <= left_by(l))
             return true;
     return false;
 }
@@ -162,46 +162,46 @@ static bool is_stuck(struct rme_link *l)
 }
 
 /* Checks for stuck links, when due. */
-static void look(struct rme_fabric *f)
+static void look(struct ib_rail *rail)
 {
     struct rme_link *l, *worst = NULL;
-    uint64_t now = ib_now_ms(), links = 0, all = (uint64_t)f->tx.slabs * f->slab;
-    if (now < f->tx.look_at)
+    uint64_t now = ib_now_ms(), links = 0, all = (uint64_t)rail->tx.slabs * rail->slab;
+    if (now < rail->tx.look_at)
         return;
-    f->tx.look_at = now + (f->tx.stuck_ms + LOOKS - 1) / LOOKS;
-    TAILQ_FOREACH(l, &f->links, all_entry)
+    rail->tx.look_at = now + (rail->tx.stuck_ms + LOOKS - 1) / LOOKS;
+    TAILQ_FOREACH(l, &rail->links, all_entry)
         links++;
-    TAILQ_FOREACH(l, &f->links, all_entry)
+    TAILQ_FOREACH(l, &rail->links, all_entry)
         if (is_stuck(l) && to_come(l) * links * 2 >= all &&
             (!worst || l->tx_still > worst->tx_still))
             worst = l;
     if (!worst)
         return;
     ib_log(
-        f, RME_LOG_WARN,
+        rail, RME_LOG_WARN,
         "%s: connection closed: the peer has accepted nothing for %u ms or more and holds %u "
         "of %llu send buffers while others wait",
-        worst->peer, f->tx.stuck_ms, worst->tx_held, (unsigned long long)all);
+        worst->peer, rail->tx.stuck_ms, worst->tx_held, (unsigned long long)all);
     ib_link_fail(worst, -ETIMEDOUT, true);
 }
 
-uint64_t ib_tx_deadline(const struct rme_fabric *f)
+uint64_t ib_tx_deadline(const struct ib_rail *rail)
 {
-    return is_starved(f) ? f->tx.look_at : UINT64_MAX;
+    return is_starved(rail) ? rail->tx.look_at : UINT64_MAX;
 }
 
 /* Reports TX_ROOM to waiting links, at most to as many as find a buffer. */
-void ib_tx_rooms(struct rme_fabric *f)
+void ib_tx_rooms(struct ib_rail *rail)
 {
     uint32_t told = 0;
     struct rme_link *l, *next;
-    if (is_starved(f))
-        look(f);
-    for (l = TAILQ_FIRST(&f->tx_waiters); l && told < f->tx.nfree; l = next) {
+    if (is_starved(rail))
+        look(rail);
+    for (l = TAILQ_FIRST(&rail->tx_waiters); l && told < rail->tx.nfree; l = next) {
         next = TAILQ_NEXT(l, room_entry);
         if (!may_take(l, told))
             continue;
-        TAILQ_REMOVE(&f->tx_waiters, l, room_entry);
+        TAILQ_REMOVE(&rail->tx_waiters, l, room_entry);
         l->want_tx = false;
         ib_link_events(l, l->events | IB_EVENT_ROOM);
         told++;
@@ -211,6 +211,6 @@ void ib_tx_rooms(struct rme_fabric *f)
 void ib_tx_forget(struct rme_link *l)
 {
     if (l->want_tx)
-        TAILQ_REMOVE(&l->f->tx_waiters, l, room_entry);
+        TAILQ_REMOVE(&l->rail->tx_waiters, l, room_entry);
     l->want_tx = false;
 }
