@@ -4,7 +4,7 @@
  *
  * Layers: device/ (device, memory, wake-up), queue/ (work and completion queues, buffers,
  * windows), link/ (connections), and above them polling and the function table.  A layer calls
- * itself and lower layers only, except for the reports of queue/ to link/ (link.h).
+ * itself and lower layers only; queue/ reports to link/ by a table (struct ib_link_ops).
  *
  * Parts: the fabric has what exists once: the rdma_cm channel, the listeners, the resolver, the
  * sleep descriptors, the registrations and the timers.  Each device of the option `device` is a
@@ -127,6 +127,7 @@ struct ib_async {
 /* A device and what belongs to it. */
 struct ib_rail {
     struct rme_fabric *fabric;
+    const struct ib_link_ops *link_ops;
     struct rme_fabric_config config; /* the engine's; `budget`: the share of this rail */
     struct rme_caps caps;            /* common to all rails, once all are open */
     uint8_t number;                  /* index of this rail */

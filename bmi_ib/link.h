@@ -121,17 +121,19 @@ struct rme_link {
 };
 TAILQ_HEAD(ib_link_list, rme_link);
 
-/* ---- Reports of queue/ to link/ ---- */
-
-/* Fails a link; the first error counts.  `deliver`: the engine still gets messages that the
- * peer sent before. */
-void ib_link_fail(struct rme_link *l, int error, bool deliver);
-/* Fails all links of a rail, and logs why. */
-void ib_link_fail_all(struct ib_rail *rail, int error, const char *why);
-/* Removes parts (IB_DRAIN_*) from those that a drain waits for; the last one ends the drain. */
-void ib_link_drained(struct rme_link *l, unsigned parts);
-/* Sets a connecting or accepting link to UP, and queues LINK_UP; also for a message before
- * ESTABLISHED. */
-void ib_link_established(struct rme_link *l);
+/* Reports of queue/ to link/, set when the rail is made (link/link.c). */
+struct ib_link_ops {
+    /* Fails a link; the first error counts.  `deliver`: the engine still gets messages that the
+     * peer sent before. */
+    void (*fail)(struct rme_link *l, int error, bool deliver);
+    /* Fails all links of a rail, and logs why. */
+    void (*fail_all)(struct ib_rail *rail, int error, const char *why);
+    /* Removes parts (IB_DRAIN_*) from those that a drain waits for; the last one ends the
+     * drain. */
+    void (*drained)(struct rme_link *l, unsigned parts);
+    /* Sets a connecting or accepting link to UP, and queues LINK_UP; also for a message before
+     * ESTABLISHED. */
+    void (*established)(struct rme_link *l);
+};
 
 #endif

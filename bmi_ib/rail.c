@@ -28,6 +28,7 @@ struct ib_rail *ib_rail_new(struct rme_fabric *f)
         return NULL;
     }
     rail->fabric = f;
+    rail->link_ops = &ib_link_ops;
     rail->config = f->config;
     rail->number = (uint8_t)f->rails;
     f->rail[f->rails++] = rail;

@@ -523,6 +523,13 @@ void ib_link_drained(struct rme_link *l, unsigned parts)
     l->polled = rail->cq.polled;
 }
 
+const struct ib_link_ops ib_link_ops = {
+    .fail = ib_link_fail,
+    .fail_all = ib_link_fail_all,
+    .drained = ib_link_drained,
+    .established = ib_link_established,
+};
+
 /* Destroys one QP, which is one QP operation, once all CQEs that existed at the end of its
  * drain are taken. */
 void ib_link_free_drained(struct ib_rail *rail)

@@ -11,6 +11,12 @@
 
 /* ---- link.c ---- */
 extern const char *const ib_link_state_name[];
+/* Functions that queue/ calls (struct ib_link_ops, link.h), and their table. */
+extern const struct ib_link_ops ib_link_ops;
+void ib_link_fail(struct rme_link *l, int error, bool deliver);
+void ib_link_fail_all(struct ib_rail *rail, int error, const char *why);
+void ib_link_drained(struct rme_link *l, unsigned parts);
+void ib_link_established(struct rme_link *l);
 /* Allocates a link with a handle, in the state DOWN; NULL: no memory. */
 struct rme_link *ib_link_new(struct ib_rail *rail);
 /* Makes a link one of this rail, with a new handle. */

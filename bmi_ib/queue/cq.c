@@ -162,5 +162,5 @@ void ib_wc_failed(struct ib_rail *rail, struct rme_link *l, const struct ibv_wc 
         return;
     ib_log(rail, RME_LOG_WARN, "%s: %s failed: %s", l->peer, what,
            ibv_wc_status_str(wc->status));
-    ib_link_fail(l, wc_error(wc->status), true);
+    l->rail->link_ops->fail(l, wc_error(wc->status), true);
 }

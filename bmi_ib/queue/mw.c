@@ -131,7 +131,7 @@ int ib_mw_bind(struct rme_link *l, struct rme_range *range, uint32_t n, unsigned
                "%s: memory cannot be opened to the peer: not registered on device %s, which "
                "has failed; a new connection uses another device",
                l->peer, rail->dev.name);
-        ib_link_fail(l, -ENODEV, true);
+        l->rail->link_ops->fail(l, -ENODEV, true);
         return -EAGAIN; /* as for any lost link */
     }
     for (uint32_t i = 0; i < n; i++) {

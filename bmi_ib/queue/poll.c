@@ -20,7 +20,8 @@ __attribute__((noinline)) static void dispatch(struct ib_rail *rail, const struc
             ib_wc_failed(rail, l, wc, "a send, write or read");
     } else if (kind == IB_WR_MARK_SEND || kind == IB_WR_MARK_RECV) {
         if (l && l->state == IB_DRAINING)
-            ib_link_drained(l, kind == IB_WR_MARK_SEND ? IB_DRAIN_SENDS : IB_DRAIN_RECVS);
+            rail->link_ops->drained(l,
+                                    kind == IB_WR_MARK_SEND ? IB_DRAIN_SENDS : IB_DRAIN_RECVS);
     } else if (kind != IB_WR_SEND) {
         ib_log(rail, RME_LOG_WARN, "device %s: completion with unknown id %#llx ignored",
                rail->dev.name, (unsigned long long)wc->wr_id);
@@ -42,7 +43,7 @@ __attribute__((noinline)) static void take(struct ib_rail *rail, struct ib_cq *c
     for (;;) {
         if (got < 0) {
             c->broken = true;
-            ib_link_fail_all(rail, -EIO, "cannot poll the completion queue");
+            rail->link_ops->fail_all(rail, -EIO, "cannot poll the completion queue");
             return;
         }
         ib_count(rail, CQ_ENTRIES, (unsigned)got);

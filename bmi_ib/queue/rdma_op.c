@@ -242,7 +242,7 @@ static void flush_link(struct rme_link *l)
             ib_tx_release(l->rail, b->inlined[i]);
     }
     if (error)
-        ib_link_fail(l, error, true);
+        l->rail->link_ops->fail(l, error, true);
 }
 
 void ib_flush(struct ib_rail *rail)
@@ -252,7 +252,7 @@ void ib_flush(struct ib_rail *rail)
         int error = ib_rx_post(rail, NULL);
         if (error) {
             rail->srq_broken = true;
-            ib_link_fail_all(rail, error, "cannot post shared receives");
+            rail->link_ops->fail_all(rail, error, "cannot post shared receives");
         }
     }
     while ((l = TAILQ_FIRST(&rail->dirty))) {
@@ -332,7 +332,7 @@ bool ib_send_now(struct rme_link *l, const void *head, size_t head_length, const
     enter(l, &wr, NULL, false, false);
     int error = post(l, &wr, 1);
     if (error)
-        ib_link_fail(l, error, true);
+        l->rail->link_ops->fail(l, error, true);
     return true;
 }
 
@@ -347,7 +347,7 @@ void ib_rdma_op(struct rme_link *l, struct rme_rdma_op *x)
         ib_log(l->rail, RME_LOG_ERROR, "%s: a transfer of %u pieces cannot be done: %s",
                l->peer, x->npiece, strerror(-error));
         drop(l->rail, x);
-        ib_link_fail(l, error, true);
+        l->rail->link_ops->fail(l, error, true);
         return;
     }
     x->fabric.what = IB_RDMA_DATA;

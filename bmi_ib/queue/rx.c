@@ -332,7 +332,7 @@ __attribute__((noinline)) static void take_slowly(struct ib_rail *rail, struct r
         return;
     }
     if (l->state == IB_ACCEPTING)
-        ib_link_established(l);
+        rail->link_ops->established(l);
     q->held++;
     rx->link = l->handle;
     rx->is_imm = wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM;

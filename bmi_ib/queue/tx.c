@@ -182,7 +182,7 @@ static void look(struct ib_rail *rail)
         "%s: connection closed: the peer has accepted nothing for %u ms or more and holds %u "
         "of %llu send buffers while others wait",
         worst->peer, rail->tx.stuck_ms, worst->tx_held, (unsigned long long)all);
-    ib_link_fail(worst, -ETIMEDOUT, true);
+    worst->rail->link_ops->fail(worst, -ETIMEDOUT, true);
 }
 
 uint64_t ib_tx_deadline(const struct ib_rail *rail)

@@ -540,6 +540,7 @@ void rig_open(const char *options, uint32_t max_sge, uint32_t max_inline)
     f->way_ms = f->drain_ms = 600000; /* long enough for a slow machine */
     f->cm = &channel;
     rail->fabric = f;
+    rail->link_ops = &ib_link_ops;
     rail->config = f->config;
     rail->slab = IB_SLAB;
     assert_int_equal(rme_table_init(&rail->table, 64), 0);
