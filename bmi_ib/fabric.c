@@ -31,6 +31,7 @@ static void regs_init(struct ib_regs *r)
     pthread_rwlock_init(&r->rails, &attr);
     pthread_rwlockattr_destroy(&attr);
     pthread_mutex_init(&r->lock, NULL);
+    list_init(&r->keys);
 }
 
 static void ib_close(struct rme_fabric *f)
@@ -147,18 +148,18 @@ __attribute__((noinline)) static void emit_all(struct ib_rail *rail)
 /* Does the work of a poll behind its completions. */
 __attribute__((noinline)) static void attend(struct ib_rail *rail)
 {
-    if (!TAILQ_EMPTY(&rail->drained))
+    if (!list_empty(&rail->drained))
         ib_link_free_drained(rail);
-    if (!TAILQ_EMPTY(&rail->tx_waiters))
+    if (!list_empty(&rail->tx_waiters))
         ib_tx_rooms(rail);
     if (rail->resume) {
         rail->resume = false;
         ib_flush(rail);
     }
     emit_all(rail);
-    rail->attention = rail->resume || rail->done.head || !TAILQ_EMPTY(&rail->drained) ||
-                      !TAILQ_EMPTY(&rail->tx_waiters) || !TAILQ_EMPTY(&rail->eventful) ||
-                      !STAILQ_EMPTY(&rail->rx_ready);
+    rail->attention = rail->resume || rail->done.head || !list_empty(&rail->drained) ||
+                      !list_empty(&rail->tx_waiters) || !list_empty(&rail->eventful) ||
+                      !list_empty(&rail->rx_ready);
 }
 
 static int poll_rail(struct ib_rail *rail, struct rme_event *events, int max)

@@ -24,11 +24,11 @@
 #include <netdb.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <sys/queue.h>
 #include <sys/socket.h>
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
 #include "base/addr.h"
+#include "base/list.h"
 #include "bmi_ib/buffers.h"
 #include "fabric.h"
 #include "bmi_ib/link.h"
@@ -70,7 +70,7 @@ struct ib_own {
 
 /* Registrations of a memory range on all rails; the engine's key is the address of this. */
 struct ib_keys {
-    LIST_ENTRY(ib_keys) entry;
+    struct list_head entry;
     void *base;
     size_t length;
     unsigned access;                 /* RME_ACCESS_* */
@@ -83,7 +83,7 @@ struct ib_regs {
      * device of a rail changes */
     pthread_rwlock_t rails;
     pthread_mutex_t lock; /* protects `keys`; inner lock */
-    LIST_HEAD(, ib_keys) keys;
+    struct list_head keys;
 };
 
 /* Address that lost its listener with a device. */
@@ -115,12 +115,10 @@ struct ib_batch { /* scratch memory of one post call */
     unsigned wrs, sges, inlines;
 };
 
-struct ib_async_note; /* defined in async.c */
-
 /* Pending asynchronous events of the device; protected by the mutex of async.c. */
 struct ib_async {
-    TAILQ_ENTRY(ib_rail) users;
-    STAILQ_HEAD(, ib_async_note) notes;
+    struct list_head users;
+    struct list_head notes;
     bool open;
 };
 
@@ -148,15 +146,15 @@ struct ib_rail {
     struct ib_rx_pool rx;
     struct ib_rx_queue rxq; /* of the SRQ */
     uint32_t rx_slack; /* receives of a queue beyond the advertised number, to batch posting */
-    struct ib_rx_list rx_ready;
+    struct list_head rx_ready;
     struct ib_tx_pool tx;
     struct ib_mw_pool mws;
 
     struct rme_table table; /* links and windows (enum ib_key_kind) */
     uint32_t last_handle;
-    struct ib_link_list links, dirty, eventful, tx_waiters;
+    struct list_head links, dirty, eventful, tx_waiters;
     unsigned draining;            /* links in the state DRAINING */
-    struct ib_link_list drained;  /* in the order in which their last CQEs are taken */
+    struct list_head drained;     /* in the order in which their last CQEs are taken */
     struct ib_rdma_op_queue done; /* completed transfers whose events are not
                                    * delivered */
 

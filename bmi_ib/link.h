@@ -4,9 +4,9 @@
 #define BMI_IB_LINK_H
 
 #include <netdb.h>
-#include <sys/queue.h>
 #include <rdma/rdma_cma.h>
 #include "base/addr.h"
+#include "base/list.h"
 #include "base/table.h"
 #include "base/timer.h"
 #include "bmi_ib/buffers.h"
@@ -88,7 +88,7 @@ struct rme_link {
     struct ib_rx_queue rxq; /* own receive queue; unused with an SRQ */
     uint32_t rx_advertised; /* receives reserved for this link, in either queue */
     uint32_t tx_seen;       /* completed requests at the last check for stuck links (tx.c) */
-    struct ib_mw_list mws;  /* bound, or being invalidated */
+    struct list_head mws;   /* bound, or being invalidated */
     uint8_t tx_still;       /* consecutive checks without progress */
     /* cold part: connection state */
     struct rdma_cm_id *id;
@@ -115,11 +115,9 @@ struct rme_link {
     uint8_t answer[IB_HELLO_MAX]; /* private data from the peer */
     size_t answer_length;
     char peer[IB_PEER_MAX];
-    TAILQ_ENTRY(rme_link)
-    all_entry, dirty_entry, event_entry, room_entry, drain_entry;
+    struct list_head all_entry, dirty_entry, event_entry, room_entry, drain_entry;
     struct rme_keyed by_handle, by_qp; /* in rail->table */
 };
-TAILQ_HEAD(ib_link_list, rme_link);
 
 /* Reports of queue/ to link/, set when the rail is made (link/link.c). */
 struct ib_link_ops {

@@ -33,11 +33,15 @@ struct ib_rail *ib_rail_new(struct rme_fabric *f)
     rail->number = (uint8_t)f->rails;
     f->rail[f->rails++] = rail;
     rail->signal_each = ib_option(rail, "signal_each") != 0;
-    TAILQ_INIT(&rail->links);
-    TAILQ_INIT(&rail->dirty);
-    TAILQ_INIT(&rail->eventful);
-    TAILQ_INIT(&rail->tx_waiters);
-    TAILQ_INIT(&rail->drained);
+    list_init(&rail->links);
+    list_init(&rail->dirty);
+    list_init(&rail->eventful);
+    list_init(&rail->tx_waiters);
+    list_init(&rail->drained);
+    list_init(&rail->rx_ready);
+    list_init(&rail->rx.open);
+    ib_rx_queue_init(&rail->rxq);
+    list_init(&rail->mws.free);
     return rail;
 }
 
@@ -168,11 +172,10 @@ void ib_rail_close(struct ib_rail *rail)
 static bool is_quiet(const struct ib_rail *rail)
 {
     const struct rme_link *l;
-    bool busy = rail->draining || rail->done.head || !TAILQ_EMPTY(&rail->drained) ||
-                !STAILQ_EMPTY(&rail->rx_ready) ||
-                rail->tx.nfree != rail->tx.slabs * rail->slab ||
+    bool busy = rail->draining || rail->done.head || !list_empty(&rail->drained) ||
+                !list_empty(&rail->rx_ready) || rail->tx.nfree != rail->tx.slabs * rail->slab ||
                 (rail->srq ? rail->rxq.held : rail->rx.nfree != rail->rx.there * rail->slab);
-    TAILQ_FOREACH(l, &rail->links, all_entry)
+    list_for_each(l, &rail->links, all_entry)
         busy = busy || l->id;
     return !busy;
 }
@@ -181,7 +184,7 @@ static void shut(struct ib_rail *rail)
 {
     close_device(rail);
     rail->dev.ctx = NULL;
-    rail->rxq = (struct ib_rx_queue){.chained = 0};
+    ib_rx_queue_init(&rail->rxq);
     rail->cq = (struct ib_cq){.broken = true}; /* no polls */
 }
 

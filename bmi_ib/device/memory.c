@@ -119,7 +119,7 @@ int ib_reg(struct rme_fabric *f, void *base, size_t length, unsigned access, str
         keys_dereg(f, k);
     } else {
         pthread_mutex_lock(&r->lock);
-        LIST_INSERT_HEAD(&r->keys, k, entry);
+        list_add_head(&k->entry, &r->keys);
         pthread_mutex_unlock(&r->lock);
     }
     pthread_rwlock_unlock(&r->rails);
@@ -139,7 +139,7 @@ void ib_dereg(struct rme_fabric *f, struct rme_mr *mr)
     struct ib_keys *k = mr->handle;
     pthread_rwlock_rdlock(&r->rails);
     pthread_mutex_lock(&r->lock);
-    LIST_REMOVE(k, entry);
+    list_del_init(&k->entry);
     pthread_mutex_unlock(&r->lock);
     keys_dereg(f, k);
     pthread_rwlock_unlock(&r->rails);
@@ -149,7 +149,7 @@ void ib_dereg(struct rme_fabric *f, struct rme_mr *mr)
 void ib_regs_leave(struct ib_rail *rail)
 {
     struct ib_keys *k;
-    LIST_FOREACH(k, &rail->fabric->regs.keys, entry)
+    list_for_each(k, &rail->fabric->regs.keys, entry)
         if (k->mr[rail->number]) {
             dereg(rail, k->mr[rail->number]);
             k->mr[rail->number] = NULL;
@@ -161,7 +161,7 @@ void ib_regs_enter(struct ib_rail *rail)
     struct ib_keys *k;
     unsigned failed = 0;
     int error = 0;
-    LIST_FOREACH(k, &rail->fabric->regs.keys, entry) {
+    list_for_each(k, &rail->fabric->regs.keys, entry) {
         k->mr[rail->number] = reg(rail, k->base, k->length, k->access);
         if (k->mr[rail->number])
             continue;

@@ -25,23 +25,23 @@
 #include "bmi_ib/link/links.h"
 
 struct ib_async_note {
-    STAILQ_ENTRY(ib_async_note) next;
+    struct list_head next;
     enum ibv_event_type type;
     bool is_qp, is_device; /* neither: the CQ or SRQ */
     uint32_t number;       /* of the QP or port */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static TAILQ_HEAD(, ib_rail) users = TAILQ_HEAD_INITIALIZER(users);
+static struct list_head users = LIST_EMPTY_RING(users);
 
 int ib_async_open(struct ib_rail *rail)
 {
     int error = ib_nonblocking(rail->dev.ctx->async_fd);
     if (error)
         return error;
-    STAILQ_INIT(&rail->async.notes);
+    list_init(&rail->async.notes);
     pthread_mutex_lock(&lock);
-    TAILQ_INSERT_TAIL(&users, rail, async.users);
+    list_add_tail(&rail->async.users, &users);
     pthread_mutex_unlock(&lock);
     rail->async.open = true;
     return 0;
@@ -54,10 +54,10 @@ void ib_async_close(struct ib_rail *rail)
     if (!rail->async.open)
         return;
     pthread_mutex_lock(&lock);
-    TAILQ_REMOVE(&users, rail, async.users);
+    list_del_init(&rail->async.users);
     pthread_mutex_unlock(&lock);
-    while ((n = STAILQ_FIRST(&rail->async.notes))) {
-        STAILQ_REMOVE_HEAD(&rail->async.notes, next);
+    while ((n = list_first(&rail->async.notes, struct ib_async_note, next))) {
+        list_del_init(&n->next);
         free(n);
     }
     rail->async.open = false;
@@ -148,7 +148,7 @@ static void note(struct ib_rail *rail, struct ib_rail *reading, const struct ib_
         return;
     }
     *copy = *n;
-    STAILQ_INSERT_TAIL(&rail->async.notes, copy, next);
+    list_add_tail(&copy->next, &rail->async.notes);
     if (rail == reading)
         return;
     atomic_fetch_or(&rail->fabric->hint, IB_HINT_ASYNC(rail->number));
@@ -162,7 +162,7 @@ static void distribute(struct ib_rail *reading, const struct ibv_async_event *e)
     const void *owner = subject(e, &n);
     struct ib_rail *rail;
     bool ours = false;
-    TAILQ_FOREACH(rail, &users, async.users)
+    list_for_each(rail, &users, async.users)
         if (n.is_device ? rail->dev.ctx == reading->dev.ctx : rail == owner) {
             ours = true;
             note(rail, reading, &n);
@@ -193,9 +193,9 @@ void ib_async_events(struct ib_rail *rail)
                         IB_HINT_ASYNC(rail->number)); /* continue at the next poll */
     do {
         pthread_mutex_lock(&lock);
-        n = STAILQ_FIRST(&rail->async.notes);
+        n = list_first(&rail->async.notes, struct ib_async_note, next);
         if (n)
-            STAILQ_REMOVE_HEAD(&rail->async.notes, next);
+            list_del_init(&n->next);
         pthread_mutex_unlock(&lock);
         if (n)
             handle(rail, n);

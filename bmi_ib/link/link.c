@@ -56,7 +56,7 @@ void ib_link_enter(struct rme_link *l, struct ib_rail *rail)
         l->handle = ++rail->last_handle;
     while (!l->handle || ib_link_by_handle(rail, l->handle));
     rme_table_put(&rail->table, &l->by_handle, l->handle, IB_BY_HANDLE);
-    TAILQ_INSERT_TAIL(&rail->links, l, all_entry);
+    list_add_tail(&l->all_entry, &rail->links);
 }
 
 struct rme_link *ib_link_new(struct ib_rail *rail)
@@ -66,8 +66,8 @@ struct rme_link *ib_link_new(struct ib_rail *rail)
         return NULL;
     l->state = IB_DOWN; /* until ib_link_state_set */
     l->deliver = true;
-    STAILQ_INIT(&l->rxq.chain);
-    LIST_INIT(&l->mws);
+    ib_rx_queue_init(&l->rxq);
+    list_init(&l->mws);
     ib_link_enter(l, rail);
     return l;
 }
@@ -139,9 +139,10 @@ static bool emit_hello(struct rme_link *l, enum rme_event_type type, bool with_a
 void ib_emit_links(struct ib_rail *rail)
 {
     struct rme_link *l, *next;
-    bool last = STAILQ_EMPTY(&rail->rx_ready) && !rail->done.head;
-    for (l = TAILQ_FIRST(&rail->eventful); l && rail->out_used < rail->out_max; l = next) {
-        next = TAILQ_NEXT(l, event_entry);
+    bool last = list_empty(&rail->rx_ready) && !rail->done.head;
+    for (l = list_first(&rail->eventful, struct rme_link, event_entry);
+         l && rail->out_used < rail->out_max; l = next) {
+        next = list_next(l, &rail->eventful, event_entry);
         unsigned events = l->events;
         if (events & IB_EVENT_REQUEST && emit_hello(l, RME_EV_LINK_REQUEST, true))
             events &= ~IB_EVENT_REQUEST;
@@ -222,7 +223,7 @@ static int start(struct rme_link *l)
 static void leave_queues(struct rme_link *l)
 {
     if (l->dirty)
-        TAILQ_REMOVE(&l->rail->dirty, l, dirty_entry);
+        list_del_init(&l->dirty_entry);
     l->dirty = false;
     ib_tx_forget(l);
 }
@@ -238,7 +239,7 @@ void ib_link_move(struct rme_link *l, struct ib_rail *to)
     if (l->rail == to)
         return;
     rme_table_take(&l->rail->table, &l->by_handle);
-    TAILQ_REMOVE(&l->rail->links, l, all_entry);
+    list_del_init(&l->all_entry);
     l->rxq.held = 0;
     ib_link_enter(l, to);
 }
@@ -397,7 +398,7 @@ void ib_link_destroy(struct rme_link *l)
 {
     struct ib_rail *rail = l->rail;
     if (l->state == IB_DRAINED)
-        TAILQ_REMOVE(&rail->drained, l, drain_entry);
+        list_del_init(&l->drain_entry);
     if (l->qp)
         qp_destroy(l);
     ib_link_state_set(l, IB_DOWN);
@@ -408,15 +409,14 @@ void ib_link_destroy(struct rme_link *l)
     if (l->addresses)
         freeaddrinfo(l->addresses);
     rme_table_take(&rail->table, &l->by_handle);
-    TAILQ_REMOVE(&rail->links, l, all_entry);
+    list_del_init(&l->all_entry);
     free(l);
 }
 
 void ib_links_release(struct ib_rail *rail)
 {
-    struct rme_link *l;
-    while ((l = TAILQ_FIRST(
-                &rail->links))) /* the engine freed its own links; these were not reported */
+    struct rme_link *l; /* the engine freed its own links; these were not reported */
+    while ((l = list_first(&rail->links, struct rme_link, all_entry)))
         ib_link_destroy(l);
 }
 
@@ -495,8 +495,8 @@ void ib_link_fail_all(struct ib_rail *rail, int error, const char *why)
     ib_log(rail, RME_LOG_ERROR, "device %s: all its connections fail: %s (%s)%s",
            rail->dev.name, why, strerror(-error),
            rail->dev.dead ? "; waiting for the device to return" : "");
-    for (l = TAILQ_FIRST(&rail->links); l; l = next) {
-        next = TAILQ_NEXT(l, all_entry);
+    for (l = list_first(&rail->links, struct rme_link, all_entry); l; l = next) {
+        next = list_next(l, &rail->links, all_entry);
         ib_link_fail(l, error, true);
     }
 }
@@ -516,7 +516,7 @@ void ib_link_drained(struct rme_link *l, unsigned parts)
     l->undrained &= (uint8_t)~parts;
     if (l->state != IB_DRAINING || l->undrained)
         return;
-    TAILQ_INSERT_TAIL(&rail->drained, l, drain_entry);
+    list_add_tail(&l->drain_entry, &rail->drained);
     ib_link_state_set(l, IB_DRAINED);
     rail->attention = true;
     l->emptied = rail->cq.emptied;
@@ -534,11 +534,11 @@ const struct ib_link_ops ib_link_ops = {
  * drain are taken. */
 void ib_link_free_drained(struct ib_rail *rail)
 {
-    struct rme_link *l = TAILQ_FIRST(&rail->drained);
+    struct rme_link *l = list_first(&rail->drained, struct rme_link, drain_entry);
     const struct ib_cq *c = &rail->cq;
     if (!l || !(c->broken || c->emptied != l->emptied || c->polled - l->polled >= c->size))
         return;
-    TAILQ_REMOVE(&rail->drained, l, drain_entry);
+    list_del_init(&l->drain_entry);
     settle(l);
 }
 
@@ -570,7 +570,7 @@ int ib_link_deadline(struct rme_fabric *f)
         first = f->mend_at;
     for (unsigned i = 0; i < f->rails; i++) {
         uint64_t room = ib_tx_deadline(f->rail[i]);
-        if (!TAILQ_EMPTY(&f->rail[i]->drained))
+        if (!list_empty(&f->rail[i]->drained))
             return 0;
         if (room < first)
             first = room;

@@ -23,7 +23,7 @@
 #include "base/thread.h"
 
 struct job {
-    TAILQ_ENTRY(job) next;
+    struct list_head next;
     enum { WAITS, RUNS, DONE } state;
     struct ib_name name;
     char *host; /* behind the structure, followed by the port */
@@ -36,7 +36,7 @@ struct ib_resolver {
     pthread_mutex_t mutex;
     unsigned threads;
     struct rme_fabric *fabric; /* NULL: closed */
-    TAILQ_HEAD(, job) jobs;
+    struct list_head jobs;
 };
 
 static const struct addrinfo hints_stream = {
@@ -76,9 +76,9 @@ int ib_resolve_numeric(const char *host, const char *port, struct addrinfo **out
 }
 
 /* Removes and frees a job. */
-static void job_free(struct ib_resolver *r, struct job *j)
+static void job_free(struct job *j)
 {
-    TAILQ_REMOVE(&r->jobs, j, next);
+    list_del_init(&j->next);
     if (j->name.found)
         freeaddrinfo(j->name.found);
     free(j);
@@ -93,8 +93,8 @@ static void leave(struct ib_resolver *r)
     pthread_mutex_unlock(&r->mutex);
     if (!last)
         return;
-    while ((j = TAILQ_FIRST(&r->jobs)))
-        job_free(r, j);
+    while ((j = list_first(&r->jobs, struct job, next)))
+        job_free(j);
     pthread_mutex_destroy(&r->mutex);
     free(r);
 }
@@ -104,7 +104,7 @@ static struct job *find(const struct ib_resolver *r, int state, const char *host
 {
     struct job *j;
 
-    TAILQ_FOREACH(j, &r->jobs, next)
+    list_for_each(j, &r->jobs, next)
         if (j->state == (unsigned)state && (!host || strcmp(j->host, host) == 0))
             break;
     return j;
@@ -115,7 +115,7 @@ static struct job *next_job(const struct ib_resolver *r)
 {
     struct job *j;
 
-    TAILQ_FOREACH(j, &r->jobs, next)
+    list_for_each(j, &r->jobs, next)
         if (j->state == WAITS && !find(r, RUNS, j->host))
             break;
     return j;
@@ -152,7 +152,7 @@ int ib_resolver_open(struct rme_fabric *f)
     if (!r)
         return -ENOMEM;
     pthread_mutex_init(&r->mutex, NULL);
-    TAILQ_INIT(&r->jobs);
+    list_init(&r->jobs);
     r->fabric = f;
     f->resolver = r;
     return 0;
@@ -183,7 +183,7 @@ int ib_resolve_later(struct rme_fabric *f, const char *host, const char *port, u
     j->port = memcpy(j->host + h, port, p);
 
     pthread_mutex_lock(&r->mutex);
-    TAILQ_INSERT_TAIL(&r->jobs, j, next);
+    list_add_tail(&j->next, &r->jobs);
     if (r->threads < THREADS && next_job(r)) {
         error = rme_thread_start(&thread, work, r);
         r->threads += !error;
@@ -191,7 +191,7 @@ int ib_resolve_later(struct rme_fabric *f, const char *host, const char *port, u
             error = 0; /* another thread does it */
     }
     if (error)
-        job_free(r, j);
+        job_free(j);
     pthread_mutex_unlock(&r->mutex);
     return error;
 }
@@ -204,11 +204,11 @@ void ib_resolve_forget(const struct rme_fabric *f, uint32_t handle)
     if (!r)
         return;
     pthread_mutex_lock(&r->mutex);
-    TAILQ_FOREACH(j, &r->jobs, next)
+    list_for_each(j, &r->jobs, next)
         if (j->state == WAITS && j->name.handle == handle)
             break;
     if (j)
-        job_free(r, j);
+        job_free(j);
     pthread_mutex_unlock(&r->mutex);
 }
 
@@ -220,7 +220,7 @@ bool ib_resolve_result(struct rme_fabric *f, struct ib_name *out)
     if (j) {
         *out = j->name;
         j->name.found = NULL;
-        job_free(r, j);
+        job_free(j);
     }
     pthread_mutex_unlock(&r->mutex);
     return j != NULL;

@@ -35,14 +35,14 @@
  * this transfer. */
 static struct ib_mw *mw_of(struct rme_rdma_op *close)
 {
-    return (struct ib_mw *)((char *)close - offsetof(struct ib_mw, close));
+    return container_of(close, struct ib_mw, close);
 }
 
-void ib_mws_drop(struct ib_rail *rail, struct ib_mw_list *list)
+void ib_mws_drop(struct ib_rail *rail, struct list_head *list)
 {
     struct ib_mw *w;
-    while ((w = LIST_FIRST(list))) {
-        LIST_REMOVE(w, entry);
+    while ((w = list_first(list, struct ib_mw, entry))) {
+        list_del_init(&w->entry);
         rme_table_take(&rail->table, &w->by_key);
         int ret = ibv_dealloc_mw(w->mw);
         if (ret)
@@ -55,7 +55,7 @@ void ib_mws_drop(struct ib_rail *rail, struct ib_mw_list *list)
 
 static void give_back(struct ib_rail *rail, struct ib_mw *w)
 {
-    LIST_INSERT_HEAD(&rail->mws.free, w, entry);
+    list_add_head(&w->entry, &rail->mws.free);
     rail->mws.nfree++;
 }
 
@@ -86,7 +86,6 @@ int ib_mws_open(struct ib_rail *rail)
 {
     const struct ibv_device_attr *a = &rail->dev.attr;
     bool region = ib_option(rail, "expose") != 0;
-    LIST_INIT(&rail->mws.free);
     if (!region && a->max_mw > 0 && !ib_is_rxe(rail) &&
         a->device_cap_flags & (IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B)) {
         rail->caps.mws = ib_least((uint32_t)a->max_mw, MOST_WINDOWS);
@@ -135,14 +134,15 @@ int ib_mw_bind(struct rme_link *l, struct rme_range *range, uint32_t n, unsigned
         return -EAGAIN; /* as for any lost link */
     }
     for (uint32_t i = 0; i < n; i++) {
-        struct ib_mw *w = range[i].length ? LIST_FIRST(&rail->mws.free) : NULL;
+        struct ib_mw *w =
+            range[i].length ? list_first(&rail->mws.free, struct ib_mw, entry) : NULL;
         range[i].window = w;
         range[i].key = 0;
         if (!w)
             continue;
-        LIST_REMOVE(w, entry);
+        list_del_init(&w->entry);
         rail->mws.nfree--;
-        LIST_INSERT_HEAD(&l->mws, w, entry);
+        list_add_head(&w->entry, &l->mws);
         w->link = l;
         range[i].key = w->key = ibv_inc_rkey(w->key);
         w->info = (struct ibv_mw_bind_info){.mr = ib_key_mr(rail, range[i].rkey),
@@ -160,7 +160,7 @@ int ib_mw_bind(struct rme_link *l, struct rme_range *range, uint32_t n, unsigned
 /* Frees a window that is closed. */
 static void put_closed(struct ib_rail *rail, struct ib_mw *w)
 {
-    LIST_REMOVE(w, entry);
+    list_del_init(&w->entry);
     give_back(rail, w);
 }
 
@@ -193,7 +193,7 @@ bool ib_mw_invalidate(struct rme_link *l, struct rme_range *range, uint32_t n, v
 void ib_mw_closed_by_peer(struct rme_link *l, uint32_t key)
 {
     struct rme_keyed *k = rme_table_find(&l->rail->table, key >> 8, IB_BY_WINDOW);
-    struct ib_mw *w = k ? (struct ib_mw *)((char *)k - offsetof(struct ib_mw, by_key)) : NULL;
+    struct ib_mw *w = k ? container_of(k, struct ib_mw, by_key) : NULL;
     if (!w || w->link != l || w->key != key)
         return;
     w->link = NULL;
@@ -215,7 +215,7 @@ void ib_mw_build(struct rme_rdma_op *x, struct ibv_send_wr *wr)
         wr->invalidate_rkey = mw_of(x)->key;
         return;
     }
-    struct ib_mw *w = (struct ib_mw *)((char *)x - offsetof(struct ib_mw, open));
+    struct ib_mw *w = container_of(x, struct ib_mw, open);
     wr->opcode = IBV_WR_BIND_MW;
     wr->imm_data = 0; /* required by rxe */
     wr->bind_mw.mw = w->mw;
@@ -231,7 +231,7 @@ void ib_mw_free(struct ib_rail *rail, struct rme_rdma_op *x)
 bool ib_mw_closed(struct ib_rail *rail, struct rme_rdma_op *x)
 {
     struct ib_mw *w = mw_of(x);
-    LIST_REMOVE(w, entry);
+    list_del_init(&w->entry);
     w->link = NULL;
     w->mw->rkey = w->key; /* current rkey of the window, which the next bind must name */
     if (!x->owner)

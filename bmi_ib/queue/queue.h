@@ -24,6 +24,13 @@ void ib_wc_failed(struct ib_rail *rail, struct rme_link *l, const struct ibv_wc 
 /* ---- rx.c ---- */
 int ib_rx_open(struct ib_rail *rail);
 void ib_rx_close(struct ib_rail *rail);
+/* Empties a queue, which has no buffers. */
+static inline void ib_rx_queue_init(struct ib_rx_queue *q)
+{
+    *q = (struct ib_rx_queue){.chained = 0};
+    list_init(&q->chain);
+    list_init(&q->at_device);
+}
 /* Returns true if the chain of a QP's own receive queue must be posted before the next send.  A
  * queue with few advertised receives has no slack. */
 static inline bool ib_rx_must_post(const struct ib_rail *rail, const struct ib_rx_queue *q)
@@ -53,7 +60,7 @@ int ib_mws_open(struct ib_rail *rail);
 void ib_mws_close(struct ib_rail *rail);
 /* Deallocates windows: those of a QP that is about to be destroyed after their requests were
  * purged. */
-void ib_mws_drop(struct ib_rail *rail, struct ib_mw_list *list);
+void ib_mws_drop(struct ib_rail *rail, struct list_head *list);
 /* Builds the WR that binds or invalidates a window. */
 void ib_mw_build(struct rme_rdma_op *x, struct ibv_send_wr *wr);
 /* Handles a completed invalidation.  Returns true if the engine gets an event; ib_mw_free()
@@ -148,14 +155,14 @@ enum ib_key_kind { IB_BY_HANDLE, IB_BY_QP, IB_BY_WINDOW };
 static inline struct rme_link *ib_link_by_handle(const struct ib_rail *rail, uint32_t handle)
 {
     struct rme_keyed *k = rme_table_find(&rail->table, handle, IB_BY_HANDLE);
-    return k ? (struct rme_link *)((char *)k - offsetof(struct rme_link, by_handle)) : NULL;
+    return k ? container_of(k, struct rme_link, by_handle) : NULL;
 }
 
 /* Returns the link of a QP, NULL if none.  A CQE of an SRQ names only the QP. */
 static inline struct rme_link *ib_link_by_qp(const struct ib_rail *rail, uint32_t qp_num)
 {
     struct rme_keyed *k = rme_table_find(&rail->table, qp_num, IB_BY_QP);
-    return k ? (struct rme_link *)((char *)k - offsetof(struct rme_link, by_qp)) : NULL;
+    return k ? container_of(k, struct rme_link, by_qp) : NULL;
 }
 
 /* Returns the next free event of the caller's array, NULL if full.  The caller sets the fields
@@ -178,7 +185,7 @@ static inline void ib_link_dirty(struct rme_link *l)
     if (l->dirty)
         return;
     l->dirty = true;
-    TAILQ_INSERT_TAIL(&l->rail->dirty, l, dirty_entry);
+    list_add_tail(&l->dirty_entry, &l->rail->dirty);
 }
 
 /* Appends a transfer to the queue of a link that is not lost. */
@@ -196,9 +203,9 @@ static inline void ib_link_queue(struct rme_link *l, struct rme_rdma_op *x)
 static inline void ib_link_events(struct rme_link *l, unsigned events)
 {
     if (!events && l->events)
-        TAILQ_REMOVE(&l->rail->eventful, l, event_entry);
+        list_del_init(&l->event_entry);
     if (events && !l->events) {
-        TAILQ_INSERT_TAIL(&l->rail->eventful, l, event_entry);
+        list_add_tail(&l->event_entry, &l->rail->eventful);
         l->rail->attention = true;
         if (!l->rail->out && !l->rail->fabric->controlling)
             ib_wake(l->rail->fabric);

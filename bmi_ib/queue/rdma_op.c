@@ -255,8 +255,8 @@ void ib_flush(struct ib_rail *rail)
             rail->link_ops->fail_all(rail, error, "cannot post shared receives");
         }
     }
-    while ((l = TAILQ_FIRST(&rail->dirty))) {
-        TAILQ_REMOVE(&rail->dirty, l, dirty_entry);
+    while ((l = list_first(&rail->dirty, struct rme_link, dirty_entry))) {
+        list_del_init(&l->dirty_entry);
         l->dirty = false;
         flush_link(l);
     }

@@ -58,7 +58,7 @@ static int pool_grow(struct ib_rail *rail)
         free(s);
         return error;
     }
-    STAILQ_INIT(&s->free);
+    list_init(&s->free);
     for (uint32_t i = 0; i < rail->slab; i++) {
         struct ib_rx *rx = &s->rx[i];
         rx->data = (char *)s->memory.base + i * stride(rail);
@@ -69,13 +69,13 @@ static int pool_grow(struct ib_rail *rail)
         rx->index = place * rail->slab + i;
         rx->rail = rail->number;
         rx->generation = p->generation;
-        STAILQ_INSERT_TAIL(&s->free, rx, next);
+        list_add_tail(&rx->entry, &s->free);
     }
     p->slab[place] = s;
     p->there++;
     p->unused++;
     p->nfree += s->nfree = rail->slab;
-    TAILQ_INSERT_TAIL(&p->open, s, open);
+    list_add_tail(&s->open, &p->open);
     return 0;
 }
 
@@ -91,11 +91,11 @@ static void pool_shrink(struct ib_rail *rail)
 {
     struct ib_rx_pool *p = &rail->rx;
     while (p->unused > 1 + (p->there - p->unused) / UNUSED_PART) {
-        struct ib_rx_slab *s = TAILQ_LAST(&p->open, ib_rx_slabs);
+        struct ib_rx_slab *s = list_last(&p->open, struct ib_rx_slab, open);
         for (uint32_t i = 0; i < rail->slab; i++)
             if (s->rx[i].generation > p->generation)
                 p->generation = s->rx[i].generation;
-        TAILQ_REMOVE(&p->open, s, open);
+        list_del_init(&s->open);
         p->slab[s->rx[0].index / rail->slab] = NULL;
         p->there--;
         p->unused--;
@@ -110,28 +110,28 @@ __attribute__((noinline)) static void pool_put(struct ib_rail *rail, struct ib_r
     struct ib_rx_slab *s = p->slab[rx->index >> __builtin_ctz(rail->slab)];
     bool is_open = s->nfree++ > 0;
     rx->posted = false;
-    STAILQ_INSERT_HEAD(&s->free, rx, next);
+    list_add_head(&rx->entry, &s->free);
     p->nfree++;
     if (s->nfree == rail->slab) {
         if (is_open)
-            TAILQ_REMOVE(&p->open, s, open);
-        TAILQ_INSERT_TAIL(&p->open, s, open);
+            list_del_init(&s->open);
+        list_add_tail(&s->open, &p->open);
         p->unused++;
     } else if (!is_open) {
-        TAILQ_INSERT_HEAD(&p->open, s, open);
+        list_add_head(&s->open, &p->open);
     }
 }
 
 static struct ib_rx *pool_get(struct ib_rail *rail)
 {
     struct ib_rx_pool *p = &rail->rx;
-    struct ib_rx_slab *s = TAILQ_FIRST(&p->open);
-    struct ib_rx *rx = STAILQ_FIRST(&s->free);
-    STAILQ_REMOVE_HEAD(&s->free, next);
+    struct ib_rx_slab *s = list_first(&p->open, struct ib_rx_slab, open);
+    struct ib_rx *rx = list_first(&s->free, struct ib_rx, entry);
+    list_del_init(&rx->entry);
     p->unused -= s->nfree == rail->slab;
     p->nfree--;
     if (--s->nfree == 0)
-        TAILQ_REMOVE(&p->open, s, open);
+        list_del_init(&s->open);
     return rx;
 }
 
@@ -168,7 +168,7 @@ static inline __attribute__((always_inline)) void chain(struct ib_rail *rail,
         rx->link = l->handle;
     q->posted++;
     q->chained++;
-    STAILQ_INSERT_TAIL(&q->chain, rx, next);
+    list_add_tail(&rx->entry, &q->chain);
     if (!rail->srq && ib_rx_must_post(rail, q))
         ib_link_dirty(l);
 }
@@ -250,7 +250,7 @@ static void undo(struct ib_rail *rail, struct ib_rx_queue *q, struct ibv_recv_wr
         next = wr->next;
         q->posted--;
         if (!rail->srq)
-            LIST_REMOVE(ib_rx_of(wr), at_device);
+            list_del_init(&ib_rx_of(wr)->entry);
         pool_put(rail, ib_rx_of(wr));
     }
 }
@@ -259,18 +259,20 @@ static void undo(struct ib_rail *rail, struct ib_rx_queue *q, struct ibv_recv_wr
 int ib_rx_post(struct ib_rail *rail, struct rme_link *l)
 {
     struct ib_rx_queue *q = queue_of(rail, l);
-    struct ib_rx *first = STAILQ_FIRST(&q->chain), *rx;
+    struct ib_rx *first = list_first(&q->chain, struct ib_rx, entry), *rx;
     struct ibv_recv_wr *bad = NULL;
     if (!first)
         return 0;
-    STAILQ_FOREACH(rx, &q->chain, next) {
+    list_for_each(rx, &q->chain, entry) {
+        struct ib_rx *next = list_next(rx, &q->chain, entry);
         rx->posted = true;
-        rx->wr.next = STAILQ_NEXT(rx, next) ? &STAILQ_NEXT(rx, next)->wr : NULL;
+        rx->wr.next = next ? &next->wr : NULL;
     }
-    STAILQ_INIT(&q->chain);
+    if (rail->srq)
+        list_init(&q->chain);
+    else
+        list_move_all(&q->chain, &q->at_device);
     q->chained = 0;
-    for (struct ibv_recv_wr *wr = rail->srq ? NULL : &first->wr; wr; wr = wr->next)
-        LIST_INSERT_HEAD(&q->at_device, ib_rx_of(wr), at_device);
     int ret = rail->srq ? ibv_post_srq_recv(rail->srq, &first->wr, &bad)
                         : ibv_post_recv(l->qp, &first->wr, &bad);
     ib_count(rail, RECV_DOORBELLS, 1);
@@ -294,7 +296,7 @@ static inline struct ib_rx *completed(struct ib_rail *rail, uint64_t wr_id)
         return NULL;
     rx->posted = false;
     if (!rail->srq)
-        LIST_REMOVE(rx, at_device);
+        list_del_init(&rx->entry);
     return rx;
 }
 
@@ -337,9 +339,9 @@ __attribute__((noinline)) static void take_slowly(struct ib_rail *rail, struct r
     rx->link = l->handle;
     rx->is_imm = wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM;
     rx->value = rx->is_imm ? ntohl(wc->imm_data) : wc->byte_len;
-    if (!STAILQ_EMPTY(&rail->rx_ready) || (l->events & IB_EVENT_UP) ||
+    if (!list_empty(&rail->rx_ready) || (l->events & IB_EVENT_UP) ||
         l->state == IB_CONNECTING || !emit(rail, l, rx)) {
-        STAILQ_INSERT_TAIL(&rail->rx_ready, rx, next);
+        list_add_tail(&rx->entry, &rail->rx_ready);
         rail->attention = true;
     }
 }
@@ -375,11 +377,12 @@ void ib_rx_take(struct ib_rail *rail, const struct ibv_wc *wc)
 void ib_emit_ready(struct ib_rail *rail)
 {
     struct ib_rx *rx;
-    while ((rx = STAILQ_FIRST(&rail->rx_ready)) && rail->out_used < rail->out_max) {
+    while ((rx = list_first(&rail->rx_ready, struct ib_rx, entry)) &&
+           rail->out_used < rail->out_max) {
         struct rme_link *l = ib_link_by_handle(rail, rx->link);
         if (l && l->state == IB_CONNECTING)
             return;
-        STAILQ_REMOVE_HEAD(&rail->rx_ready, next);
+        list_del_init(&rx->entry);
         if (l && l->deliver)
             emit(rail, l, rx);
         else
@@ -417,12 +420,12 @@ void ib_rx_forget(struct rme_link *l)
     struct ib_rx_queue *q = &l->rxq;
     struct ib_rx *rx;
     ib_rx_release(l, l->rx_advertised);
-    while ((rx = STAILQ_FIRST(&q->chain))) {
-        STAILQ_REMOVE_HEAD(&q->chain, next);
+    while ((rx = list_first(&q->chain, struct ib_rx, entry))) {
+        list_del_init(&rx->entry);
         pool_put(rail, rx);
     }
-    while ((rx = LIST_FIRST(&q->at_device))) {
-        LIST_REMOVE(rx, at_device);
+    while ((rx = list_first(&q->at_device, struct ib_rx, entry))) {
+        list_del_init(&rx->entry);
         pool_put(rail, rx);
     }
     q->posted = q->chained = 0;
@@ -461,7 +464,7 @@ static int srq_renew(struct ib_rail *rail)
 
 void ib_rx_renew(struct ib_rail *rail)
 {
-    if (rail->srq && TAILQ_EMPTY(&rail->links) &&
+    if (rail->srq && list_empty(&rail->links) &&
         rail->rxq.posted - rail->rxq.chained >= RENEW_LEAST)
         (void)srq_renew(rail);
 }
@@ -496,9 +499,6 @@ static bool want_srq(struct ib_rail *rail)
 
 int ib_rx_open(struct ib_rail *rail)
 {
-    TAILQ_INIT(&rail->rx.open);
-    STAILQ_INIT(&rail->rxq.chain);
-    STAILQ_INIT(&rail->rx_ready);
     rail->rx_slack = rail->config.listen ? 0 : SLACK_OWN;
     if (rail->rx_slack > rail->dev.rq_depth / 4 || rail->slab < IB_SLAB)
         rail->rx_slack = 0;
@@ -535,4 +535,5 @@ void ib_rx_close(struct ib_rail *rail)
             slab_free(rail->rx.slab[i]);
     free(rail->rx.slab);
     rail->rx = (struct ib_rx_pool){.slab = NULL};
+    list_init(&rail->rx.open);
 }

@@ -91,7 +91,7 @@ static uint32_t to_come(const struct rme_link *l)
 /* Returns the number of buffers that must stay free when this link takes one. */
 static uint32_t left_by(const struct rme_link *l)
 {
-    bool alone = TAILQ_NEXT(TAILQ_FIRST(&l->rail->links), all_entry) == NULL;
+    bool alone = l->all_entry.next == l->all_entry.prev;
     return alone || to_come(l) == 0 ? 0 : l->rail->tx.kept_free;
 }
 
@@ -117,7 +117,7 @@ void *ib_tx_get(struct rme_link *l)
     if (!l->want_tx &&
         (l->state == IB_UP || l->state == IB_ACCEPTING || l->state == IB_CONNECTING)) {
         l->want_tx = l->rail->attention = true;
-        TAILQ_INSERT_TAIL(&l->rail->tx_waiters, l, room_entry);
+        list_add_tail(&l->room_entry, &l->rail->tx_waiters);
     }
     return NULL;
 }
@@ -146,7 +146,7 @@ static bool is_starved(const struct ib_rail *rail)
     const struct rme_link *l;
     if (rail->tx.nfree > rail->tx.kept_free)
         return false;
-    TAILQ_FOREACH(l, &rail->tx_waiters, room_entry)
+    list_for_each(l, &rail->tx_waiters, room_entry)
         if (l->tx_held < rail->tx.per_link && rail->tx.nfree <= left_by(l))
             return true;
     return false;
@@ -169,9 +169,9 @@ static void look(struct ib_rail *rail)
     if (now < rail->tx.look_at)
         return;
     rail->tx.look_at = now + (rail->tx.stuck_ms + LOOKS - 1) / LOOKS;
-    TAILQ_FOREACH(l, &rail->links, all_entry)
+    list_for_each(l, &rail->links, all_entry)
         links++;
-    TAILQ_FOREACH(l, &rail->links, all_entry)
+    list_for_each(l, &rail->links, all_entry)
         if (is_stuck(l) && to_come(l) * links * 2 >= all &&
             (!worst || l->tx_still > worst->tx_still))
             worst = l;
@@ -197,11 +197,12 @@ void ib_tx_rooms(struct ib_rail *rail)
     struct rme_link *l, *next;
     if (is_starved(rail))
         look(rail);
-    for (l = TAILQ_FIRST(&rail->tx_waiters); l && told < rail->tx.nfree; l = next) {
-        next = TAILQ_NEXT(l, room_entry);
+    for (l = list_first(&rail->tx_waiters, struct rme_link, room_entry);
+         l && told < rail->tx.nfree; l = next) {
+        next = list_next(l, &rail->tx_waiters, room_entry);
         if (!may_take(l, told))
             continue;
-        TAILQ_REMOVE(&rail->tx_waiters, l, room_entry);
+        list_del_init(&l->room_entry);
         l->want_tx = false;
         ib_link_events(l, l->events | IB_EVENT_ROOM);
         told++;
@@ -211,6 +212,6 @@ void ib_tx_rooms(struct ib_rail *rail)
 void ib_tx_forget(struct rme_link *l)
 {
     if (l->want_tx)
-        TAILQ_REMOVE(&l->rail->tx_waiters, l, room_entry);
+        list_del_init(&l->room_entry);
     l->want_tx = false;
 }

@@ -26,7 +26,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/queue.h>
 
 #include "base/itree.h"
 #include "base/list.h"
@@ -59,7 +58,7 @@
 #define REST_BYTES ((size_t)1 << 20) /* idle memory that is never released */
 
 struct slab {
-    TAILQ_ENTRY(slab) link;
+    struct list_head link;
     struct rme_inode place; /* the mapping, in the tree of the zone */
     char *base;
     size_t size;
@@ -72,16 +71,14 @@ struct slab {
     struct rme_mr mr;
 };
 
-TAILQ_HEAD(slab_list, slab);
-
 struct rme_zone {
     struct rme_pin *pin;
     uint64_t max_bytes, idle_ms;       /* of rme_zone_new */
     pthread_mutex_t lock;              /* guards the fields below; a leaf in the lock order */
     size_t max_slab;                   /* reduced when a registration of that size is refused */
-    struct slab_list partial[CLASSES]; /* some blocks free, some used */
-    struct slab_list idle;             /* all blocks free; most recent first */
-    struct slab_list full;             /* all blocks used */
+    struct list_head partial[CLASSES]; /* some blocks free, some used */
+    struct list_head idle;             /* all blocks free; most recent first */
+    struct list_head full;             /* all blocks used */
     struct rme_itree places;           /* slabs by address */
     uint64_t idle_bytes;               /* of idle slabs */
     uint64_t looks;                    /* checks so far */
@@ -198,7 +195,7 @@ static bool is_idle(const struct slab *slab)
 }
 
 /* Returns the list that a slab with its free blocks belongs to. */
-static struct slab_list *list_of(struct rme_zone *zone, const struct slab *slab)
+static struct list_head *list_of(struct rme_zone *zone, const struct slab *slab)
 {
     if (is_idle(slab))
         return &zone->idle;
@@ -207,7 +204,7 @@ static struct slab_list *list_of(struct rme_zone *zone, const struct slab *slab)
 
 static void enlist(struct rme_zone *zone, struct slab *slab)
 {
-    TAILQ_INSERT_HEAD(list_of(zone, slab), slab, link);
+    list_add_head(&slab->link, list_of(zone, slab));
     if (is_idle(slab)) {
         slab->idle_since = zone->looks;
         zone->idle_bytes += slab->size;
@@ -216,7 +213,7 @@ static void enlist(struct rme_zone *zone, struct slab *slab)
 
 static void delist(struct rme_zone *zone, struct slab *slab)
 {
-    TAILQ_REMOVE(list_of(zone, slab), slab, link);
+    list_del_init(&slab->link);
     if (is_idle(slab))
         zone->idle_bytes -= slab->size;
 }
@@ -249,7 +246,8 @@ static void *take_block(struct rme_zone *zone, struct slab *slab)
 /* Takes a block of a partly used slab of a class; NULL: none. */
 static void *take_partial(struct rme_zone *zone, int class)
 {
-    struct slab *slab = class != LARGE ? TAILQ_FIRST(&zone->partial[class]) : NULL;
+    struct slab *slab =
+        class != LARGE ? list_first(&zone->partial[class], struct slab, link) : NULL;
 
     return slab != NULL ? take_block(zone, slab) : NULL;
 }
@@ -263,7 +261,7 @@ static void *take_idle(struct rme_zone *zone, const struct shape *shape)
 
     if (shape->class != LARGE && most > MAX_SLAB)
         most = MAX_SLAB;
-    TAILQ_FOREACH(slab, &zone->idle, link)
+    list_for_each(slab, &zone->idle, link)
         if (slab->size >= shape->block && slab->size <= most &&
             (best == NULL || slab->size < best->size))
             best = slab;
@@ -319,8 +317,8 @@ static void *extend(struct rme_zone *zone, size_t size)
         rme_pin_counted(zone->pin, RME_C_ZONE_BYTES) > 0 ? RME_ZONE_SLAB : MIN_SLAB;
     struct shape shape = shape_for(zone, size);
 
-    while (!fits(zone, shape.size) && !TAILQ_EMPTY(&zone->idle))
-        give_back(zone, TAILQ_LAST(&zone->idle, slab_list));
+    while (!fits(zone, shape.size) && !list_empty(&zone->idle))
+        give_back(zone, list_last(&zone->idle, struct slab, link));
     while (fits(zone, shape.size)) {
         bool last = shape.class == LARGE || shape.size <= smallest;
         void *block = take_new(zone, &shape, last ? LOUD : QUIET);
@@ -377,9 +375,9 @@ int rme_zone_new(struct rme_pin *pin, uint64_t max_bytes, uint64_t idle_ms,
         zone->max_slab /= 2;
     pthread_mutex_init(&zone->lock, NULL);
     for (int class = 0; class < CLASSES; class ++)
-        TAILQ_INIT(&zone->partial[class]);
-    TAILQ_INIT(&zone->idle);
-    TAILQ_INIT(&zone->full);
+        list_init(&zone->partial[class]);
+    list_init(&zone->idle);
+    list_init(&zone->full);
     *out = zone;
     return 0;
 }
@@ -442,7 +440,7 @@ int rme_zone_release(struct rme_zone *zone, void *block)
 /* Returns the slab that was idle longest if it is to be released, or NULL. */
 static struct slab *find_surplus(struct rme_zone *zone)
 {
-    struct slab *last = TAILQ_LAST(&zone->idle, slab_list);
+    struct slab *last = list_last(&zone->idle, struct slab, link);
 
     return zone->idle_bytes > REST_BYTES && zone->looks - last->idle_since > 1 ? last : NULL;
 }
@@ -471,7 +469,7 @@ uint64_t rme_zone_look(struct rme_zone *zone, uint64_t now)
             atomic_store(&zone->pin->chores, true);
     }
     if (zone->idle_bytes > REST_BYTES &&
-        zone->looks - TAILQ_FIRST(&zone->idle)->idle_since <= 1)
+        zone->looks - list_first(&zone->idle, struct slab, link)->idle_since <= 1)
         next = zone->looked_at + zone->idle_ms;
     pthread_mutex_unlock(&zone->lock);
     return next;

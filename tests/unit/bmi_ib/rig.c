@@ -3,6 +3,7 @@
 #include <unistd.h>
 #include "rig.h"
 #include "bmi_ib/bmi_ib.h"
+#include "bmi_ib/rail.h"
 
 #undef ibv_reg_mr
 #undef ibv_query_port
@@ -530,20 +531,17 @@ void rig_open(const char *options, uint32_t max_sge, uint32_t max_inline)
     channel.fd = context.async_fd = comp.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     assert_true(channel.fd >= 0);
     rig.f = calloc(1, sizeof(*rig.f));
-    rig.rail = calloc(1, sizeof(*rig.rail));
     struct rme_fabric *f = rig.f;
-    struct ib_rail *rail = f->rail[f->rails++] = rig.rail;
     f->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     assert_true(f->wake_fd >= 0);
     f->config = (struct rme_fabric_config){
         .rx_size = 4096, .options = rig.options, .stats = &rig.stats, .log = log_line};
     f->way_ms = f->drain_ms = 600000; /* long enough for a slow machine */
     f->cm = &channel;
-    rail->fabric = f;
-    rail->link_ops = &ib_link_ops;
-    rail->config = f->config;
+    list_init(&f->regs.keys);
+    struct ib_rail *rail = rig.rail = ib_rail_new(f);
+    assert_non_null(rail);
     rail->slab = IB_SLAB;
-    assert_int_equal(rme_table_init(&rail->table, 64), 0);
     rail->dev = (struct ib_device){.ctx = &context,
                                    .pd = &domain,
                                    .read_depth = 16,
@@ -554,21 +552,11 @@ void rig_open(const char *options, uint32_t max_sge, uint32_t max_inline)
                                    .rq_depth = 127};
     rail->caps =
         (struct rme_caps){.max_sge = max_sge, .max_read_sge = max_sge, .has_read = true};
-    rail->signal_each = ib_option(rail, "signal_each") != 0;
     rail->comp = &comp;
     rail->cq = (struct ib_cq){.cq = &cq, .size = 65536};
     rail->dev.attr.max_cqe = 65536;
-    TAILQ_INIT(&rail->links);
-    TAILQ_INIT(&rail->dirty);
-    TAILQ_INIT(&rail->eventful);
-    TAILQ_INIT(&rail->tx_waiters);
-    TAILQ_INIT(&rail->drained);
-    TAILQ_INIT(&rail->rx.open);
-    STAILQ_INIT(&rail->rxq.chain);
-    STAILQ_INIT(&rail->rx_ready);
     assert_int_equal(ib_tx_open(rail), 0);
     assert_int_equal(ib_async_open(rail), 0);
-    LIST_INIT(&rail->mws.free);
 }
 
 void rig_buffers(uint32_t most)
@@ -595,13 +583,12 @@ void rig_close(void)
     ib_tx_close(rail);
     ib_rx_close(rail);
     ib_mws_close(rail);
-    rme_table_clear(&rail->table);
     assert_int_equal(rig.mrs, 0);
     assert_int_equal(rig.mws, 0);
     assert_int_equal(rail->mws.made, 0);
     close(channel.fd);
     close(f->wake_fd);
-    free(rail);
+    ib_rail_drop(f);
     free(f);
     rme_options_free(rig.options);
     free(rig.posted);

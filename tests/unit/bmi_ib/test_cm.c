@@ -327,7 +327,7 @@ static void events_find_their_engine(void **state)
     other->dev.ctx = rail->dev.ctx;
     other->config = rail->config;
     engine->wake_fd = rig.f->wake_fd;
-    TAILQ_INIT(&other->links);
+    list_init(&other->links);
     assert_int_equal(ib_async_open(other), 0);
 
     struct ibv_async_event fatal = {.element.qp = l->qp, .event_type = IBV_EVENT_QP_FATAL};

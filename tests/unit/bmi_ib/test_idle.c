@@ -65,7 +65,7 @@ static struct rme_link *asked_for(void)
 /* Receives a message, whose buffer the engine returns, and sends one. */
 static void message(struct rme_link *l)
 {
-    const struct ib_rx *rx = LIST_FIRST(&l->rxq.at_device);
+    const struct ib_rx *rx = list_first(&l->rxq.at_device, struct ib_rx, entry);
     struct rme_event e;
     assert_non_null(rx);
     rig_wc((struct ibv_wc){.wr_id = ib_wr_id(IB_WR_RECV, rx->generation, rx->index),

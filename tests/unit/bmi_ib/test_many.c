@@ -38,8 +38,8 @@ static void take_all_back(void)
 
 static void close_server(void)
 {
-    while (!TAILQ_EMPTY(&rig.rail->links))
-        ib_link_destroy(TAILQ_FIRST(&rig.rail->links));
+    while (!list_empty(&rig.rail->links))
+        ib_link_destroy(list_first(&rig.rail->links, struct rme_link, all_entry));
     take_all_back();
     rig.rail->srq = NULL;
     rig_close();
@@ -86,7 +86,7 @@ static void come_and_go(void *arg)
     (void)arg;
     for (int i = 0; i < 2; i++) {
         rme_table_take(&rig.rail->table, &link_at[i]->by_handle);
-        TAILQ_REMOVE(&rig.rail->links, link_at[i], all_entry);
+        list_del_init(&link_at[i]->all_entry);
         ib_link_enter(link_at[i], rig.rail);
     }
 }
@@ -307,7 +307,7 @@ static struct rme_link *receiving(void)
 /* Returns the wr_id of the link's first posted receive. */
 static uint64_t receive_of(const struct rme_link *l)
 {
-    const struct ib_rx *rx = LIST_FIRST(&l->rxq.at_device);
+    const struct ib_rx *rx = list_first(&l->rxq.at_device, struct ib_rx, entry);
     return ib_wr_id(IB_WR_RECV, rx->generation, rx->index);
 }
 

@@ -101,8 +101,8 @@ static void who_wants_more_is_told_in_turn(void **state)
     assert_int_equal(rig.rail->tx.nfree, rig.rail->tx.kept_free);
     for (int i = 0; i < 3; i++)
         assert_null(ib_tx_get(mute[i]));
-    struct rme_link *first = TAILQ_FIRST(&rig.rail->tx_waiters);
-    struct rme_link *second = TAILQ_NEXT(first, room_entry);
+    struct rme_link *first = list_first(&rig.rail->tx_waiters, struct rme_link, room_entry);
+    struct rme_link *second = list_next(first, &rig.rail->tx_waiters, room_entry);
     ib_tx_put(good, kept[0]);
     assert_int_equal(rig_poll(event, 16), 1);
     assert_int_equal(event->type, RME_EV_TX_ROOM);

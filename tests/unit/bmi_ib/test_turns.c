@@ -4,33 +4,30 @@
 #include <poll.h>
 #include "bmi_ib/bmi_ib.h"
 #include "base/addr_int.h"
+#include "bmi_ib/rail.h"
 #include "rig.h"
 
 /* Adds a rail like the rig's, without links. */
 static struct ib_rail *open_two(void)
 {
-    struct ib_rail *other = calloc(1, sizeof(*other));
+    struct ib_rail *other;
 
-    assert_non_null(other);
     rig_open(NULL, 16, 256);
-    *other = *rig.rail;
-    assert_int_equal(rme_table_init(&other->table, 64), 0);
-    other->number = 1;
-    TAILQ_INIT(&other->links);
-    TAILQ_INIT(&other->eventful);
-    TAILQ_INIT(&other->dirty);
-    TAILQ_INIT(&other->tx_waiters);
-    TAILQ_INIT(&other->drained);
-    rig.f->rail[rig.f->rails++] = other;
+    other = ib_rail_new(rig.f);
+    assert_non_null(other);
+    other->slab = rig.rail->slab;
+    other->caps = rig.rail->caps;
+    other->dev = rig.rail->dev;
+    other->cq = rig.rail->cq;
+    other->comp = rig.rail->comp;
     return other;
 }
 
 static void close_two(struct ib_rail *other)
 {
-    rig.f->rails = 1;
     ib_links_release(other);
-    rme_table_clear(&other->table);
-    free(other);
+    ib_rx_close(other);
+    ib_rail_drop(rig.f);
     rig_close();
 }
 
@@ -93,7 +90,7 @@ static void receives_come_with_the_queue_pair(void **state)
     l->rx_first = 20;
     ib_link_move(l, other);
     assert_ptr_equal(l->rail, other);
-    assert_true(TAILQ_EMPTY(&rail->links));
+    assert_true(list_empty(&rail->links));
     assert_ptr_equal(ib_link_by_handle(other, l->handle), l);
     other->dev.rq_depth = 10;
     rig_cm(l, RDMA_CM_EVENT_ROUTE_RESOLVED, 0, NULL, 0);
@@ -138,9 +135,9 @@ static void failed_link_leaves_all_rail_lists(void **state)
         assert_int_equal(rig.qps_gone, 1);
         assert_ptr_equal(l->rail, other);
         assert_false(l->dirty || l->want_tx || l->events);
-        assert_true(TAILQ_EMPTY(&rail->links) && TAILQ_EMPTY(&rail->dirty) &&
-                    TAILQ_EMPTY(&rail->tx_waiters) && TAILQ_EMPTY(&rail->eventful) &&
-                    TAILQ_EMPTY(&rail->drained));
+        assert_true(list_empty(&rail->links) && list_empty(&rail->dirty) &&
+                    list_empty(&rail->tx_waiters) && list_empty(&rail->eventful) &&
+                    list_empty(&rail->drained));
         ib_link_free(l);
         rme_addr_put(addr);
         rail->own = other->own = NULL;
