@@ -145,7 +145,7 @@ bool elan_kept_full(struct rme_fabric *f, int node, const struct elan_peer *from
             "node %d: no new connections: %u buffers wait for DMAs to this node, most likely "
             "to processes that are gone; restart this process, or raise elan_tx_buffers",
             node, kept);
-    else if (from && (elan_place_full(f, from->vp, 2) || elan_account_full(f, from)))
+    else if (from != NULL && (elan_place_full(f, from->vp, 2) || elan_account_full(f, from)))
         elan_log(f, RME_LOG_WARN,
                  "process %u: no connection: neither this process nor its predecessors in the "
                  "context accept messages",

@@ -90,18 +90,18 @@ static int open_path(const char *path, struct bmi_elan4_log **out)
         logs = NULL; /* the parent's */
     logs_of = getpid();
     if (stat(path, &st) == 0)
-        for (log = logs; log && (log->dev != st.st_dev || log->ino != st.st_ino);)
+        for (log = logs; log != NULL && (log->dev != st.st_dev || log->ino != st.st_ino);)
             log = log->next;
-    if (!log || !is_open(log)) {
+    if (log == NULL || !is_open(log)) {
         fd = bmi_elan4_shared_file(path);
         if (fd < 0)
             return fd;
         bool own = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink <= 1;
-        if (own && !log && (log = calloc(1, sizeof(*log))) != NULL) {
+        if (own && log == NULL && (log = calloc(1, sizeof(*log))) != NULL) {
             log->next = logs;
             logs = log;
         }
-        if (!own || !log) {
+        if (!own || log == NULL) {
             close(fd);
             return own ? -ENOMEM : -EINVAL;
         }
@@ -215,9 +215,9 @@ void bmi_elan4_log_close(struct bmi_elan4_log *log)
 
     bmi_elan4_lock();
     if (--log->users == 0) {
-        while (*at && *at != log)
+        while (*at != NULL && *at != log)
             at = &(*at)->next;
-        if (*at)
+        if (*at != NULL)
             *at = log->next;
         if (is_open(log))
             close(log->fd); /* the kernel drops the locks */

@@ -238,12 +238,12 @@ int elan_op_connect(struct rme_fabric *f, const struct rme_addr *addr, int part,
 {
     const struct rme_addr_part *at = rme_addr_part(addr, part);
 
-    if (!at || length > ELAN_HELLO_MAX)
+    if (at == NULL || length > ELAN_HELLO_MAX)
         return -EINVAL;
     if (elan_kept_full(f, bmi_elan4_decimal(at->host, NULL), NULL))
         return -ENOBUFS;
     struct rme_link *l = elan_link_new(f);
-    if (!l)
+    if (l == NULL)
         return -ENOMEM;
     l->owner = owner;
     elan_link_step(l, ELAN_HANDSHAKE_STATE);
@@ -276,7 +276,7 @@ static void hello(struct rme_fabric *f, const struct elan_peer *from,
                                                     * unknown */
         return;
     }
-    if (verdict == BMI_ELAN4_WELCOME && !f->config.listen)
+    if (verdict == BMI_ELAN4_WELCOME && f->config.listen == NULL)
         verdict = BMI_ELAN4_OTHER;
     if (verdict == BMI_ELAN4_WELCOME) {
         elan_see(f, from);
@@ -284,7 +284,7 @@ static void hello(struct rme_fabric *f, const struct elan_peer *from,
         l = elan_kept_full(f, node, from) ? NULL : elan_link_new(f);
         verdict = BMI_ELAN4_FULL;
     }
-    if (!l) {
+    if (l == NULL) {
         elan_tx_alone(f, from, ELAN_REJECT, verdict, NULL, 0);
         return;
     }
@@ -335,7 +335,7 @@ static bool is_watched(const struct rme_link *l)
     const struct rme_link *other;
 
     TAILQ_FOREACH(other, &l->f->links, all)
-        if (elan_same(&other->peer, &l->peer) && elan_tx_flying(other))
+        if (elan_same(&other->peer, &l->peer) && elan_tx_flying(other) != NULL)
             return true;
     return false;
 }
@@ -353,7 +353,7 @@ void elan_op_probe(struct rme_link *l)
     /* without a packet in flight one without effect, a report of no refusals: a dead peer never
      * accepts the packet, which poll.c detects.  The queue may wait for a transfer.  A full
      * account may consist of transfers and queued messages, so that nothing else shows it. */
-    if (l->state == ELAN_UP_STATE && !elan_tx_flying(l) &&
+    if (l->state == ELAN_UP_STATE && elan_tx_flying(l) == NULL &&
         !(elan_account_full(l->f, &l->peer) && is_watched(l)))
         (void)elan_tx_control(l, ELAN_REFUSED, 0, NULL, 0);
 }
@@ -364,7 +364,7 @@ void elan_op_rdma(struct rme_link *l, struct rme_rdma_op *x)
     struct elan_tx *tx = x->notify == RME_NOTIFY_MSG ? elan_tx_of(l, x->tx, x->tx_length)
                                                      : calloc(1, sizeof(*tx));
 
-    if (!tx) {
+    if (tx == NULL) {
         elan_link_broken(l, "no memory for a transfer");
         return;
     }
@@ -428,9 +428,9 @@ void elan_handshake_packet(struct rme_fabric *f, struct rme_link *l,
     }
     if (p->kind == ELAN_HELLO)
         hello(f, &from, verdict, body, length);
-    else if (p->kind == ELAN_ACCEPT && !l && verdict == BMI_ELAN4_WELCOME)
+    else if (p->kind == ELAN_ACCEPT && l == NULL && verdict == BMI_ELAN4_WELCOME)
         elan_tx_alone(f, &from, ELAN_REJECT, 0, NULL, 0); /* the link is gone */
-    else if (!l)
+    else if (l == NULL)
         return;
     else if (p->kind == ELAN_ACCEPT && verdict != BMI_ELAN4_WELCOME)
         elan_link_broken(l, "an answer of another version");

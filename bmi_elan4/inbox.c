@@ -59,14 +59,14 @@ int bmi_elan4_inbox_open(struct bmi_elan4_nic *nic, unsigned slots,
 {
     struct bmi_elan4_inbox *in = calloc(1, sizeof(*in));
 
-    if (!in)
+    if (in == NULL)
         return -ENOMEM;
     in->nic = nic;
     in->queue = bmi_elan4_sdram(nic, 64, sizeof(*in->queue));
     in->event = bmi_elan4_sdram(nic, 64, sizeof(E4_Event32));
     in->arrived = bmi_elan4_main(nic, 64, 64);
     in->slots = bmi_elan4_main(nic, 128, (size_t)(slots + 1) * BMI_ELAN4_SLOT);
-    if (!in->queue || !in->event || !in->arrived || !in->slots) {
+    if (in->queue == NULL || in->event == NULL || in->arrived == NULL || in->slots == NULL) {
         free(in); /* the memory is freed with the nic */
         return -ENOMEM;
     }

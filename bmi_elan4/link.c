@@ -46,7 +46,7 @@ int elan_op_rx_reserve(struct rme_link *l, uint32_t n)
     for (uint32_t i = 0; i < n; i++) {
         struct elan_rx *rx =
             aligned_alloc(64, (sizeof(*rx) + l->f->config.rx_size + 63) & ~(size_t)63);
-        if (!rx) {
+        if (rx == NULL) {
             free_some(l, i);
             return -ENOMEM;
         }
@@ -67,16 +67,16 @@ bool elan_op_rx_return(struct rme_fabric *f, void *token)
     struct rme_link *l = rx->link;
 
     (void)f;
-    if (l)
+    if (l != NULL)
         LIST_REMOVE(rx, next);
-    if (!l || l->state > ELAN_UP_STATE || l->rx_debt) {
-        if (l && l->rx_debt)
+    if (l == NULL || l->state > ELAN_UP_STATE || l->rx_debt) {
+        if (l != NULL && l->rx_debt)
             l->rx_debt--;
         free(rx);
         return true;
     }
     LIST_INSERT_HEAD(&l->rx_free, rx, next);
-    if (l->held[l->expected % ELAN_WINDOW])
+    if (l->held[l->expected % ELAN_WINDOW] != NULL)
         ELAN_ADD(l, ready);
     return true;
 }
@@ -86,7 +86,7 @@ bool elan_op_rx_return(struct rme_fabric *f, void *token)
 static void close_rx(struct rme_link *l)
 {
     for (unsigned i = 0; i < ELAN_WINDOW; i++) {
-        if (!l->held[i])
+        if (l->held[i] == NULL)
             continue;
         l->bye_in |= l->held[i]->p.kind == ELAN_BYE;
         elan_share_give(&l->f->held, l->peer.vp);
@@ -107,11 +107,11 @@ struct rme_link *elan_link_new(struct rme_fabric *f)
 
     for (tries = 0; tries < ELAN_LINKS; tries++) {
         index = (f->next_index + tries) % ELAN_LINKS;
-        if (!f->table[index])
+        if (f->table[index] == NULL)
             break;
     }
     struct rme_link *l = tries < ELAN_LINKS ? calloc(1, sizeof(*l)) : NULL;
-    if (!l)
+    if (l == NULL)
         return NULL;
     f->next_index = index + 1;
     f->uses = f->uses % 0xfffff + 1;
@@ -158,7 +158,7 @@ void elan_link_down(struct rme_link *l, int error)
         elan_share_give(&f->places, l->peer.vp);
     elan_tx_drop(l, true);
     close_rx(l);
-    if (l->reads) /* requests that were not issued are dropped */
+    if (l->reads != NULL) /* requests that were not issued are dropped */
         compat_free_cmdq(f->nic->ctx, f->nic->alloc, l->reads);
     l->reads = NULL;
     if (l->tell & ELAN_TELL_REQUEST) { /* not reported to the host */

@@ -40,7 +40,7 @@ static int make(struct rme_fabric *f, struct elan_move *m)
     m->unasked = bmi_elan4_main(f->nic, 64, 128 + ELAN_HEADER);
     m->note_port = compat_port(f->nic->ctx, 8 * most);
     m->self_port = compat_port(f->nic->ctx, 8);
-    if (!m->sdram || !m->unasked || !m->note_port || !m->self_port)
+    if (m->sdram == NULL || m->unasked == NULL || !m->note_port || !m->self_port)
         return -ENOMEM;
     m->data = (E4_Event *)(void *)m->sdram;
     m->told = (E4_Event *)(void *)(m->sdram + 64);
@@ -65,15 +65,15 @@ static struct elan_move *take(struct rme_fabric *f)
 {
     struct elan_move *m = (struct elan_move *)TAILQ_FIRST(&f->free[ELAN_MOVE]);
 
-    if (m) {
+    if (m != NULL) {
         TAILQ_REMOVE(&f->free[ELAN_MOVE], &m->d, next);
         return m;
     }
     struct elan_move **more = realloc(f->move, (f->nmove + 1) * sizeof(*more));
-    if (!more)
+    if (more == NULL)
         return NULL;
     f->move = more;
-    if (!(m = calloc(1, sizeof(*m))))
+    if ((m = calloc(1, sizeof(*m))) == NULL)
         return NULL;
     m->d.is_move = true;
     if (make(f, m) < 0) {
@@ -145,7 +145,7 @@ static bool begin(struct rme_link *l, struct elan_tx *tx)
     struct elan_move *m;
     E4_DMA dma;
 
-    if (!elan_share_left(&f->active, l->peer.vp) || !(m = take(f)))
+    if (!elan_share_left(&f->active, l->peer.vp) || (m = take(f)) == NULL)
         return false;
     elan_share_take(&f->active, l->peer.vp);
     TAILQ_INSERT_TAIL(&l->moves, m, next);
@@ -168,7 +168,7 @@ static bool begin(struct rme_link *l, struct elan_tx *tx)
         tx->kind = ELAN_IMM;
         tx->arg = x->imm;
     }
-    if (m->note) {
+    if (m->note != NULL) {
         elan_tx_number(l, tx);
         for (uint32_t i = 0; i < tx->packets; i++) {
             elan_tx_dma(f, &l->peer, tx, i, m->told, &dma);
@@ -210,7 +210,7 @@ static E4_CmdQ *borrow(struct rme_fabric *f)
     struct rme_link *l;
 
     TAILQ_FOREACH(l, &f->links, all)
-        if (l->reads && l->state == ELAN_UP_STATE && TAILQ_EMPTY(&l->moves)) {
+        if (l->reads != NULL && l->state == ELAN_UP_STATE && TAILQ_EMPTY(&l->moves)) {
             E4_CmdQ *q = l->reads;
             l->reads = NULL;
             return q;
@@ -225,11 +225,11 @@ static bool can_read(struct rme_link *l)
 {
     struct rme_fabric *f = l->f;
 
-    if (!l->reads)
+    if (l->reads == NULL)
         l->reads = compat_cmdq(f->nic->ctx, f->nic->alloc, CQ_Size8K, COMPAT_ASK_PERMISSIONS);
-    if (!l->reads)
+    if (l->reads == NULL)
         l->reads = borrow(f);
-    return l->reads;
+    return l->reads != NULL;
 }
 
 static void run(struct rme_link *l, const struct elan_move *m, E4_Addr remote, E4_Addr local,
@@ -285,7 +285,7 @@ static bool post(struct rme_link *l, struct elan_tx *tx)
 
     if (read && !can_read(l))
         return false;
-    if (!tx->move && !begin(l, tx))
+    if (tx->move == NULL && !begin(l, tx))
         return false;
     MEMBAR_VISIBLE();
     uint32_t n = read ? reading(l) : 0;
@@ -303,10 +303,10 @@ static bool waits(const struct rme_link *l, const struct elan_tx *tx)
 {
     const struct elan_move *m;
 
-    if (!tx->move || !tx->move->note || tx->move->unposted)
+    if (tx->move == NULL || tx->move->note == NULL || tx->move->unposted)
         return false;
     TAILQ_FOREACH(m, &l->moves, next)
-        if (!m->note)
+        if (m->note == NULL)
             return true;
     return false;
 }
@@ -327,7 +327,7 @@ static bool issue(struct rme_link *l, struct elan_tx *tx)
  * has not been sent. */
 static void complete(struct rme_fabric *f, struct elan_move *m, uint32_t missing)
 {
-    if (m->note)
+    if (m->note != NULL)
         elan_tx_break(f, m->note);
     MEMBAR_VISIBLE();
     m->let = true;
@@ -361,7 +361,7 @@ void elan_moves_complete(struct rme_link *l)
 static void free_move(struct rme_fabric *f, struct elan_move *m)
 {
     m->let = false;
-    if (m->note)
+    if (m->note != NULL)
         elan_tx_give(f, m->note);
     m->note = NULL;
     TAILQ_INSERT_HEAD(&f->free[ELAN_MOVE], &m->d, next);
@@ -370,14 +370,14 @@ static void free_move(struct rme_fabric *f, struct elan_move *m)
 void elan_move_done(struct rme_fabric *f, uint32_t index, uint32_t use)
 {
     struct elan_move *m = index < f->nmove ? f->move[index] : NULL;
-    struct rme_link *l = m ? m->link : NULL;
+    struct rme_link *l = m != NULL ? m->link : NULL;
 
-    if (!m || !m->let || m->use != use)
+    if (m == NULL || !m->let || m->use != use)
         return;
-    if (l) {
+    if (l != NULL) {
         TAILQ_REMOVE(&l->moves, m, next);
         elan_share_give(&f->active, l->peer.vp);
-        if (m->note)
+        if (m->note != NULL)
             TAILQ_REMOVE(&l->sent, m->note, next);
         else if (!TAILQ_EMPTY(&l->queued))
             ELAN_ADD(l, dirty); /* a notification may have waited */
@@ -389,11 +389,11 @@ void elan_move_done(struct rme_fabric *f, uint32_t index, uint32_t use)
     m->let = false;
     m->link = NULL;
     if (m->reported) { /* perhaps falsely: a late set must not count for another transfer */
-        if (l)
+        if (l != NULL)
             elan_orphan(f, &m->d, false);
         return;
     }
-    if (!l)
+    if (l == NULL)
         elan_orphan_over(f, &m->d);
     free_move(f, m);
 }
@@ -407,7 +407,7 @@ static void forget(struct rme_link *l)
     while ((m = TAILQ_FIRST(&l->moves)) != NULL) {
         TAILQ_REMOVE(&l->moves, m, next);
         m->d.ended = m->x->read && elan_account_over(l->f, &l->peer);
-        if (m->note)
+        if (m->note != NULL)
             elan_tx_unshare(m->note);
         m->d.since = 0;
         m->link = NULL;
@@ -424,13 +424,13 @@ static bool window_open(struct rme_link *l, uint32_t packets)
 {
     const struct elan_tx *oldest = TAILQ_FIRST(&l->sent);
 
-    return !oldest || l->next_seq + packets - oldest->seq <= ELAN_WINDOW;
+    return oldest == NULL || l->next_seq + packets - oldest->seq <= ELAN_WINDOW;
 }
 
 /* Returns true for a transfer without notification, on which no order depends. */
 static bool is_silent(const struct elan_tx *tx)
 {
-    return tx->x && tx->x->notify == RME_NOTIFY_NONE;
+    return tx->x != NULL && tx->x->notify == RME_NOTIFY_NONE;
 }
 
 /* Removes an entry that is posted from the queue. */
@@ -451,9 +451,9 @@ static bool advance(struct rme_link *l)
     struct elan_tx *tx;
 
     while ((tx = TAILQ_FIRST(&l->queued)) != NULL) {
-        if (!tx->move && !window_open(l, is_silent(tx) ? 0 : elan_packets(tx->length)))
+        if (tx->move == NULL && !window_open(l, is_silent(tx) ? 0 : elan_packets(tx->length)))
             return false;
-        if (!tx->x)
+        if (tx->x == NULL)
             elan_tx_message(l, tx);
         else if (!issue(l, tx))
             return waits(l, tx);
@@ -485,7 +485,7 @@ void elan_op_flush(struct rme_fabric *f)
  * decides whether a set word is valid. */
 bool elan_tx_over(const struct rme_fabric *f, const struct elan_tx *tx)
 {
-    return !tx->move && elan4_load64(tx->landed) != 0 &&
+    return tx->move == NULL && elan4_load64(tx->landed) != 0 &&
            elan4_pollevent_word(f->nic->ctx, tx->landed, 0);
 }
 
@@ -494,7 +494,7 @@ struct elan_tx *elan_tx_flying(const struct rme_link *l)
     struct elan_tx *tx;
 
     TAILQ_FOREACH(tx, &l->sent, next)
-        if (!tx->move && !elan_tx_over(l->f, tx))
+        if (tx->move == NULL && !elan_tx_over(l->f, tx))
             break;
     return tx;
 }
@@ -515,14 +515,14 @@ static void landed_of(struct rme_link *l)
     struct elan_tx *tx, *after;
 
     TAILQ_FOREACH_SAFE(tx, &l->sent, next, after) {
-        if (tx->move) /* it may never end, and what was sent after it has landed */
+        if (tx->move != NULL) /* it may never end, and what was sent after it has landed */
             continue;
         if (!elan_tx_over(l->f, tx))
             break;
         TAILQ_REMOVE(&l->sent, tx, next);
         elan_tx_give(l->f, tx);
     }
-    if (!tx && TAILQ_EMPTY(&l->moves))
+    if (tx == NULL && TAILQ_EMPTY(&l->moves))
         ELAN_REMOVE(l, sending);
 }
 
@@ -577,7 +577,7 @@ void elan_tx_drop(struct rme_link *l, bool all)
     struct elan_tx *tx, *after;
 
     TAILQ_FOREACH_SAFE(tx, &l->queued, next, after) {
-        if (tx->move) {
+        if (tx->move != NULL) {
             complete(l->f, tx->move, tx->move->unposted + 1); /* with what is posted */
             posted(l, tx);
             continue;
@@ -590,7 +590,7 @@ void elan_tx_drop(struct rme_link *l, bool all)
         return;
     while ((tx = TAILQ_FIRST(&l->sent)) != NULL) {
         TAILQ_REMOVE(&l->sent, tx, next);
-        if (tx->move) /* it keeps the message until DONE */
+        if (tx->move != NULL) /* it keeps the message until DONE */
             continue;
         elan_tx_unshare(tx);
         elan_orphan(l->f, &tx->d, true);

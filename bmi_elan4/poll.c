@@ -26,7 +26,7 @@
 /* Returns true if all messages have landed, of a link without transfers. */
 static bool all_landed(const struct rme_link *l)
 {
-    return TAILQ_EMPTY(&l->queued) && !elan_tx_flying(l);
+    return TAILQ_EMPTY(&l->queued) && elan_tx_flying(l) == NULL;
 }
 
 /* Handles an ending link whose time is over: the host may reuse its memory when it is down. */
@@ -112,7 +112,8 @@ static void overdue(struct rme_link *l, int64_t now)
 {
     struct elan_move *m = TAILQ_FIRST(&l->moves);
     struct elan_tx *tx = elan_tx_flying(l);
-    int64_t age = tx ? age_of(l->f, &tx->d) : 0, move_age = m ? age_of(l->f, &m->d) : 0;
+    int64_t age = tx != NULL ? age_of(l->f, &tx->d) : 0,
+            move_age = m != NULL ? age_of(l->f, &m->d) : 0;
     if ((age < ELAN_LOOK_MS && move_age < ELAN_LOOK_MS) || now - l->looked < ELAN_LOOK_MS)
         return;
     l->looked = now;

@@ -51,9 +51,9 @@ int bmi_elan4_place(const struct bmi_elan4_range *r, int vp, int *node, int *con
 int bmi_elan4_decimal(const char *text, char **end)
 {
     size_t digits = strspn(text, "0123456789");
-    int v = digits < 1 || digits > 5 || (!end && text[digits]) ? -1 : atoi(text);
+    int v = digits < 1 || digits > 5 || (end == NULL && text[digits]) ? -1 : atoi(text);
 
-    if (end)
+    if (end != NULL)
         *end = (char *)(uintptr_t)text + digits;
     return v;
 }

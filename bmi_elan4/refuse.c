@@ -54,9 +54,10 @@ static bool end_transfer(struct rme_fabric *f, const struct rme_link *of, enum c
     struct rme_link *l;
 
     TAILQ_FOREACH(l, &f->links, all)
-        if ((!of || elan_same(&l->peer, &of->peer)) && (m = find(l, kind, at, !of)) != NULL)
+        if ((of == NULL || elan_same(&l->peer, &of->peer)) &&
+            (m = find(l, kind, at, of == NULL)) != NULL)
             break;
-    if (!m)
+    if (m == NULL)
         return false;
     m->refused++;
     m->reported |= of != NULL;
@@ -65,7 +66,7 @@ static bool end_transfer(struct rme_fabric *f, const struct rme_link *of, enum c
     elan_link_log(l, RME_LOG_WARN,
                   "connection aborted: a transfer met an address of %s without memory, 0x%llx; "
                   "memory must stay mapped until its operation has ended",
-                  of ? "the peer" : "this process", (unsigned long long)at);
+                  of != NULL ? "the peer" : "this process", (unsigned long long)at);
     elan_link_end(l, -EFAULT);
     return true;
 }

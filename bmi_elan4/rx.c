@@ -25,14 +25,14 @@ static bool message(struct rme_link *l, const struct elan_packet *p, const uint8
         return true; /* not needed any more */
     if (last && !elan_room(l->f))
         return false;
-    if (p->arg > l->f->config.rx_size || p->offset != (l->filling ? l->filled : 0) ||
+    if (p->arg > l->f->config.rx_size || p->offset != (l->filling != NULL ? l->filled : 0) ||
         (p->bytes == 0 && p->arg)) {
         elan_link_broken(l, "a fragment beyond its message");
         return true;
     }
-    if (!l->filling) {
+    if (l->filling == NULL) {
         l->filling = LIST_FIRST(&l->rx_free);
-        if (!l->filling)
+        if (l->filling == NULL)
             return false;
         LIST_REMOVE(l->filling, next);
         l->filled = 0;
@@ -113,12 +113,12 @@ static void hold(struct rme_link *l, const struct elan_packet *p, const uint8_t 
 {
     struct elan_held *h;
 
-    if (l->held[p->seq % ELAN_WINDOW]) {
+    if (l->held[p->seq % ELAN_WINDOW] != NULL) {
         elan_link_broken(l, "a duplicate packet");
         return;
     }
     h = elan_share_left(&l->f->held, l->peer.vp) ? malloc(sizeof(*h) + p->bytes) : NULL;
-    if (!h) { /* later packets cannot be delivered in order */
+    if (h == NULL) { /* later packets cannot be delivered in order */
         elan_link_end(l, -ENOMEM);
         if (p->kind == ELAN_BYE)
             elan_link_bye(l);
@@ -143,7 +143,7 @@ static void in_order(struct rme_link *l, const struct elan_packet *p, const uint
         elan_link_broken(l, "a packet with an invalid sequence number");
         return;
     }
-    if (ahead == 0 && !l->held[p->seq % ELAN_WINDOW] && deliver(l, p, body)) {
+    if (ahead == 0 && l->held[p->seq % ELAN_WINDOW] == NULL && deliver(l, p, body)) {
         l->expected++;
         deliver_held(l);
         return;
@@ -175,15 +175,15 @@ static void dispatch(struct rme_fabric *f, const uint8_t *slot)
         return;
     }
     struct rme_link *l = f->table[p.link % ELAN_LINKS];
-    if (l && l->number != p.link)
+    if (l != NULL && l->number != p.link)
         l = NULL;
     /* a peer without an answer has no local number; and the host may answer due to the event of
      * this poll */
-    if (l && (p.from != l->peer.vp || l->state == ELAN_REQUESTED_STATE))
+    if (l != NULL && (p.from != l->peer.vp || l->state == ELAN_REQUESTED_STATE))
         return;
-    if (l && f->norphans + f->kept_moves && l->heard && !elan_account_over(f, &l->peer))
+    if (l != NULL && f->norphans + f->kept_moves && l->heard && !elan_account_over(f, &l->peer))
         elan_see(f, &l->peer);
-    if (!l || !elan_kind_ordered(p.kind))
+    if (l == NULL || !elan_kind_ordered(p.kind))
         elan_handshake_packet(f, l, &p, slot + ELAN_HEADER);
     else
         in_order(l, &p, slot + ELAN_HEADER);

@@ -23,11 +23,11 @@ static struct elan_tx *make(struct rme_fabric *f)
     size_t all = first_bytes(f->tx_bytes) + (f->packets_most - 1) * (size_t)BMI_ELAN4_SLOT;
     struct elan_tx *tx = calloc(1, sizeof(*tx));
 
-    if (!tx)
+    if (tx == NULL)
         return NULL;
     tx->at = bmi_elan4_main(f->nic, 128, all + 64);
     tx->event = bmi_elan4_sdram(f->nic, 64, sizeof(E4_Event32));
-    if (!tx->at || !tx->event) {
+    if (tx->at == NULL || tx->event == NULL) {
         compat_free_main(f->nic->alloc, tx->at);
         compat_free_sdram(f->nic->alloc, tx->event);
         free(tx);
@@ -46,16 +46,16 @@ static struct elan_tx *take(struct rme_fabric *f, struct elan_share *share,
 {
     struct elan_tx *tx = (struct elan_tx *)TAILQ_FIRST(&f->free[ELAN_TX]);
 
-    if (tx)
+    if (tx != NULL)
         TAILQ_REMOVE(&f->free[ELAN_TX], &tx->d, next);
-    else if (!(tx = make(f)))
+    else if ((tx = make(f)) == NULL)
         return NULL;
     tx->kind = ELAN_MESSAGE;
     tx->x = NULL;
     tx->move = NULL;
     tx->d.to = *to;
     tx->d.share = share;
-    if (share)
+    if (share != NULL)
         elan_share_take(share, to->vp);
     elan_account_charge(f, &tx->d);
     return tx;
@@ -63,14 +63,14 @@ static struct elan_tx *take(struct rme_fabric *f, struct elan_share *share,
 
 void elan_tx_unshare(struct elan_tx *tx)
 {
-    if (tx->d.share)
+    if (tx->d.share != NULL)
         elan_share_give(tx->d.share, tx->d.to.vp);
     tx->d.share = NULL;
 }
 
 void elan_tx_give(struct rme_fabric *f, struct elan_tx *tx)
 {
-    if (!tx->event) {
+    if (tx->event == NULL) {
         free(tx);
         return;
     }
@@ -93,7 +93,7 @@ void *elan_op_tx_get(struct rme_link *l)
     struct rme_fabric *f = l->f;
     struct elan_tx *tx = may_have(l) ? take(f, &f->messages, &l->peer) : NULL;
 
-    if (tx) {
+    if (tx != NULL) {
         TAILQ_INSERT_HEAD(&l->lent, tx, next);
         return tx->at + ELAN_HEADER;
     }
@@ -235,7 +235,7 @@ static struct elan_tx *filled(struct rme_fabric *f, const struct elan_peer *to,
     struct bmi_elan4_conn_info mine = f->conn_info;
     size_t bytes = kind == ELAN_HELLO || kind == ELAN_ACCEPT ? sizeof(mine) : 0;
 
-    if (!tx)
+    if (tx == NULL)
         return NULL;
     mine.wanted = to->vp;
     memcpy(tx->at + ELAN_HEADER, &mine, bytes);
@@ -259,7 +259,7 @@ int elan_tx_alone(struct rme_fabric *f, const struct elan_peer *to, enum elan_ki
     if (elan_place_full(f, to->vp, answer ? 3 : 2) ||
         (answer && (elan_account_full(f, to) || !elan_share_left(&f->answers, to->vp))))
         return -ENOBUFS;
-    if (!(tx = filled(f, to, kind, arg, data, length)))
+    if ((tx = filled(f, to, kind, arg, data, length)) == NULL)
         return -ENOMEM;
     post(f, to, tx, 0);
     bmi_elan4_flush(f->nic);
@@ -273,7 +273,7 @@ int elan_tx_control(struct rme_link *l, enum elan_kind kind, uint32_t arg, const
     struct elan_tx *tx = filled(l->f, &l->peer, kind, arg, data, length);
     const struct elan_tx *first = TAILQ_FIRST(&l->queued);
 
-    if (!tx)
+    if (tx == NULL)
         return -ENOMEM;
     if (elan_kind_ordered(kind)) {
         TAILQ_INSERT_TAIL(&l->queued, tx, next);
@@ -281,7 +281,8 @@ int elan_tx_control(struct rme_link *l, enum elan_kind kind, uint32_t arg, const
     } else {
         /* `sent` stays in the order of numbers, of which a notification that waits has one */
         post(l->f, &l->peer, tx,
-             first && first->move && first->move->note ? first->seq : l->next_seq);
+             first != NULL && first->move != NULL && first->move->note != NULL ? first->seq
+                                                                               : l->next_seq);
         bmi_elan4_flush(l->f->nic);
         TAILQ_INSERT_TAIL(&l->sent, tx, next);
         ELAN_ADD(l, sending);

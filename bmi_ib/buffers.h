@@ -55,7 +55,7 @@ static inline struct ib_tx *ib_tx_of(void *data)
 /* Returns true if the transfer is a plain message in a send buffer. */
 static inline bool ib_is_message(const struct rme_rdma_op *x)
 {
-    return x->tx && x == &ib_tx_of(x->tx)->x;
+    return x->tx != NULL && x == &ib_tx_of(x->tx)->x;
 }
 
 /* Kinds of queued transfers.  OPEN and CLOSE bind and invalidate windows (mw.c). */
@@ -86,7 +86,7 @@ struct ib_rdma_op_queue {
 static inline void ib_queue_put(struct ib_rdma_op_queue *q, struct rme_rdma_op *x)
 {
     x->fabric.next = NULL;
-    if (q->head)
+    if (q->head != NULL)
         q->tail->fabric.next = x;
     else
         q->head = x;
@@ -96,7 +96,7 @@ static inline void ib_queue_put(struct ib_rdma_op_queue *q, struct rme_rdma_op *
 static inline struct rme_rdma_op *ib_queue_get(struct ib_rdma_op_queue *q)
 {
     struct rme_rdma_op *x = q->head;
-    if (x)
+    if (x != NULL)
         q->head = x->fabric.next;
     return x;
 }

@@ -59,7 +59,7 @@ static int ib_open(const struct rme_fabric_config *config, struct rme_fabric **o
         ib_rails_open, ib_rails_addresses, ib_resolver_open, ib_listen_start};
     struct rme_fabric *f = calloc(1, sizeof(*f));
     int error = 0;
-    if (!f)
+    if (f == NULL)
         return -ENOMEM;
     f->config = *config;
     f->wake_fd = f->sleep_fd = -1;
@@ -104,12 +104,12 @@ static void check_descriptors(struct rme_fabric *f, unsigned hint)
     struct pollfd p[IB_RAILS_MAX + 1];
     for (unsigned i = 0; i < f->rails; i++) {
         const struct ibv_context *ctx = f->rail[i]->dev.ctx;
-        p[i] = (struct pollfd){.fd = ctx ? ctx->async_fd : -1, .events = POLLIN};
+        p[i] = (struct pollfd){.fd = ctx != NULL ? ctx->async_fd : -1, .events = POLLIN};
     }
     p[f->rails] = (struct pollfd){.fd = f->cm->fd, .events = POLLIN};
     poll(p, f->rails + 1, 0);
     for (unsigned i = 0; i < f->rails; i++)
-        if (f->rail[i]->dev.ctx && ((hint & IB_HINT_ASYNC(i)) || p[i].revents))
+        if (f->rail[i]->dev.ctx != NULL && ((hint & IB_HINT_ASYNC(i)) || p[i].revents))
             ib_async_events(f->rail[i]);
     if ((hint & IB_HINT_CM) || p[f->rails].revents)
         ib_cm_events(f);
@@ -157,7 +157,7 @@ __attribute__((noinline)) static void attend(struct ib_rail *rail)
         ib_flush(rail);
     }
     emit_all(rail);
-    rail->attention = rail->resume || rail->done.head || !list_empty(&rail->drained) ||
+    rail->attention = rail->resume || rail->done.head != NULL || !list_empty(&rail->drained) ||
                       !list_empty(&rail->tx_waiters) || !list_empty(&rail->eventful) ||
                       !list_empty(&rail->rx_ready);
 }
@@ -246,7 +246,7 @@ static int arm(struct rme_fabric *f)
 static uint64_t link_key(struct rme_link *l, uint64_t key)
 {
     const struct ibv_mr *m = ib_key_mr(l->rail, key);
-    return m ? m->rkey : 0;
+    return m != NULL ? m->rkey : 0;
 }
 
 static const char *ib_link_peer(const struct rme_link *l)

@@ -23,7 +23,7 @@
 struct ib_rail *ib_rail_new(struct rme_fabric *f)
 {
     struct ib_rail *rail = calloc(1, sizeof(*rail));
-    if (!rail || rme_table_init(&rail->table, 64)) {
+    if (rail == NULL || rme_table_init(&rail->table, 64)) {
         free(rail);
         return NULL;
     }
@@ -67,14 +67,14 @@ int ib_rails_choose(struct rme_fabric *f)
     int error = 0;
     if (!several) {
         rail = ib_rail_new(f);
-        return rail ? ib_device_choose(rail, names, ib_listen_device(f)) : -ENOMEM;
+        return rail != NULL ? ib_device_choose(rail, names, ib_listen_device(f)) : -ENOMEM;
     }
     for (unsigned place = 0; ib_part(names, place, name, sizeof(name)); place++) {
         if (!name[0] || f->rails == IB_RAILS_MAX)
             return name_wrong(f, names,
                               name[0] ? "more than eight devices" : "empty device name");
         rail = ib_rail_new(f);
-        if (!rail)
+        if (rail == NULL)
             return -ENOMEM;
         rail->place = (uint8_t)place;
         error = ib_device_choose(rail, name, NULL);
@@ -172,11 +172,12 @@ void ib_rail_close(struct ib_rail *rail)
 static bool is_quiet(const struct ib_rail *rail)
 {
     const struct rme_link *l;
-    bool busy = rail->draining || rail->done.head || !list_empty(&rail->drained) ||
-                !list_empty(&rail->rx_ready) || rail->tx.nfree != rail->tx.slabs * rail->slab ||
-                (rail->srq ? rail->rxq.held : rail->rx.nfree != rail->rx.there * rail->slab);
+    bool busy =
+        rail->draining || rail->done.head != NULL || !list_empty(&rail->drained) ||
+        !list_empty(&rail->rx_ready) || rail->tx.nfree != rail->tx.slabs * rail->slab ||
+        (rail->srq != NULL ? rail->rxq.held : rail->rx.nfree != rail->rx.there * rail->slab);
     list_for_each(l, &rail->links, all_entry)
-        busy = busy || l->id;
+        busy = busy || l->id != NULL;
     return !busy;
 }
 
@@ -234,7 +235,7 @@ static bool take_up_all(struct rme_fabric *f)
     bool failed = false, any = false;
     for (unsigned i = 0; i < f->rails; i++) {
         struct ib_rail *rail = f->rail[i];
-        if (!rail->dev.dead || rail->dev.ctx || !ib_device_return(rail))
+        if (!rail->dev.dead || rail->dev.ctx != NULL || !ib_device_return(rail))
             continue;
         int error = take_up(rail);
         failed = failed || error;
@@ -251,9 +252,9 @@ void ib_rails_mend(struct rme_fabric *f, uint64_t now)
     pthread_rwlock_wrlock(&f->regs.rails);
     for (unsigned i = 0; i < f->rails; i++) {
         struct ib_rail *rail = f->rail[i];
-        if (rail->dev.dead && rail->dev.ctx && is_quiet(rail))
+        if (rail->dev.dead && rail->dev.ctx != NULL && is_quiet(rail))
             let_go(rail);
-        gone = gone || (rail->dev.dead && !rail->dev.ctx);
+        gone = gone || (rail->dev.dead && rail->dev.ctx == NULL);
     }
     if (gone)
         ib_device_relist(f);

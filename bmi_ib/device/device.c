@@ -57,7 +57,7 @@ static void log_no_device(struct rme_fabric *f, int error)
 {
     const char *cause = "the kernel has none";
     const char *limit = rme_remedy(error, NULL);
-    if (limit) {
+    if (limit != NULL) {
         ib_log(f, RME_LOG_ERROR, "RDMA devices: cannot be listed: %s; %s", strerror(-error),
                limit);
         return;
@@ -119,19 +119,19 @@ int ib_device_choose(struct ib_rail *rail, const char *wanted, struct ibv_contex
     struct ibv_port_attr port = {0};
     bool named = wanted[0] != 0;
 
-    if (preferred && !named && suits(rail, wanted, preferred, &d->attr, &port))
+    if (preferred != NULL && !named && suits(rail, wanted, preferred, &d->attr, &port))
         d->ctx = preferred;
-    for (struct ibv_context **c = rail->fabric->all; *c; c++) {
+    for (struct ibv_context **c = rail->fabric->all; *c != NULL; c++) {
         if (*c == d->ctx || (*c == preferred && !named))
             continue;
-        if (d->ctx)
+        if (d->ctx != NULL)
             ib_log(rail, named ? RME_LOG_DEBUG : RME_LOG_INFO,
                    "device %s not used: %s was chosen before it",
                    ibv_get_device_name((*c)->device), ibv_get_device_name(d->ctx->device));
         else if (suits(rail, wanted, *c, &d->attr, &port))
             d->ctx = *c;
     }
-    if (!d->ctx) {
+    if (d->ctx == NULL) {
         ib_log(
             rail, RME_LOG_ERROR,
             "no usable RDMA device%s%s: see the lines above; bring a port up, or correct the "
@@ -173,15 +173,15 @@ static int try_sizes(struct ib_rail *rail, struct ibv_qp_cap *cap)
 {
     struct ibv_cq *cq = ibv_create_cq(rail->dev.ctx, 2, NULL, NULL, 0);
     struct ibv_qp *qp;
-    if (!cq)
+    if (cq == NULL)
         return ib_errno();
     do {
         struct ibv_qp_init_attr attr = {
             .send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC, .cap = *cap};
         qp = ibv_create_qp(rail->dev.pd, &attr);
-    } while (!qp && lower(cap));
-    int error = qp ? 0 : ib_errno();
-    if (qp)
+    } while (qp == NULL && lower(cap));
+    int error = qp != NULL ? 0 : ib_errno();
+    if (qp != NULL)
         ibv_destroy_qp(qp);
     ibv_destroy_cq(cq);
     return error;
@@ -254,7 +254,7 @@ static bool inherited(struct ibv_context **all)
     static _Atomic pid_t owner;
     struct ibv_context *before = known;
     if (owner != getpid())
-        for (struct ibv_context **c = all; before && *c; c++)
+        for (struct ibv_context **c = all; before != NULL && *c != NULL; c++)
             if (*c == before)
                 return true;
     owner = getpid();
@@ -267,7 +267,7 @@ int ib_device_list(struct rme_fabric *f)
 {
     int n = 0;
     f->all = rdma_get_devices(&n);
-    if (f->all && n > 0 && inherited(f->all)) {
+    if (f->all != NULL && n > 0 && inherited(f->all)) {
         ib_log(
             f, RME_LOG_ERROR,
             "device %s: opened before fork(), and librdmacm opens no device twice; initialize "
@@ -275,11 +275,11 @@ int ib_device_list(struct rme_fabric *f)
             ibv_get_device_name(f->all[0]->device));
         return -ENODEV;
     }
-    if (f->all && n > 0)
+    if (f->all != NULL && n > 0)
         return 0;
-    int error = f->all ? -ENODEV : ib_errno();
+    int error = f->all != NULL ? -ENODEV : ib_errno();
     log_no_device(f, error);
-    return rme_remedy(error, NULL) ? error : -ENODEV;
+    return rme_remedy(error, NULL) != NULL ? error : -ENODEV;
 }
 
 /* Warns where a fork can part the parent from its registered pages: its next write moves it to
@@ -300,7 +300,7 @@ int ib_device_open(struct ib_rail *rail)
     struct ib_device *d = &rail->dev;
     int error;
     d->pd = ibv_alloc_pd(d->ctx);
-    if (!d->pd) {
+    if (d->pd == NULL) {
         error = ib_errno();
         ib_log(rail, RME_LOG_ERROR, "device %s: no protection domain: %s", d->name,
                strerror(-error));
@@ -319,7 +319,7 @@ int ib_device_open(struct ib_rail *rail)
 void ib_device_close(struct ib_rail *rail)
 {
     struct ib_device *d = &rail->dev;
-    if (d->pd) {
+    if (d->pd != NULL) {
         int ret = ibv_dealloc_pd(d->pd);
         if (ret)
             ib_log(rail, RME_LOG_WARN, "device %s: protection domain still in use at close: %s",
@@ -330,7 +330,7 @@ void ib_device_close(struct ib_rail *rail)
 
 void ib_device_unlist(struct rme_fabric *f)
 {
-    if (f->all)
+    if (f->all != NULL)
         rdma_free_devices(f->all);
     f->all = NULL;
 }
@@ -338,14 +338,14 @@ void ib_device_unlist(struct rme_fabric *f)
 void ib_device_relist(struct rme_fabric *f)
 {
     struct ibv_context **all = rdma_get_devices(NULL), **c;
-    if (!all)
+    if (all == NULL)
         return;
     ib_device_unlist(f);
     f->all = all;
     (void)inherited(all); /* keeps a context that exists, for the comparison after a fork */
     for (unsigned i = 0; i < f->rails; i++) {
         struct ib_device *d = &f->rail[i]->dev;
-        for (c = all; *c && *c != d->lost; c++)
+        for (c = all; *c != NULL && *c != d->lost; c++)
             ;
         d->lost = *c;
     }
@@ -357,12 +357,13 @@ bool ib_device_return(struct ib_rail *rail)
     bool named = rme_option_string(rail->config.options, "device")[0] != 0;
     struct ibv_port_attr port = {0};
     char why[128];
-    for (struct ibv_context **c = rail->fabric->all; c && *c && !d->ctx; c++)
+    for (struct ibv_context **c = rail->fabric->all; c != NULL && *c != NULL && d->ctx == NULL;
+         c++)
         if (*c != d->lost && (!named || !strcmp(d->name, ibv_get_device_name((*c)->device))) &&
             (*c)->device->transport_type != IBV_TRANSPORT_IWARP &&
             !ibv_query_device(*c, &d->attr) && find_port(*c, &d->attr, &port, why, sizeof(why)))
             d->ctx = *c;
-    if (!d->ctx)
+    if (d->ctx == NULL)
         return false;
     snprintf(d->name, sizeof(d->name), "%s", ibv_get_device_name(d->ctx->device));
     d->max_msg = port.max_msg_sz ? port.max_msg_sz : 1u << 30;

@@ -40,7 +40,7 @@ static bool read_only(struct ib_rail *rail, void *base, size_t length, int flags
     bool readable = false;
     if (flags == IBV_ACCESS_MW_BIND && error == EFAULT) {
         struct ibv_mr *m = ibv_reg_mr(rail->dev.pd, base, length, 0);
-        readable = m && ibv_dereg_mr(m) == 0;
+        readable = m != NULL && ibv_dereg_mr(m) == 0;
     }
     errno = error;
     return readable;
@@ -63,7 +63,7 @@ static struct ibv_mr *reg(struct ib_rail *rail, void *base, size_t length, unsig
     if (access & RME_ACCESS_DEMAND)
         flags |= IBV_ACCESS_ON_DEMAND;
     struct ibv_mr *m = ibv_reg_mr(rail->dev.pd, base, length, flags | relaxed_ordering(rail));
-    if (!m && read_only(rail, base, length, flags))
+    if (m == NULL && read_only(rail, base, length, flags))
         errno = EACCES;
     return m;
 }
@@ -87,10 +87,10 @@ static int keys_reg(struct rme_fabric *f, struct ib_keys *k)
         if (rail->dev.dead)
             continue;
         k->mr[i] = reg(rail, k->base, k->length, k->access);
-        any = any || k->mr[i];
-        error = k->mr[i] ? error : ib_errno();
+        any = any || k->mr[i] != NULL;
+        error = k->mr[i] != NULL ? error : ib_errno();
         /* a failed device is skipped, even if its event is pending */
-        if (!k->mr[i] && !rail->dev.dead && error != -EIO && error != -ENODEV)
+        if (k->mr[i] == NULL && !rail->dev.dead && error != -EIO && error != -ENODEV)
             return error;
     }
     return any ? 0 : error;
@@ -99,7 +99,7 @@ static int keys_reg(struct rme_fabric *f, struct ib_keys *k)
 static void keys_dereg(struct rme_fabric *f, struct ib_keys *k)
 {
     for (unsigned i = 0; i < f->rails; i++)
-        if (k->mr[i])
+        if (k->mr[i] != NULL)
             dereg(f->rail[i], k->mr[i]);
     free(k);
 }
@@ -108,7 +108,7 @@ int ib_reg(struct rme_fabric *f, void *base, size_t length, unsigned access, str
 {
     struct ib_regs *r = &f->regs;
     struct ib_keys *k = calloc(1, sizeof(*k));
-    if (!k)
+    if (k == NULL)
         return -ENOMEM;
     k->base = base;
     k->length = length;
@@ -150,7 +150,7 @@ void ib_regs_leave(struct ib_rail *rail)
 {
     struct ib_keys *k;
     list_for_each(k, &rail->fabric->regs.keys, entry)
-        if (k->mr[rail->number]) {
+        if (k->mr[rail->number] != NULL) {
             dereg(rail, k->mr[rail->number]);
             k->mr[rail->number] = NULL;
         }
@@ -163,7 +163,7 @@ void ib_regs_enter(struct ib_rail *rail)
     int error = 0;
     list_for_each(k, &rail->fabric->regs.keys, entry) {
         k->mr[rail->number] = reg(rail, k->base, k->length, k->access);
-        if (k->mr[rail->number])
+        if (k->mr[rail->number] != NULL)
             continue;
         error = ib_errno();
         failed++;
@@ -198,7 +198,7 @@ static const char *no_paging(struct ib_rail *rail, int *error)
     static char page[1];
     struct ibv_mr *m =
         reg(rail, page, sizeof(page), RME_ACCESS_REMOTE_WRITE | RME_ACCESS_DEMAND);
-    if (!m) {
+    if (m == NULL) {
         *error = ib_errno();
         return rail->caps.mws ? "registration with on-demand paging failed for windows"
                               : "registration with on-demand paging failed";
@@ -215,8 +215,8 @@ int ib_demand_open(struct ib_rail *rail)
     if (mode == OFF)
         return 0;
     const char *why = no_paging(rail, &error);
-    rail->caps.on_demand = !why;
-    if (!why) {
+    rail->caps.on_demand = why == NULL;
+    if (why == NULL) {
         ib_log(rail, RME_LOG_INFO, "device %s: user memory is paged on demand and not pinned",
                rail->dev.name);
         return 0;
@@ -243,7 +243,7 @@ int ib_memory_get(struct ib_rail *rail, size_t length, struct ib_memory *m)
     (void)madvise(base, length, MADV_DONTFORK); /* a hint */
     struct ibv_mr *mr =
         ibv_reg_mr(rail->dev.pd, base, length, IBV_ACCESS_LOCAL_WRITE | relaxed_ordering(rail));
-    if (!mr) {
+    if (mr == NULL) {
         int error = ib_errno();
         munmap(base, length);
         return error;
@@ -254,9 +254,9 @@ int ib_memory_get(struct ib_rail *rail, size_t length, struct ib_memory *m)
 
 void ib_memory_put(struct ib_memory *m)
 {
-    if (m->mr)
+    if (m->mr != NULL)
         ibv_dereg_mr(m->mr);
-    if (m->base)
+    if (m->base != NULL)
         munmap(m->base, m->length);
     *m = (struct ib_memory){.base = NULL};
 }

@@ -29,7 +29,7 @@ static inline int ib_numa_node(const struct ibv_device *device)
 
     snprintf(path, sizeof(path), "%s/device/numa_node", device->ibdev_path);
     FILE *file = fopen(path, "re");
-    if (!file)
+    if (file == NULL)
         return -1;
     if (fscanf(file, "%d", &node) != 1)
         node = -1;

@@ -71,9 +71,9 @@ int ib_wait_watch(struct ib_rail *rail)
 
 void ib_wait_unwatch(struct ib_rail *rail)
 {
-    if (rail->comp)
+    if (rail->comp != NULL)
         epoll_ctl(rail->fabric->sleep_fd, EPOLL_CTL_DEL, rail->comp->fd, NULL);
-    if (rail->dev.ctx)
+    if (rail->dev.ctx != NULL)
         epoll_ctl(rail->fabric->sleep_fd, EPOLL_CTL_DEL, rail->dev.ctx->async_fd, NULL);
 }
 

@@ -56,7 +56,7 @@ void ib_async_close(struct ib_rail *rail)
     pthread_mutex_lock(&lock);
     list_del_init(&rail->async.users);
     pthread_mutex_unlock(&lock);
-    while ((n = list_first(&rail->async.notes, struct ib_async_note, next))) {
+    while ((n = list_first(&rail->async.notes, struct ib_async_note, next)) != NULL) {
         list_del_init(&n->next);
         free(n);
     }
@@ -68,7 +68,7 @@ static void qp_event(struct rme_link *l, enum ibv_event_type type)
 {
     switch (type) {
     case IBV_EVENT_COMM_EST: /* data before ESTABLISHED; rdma_cm must be notified */
-        if (l->id && l->state == IB_ACCEPTING)
+        if (l->id != NULL && l->state == IB_ACCEPTING)
             rdma_notify(l->id, type);
         return;
     case IBV_EVENT_SQ_DRAINED:
@@ -94,7 +94,7 @@ static void qp_event(struct rme_link *l, enum ibv_event_type type)
 static void handle(struct ib_rail *rail, const struct ib_async_note *n)
 {
     struct rme_link *l = n->is_qp ? ib_link_by_qp(rail, n->number) : NULL;
-    if (l)
+    if (l != NULL)
         qp_event(l, n->type);
     if (n->is_qp)
         return;
@@ -142,7 +142,7 @@ static const void *subject(const struct ibv_async_event *e, struct ib_async_note
 static void note(struct ib_rail *rail, struct ib_rail *reading, const struct ib_async_note *n)
 {
     struct ib_async_note *copy = malloc(sizeof(*copy));
-    if (!copy) {
+    if (copy == NULL) {
         ib_log(reading, RME_LOG_WARN, "asynchronous event %s lost: out of memory",
                ibv_event_type_str(n->type));
         return;
@@ -194,11 +194,11 @@ void ib_async_events(struct ib_rail *rail)
     do {
         pthread_mutex_lock(&lock);
         n = list_first(&rail->async.notes, struct ib_async_note, next);
-        if (n)
+        if (n != NULL)
             list_del_init(&n->next);
         pthread_mutex_unlock(&lock);
-        if (n)
+        if (n != NULL)
             handle(rail, n);
         free(n);
-    } while (n);
+    } while (n != NULL);
 }

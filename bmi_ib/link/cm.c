@@ -33,7 +33,7 @@
 int ib_cm_open(struct rme_fabric *f)
 {
     f->cm = rdma_create_event_channel();
-    int error = f->cm ? ib_nonblocking(f->cm->fd) : ib_errno();
+    int error = f->cm != NULL ? ib_nonblocking(f->cm->fd) : ib_errno();
     if (!error)
         return ib_wait_add(f, f->cm->fd, IB_HINT_CM);
     ib_log(f, RME_LOG_ERROR, "no rdma_cm event channel: %s; %s", strerror(-error),
@@ -43,7 +43,7 @@ int ib_cm_open(struct rme_fabric *f)
 
 void ib_cm_close(struct rme_fabric *f)
 {
-    if (f->cm)
+    if (f->cm != NULL)
         rdma_destroy_event_channel(f->cm);
     f->cm = NULL;
 }
@@ -55,7 +55,7 @@ static struct ib_rail *rail_of(struct rme_fabric *f, const struct rdma_cm_id *id
                                const char *peer)
 {
     struct ib_rail *rail = ib_rail_of(f, id->verbs);
-    if (!rail)
+    if (rail == NULL)
         ib_log(f, RME_LOG_ERROR,
                "%s is reached by device %s port %u, but device %s%s is used; set the option "
                "device",
@@ -85,7 +85,7 @@ static void set_ack_timeout(struct rme_link *l)
 static void route(struct rme_link *l)
 {
     struct ib_rail *rail = rail_of(l->rail->fabric, l->id, l->peer);
-    if (!rail || rail->dev.dead) {
+    if (rail == NULL || rail->dev.dead) {
         ib_link_fail(l, -EHOSTUNREACH, false);
         return;
     }
@@ -178,8 +178,8 @@ static void requested(struct rme_fabric *f, const struct rdma_cm_event *e)
     for (unsigned i = 0; i < f->rails; i++)
         later = later || f->rail[i]->dev.dead;
     struct ib_rail *rail = later ? ib_rail_of(f, e->id->verbs) : rail_of(f, e->id, peer);
-    struct rme_link *l = rail && !rail->dev.dead ? ib_link_new(rail) : NULL;
-    if (!l) {
+    struct rme_link *l = rail != NULL && !rail->dev.dead ? ib_link_new(rail) : NULL;
+    if (l == NULL) {
         ib_log(f, RME_LOG_WARN, "%s: connection request refused: %s", peer,
                later ? "a device has failed" : "wrong device, or no memory");
         ib_count(f, REJECTS, 1);
@@ -289,15 +289,15 @@ static void dispatch(struct rme_fabric *f, const struct rdma_cm_event *e)
     else
         l = e->id->context;
     if (e->event == RDMA_CM_EVENT_DEVICE_REMOVAL) {
-        struct ib_rail *rail = l ? l->rail : ib_rail_of(f, e->id->verbs);
-        if (!rail && f->rails == 1) /* the id has no device: the only one is meant */
+        struct ib_rail *rail = l != NULL ? l->rail : ib_rail_of(f, e->id->verbs);
+        if (rail == NULL && f->rails == 1) /* the id has no device: the only one is meant */
             rail = f->rail[0];
-        if (rail)
+        if (rail != NULL)
             ib_link_device_gone(rail, "the device was removed");
     }
-    if (!l && e->event == RDMA_CM_EVENT_ADDR_CHANGE)
+    if (l == NULL && e->event == RDMA_CM_EVENT_ADDR_CHANGE)
         ib_listen_lost(f, e->id);
-    if (!l)
+    if (l == NULL)
         return;
     switch (e->event) {
     case RDMA_CM_EVENT_ADDR_RESOLVED:
@@ -357,7 +357,7 @@ void ib_cm_events(struct rme_fabric *f)
         }
         copy = *e;
         struct rdma_conn_param *p = &copy.param.conn;
-        if (!p->private_data)
+        if (p->private_data == NULL)
             p->private_data_len = 0;
         if (p->private_data_len > sizeof(data))
             p->private_data_len = sizeof(data);
@@ -386,14 +386,14 @@ void ib_link_names(struct rme_fabric *f)
     struct ib_name name;
     while (ib_resolve_result(f, &name)) {
         struct rme_link *l = ib_link_by_handle(f->rail[0], name.handle);
-        if (!l || l->state != IB_NAMING) { /* the link was abandoned meanwhile */
-            if (name.found)
+        if (l == NULL || l->state != IB_NAMING) { /* the link was abandoned meanwhile */
+            if (name.found != NULL)
                 freeaddrinfo(name.found);
             continue;
         }
         if (name.error) {
             ib_log(f, RME_LOG_WARN, "%s: cannot resolve the host name: %s; check the name",
-                   l->peer, name.why ? name.why : strerror(-name.error));
+                   l->peer, name.why != NULL ? name.why : strerror(-name.error));
             ib_link_fail(l, name.error, false);
         } else {
             l->addresses = name.found;
@@ -408,18 +408,18 @@ int ib_link_connect(struct rme_fabric *f, const struct rme_addr *addr, int part,
 {
     const struct rme_addr_part *p =
         part >= 0 && part < rme_addr_parts(addr) ? rme_addr_part(addr, part) : NULL;
-    if (!p || length > IB_HELLO_MAX)
+    if (p == NULL || length > IB_HELLO_MAX)
         return -EINVAL;
     struct rme_link *l = ib_link_new(f->rail[0]);
-    if (!l)
+    if (l == NULL)
         return -ENOMEM;
     l->first = f->turn++ % f->rails;
     l->rx_first = rx;
     l->owner = owner;
     memcpy(l->hello, hello, length);
     l->hello_length = length;
-    snprintf(l->peer, sizeof(l->peer), strchr(p->host, ':') ? "[%s]:%s" : "%s:%s", p->host,
-             p->port);
+    snprintf(l->peer, sizeof(l->peer), strchr(p->host, ':') != NULL ? "[%s]:%s" : "%s:%s",
+             p->host, p->port);
     ib_link_state_set(l, IB_NAMING);
     if (ib_resolve_numeric(p->host, p->port, &l->addresses) == 0) {
         begin(l);
@@ -462,7 +462,7 @@ int ib_link_accept(struct rme_link *l, const void *hello, size_t length, uint32_
 
 void ib_link_reject(struct rme_link *l, const void *hello, size_t length)
 {
-    if (l->id && rdma_reject(l->id, hello, (uint8_t)length))
+    if (l->id != NULL && rdma_reject(l->id, hello, (uint8_t)length))
         ib_log(l->rail, RME_LOG_DEBUG, "%s: rdma_reject: %s", l->peer, strerror(errno));
     ib_link_destroy(l);
 }

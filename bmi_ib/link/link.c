@@ -54,7 +54,7 @@ void ib_link_enter(struct rme_link *l, struct ib_rail *rail)
     l->rail = rail;
     do
         l->handle = ++rail->last_handle;
-    while (!l->handle || ib_link_by_handle(rail, l->handle));
+    while (!l->handle || ib_link_by_handle(rail, l->handle) != NULL);
     rme_table_put(&rail->table, &l->by_handle, l->handle, IB_BY_HANDLE);
     list_add_tail(&l->all_entry, &rail->links);
 }
@@ -62,7 +62,7 @@ void ib_link_enter(struct rme_link *l, struct ib_rail *rail)
 struct rme_link *ib_link_new(struct ib_rail *rail)
 {
     struct rme_link *l = calloc(1, sizeof(*l));
-    if (!l)
+    if (l == NULL)
         return NULL;
     l->state = IB_DOWN; /* until ib_link_state_set */
     l->deliver = true;
@@ -127,7 +127,7 @@ static const char *remedy(const struct rme_link *l)
 static bool emit_hello(struct rme_link *l, enum rme_event_type type, bool with_answer)
 {
     struct rme_event *e = ib_event(l->rail, type, l);
-    if (!e)
+    if (e == NULL)
         return false;
     e->error = type == RME_EV_LINK_DOWN ? l->error : 0;
     e->why = remedy(l);
@@ -139,9 +139,9 @@ static bool emit_hello(struct rme_link *l, enum rme_event_type type, bool with_a
 void ib_emit_links(struct ib_rail *rail)
 {
     struct rme_link *l, *next;
-    bool last = list_empty(&rail->rx_ready) && !rail->done.head;
+    bool last = list_empty(&rail->rx_ready) && rail->done.head == NULL;
     for (l = list_first(&rail->eventful, struct rme_link, event_entry);
-         l && rail->out_used < rail->out_max; l = next) {
+         l != NULL && rail->out_used < rail->out_max; l = next) {
         next = list_next(l, &rail->eventful, event_entry);
         unsigned events = l->events;
         if (events & IB_EVENT_REQUEST && emit_hello(l, RME_EV_LINK_REQUEST, true))
@@ -170,7 +170,7 @@ void ib_link_established(struct rme_link *l)
     if (path[0])
         ib_log(l->rail, l->passive ? RME_LOG_DEBUG : RME_LOG_INFO, "%s: by %s", l->peer, path);
     ib_link_events(l, l->events | IB_EVENT_UP);
-    if (l->queue.head)
+    if (l->queue.head != NULL)
         ib_link_dirty(l);
 }
 
@@ -294,9 +294,9 @@ int ib_qp_create(struct rme_link *l)
         .cap =
             {
                 .max_send_wr = rail->dev.sq_depth + 1,
-                .max_recv_wr = rail->srq ? 0 : rail->dev.rq_depth + 1, /* + 1: marker */
+                .max_recv_wr = rail->srq != NULL ? 0 : rail->dev.rq_depth + 1, /* + 1: marker */
                 .max_send_sge = rail->caps.max_sge,
-                .max_recv_sge = rail->srq ? 0 : 1,
+                .max_recv_sge = rail->srq != NULL ? 0 : 1,
                 .max_inline_data = rail->dev.max_inline,
             },
     };
@@ -357,10 +357,10 @@ static void qp_drain(struct rme_link *l)
     struct ib_rail *rail = l->rail;
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
     rail->fabric->qp_ops++;
-    unsigned done = rail->cq.broken                 ? IB_DRAIN_ALL
-                    : !rail->srq || ib_is_rxe(rail) ? IB_DRAIN_LAST
-                                                    : 0;
-    if (rail->srq || !mark_recv(l))
+    unsigned done = rail->cq.broken                        ? IB_DRAIN_ALL
+                    : rail->srq == NULL || ib_is_rxe(rail) ? IB_DRAIN_LAST
+                                                           : 0;
+    if (rail->srq != NULL || !mark_recv(l))
         done |= IB_DRAIN_RECVS;
     int ret = ibv_modify_qp(l->qp, &attr, IBV_QP_STATE);
     if (ret) {
@@ -399,14 +399,14 @@ void ib_link_destroy(struct rme_link *l)
     struct ib_rail *rail = l->rail;
     if (l->state == IB_DRAINED)
         list_del_init(&l->drain_entry);
-    if (l->qp)
+    if (l->qp != NULL)
         qp_destroy(l);
     ib_link_state_set(l, IB_DOWN);
-    if (l->id)
+    if (l->id != NULL)
         rdma_destroy_id(l->id);
     ib_link_events(l, 0);
     leave_queues(l);
-    if (l->addresses)
+    if (l->addresses != NULL)
         freeaddrinfo(l->addresses);
     rme_table_take(&rail->table, &l->by_handle);
     list_del_init(&l->all_entry);
@@ -416,7 +416,7 @@ void ib_link_destroy(struct rme_link *l)
 void ib_links_release(struct ib_rail *rail)
 {
     struct rme_link *l; /* the engine freed its own links; these were not reported */
-    while ((l = list_first(&rail->links, struct rme_link, all_entry)))
+    while ((l = list_first(&rail->links, struct rme_link, all_entry)) != NULL)
         ib_link_destroy(l);
 }
 
@@ -425,9 +425,9 @@ void ib_links_release(struct ib_rail *rail)
 /* Starts again with the next route, or ends the link.  No request of a QP is left. */
 static void settle(struct rme_link *l)
 {
-    if (l->qp)
+    if (l->qp != NULL)
         qp_destroy(l);
-    if (l->id) {
+    if (l->id != NULL) {
         rdma_destroy_id(l->id);
         l->id = NULL;
     }
@@ -439,7 +439,7 @@ static void settle(struct rme_link *l)
     }
     l->busy |= l->error == -EBUSY;
     /* another way may help if the peer's engine did not answer */
-    if (!l->passive && !l->was_up && !l->asked && l->error != -EACCES && l->addresses &&
+    if (!l->passive && !l->was_up && !l->asked && l->error != -EACCES && l->addresses != NULL &&
         ib_link_next(l))
         return;
     ib_link_state_set(l, IB_ENDING);
@@ -495,7 +495,7 @@ void ib_link_fail_all(struct ib_rail *rail, int error, const char *why)
     ib_log(rail, RME_LOG_ERROR, "device %s: all its connections fail: %s (%s)%s",
            rail->dev.name, why, strerror(-error),
            rail->dev.dead ? "; waiting for the device to return" : "");
-    for (l = list_first(&rail->links, struct rme_link, all_entry); l; l = next) {
+    for (l = list_first(&rail->links, struct rme_link, all_entry); l != NULL; l = next) {
         next = list_next(l, &rail->links, all_entry);
         ib_link_fail(l, error, true);
     }
@@ -536,7 +536,8 @@ void ib_link_free_drained(struct ib_rail *rail)
 {
     struct rme_link *l = list_first(&rail->drained, struct rme_link, drain_entry);
     const struct ib_cq *c = &rail->cq;
-    if (!l || !(c->broken || c->emptied != l->emptied || c->polled - l->polled >= c->size))
+    if (l == NULL ||
+        !(c->broken || c->emptied != l->emptied || c->polled - l->polled >= c->size))
         return;
     list_del_init(&l->drain_entry);
     settle(l);
@@ -548,7 +549,7 @@ void ib_link_timers(struct rme_fabric *f)
 {
     uint64_t now = ib_now_ms();
     struct rme_timer *t;
-    while ((t = rme_timers_due(&f->timers, now))) {
+    while ((t = rme_timers_due(&f->timers, now)) != NULL) {
         struct rme_link *l = container_of(t, struct rme_link, timer);
         if (l->state != IB_DRAINING) {
             ib_log(f, RME_LOG_INFO, "%s: %s for %u ms; trying another address or device",

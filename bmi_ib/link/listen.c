@@ -30,7 +30,7 @@ static int bind_one(struct rme_fabric *f, struct sockaddr *sa, socklen_t length)
         if (memcmp(rdma_get_local_addr(f->listener[i]), sa, length) == 0)
             return 0;
     struct rdma_cm_id *id, **more = realloc(f->listener, (f->listeners + 1) * sizeof(*more));
-    if (!more)
+    if (more == NULL)
         return -ENOMEM;
     f->listener = more;
     if (rdma_create_id(f->cm, &id, NULL, RDMA_PS_TCP))
@@ -68,7 +68,7 @@ static int bind_part(struct rme_fabric *f, const struct rme_addr_part *part, con
     }
     error = -EADDRNOTAVAIL;
     in_port_t port = 0; /* chosen for the first address, if the part has none */
-    for (struct addrinfo *a = list; a; a = a->ai_next) {
+    for (struct addrinfo *a = list; a != NULL; a = a->ai_next) {
         bool needed = specific || hints.ai_family != AF_UNSPEC || a->ai_family == AF_INET;
         if (*ib_sockaddr_port(a->ai_addr) == 0)
             *ib_sockaddr_port(a->ai_addr) = port;
@@ -92,20 +92,20 @@ static void log_refusal(struct rme_fabric *f, const char *host, const char *port
                         const char *why)
 {
     const char *remedy =
-        rme_remedy(error, why ? "check the host name" : "give an address of this host");
+        rme_remedy(error, why != NULL ? "check the host name" : "give an address of this host");
     if (error == -EADDRINUSE)
         remedy = "choose another port, or stop the process that listens there";
     else if (error == -EACCES)
         remedy = "choose a port from 1024 on, or run with CAP_NET_BIND_SERVICE";
     ib_log(f, RME_LOG_ERROR, "cannot listen on ib://%s:%s: %s; %s", host, port,
-           why ? why : strerror(-error), remedy);
+           why != NULL ? why : strerror(-error), remedy);
 }
 
 /* Binds all parts of the listening address.  On failure the caller calls ib_listen_close(). */
 int ib_listen_bind(struct rme_fabric *f)
 {
     const struct rme_addr *addr = f->config.listen;
-    for (int i = 0; addr && i < rme_addr_parts(addr); i++) {
+    for (int i = 0; addr != NULL && i < rme_addr_parts(addr); i++) {
         const struct rme_addr_part *part = rme_addr_part(addr, i);
         const char *why = NULL;
         int error = bind_part(f, part, &why);
@@ -122,7 +122,7 @@ int ib_listen_bind(struct rme_fabric *f)
 struct ibv_context *ib_listen_device(const struct rme_fabric *f)
 {
     for (unsigned i = 0; i < f->listeners; i++)
-        if (f->listener[i]->verbs)
+        if (f->listener[i]->verbs != NULL)
             return f->listener[i]->verbs;
     return NULL;
 }
@@ -134,7 +134,7 @@ int ib_listen_start(struct rme_fabric *f)
         char text[IB_PEER_MAX];
         ib_sockaddr_text(rdma_get_local_addr(id), text, sizeof(text));
         const struct ib_rail *rail = ib_rail_of(f, id->verbs);
-        if (id->verbs && !rail)
+        if (id->verbs != NULL && rail == NULL)
             ib_log(f, RME_LOG_WARN,
                    "%s belongs to device %s, but %s is used: connections there are refused",
                    text, ibv_get_device_name(id->verbs->device), f->rail[0]->dev.name);
@@ -145,7 +145,7 @@ int ib_listen_start(struct rme_fabric *f)
             return error;
         }
         ib_log(f, RME_LOG_INFO, "listening on %s, device %s", text,
-               (rail ? rail : f->rail[0])->dev.name);
+               (rail != NULL ? rail : f->rail[0])->dev.name);
     }
     return 0;
 }
@@ -158,7 +158,7 @@ static void lose(struct rme_fabric *f, unsigned i)
     struct rdma_cm_id *id = f->listener[i];
     const struct sockaddr *sa = rdma_get_local_addr(id);
     struct ib_lost *more = realloc(f->unheard, (f->unheards + 1) * sizeof(*more));
-    if (more) {
+    if (more != NULL) {
         f->unheard = more;
         memset(&more[f->unheards], 0, sizeof(*more));
         memcpy(&more[f->unheards++].sa, sa, ib_sockaddr_size(sa));

@@ -63,7 +63,7 @@ int ib_path_gids(const struct ib_device *d, struct ibv_gid_entry **out)
             most += (size_t)port.gid_tbl_len;
     }
     *out = calloc(most + 1, sizeof(**out));
-    return *out ? (int)ibv_query_gid_table(d->ctx, *out, most + 1, 0) : -ENOMEM;
+    return *out != NULL ? (int)ibv_query_gid_table(d->ctx, *out, most + 1, 0) : -ENOMEM;
 }
 
 /* Lists the GIDs that connections may use, as many as fit. */
@@ -226,7 +226,7 @@ void ib_path_text(const struct rme_link *l, bool all, char *text, size_t size)
     if (l->state != IB_UP || ibv_query_qp(l->qp, &attr, mask, &init))
         return; /* informational only */
     out = fmemopen(text, size, "w");
-    if (!out)
+    if (out == NULL)
         return;
     fprintf(out, "%s port %u, ", l->rail->dev.name, attr.ah_attr.port_num);
     if (all)

@@ -29,7 +29,7 @@
 struct ib_rail *ib_rail_of(const struct rme_fabric *f, const struct ibv_context *ctx)
 {
     for (unsigned i = 0; i < f->rails; i++)
-        if (ctx && f->rail[i]->dev.ctx == ctx)
+        if (ctx != NULL && f->rail[i]->dev.ctx == ctx)
             return f->rail[i];
     return NULL;
 }
@@ -72,9 +72,10 @@ static void mask_of(const struct ifaddrs *all, const struct sockaddr *sa, uint8_
 {
     bool own = false, found = false;
     memcpy(mask, exactly, sizeof(exactly));
-    for (const struct ifaddrs *i = all; i; i = i->ifa_next) {
+    for (const struct ifaddrs *i = all; i != NULL; i = i->ifa_next) {
         const uint8_t *m;
-        if (!i->ifa_addr || !i->ifa_netmask || i->ifa_addr->sa_family != sa->sa_family)
+        if (i->ifa_addr == NULL || i->ifa_netmask == NULL ||
+            i->ifa_addr->sa_family != sa->sa_family)
             continue;
         size_t n = i->ifa_addr->sa_family == AF_INET ? 4 : 16;
         /* the family of a mask is not always set */
@@ -98,7 +99,7 @@ static int own_add(struct ib_rail *rail, const struct ifaddrs *all, const struct
         if (in_network((struct sockaddr *)&rail->own[i].sa, sa, exactly))
             return 0;
     struct ib_own *more = realloc(rail->own, (rail->owns + 1) * sizeof(*more));
-    if (!more)
+    if (more == NULL)
         return -ENOMEM;
     rail->own = more;
     struct ib_own *own = &more[rail->owns++];
@@ -128,21 +129,21 @@ static struct ib_rail *owner_of(struct rme_fabric *f, const struct sockaddr *sa)
 static bool usable_address(const struct sockaddr *sa)
 {
     const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)sa;
-    return sa && (sa->sa_family == AF_INET ||
-                  (sa->sa_family == AF_INET6 && !IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr)));
+    return sa != NULL && (sa->sa_family == AF_INET || (sa->sa_family == AF_INET6 &&
+                                                       !IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr)));
 }
 
 static int find_addresses(struct rme_fabric *f, const struct ifaddrs *all)
 {
     int error = 0;
-    for (const struct ifaddrs *i = all; i && !error; i = i->ifa_next) {
+    for (const struct ifaddrs *i = all; i != NULL && !error; i = i->ifa_next) {
         struct ib_rail *rail = usable_address(i->ifa_addr) ? owner_of(f, i->ifa_addr) : NULL;
-        if (rail && !rail->source.ss_family)
+        if (rail != NULL && !rail->source.ss_family)
             error = own_add(rail, all, i->ifa_addr);
     }
     for (unsigned i = 0; i < f->rails && !error; i++) {
         struct ib_rail *rail = f->rail[i];
-        if (!rail->dev.ctx) /* not opened again */
+        if (rail->dev.ctx == NULL) /* not opened again */
             continue;
         struct ibv_gid_entry *gid = NULL;
         struct sockaddr_storage sa = rail->source;
@@ -205,7 +206,7 @@ static struct addrinfo *address_at(const struct rme_link *l, unsigned n)
 static unsigned addresses_of(const struct rme_link *l)
 {
     unsigned n = 0;
-    for (const struct addrinfo *a = l->addresses; a; a = a->ai_next)
+    for (const struct addrinfo *a = l->addresses; a != NULL; a = a->ai_next)
         n++;
     return n;
 }
@@ -223,9 +224,9 @@ static struct ib_rail *find(const struct rme_link *l, unsigned *at, struct addri
         unsigned r = i / addresses;
         struct ib_rail *rail = fabric->rail[(l->first + r) % fabric->rails];
         *a = address_at(l, (i + r) % addresses);
-        if (!rail->dev.dead && (!any || (any->dev.down && !rail->dev.down)))
+        if (!rail->dev.dead && (any == NULL || (any->dev.down && !rail->dev.down)))
             any = rail;
-        if (rail->dev.dead || rail->dev.down || !ib_rail_source(rail, (*a)->ai_addr))
+        if (rail->dev.dead || rail->dev.down || ib_rail_source(rail, (*a)->ai_addr) == NULL)
             continue;
         *near = true;
         if (i < *at)
@@ -245,7 +246,7 @@ bool ib_rail_more(const struct rme_link *l)
     unsigned at = l->route_at;
     struct addrinfo *a;
     bool near;
-    return l->address && find(l, &at, &a, &near);
+    return l->address != NULL && find(l, &at, &a, &near) != NULL;
 }
 
 struct ib_rail *ib_rail_next(struct rme_link *l)

@@ -79,7 +79,7 @@ int ib_resolve_numeric(const char *host, const char *port, struct addrinfo **out
 static void job_free(struct job *j)
 {
     list_del_init(&j->next);
-    if (j->name.found)
+    if (j->name.found != NULL)
         freeaddrinfo(j->name.found);
     free(j);
 }
@@ -88,12 +88,12 @@ static void job_free(struct job *j)
 static void leave(struct ib_resolver *r)
 {
     struct job *j;
-    bool last = !r->fabric && r->threads == 0;
+    bool last = r->fabric == NULL && r->threads == 0;
 
     pthread_mutex_unlock(&r->mutex);
     if (!last)
         return;
-    while ((j = list_first(&r->jobs, struct job, next)))
+    while ((j = list_first(&r->jobs, struct job, next)) != NULL)
         job_free(j);
     pthread_mutex_destroy(&r->mutex);
     free(r);
@@ -105,7 +105,7 @@ static struct job *find(const struct ib_resolver *r, int state, const char *host
     struct job *j;
 
     list_for_each(j, &r->jobs, next)
-        if (j->state == (unsigned)state && (!host || strcmp(j->host, host) == 0))
+        if (j->state == (unsigned)state && (host == NULL || strcmp(j->host, host) == 0))
             break;
     return j;
 }
@@ -116,7 +116,7 @@ static struct job *next_job(const struct ib_resolver *r)
     struct job *j;
 
     list_for_each(j, &r->jobs, next)
-        if (j->state == WAITS && !find(r, RUNS, j->host))
+        if (j->state == WAITS && find(r, RUNS, j->host) == NULL)
             break;
     return j;
 }
@@ -128,7 +128,7 @@ static void *work(void *arg)
 
     pthread_detach(pthread_self());
     pthread_mutex_lock(&r->mutex);
-    while (r->fabric && (j = next_job(r))) {
+    while (r->fabric != NULL && (j = next_job(r)) != NULL) {
         j->state = RUNS;
         pthread_mutex_unlock(&r->mutex);
         int gai = getaddrinfo(j->host, j->port, &hints_stream, &j->name.found);
@@ -136,7 +136,7 @@ static void *work(void *arg)
         j->name.why = gai == EAI_SYSTEM ? NULL : gai_strerror(gai);
         pthread_mutex_lock(&r->mutex);
         j->state = DONE;
-        if (!r->fabric)
+        if (r->fabric == NULL)
             break;
         atomic_fetch_or(&r->fabric->hint, IB_HINT_NAME);
         ib_wake(r->fabric);
@@ -149,7 +149,7 @@ static void *work(void *arg)
 int ib_resolver_open(struct rme_fabric *f)
 {
     struct ib_resolver *r = calloc(1, sizeof(*r));
-    if (!r)
+    if (r == NULL)
         return -ENOMEM;
     pthread_mutex_init(&r->mutex, NULL);
     list_init(&r->jobs);
@@ -161,7 +161,7 @@ int ib_resolver_open(struct rme_fabric *f)
 void ib_resolver_close(struct rme_fabric *f)
 {
     struct ib_resolver *r = f->resolver;
-    if (!r)
+    if (r == NULL)
         return;
     f->resolver = NULL;
     pthread_mutex_lock(&r->mutex);
@@ -176,7 +176,7 @@ int ib_resolve_later(struct rme_fabric *f, const char *host, const char *port, u
     struct job *j = calloc(1, sizeof(*j) + h + p);
     pthread_t thread;
     int error = 0;
-    if (!j)
+    if (j == NULL)
         return -ENOMEM;
     j->name.handle = handle;
     j->host = memcpy(j + 1, host, h);
@@ -184,7 +184,7 @@ int ib_resolve_later(struct rme_fabric *f, const char *host, const char *port, u
 
     pthread_mutex_lock(&r->mutex);
     list_add_tail(&j->next, &r->jobs);
-    if (r->threads < THREADS && next_job(r)) {
+    if (r->threads < THREADS && next_job(r) != NULL) {
         error = rme_thread_start(&thread, work, r);
         r->threads += !error;
         if (error && r->threads)
@@ -201,13 +201,13 @@ void ib_resolve_forget(const struct rme_fabric *f, uint32_t handle)
     struct ib_resolver *r = f->resolver;
     struct job *j;
 
-    if (!r)
+    if (r == NULL)
         return;
     pthread_mutex_lock(&r->mutex);
     list_for_each(j, &r->jobs, next)
         if (j->state == WAITS && j->name.handle == handle)
             break;
-    if (j)
+    if (j != NULL)
         job_free(j);
     pthread_mutex_unlock(&r->mutex);
 }
@@ -217,7 +217,7 @@ bool ib_resolve_result(struct rme_fabric *f, struct ib_name *out)
     struct ib_resolver *r = f->resolver;
     pthread_mutex_lock(&r->mutex);
     struct job *j = find(r, DONE, NULL);
-    if (j) {
+    if (j != NULL) {
         *out = j->name;
         j->name.found = NULL;
         job_free(j);

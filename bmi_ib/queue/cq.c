@@ -41,7 +41,7 @@ static void cq_destroy(struct ib_cq *c)
 {
     if (c->unacked)
         ibv_ack_cq_events(c->cq, c->unacked);
-    if (c->cq)
+    if (c->cq != NULL)
         ibv_destroy_cq(c->cq);
     c->cq = NULL;
 }
@@ -53,7 +53,7 @@ static int cq_renew(struct ib_rail *rail, uint64_t n)
     uint64_t size = lesser(n + rail->srq_depth, (uint32_t)rail->dev.attr.max_cqe);
     struct ibv_cq *cq =
         ibv_create_cq(rail->dev.ctx, (int)size, rail, rail->comp, vector_of(rail));
-    if (!cq)
+    if (cq == NULL)
         return ib_errno();
     cq_destroy(&rail->cq);
     rail->cq = (struct ib_cq){.cq = cq, .used = rail->srq_depth};
@@ -87,7 +87,7 @@ int ib_cq_open(struct ib_rail *rail)
 {
     uint64_t most = rail->config.budget ? rail->config.budget / 8 / IB_QUEUE_ENTRY : CQ_FIXED;
     rail->comp = ibv_create_comp_channel(rail->dev.ctx);
-    int error = rail->comp ? ib_nonblocking(rail->comp->fd) : ib_errno();
+    int error = rail->comp != NULL ? ib_nonblocking(rail->comp->fd) : ib_errno();
     if (!error)
         error = cq_renew(rail, lesser(CQ_FIRST, most));
     if (!error && is_fixed(&rail->cq))
@@ -101,7 +101,7 @@ int ib_cq_open(struct ib_rail *rail)
 void ib_cq_close(struct ib_rail *rail)
 {
     cq_destroy(&rail->cq);
-    if (rail->comp)
+    if (rail->comp != NULL)
         ibv_destroy_comp_channel(rail->comp);
     rail->comp = NULL;
 }
@@ -110,7 +110,7 @@ void ib_cq_close(struct ib_rail *rail)
  * own receives. */
 uint32_t ib_cq_share(const struct ib_rail *rail, uint32_t advertised)
 {
-    return rail->dev.sq_depth + 2 + (rail->srq ? 0 : advertised + rail->rx_slack);
+    return rail->dev.sq_depth + 2 + (rail->srq != NULL ? 0 : advertised + rail->rx_slack);
 }
 
 int ib_cq_reserve(struct ib_rail *rail, uint32_t n)
@@ -158,7 +158,7 @@ void ib_wc_failed(struct ib_rail *rail, struct rme_link *l, const struct ibv_wc 
 {
     if (wc->status == IBV_WC_RNR_RETRY_EXC_ERR)
         ib_count(rail, RNR, 1);
-    if (!l || l->state >= IB_DRAINING)
+    if (l == NULL || l->state >= IB_DRAINING)
         return;
     ib_log(rail, RME_LOG_WARN, "%s: %s failed: %s", l->peer, what,
            ibv_wc_status_str(wc->status));

@@ -41,7 +41,7 @@ static struct ib_mw *mw_of(struct rme_rdma_op *close)
 void ib_mws_drop(struct ib_rail *rail, struct list_head *list)
 {
     struct ib_mw *w;
-    while ((w = list_first(list, struct ib_mw, entry))) {
+    while ((w = list_first(list, struct ib_mw, entry)) != NULL) {
         list_del_init(&w->entry);
         rme_table_take(&rail->table, &w->by_key);
         int ret = ibv_dealloc_mw(w->mw);
@@ -64,9 +64,9 @@ static int ensure(struct ib_rail *rail, uint32_t n)
 {
     while (rail->mws.nfree < n) {
         struct ib_mw *w = rail->mws.made < rail->caps.mws ? calloc(1, sizeof(*w)) : NULL;
-        if (w)
+        if (w != NULL)
             w->mw = ibv_alloc_mw(rail->dev.pd, IBV_MW_TYPE_2);
-        if (!w || !w->mw) {
+        if (w == NULL || w->mw == NULL) {
             free(w);
             return -EAGAIN;
         }
@@ -121,7 +121,7 @@ int ib_mw_bind(struct rme_link *l, struct rme_range *range, uint32_t n, unsigned
     bool failed = false;
     for (uint32_t i = 0; i < n; i++) {
         wanted += range[i].length != 0;
-        failed = failed || (range[i].length && !ib_key_mr(rail, range[i].rkey));
+        failed = failed || (range[i].length && ib_key_mr(rail, range[i].rkey) == NULL);
     }
     if (l->state >= IB_DRAINING || ensure(rail, wanted))
         return -EAGAIN;
@@ -138,7 +138,7 @@ int ib_mw_bind(struct rme_link *l, struct rme_range *range, uint32_t n, unsigned
             range[i].length ? list_first(&rail->mws.free, struct ib_mw, entry) : NULL;
         range[i].window = w;
         range[i].key = 0;
-        if (!w)
+        if (w == NULL)
             continue;
         list_del_init(&w->entry);
         rail->mws.nfree--;
@@ -171,13 +171,13 @@ bool ib_mw_invalidate(struct rme_link *l, struct rme_range *range, uint32_t n, v
                                   * already */
         return false;
     for (uint32_t i = 0; i < n; i++)
-        if (range[i].window && ((struct ib_mw *)range[i].window)->link)
+        if (range[i].window != NULL && ((struct ib_mw *)range[i].window)->link != NULL)
             last = range[i].window;
     for (uint32_t i = 0; i < n; i++) {
         struct ib_mw *w = range[i].window;
-        if (!w)
+        if (w == NULL)
             continue;
-        if (!w->link) {
+        if (w->link == NULL) {
             put_closed(l->rail, w);
             continue;
         }
@@ -185,7 +185,7 @@ bool ib_mw_invalidate(struct rme_link *l, struct rme_range *range, uint32_t n, v
                                                     * reports */
         ib_link_queue(l, &w->close);
     }
-    return !last;
+    return last == NULL;
 }
 
 /* The device has checked that the window belongs to the peer's QP.  A key that repeats after
@@ -193,8 +193,8 @@ bool ib_mw_invalidate(struct rme_link *l, struct rme_range *range, uint32_t n, v
 void ib_mw_closed_by_peer(struct rme_link *l, uint32_t key)
 {
     struct rme_keyed *k = rme_table_find(&l->rail->table, key >> 8, IB_BY_WINDOW);
-    struct ib_mw *w = k ? container_of(k, struct ib_mw, by_key) : NULL;
-    if (!w || w->link != l || w->key != key)
+    struct ib_mw *w = k != NULL ? container_of(k, struct ib_mw, by_key) : NULL;
+    if (w == NULL || w->link != l || w->key != key)
         return;
     w->link = NULL;
     w->mw->rkey = w->key; /* current rkey of the window, which the next bind must name */
@@ -234,7 +234,7 @@ bool ib_mw_closed(struct ib_rail *rail, struct rme_rdma_op *x)
     list_del_init(&w->entry);
     w->link = NULL;
     w->mw->rkey = w->key; /* current rkey of the window, which the next bind must name */
-    if (!x->owner)
+    if (x->owner == NULL)
         give_back(rail, w);
     return x->owner != NULL;
 }

@@ -13,13 +13,13 @@ __attribute__((noinline)) static void dispatch(struct ib_rail *rail, const struc
 {
     enum ib_wr_kind kind = ib_wr_kind(wc->wr_id);
     struct rme_link *l = ib_link_by_handle(rail, ib_wr_low(wc->wr_id));
-    if (kind == IB_WR_SEND && l && l->qp) {
+    if (kind == IB_WR_SEND && l != NULL && l->qp != NULL) {
         if (wc->status == IBV_WC_SUCCESS)
             ib_rdma_op_completed(l, ib_wr_position(wc->wr_id));
         else
             ib_wc_failed(rail, l, wc, "a send, write or read");
     } else if (kind == IB_WR_MARK_SEND || kind == IB_WR_MARK_RECV) {
-        if (l && l->state == IB_DRAINING)
+        if (l != NULL && l->state == IB_DRAINING)
             rail->link_ops->drained(l,
                                     kind == IB_WR_MARK_SEND ? IB_DRAIN_SENDS : IB_DRAIN_RECVS);
     } else if (kind != IB_WR_SEND) {

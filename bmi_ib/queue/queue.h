@@ -155,14 +155,14 @@ enum ib_key_kind { IB_BY_HANDLE, IB_BY_QP, IB_BY_WINDOW };
 static inline struct rme_link *ib_link_by_handle(const struct ib_rail *rail, uint32_t handle)
 {
     struct rme_keyed *k = rme_table_find(&rail->table, handle, IB_BY_HANDLE);
-    return k ? container_of(k, struct rme_link, by_handle) : NULL;
+    return k != NULL ? container_of(k, struct rme_link, by_handle) : NULL;
 }
 
 /* Returns the link of a QP, NULL if none.  A CQE of an SRQ names only the QP. */
 static inline struct rme_link *ib_link_by_qp(const struct ib_rail *rail, uint32_t qp_num)
 {
     struct rme_keyed *k = rme_table_find(&rail->table, qp_num, IB_BY_QP);
-    return k ? container_of(k, struct rme_link, by_qp) : NULL;
+    return k != NULL ? container_of(k, struct rme_link, by_qp) : NULL;
 }
 
 /* Returns the next free event of the caller's array, NULL if full.  The caller sets the fields
@@ -207,7 +207,7 @@ static inline void ib_link_events(struct rme_link *l, unsigned events)
     if (events && !l->events) {
         list_add_tail(&l->event_entry, &l->rail->eventful);
         l->rail->attention = true;
-        if (!l->rail->out && !l->rail->fabric->controlling)
+        if (l->rail->out == NULL && !l->rail->fabric->controlling)
             ib_wake(l->rail->fabric);
     }
     l->events = (uint8_t)events;

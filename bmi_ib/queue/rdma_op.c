@@ -65,7 +65,7 @@ static void build_rdma(struct rme_link *l, struct ib_batch *b, struct ibv_send_w
         for (uint32_t i = 0; i < p->nseg; i++) {
             const struct ibv_mr *m = ib_key_mr(l->rail, p->seg[i].lkey);
             /* 0 is invalid: the device was dead at registration */
-            add_segment(b, wr, p->seg[i].base, p->seg[i].length, m ? m->lkey : 0);
+            add_segment(b, wr, p->seg[i].base, p->seg[i].length, m != NULL ? m->lkey : 0);
         }
     }
     if (x->read)
@@ -109,7 +109,7 @@ static inline void enter(struct rme_link *l, struct ibv_send_wr *wr, struct rme_
     wr->wr_id = ib_wr_id(IB_WR_SEND, ++r->head, l->handle);
     r->unsignalled++;
     signal = signal || rail->signal_each || r->unsignalled >= (r->depth + 1) / 2;
-    if (ends) {
+    if (ends != NULL) {
         ends->fabric.mark = r->head;
         ib_queue_put(&r->posted, ends);
     }
@@ -150,7 +150,7 @@ static void build_mw(struct rme_link *l, struct ibv_send_wr *wr, struct rme_rdma
     bool close = x->fabric.what == IB_RDMA_CLOSE;
     ib_mw_build(x, wr);
     ib_queue_get(&l->queue);
-    enter(l, wr, close ? x : NULL, false, close && x->owner);
+    enter(l, wr, close ? x : NULL, false, close && x->owner != NULL);
 }
 
 static struct ibv_send_wr *next_request(struct ib_batch *b)
@@ -183,7 +183,7 @@ static bool build(struct rme_link *l)
     bool full = false;
 
     b->wrs = b->sges = b->inlines = 0;
-    while ((x = l->queue.head)) {
+    while ((x = l->queue.head) != NULL) {
         bool window = x->fabric.what != IB_RDMA_DATA;
         if (!window && requests_of(x) == 0) {
             ib_queue_get(&l->queue);
@@ -202,7 +202,7 @@ static bool build(struct rme_link *l)
     /* Signals the last WR of the batch, because more are queued.  All WRs of a link that holds
      * many buffers are signalled, so that the progress of its peer is visible (tx.c). */
     unsigned first = l->tx_held > rail->tx.per_link / 2 ? 0 : b->wrs - 1;
-    for (unsigned i = first; x && i < b->wrs; i++)
+    for (unsigned i = first; x != NULL && i < b->wrs; i++)
         signal_request(l, &b->wr[i]);
     return full;
 }
@@ -231,10 +231,10 @@ static inline int post(struct rme_link *l, struct ibv_send_wr *wr, unsigned wrs)
 /* Posts receives before sends, because a message may grant their credits. */
 static void flush_link(struct rme_link *l)
 {
-    int error = l->qp && ib_rx_must_post(l->rail, &l->rxq) ? ib_rx_post(l->rail, l) : 0;
+    int error = l->qp != NULL && ib_rx_must_post(l->rail, &l->rxq) ? ib_rx_post(l->rail, l) : 0;
     struct ib_batch *b = &l->rail->batch;
     bool more = true;
-    while (!error && more && l->state == IB_UP && l->queue.head) {
+    while (!error && more && l->state == IB_UP && l->queue.head != NULL) {
         more = build(l);
         if (b->wrs)
             error = post(l, b->wr, b->wrs);
@@ -255,7 +255,7 @@ void ib_flush(struct ib_rail *rail)
             rail->link_ops->fail_all(rail, error, "cannot post shared receives");
         }
     }
-    while ((l = list_first(&rail->dirty, struct rme_link, dirty_entry))) {
+    while ((l = list_first(&rail->dirty, struct rme_link, dirty_entry)) != NULL) {
         list_del_init(&l->dirty_entry);
         l->dirty = false;
         flush_link(l);
@@ -295,7 +295,7 @@ void ib_tx_send(struct rme_link *l, void *data, size_t length)
 static bool may_post(const struct rme_link *l)
 {
     const struct ib_rail *rail = l->rail;
-    return l->state == IB_UP && !l->queue.head && ib_ring_room(&l->ring) &&
+    return l->state == IB_UP && l->queue.head == NULL && ib_ring_room(&l->ring) &&
            rail->rxq.chained <= rail->rx_slack && !ib_rx_must_post(rail, &l->rxq);
 }
 
@@ -305,7 +305,7 @@ __attribute__((noinline)) static bool send_copy(struct rme_link *l, const void *
                                                 size_t length)
 {
     char *data = ib_tx_get(l);
-    if (!data)
+    if (data == NULL)
         return false;
     memcpy(data, head, head_length);
     memcpy(data + head_length, base, length);
@@ -361,10 +361,10 @@ void ib_rdma_op(struct rme_link *l, struct rme_rdma_op *x)
 static bool report(struct ib_rail *rail, struct rme_link *l, struct rme_rdma_op *x)
 {
     bool window = x->fabric.what == IB_RDMA_CLOSE;
-    if (l) {
+    if (l != NULL) {
         struct rme_event *e =
             ib_event(rail, window ? RME_EV_MW_INVALIDATED : RME_EV_RDMA_DONE, l);
-        if (!e)
+        if (e == NULL)
             return false;
         e->rdma_op = x;
         e->closed = x->owner;
@@ -390,12 +390,12 @@ void ib_rdma_op_completed(struct rme_link *l, uint32_t position)
     uint32_t n = (position - r->tail) & IB_POSITION_MASK;
     if (n <= ib_ring_used(r))
         r->tail += n;
-    while ((x = r->posted.head) && (int32_t)((uint32_t)x->fabric.mark - r->tail) <= 0) {
+    while ((x = r->posted.head) != NULL && (int32_t)((uint32_t)x->fabric.mark - r->tail) <= 0) {
         ib_queue_get(&r->posted);
         release_sent(l->rail, x);
         bool reports =
             x->fabric.what == IB_RDMA_CLOSE ? ib_mw_closed(l->rail, x) : !ib_is_message(x);
-        if (reports && (l->rail->done.head || !report(l->rail, l, x)))
+        if (reports && (l->rail->done.head != NULL || !report(l->rail, l, x)))
             keep_done(l, x); /* in order, at the next poll */
     }
     if (l->stalled) {
@@ -407,7 +407,7 @@ void ib_rdma_op_completed(struct rme_link *l, uint32_t position)
 
 void ib_emit_done(struct ib_rail *rail)
 {
-    while (rail->done.head && rail->out_used < rail->out_max) {
+    while (rail->done.head != NULL && rail->out_used < rail->out_max) {
         struct rme_rdma_op *x = ib_queue_get(&rail->done);
         report(rail, ib_link_by_handle(rail, (uint32_t)x->fabric.mark), x);
     }
@@ -417,9 +417,9 @@ void ib_rdma_op_purge(struct rme_link *l)
 {
     struct ib_rail *rail = l->rail;
     struct rme_rdma_op *x;
-    while ((x = ib_queue_get(&l->ring.posted)))
+    while ((x = ib_queue_get(&l->ring.posted)) != NULL)
         release_sent(rail, x);
-    while ((x = ib_queue_get(&l->queue)))
+    while ((x = ib_queue_get(&l->queue)) != NULL)
         drop(rail, x);
     rail->tx.unsignalled -= l->tx_unsignalled;
     l->tx_unsignalled = 0;

@@ -41,17 +41,17 @@ static int pool_grow(struct ib_rail *rail)
 {
     struct ib_rx_pool *p = &rail->rx;
     uint32_t place = 0;
-    while (place < p->slabs && p->slab[place])
+    while (place < p->slabs && p->slab[place] != NULL)
         place++;
     if (place == p->slabs) {
         struct ib_rx_slab **more = realloc(p->slab, (place + 1) * sizeof(*more));
-        if (!more)
+        if (more == NULL)
             return -ENOMEM;
         p->slab = more;
         p->slab[p->slabs++] = NULL;
     }
     struct ib_rx_slab *s = calloc(1, sizeof(*s));
-    if (!s)
+    if (s == NULL)
         return -ENOMEM;
     int error = ib_memory_get(rail, rail->slab * stride(rail), &s->memory);
     if (error) {
@@ -148,13 +148,13 @@ static int pool_ensure(struct ib_rail *rail, uint32_t n)
 
 static struct ib_rx_queue *queue_of(struct ib_rail *rail, struct rme_link *l)
 {
-    return rail->srq ? &rail->rxq : &l->rxq;
+    return rail->srq != NULL ? &rail->rxq : &l->rxq;
 }
 
 /* Returns the number of receives that a queue may hold beyond the advertised number. */
 static uint32_t slack(const struct ib_rail *rail, const struct ib_rx_queue *q)
 {
-    return rail->srq || q->advertised >= rail->rx_slack ? rail->rx_slack : 0;
+    return rail->srq != NULL || q->advertised >= rail->rx_slack ? rail->rx_slack : 0;
 }
 
 /* Appends a buffer to the chain of its queue. */
@@ -164,12 +164,12 @@ static inline __attribute__((always_inline)) void chain(struct ib_rail *rail,
     struct ib_rx_queue *q = queue_of(rail, l);
     rx->generation++;
     rx->wr.wr_id = ib_wr_id(IB_WR_RECV, rx->generation, rx->index);
-    if (!rail->srq)
+    if (rail->srq == NULL)
         rx->link = l->handle;
     q->posted++;
     q->chained++;
     list_add_tail(&rx->entry, &q->chain);
-    if (!rail->srq && ib_rx_must_post(rail, q))
+    if (rail->srq == NULL && ib_rx_must_post(rail, q))
         ib_link_dirty(l);
 }
 
@@ -183,7 +183,7 @@ static uint32_t lacking(const struct ib_rail *rail, const struct ib_rx_queue *q)
 /* Returns true if receives can be posted.  l may be NULL with an SRQ. */
 static bool can_post(const struct ib_rail *rail, const struct rme_link *l)
 {
-    return rail->srq || (l && l->qp && l->state < IB_DRAINING);
+    return rail->srq != NULL || (l != NULL && l->qp != NULL && l->state < IB_DRAINING);
 }
 
 /* Chains an unused buffer if the advertised number needs it, else puts it into the pool. */
@@ -194,7 +194,7 @@ static void settle(struct ib_rail *rail, struct rme_link *l, struct ib_rx *rx)
         return;
     }
     pool_put(rail, rx);
-    if (!rail->srq && !l) /* the link is gone */
+    if (rail->srq == NULL && l == NULL) /* the link is gone */
         pool_shrink(rail);
 }
 
@@ -202,8 +202,9 @@ int ib_rx_reserve(struct rme_link *l, uint32_t n)
 {
     struct ib_rail *rail = l->rail;
     struct ib_rx_queue *q = queue_of(rail, l);
-    uint32_t limit = (rail->srq ? rail->srq_depth : rail->dev.rq_depth) - rail->rx_slack;
-    if (!l->qp)
+    uint32_t limit =
+        (rail->srq != NULL ? rail->srq_depth : rail->dev.rq_depth) - rail->rx_slack;
+    if (l->qp == NULL)
         return -ENOTCONN;
     if (n > limit || q->advertised > limit - n)
         return -ENOSPC;
@@ -244,12 +245,12 @@ static void undo(struct ib_rail *rail, struct ib_rx_queue *q, struct ibv_recv_wr
                  const struct ibv_recv_wr *bad)
 {
     struct ibv_recv_wr *wr = first, *next;
-    while (wr && wr != bad)
+    while (wr != NULL && wr != bad)
         wr = wr->next;
-    for (wr = wr ? wr : first; wr; wr = next) {
+    for (wr = wr != NULL ? wr : first; wr != NULL; wr = next) {
         next = wr->next;
         q->posted--;
-        if (!rail->srq)
+        if (rail->srq == NULL)
             list_del_init(&ib_rx_of(wr)->entry);
         pool_put(rail, ib_rx_of(wr));
     }
@@ -261,20 +262,20 @@ int ib_rx_post(struct ib_rail *rail, struct rme_link *l)
     struct ib_rx_queue *q = queue_of(rail, l);
     struct ib_rx *first = list_first(&q->chain, struct ib_rx, entry), *rx;
     struct ibv_recv_wr *bad = NULL;
-    if (!first)
+    if (first == NULL)
         return 0;
     list_for_each(rx, &q->chain, entry) {
         struct ib_rx *next = list_next(rx, &q->chain, entry);
         rx->posted = true;
-        rx->wr.next = next ? &next->wr : NULL;
+        rx->wr.next = next != NULL ? &next->wr : NULL;
     }
-    if (rail->srq)
+    if (rail->srq != NULL)
         list_init(&q->chain);
     else
         list_move_all(&q->chain, &q->at_device);
     q->chained = 0;
-    int ret = rail->srq ? ibv_post_srq_recv(rail->srq, &first->wr, &bad)
-                        : ibv_post_recv(l->qp, &first->wr, &bad);
+    int ret = rail->srq != NULL ? ibv_post_srq_recv(rail->srq, &first->wr, &bad)
+                                : ibv_post_recv(l->qp, &first->wr, &bad);
     ib_count(rail, RECV_DOORBELLS, 1);
     if (!ret)
         return 0;
@@ -289,13 +290,13 @@ int ib_rx_post(struct ib_rail *rail, struct rme_link *l)
 static inline struct ib_rx *completed(struct ib_rail *rail, uint64_t wr_id)
 {
     uint32_t index = ib_wr_low(wr_id), place = index >> __builtin_ctz(rail->slab);
-    if (place >= rail->rx.slabs || !rail->rx.slab[place])
+    if (place >= rail->rx.slabs || rail->rx.slab[place] == NULL)
         return NULL;
     struct ib_rx *rx = &rail->rx.slab[place]->rx[index & (rail->slab - 1)];
     if (!rx->posted || rx->wr.wr_id != wr_id)
         return NULL;
     rx->posted = false;
-    if (!rail->srq)
+    if (rail->srq == NULL)
         list_del_init(&rx->entry);
     return rx;
 }
@@ -304,7 +305,7 @@ static inline struct ib_rx *completed(struct ib_rail *rail, uint64_t wr_id)
 static bool emit(struct ib_rail *rail, struct rme_link *l, struct ib_rx *rx)
 {
     struct rme_event *e = ib_event(rail, rx->is_imm ? RME_EV_IMM : RME_EV_RECV, l);
-    if (!e)
+    if (e == NULL)
         return false;
     if (rx->is_imm) {
         e->imm = rx->value;
@@ -322,12 +323,12 @@ static bool emit(struct ib_rail *rail, struct rme_link *l, struct ib_rx *rx)
 __attribute__((noinline)) static void take_slowly(struct ib_rail *rail, struct rme_link *l,
                                                   struct ib_rx *rx, const struct ibv_wc *wc)
 {
-    if (!l && !rail->srq)
+    if (l == NULL && rail->srq == NULL)
         return;
     struct ib_rx_queue *q = queue_of(rail, l);
     bool failed = wc->status != IBV_WC_SUCCESS;
     q->posted--;
-    if (failed || !l || !l->deliver) {
+    if (failed || l == NULL || !l->deliver) {
         settle(rail, l, rx);
         if (failed)
             ib_wc_failed(rail, l, wc, "a receive");
@@ -349,18 +350,18 @@ __attribute__((noinline)) static void take_slowly(struct ib_rail *rail, struct r
 void ib_rx_take(struct ib_rail *rail, const struct ibv_wc *wc)
 {
     struct ib_rx *rx = completed(rail, wc->wr_id);
-    if (!rx)
+    if (rx == NULL)
         return;
     struct rme_link *l =
-        rail->srq ? ib_link_by_qp(rail, wc->qp_num) : ib_link_by_handle(rail, rx->link);
+        rail->srq != NULL ? ib_link_by_qp(rail, wc->qp_num) : ib_link_by_handle(rail, rx->link);
     struct rme_event *e = NULL;
-    if ((wc->wc_flags & IBV_WC_WITH_INV) && l && wc->status == IBV_WC_SUCCESS)
+    if ((wc->wc_flags & IBV_WC_WITH_INV) && l != NULL && wc->status == IBV_WC_SUCCESS)
         ib_mw_closed_by_peer(l, wc->invalidated_rkey);
     /* the short way: `attention` is set while earlier events wait for delivery */
-    if (l && wc->status == IBV_WC_SUCCESS && wc->opcode == IBV_WC_RECV && l->state == IB_UP &&
-        l->deliver && !rail->attention)
+    if (l != NULL && wc->status == IBV_WC_SUCCESS && wc->opcode == IBV_WC_RECV &&
+        l->state == IB_UP && l->deliver && !rail->attention)
         e = ib_event(rail, RME_EV_RECV, l);
-    if (!e) {
+    if (e == NULL) {
         take_slowly(rail, l, rx, wc);
         return;
     }
@@ -377,13 +378,13 @@ void ib_rx_take(struct ib_rail *rail, const struct ibv_wc *wc)
 void ib_emit_ready(struct ib_rail *rail)
 {
     struct ib_rx *rx;
-    while ((rx = list_first(&rail->rx_ready, struct ib_rx, entry)) &&
+    while ((rx = list_first(&rail->rx_ready, struct ib_rx, entry)) != NULL &&
            rail->out_used < rail->out_max) {
         struct rme_link *l = ib_link_by_handle(rail, rx->link);
-        if (l && l->state == IB_CONNECTING)
+        if (l != NULL && l->state == IB_CONNECTING)
             return;
         list_del_init(&rx->entry);
-        if (l && l->deliver)
+        if (l != NULL && l->deliver)
             emit(rail, l, rx);
         else
             ib_rx_return(rail, rx);
@@ -394,16 +395,16 @@ void ib_emit_ready(struct ib_rail *rail)
 __attribute__((noinline)) static bool return_own(struct ib_rail *rail, struct ib_rx *rx)
 {
     struct rme_link *l = ib_link_by_handle(rail, rx->link);
-    if (l)
+    if (l != NULL)
         l->rxq.held--;
     settle(rail, l, rx);
-    return l && l->dirty;
+    return l != NULL && l->dirty;
 }
 
 bool ib_rx_return(struct ib_rail *rail, void *token)
 {
     struct ib_rx *rx = token;
-    if (!rail->srq)
+    if (rail->srq == NULL)
         return return_own(rail, rx);
     rail->rxq.held--;
     if (lacking(rail, &rail->rxq))
@@ -420,11 +421,11 @@ void ib_rx_forget(struct rme_link *l)
     struct ib_rx_queue *q = &l->rxq;
     struct ib_rx *rx;
     ib_rx_release(l, l->rx_advertised);
-    while ((rx = list_first(&q->chain, struct ib_rx, entry))) {
+    while ((rx = list_first(&q->chain, struct ib_rx, entry)) != NULL) {
         list_del_init(&rx->entry);
         pool_put(rail, rx);
     }
-    while ((rx = list_first(&q->at_device, struct ib_rx, entry))) {
+    while ((rx = list_first(&q->at_device, struct ib_rx, entry)) != NULL) {
         list_del_init(&rx->entry);
         pool_put(rail, rx);
     }
@@ -444,7 +445,7 @@ static struct ibv_srq *make_srq(struct ib_rail *rail, uint32_t depth)
 static int srq_renew(struct ib_rail *rail)
 {
     struct ibv_srq *fresh = make_srq(rail, rail->srq_depth);
-    if (!fresh)
+    if (fresh == NULL)
         return ib_errno();
     int error = ib_error(ibv_destroy_srq(rail->srq));
     if (error) {
@@ -454,7 +455,7 @@ static int srq_renew(struct ib_rail *rail)
     rail->srq = fresh;
     rail->srq_broken = false;
     for (uint32_t s = 0; s < rail->rx.slabs; s++)
-        for (uint32_t i = 0; rail->rx.slab[s] && i < rail->slab; i++)
+        for (uint32_t i = 0; rail->rx.slab[s] != NULL && i < rail->slab; i++)
             if (rail->rx.slab[s]->rx[i].posted)
                 pool_put(rail, &rail->rx.slab[s]->rx[i]);
     rail->rxq.posted = rail->rxq.chained;
@@ -464,7 +465,7 @@ static int srq_renew(struct ib_rail *rail)
 
 void ib_rx_renew(struct ib_rail *rail)
 {
-    if (rail->srq && list_empty(&rail->links) &&
+    if (rail->srq != NULL && list_empty(&rail->links) &&
         rail->rxq.posted - rail->rxq.chained >= RENEW_LEAST)
         (void)srq_renew(rail);
 }
@@ -472,7 +473,7 @@ void ib_rx_renew(struct ib_rail *rail)
 /* Receives whose CQEs a failed CQ has lost would stay counted as posted. */
 int ib_rx_mend(struct ib_rail *rail)
 {
-    if (!rail->srq || (!rail->srq_broken && !rail->cq.broken))
+    if (rail->srq == NULL || (!rail->srq_broken && !rail->cq.broken))
         return 0;
     return rail->cq.used > rail->srq_depth ? -EIO : srq_renew(rail);
 }
@@ -493,13 +494,13 @@ static bool want_srq(struct ib_rail *rail)
     if (mode == AUTO)
         /* a client has few connections; rxe of stable kernels had memory errors in the receive
          * path of SRQs (get_srq_wqe) as late as 2026 */
-        return rail->config.listen && !ib_is_rxe(rail);
+        return rail->config.listen != NULL && !ib_is_rxe(rail);
     return mode == ON;
 }
 
 int ib_rx_open(struct ib_rail *rail)
 {
-    rail->rx_slack = rail->config.listen ? 0 : SLACK_OWN;
+    rail->rx_slack = rail->config.listen != NULL ? 0 : SLACK_OWN;
     if (rail->rx_slack > rail->dev.rq_depth / 4 || rail->slab < IB_SLAB)
         rail->rx_slack = 0;
     rail->caps.keeps_rx = true;
@@ -512,7 +513,7 @@ int ib_rx_open(struct ib_rail *rail)
     if (rail->config.budget && depth > most)
         depth = most > SRQ_LEAST ? (uint32_t)most : SRQ_LEAST;
     rail->srq = make_srq(rail, depth);
-    if (!rail->srq) {
+    if (rail->srq == NULL) {
         ib_log(rail, RME_LOG_WARN,
                "device %s: no shared receive queue: %s; each connection has its own receives",
                rail->dev.name, strerror(-ib_errno()));
@@ -527,11 +528,11 @@ int ib_rx_open(struct ib_rail *rail)
 
 void ib_rx_close(struct ib_rail *rail)
 {
-    if (rail->srq)
+    if (rail->srq != NULL)
         ibv_destroy_srq(rail->srq);
     rail->srq = NULL;
     for (uint32_t i = 0; i < rail->rx.slabs; i++)
-        if (rail->rx.slab[i])
+        if (rail->rx.slab[i] != NULL)
             slab_free(rail->rx.slab[i]);
     free(rail->rx.slab);
     rail->rx = (struct ib_rx_pool){.slab = NULL};

@@ -36,7 +36,7 @@ static int pool_grow(struct ib_rail *rail)
     if ((p->slabs + 1) * rail->slab > p->most)
         return -ENOSPC;
     struct ib_memory *more = realloc(p->slab, (p->slabs + 1) * sizeof(*more));
-    if (!more)
+    if (more == NULL)
         return -ENOMEM;
     p->slab = more;
     struct ib_memory *m = &more[p->slabs];
@@ -173,9 +173,9 @@ static void look(struct ib_rail *rail)
         links++;
     list_for_each(l, &rail->links, all_entry)
         if (is_stuck(l) && to_come(l) * links * 2 >= all &&
-            (!worst || l->tx_still > worst->tx_still))
+            (worst == NULL || l->tx_still > worst->tx_still))
             worst = l;
-    if (!worst)
+    if (worst == NULL)
         return;
     ib_log(
         rail, RME_LOG_WARN,
@@ -198,7 +198,7 @@ void ib_tx_rooms(struct ib_rail *rail)
     if (is_starved(rail))
         look(rail);
     for (l = list_first(&rail->tx_waiters, struct rme_link, room_entry);
-         l && told < rail->tx.nfree; l = next) {
+         l != NULL && told < rail->tx.nfree; l = next) {
         next = list_next(l, &rail->tx_waiters, room_entry);
         if (!may_take(l, told))
             continue;
