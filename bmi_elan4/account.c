@@ -85,14 +85,14 @@ bool elan_account_over(const struct rme_fabric *f, const struct elan_peer *of)
 bool elan_account_gone(const struct rme_fabric *f, const struct elan_peer *of)
 {
     uint64_t now = 0;
-    int node, context;
+    int node, context, rc;
 
     if (elan_account_over(f, of))
         return true;
     if (bmi_elan4_place(&f->nic->range, (int)of->vp, &node, &context) < 0 ||
         node != f->nic->node)
         return false;
-    int rc = bmi_elan4_log_owner(f->nic->log, context, &now);
+    rc = bmi_elan4_log_owner(f->nic->log, context, &now);
     return rc == 0 || (rc > 0 && now != of->generation);
 }
 

@@ -110,11 +110,12 @@ int bmi_elan4_bootstrap_open(const struct sockaddr *addr, socklen_t length,
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     int one = 1;
+    int fd;
 
     pthread_once(&once, register_handler);
     if (fork_error < 0)
         return fork_error;
-    int fd = bmi_elan4_socket(addr->sa_family, SOCK_STREAM);
+    fd = bmi_elan4_socket(addr->sa_family, SOCK_STREAM);
     if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) < 0 ||
         bind(fd, addr, length) < 0 || listen(fd, 128) < 0) {
         int rc = -errno;
@@ -163,11 +164,12 @@ int bmi_elan4_bootstrap_serve(struct bmi_elan4_bootstrap *d)
 int bmi_elan4_query_begin(const struct sockaddr *addr, socklen_t length,
                           struct bmi_elan4_query *c)
 {
+    int rc;
     *c = (struct bmi_elan4_query){.fd = bmi_elan4_socket(addr->sa_family, SOCK_STREAM)};
     if (c->fd >= 0 &&
         (connect(c->fd, addr, length) == 0 || errno == EINPROGRESS || errno == EINTR))
         return 0;
-    int rc = -errno;
+    rc = -errno;
     bmi_elan4_query_end(c);
     return rc;
 }

@@ -93,10 +93,11 @@ static int open_path(const char *path, struct bmi_elan4_log **out)
         for (log = logs; log != NULL && (log->dev != st.st_dev || log->ino != st.st_ino);)
             log = log->next;
     if (log == NULL || !is_open(log)) {
+        bool own;
         fd = bmi_elan4_shared_file(path);
         if (fd < 0)
             return fd;
-        bool own = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink <= 1;
+        own = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink <= 1;
         if (own && log == NULL && (log = calloc(1, sizeof(*log))) != NULL) {
             log->next = logs;
             logs = log;
@@ -136,9 +137,10 @@ int bmi_elan4_log_open(const char *folder, int node, struct bmi_elan4_log **out)
 static uint64_t next_generation(uint64_t last)
 {
     struct timespec ts;
+    uint64_t now;
 
     clock_gettime(CLOCK_REALTIME, &ts);
-    uint64_t now = (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
+    now = (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
     /* a record far ahead of the clock is ignored */
     return last >= now && last - now < 60000000 ? last + 1 : now;
 }
@@ -147,13 +149,15 @@ int bmi_elan4_log_take(struct bmi_elan4_log *log, int context, uint64_t *generat
 {
     struct record r;
     struct flock l;
+    int rc;
 
     bmi_elan4_lock();
-    int rc = log->taken[context] ? -EBUSY : lock(log, context, F_SETLK, F_WRLCK, &l);
+    rc = log->taken[context] ? -EBUSY : lock(log, context, F_SETLK, F_WRLCK, &l);
     if (rc == 0) {
+        ssize_t n;
         *generation = r.generation = next_generation(read_record(log, context));
         r.check = ~r.generation;
-        ssize_t n = pwrite(log->fd, &r, sizeof(r), (off_t)context * RECORD_BYTES);
+        n = pwrite(log->fd, &r, sizeof(r), (off_t)context * RECORD_BYTES);
         log->taken[context] = n == (ssize_t)sizeof(r);
         if (!log->taken[context]) {
             rc = n < 0 ? -errno : -ENOSPC;
@@ -179,10 +183,12 @@ void bmi_elan4_log_give(struct bmi_elan4_log *log, int context)
  * leaves *l as it was, 0 if there is none, or a negative errno. */
 static int locked(struct bmi_elan4_log *log, int context, struct flock *l)
 {
+    bool here;
+    int rc;
     bmi_elan4_lock();
-    bool here = log->taken[context];
+    here = log->taken[context];
     bmi_elan4_unlock();
-    int rc = here ? 0 : lock(log, context, F_GETLK, F_WRLCK, l);
+    rc = here ? 0 : lock(log, context, F_GETLK, F_WRLCK, l);
     return rc < 0 ? rc : here || l->l_type != F_UNLCK;
 }
 

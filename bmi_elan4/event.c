@@ -31,10 +31,11 @@ struct rme_event *elan_emit(struct rme_fabric *f, enum rme_event_type type, stru
 void elan_tell(struct rme_link *l)
 {
     for (int type = 0; type <= RME_EV_TX_ROOM && elan_room(l->f); type++) {
+        struct rme_event *e;
         if (!(l->tell & 1u << type)) /* enum elan_tell */
             continue;
         l->tell &= ~(1u << type);
-        struct rme_event *e = elan_emit(l->f, (enum rme_event_type)type, l);
+        e = elan_emit(l->f, (enum rme_event_type)type, l);
         if (l->heard) {
             e->hello = l->hello;
             e->hello_length = l->hello_length;

@@ -166,9 +166,18 @@ static void elan_close(struct rme_fabric *f)
     free(f);
 }
 
+static void lists_init(struct rme_fabric *f)
+{
+    struct elan_links *lists[] = {&f->links,   &f->eventful, &f->dirty,  &f->ready,
+                                  &f->sending, &f->ending,   &f->wanting};
+    for (unsigned i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
+        TAILQ_INIT(lists[i]);
+}
+
 static int elan_open(const struct rme_fabric_config *config, struct rme_fabric **out)
 {
     struct rme_fabric *f = calloc(1, sizeof(*f));
+    int rc;
 
     if (f != NULL)
         f->account = calloc(BMI_ELAN4_MOST_VPS, sizeof(*f->account));
@@ -189,14 +198,11 @@ static int elan_open(const struct rme_fabric_config *config, struct rme_fabric *
     f->messages.most = f->tx_most;
     f->dead_ms = rme_option(config->options, "elan_dead_ms");
     f->quarantine_ms = rme_option(config->options, "elan_quarantine_ms");
-    struct elan_links *lists[] = {&f->links,   &f->eventful, &f->dirty,  &f->ready,
-                                  &f->sending, &f->ending,   &f->wanting};
-    for (unsigned i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
-        TAILQ_INIT(lists[i]);
+    lists_init(f);
     TAILQ_INIT(&f->orphans);
     for (unsigned i = 0; i < ELAN_POOLS; i++)
         TAILQ_INIT(&f->free[i]);
-    int rc = open_nic(f);
+    rc = open_nic(f);
     if (rc == 0)
         rc = open_bootstrap(f);
     if (rc == 0)

@@ -58,6 +58,7 @@ int bmi_elan4_inbox_open(struct bmi_elan4_nic *nic, unsigned slots,
                          struct bmi_elan4_inbox **out)
 {
     struct bmi_elan4_inbox *in = calloc(1, sizeof(*in));
+    int rc;
 
     if (in == NULL)
         return -ENOMEM;
@@ -80,7 +81,7 @@ int bmi_elan4_inbox_open(struct bmi_elan4_nic *nic, unsigned slots,
     compat_store(in->first, &in->queue->q_bptr);
     MEMBAR_STORESTORE();
     sem_init(&in->wanted, 0, 0);
-    int rc = rme_thread_start(&in->thread, sleeper, in);
+    rc = rme_thread_start(&in->thread, sleeper, in);
     if (rc < 0) {
         sem_destroy(&in->wanted);
         free(in);

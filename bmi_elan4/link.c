@@ -104,13 +104,14 @@ static void close_rx(struct rme_link *l)
 struct rme_link *elan_link_new(struct rme_fabric *f)
 {
     uint32_t index = 0, tries;
+    struct rme_link *l;
 
     for (tries = 0; tries < ELAN_LINKS; tries++) {
         index = (f->next_index + tries) % ELAN_LINKS;
         if (f->table[index] == NULL)
             break;
     }
-    struct rme_link *l = tries < ELAN_LINKS ? calloc(1, sizeof(*l)) : NULL;
+    l = tries < ELAN_LINKS ? calloc(1, sizeof(*l)) : NULL;
     if (l == NULL)
         return NULL;
     f->next_index = index + 1;

@@ -64,12 +64,13 @@ static void unmake(struct rme_fabric *f, struct elan_move *m)
 static struct elan_move *take(struct rme_fabric *f)
 {
     struct elan_move *m = (struct elan_move *)TAILQ_FIRST(&f->free[ELAN_MOVE]);
+    struct elan_move **more;
 
     if (m != NULL) {
         TAILQ_REMOVE(&f->free[ELAN_MOVE], &m->d, next);
         return m;
     }
-    struct elan_move **more = realloc(f->move, (f->nmove + 1) * sizeof(*more));
+    more = realloc(f->move, (f->nmove + 1) * sizeof(*more));
     if (more == NULL)
         return NULL;
     f->move = more;
@@ -282,13 +283,14 @@ static bool next_dma(struct rme_link *l, struct elan_tx *at)
 static bool post(struct rme_link *l, struct elan_tx *tx)
 {
     bool read = tx->x->read && tx->x->npiece;
+    uint32_t n;
 
     if (read && !can_read(l))
         return false;
     if (tx->move == NULL && !begin(l, tx))
         return false;
     MEMBAR_VISIBLE();
-    uint32_t n = read ? reading(l) : 0;
+    n = read ? reading(l) : 0;
     for (; (!read || n < ELAN_READS) && next_dma(l, tx); n++)
         if (!read && n % 512 == 511)
             bmi_elan4_flush(l->f->nic);

@@ -41,8 +41,9 @@ static void on_trap(ELAN4_CTX *ctx, ELAN4_USER_TRAP *trap, void *arg)
 unsigned bmi_elan4_traps_take(struct bmi_elan4_nic *nic,
                               struct bmi_elan4_trap out[BMI_ELAN4_TRAPS])
 {
+    unsigned count;
     pthread_mutex_lock(&nic->trap_lock);
-    unsigned count = nic->ntrap;
+    count = nic->ntrap;
     memcpy(out, nic->trap, count * sizeof(*out));
     nic->ntrap = 0;
     pthread_mutex_unlock(&nic->trap_lock);
@@ -93,6 +94,7 @@ static int attach(struct bmi_elan4_nic *nic, const struct bmi_elan4_nic_config *
 {
     const struct bmi_elan4_range *r = &nic->range;
     int first = config->context, last = config->context, rc = -EBUSY;
+    pid_t holder;
 
     if (config->context == BMI_ELAN4_CLIENT) {
         first = r->low_context + 1;
@@ -106,7 +108,7 @@ static int attach(struct bmi_elan4_nic *nic, const struct bmi_elan4_nic_config *
             r->low_context, r->high_context);
     for (int c = first; c <= last && rc == -EBUSY; c++)
         rc = attach_at(nic, config->key, c);
-    pid_t holder = rc == -EBUSY ? bmi_elan4_log_stranger(nic->log, first) : 0;
+    holder = rc == -EBUSY ? bmi_elan4_log_stranger(nic->log, first) : 0;
     if (holder != 0)
         snprintf(
             why, size,

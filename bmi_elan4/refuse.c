@@ -91,9 +91,10 @@ void elan_refusals(struct rme_fabric *f)
     struct bmi_elan4_trap trap[BMI_ELAN4_TRAPS];
     E4_Addr at[COMPAT_TRAP_OTHER][BMI_ELAN4_TRAPS];
     uint32_t n[COMPAT_TRAP_OTHER] = {0};
+    unsigned count;
 
     f->traps = atomic_load(&f->nic->traps);
-    unsigned count = bmi_elan4_traps_take(f->nic, trap);
+    count = bmi_elan4_traps_take(f->nic, trap);
     for (const struct bmi_elan4_trap *t = trap; t < trap + count; t++) {
         if (t->kind != COMPAT_TRAP_OTHER && end_transfer(f, NULL, t->kind, t->at))
             continue;

@@ -20,6 +20,8 @@
 static bool message(struct rme_link *l, const struct elan_packet *p, const uint8_t *body)
 {
     bool last = p->offset + p->bytes == p->arg;
+    struct elan_rx *rx;
+    struct rme_event *e;
 
     if (l->state != ELAN_UP_STATE)
         return true; /* not needed any more */
@@ -41,8 +43,8 @@ static bool message(struct rme_link *l, const struct elan_packet *p, const uint8
     l->filled += p->bytes;
     if (!last)
         return true;
-    struct elan_rx *rx = l->filling;
-    struct rme_event *e = elan_emit(l->f, RME_EV_RECV, l);
+    rx = l->filling;
+    e = elan_emit(l->f, RME_EV_RECV, l);
     e->data = rx->data;
     e->length = p->arg;
     e->rx = rx;
@@ -157,6 +159,7 @@ static void dispatch(struct rme_fabric *f, const uint8_t *slot)
 {
     uint8_t head[ELAN_HEADER];
     struct elan_packet p;
+    struct rme_link *l;
 
     memcpy(head, slot, sizeof(head));
     if (elan_packet_decode(head, &p) < 0) {
@@ -174,7 +177,7 @@ static void dispatch(struct rme_fabric *f, const uint8_t *slot)
             elan_move_done(f, p.arg, p.seq);
         return;
     }
-    struct rme_link *l = f->table[p.link % ELAN_LINKS];
+    l = f->table[p.link % ELAN_LINKS];
     if (l != NULL && l->number != p.link)
         l = NULL;
     /* a peer without an answer has no local number; and the host may answer due to the event of

@@ -95,6 +95,7 @@ static bool resolved(struct bmi_elan4_servers *s, const struct lookup *l)
 static int know(struct bmi_elan4_servers *s, struct lookup *l)
 {
     pthread_t thread;
+    int rc;
 
     if (!atomic_load(&l->over))
         return -EAGAIN;
@@ -102,7 +103,7 @@ static int know(struct bmi_elan4_servers *s, struct lookup *l)
         return 0;
     atomic_store(&l->over, false);
     atomic_fetch_add(&l->users, 1);
-    int rc = rme_thread_start(&thread, look_up_again, l);
+    rc = rme_thread_start(&thread, look_up_again, l);
     if (rc < 0) {
         atomic_store(&l->over, true);
         leave(l);
@@ -159,11 +160,13 @@ int bmi_elan4_servers_new(const char *text, struct bmi_elan4_servers **out, char
 {
     size_t count = *text ? 1 : 0;
     char *copy = strdup(text), *rest = copy;
+    struct bmi_elan4_servers *s;
+    int rc;
 
     for (const char *at = text; *at; at++)
         count += *at == ',';
-    struct bmi_elan4_servers *s = calloc(1, sizeof(*s) + count * sizeof(s->entry[0]));
-    int rc = s != NULL && copy != NULL ? 0 : -ENOMEM;
+    s = calloc(1, sizeof(*s) + count * sizeof(s->entry[0]));
+    rc = s != NULL && copy != NULL ? 0 : -ENOMEM;
     while (rc == 0 && s->count < count) {
         char *entry = strsep(&rest, ",");
         int length = (int)strlen(entry);
@@ -201,6 +204,7 @@ int bmi_elan4_servers_find(struct bmi_elan4_servers *s, const struct bmi_elan4_r
 {
     struct entry *best = NULL;
     int best_rank = -1, vp = bmi_elan4_vp(r, node, context);
+    int rc, port;
 
     if (vp < 0)
         return -EINVAL;
@@ -218,13 +222,11 @@ int bmi_elan4_servers_find(struct bmi_elan4_servers *s, const struct bmi_elan4_r
     *where = (struct bmi_elan4_where){.queue = best->queue};
     if (best->lookup == NULL)
         return 0;
-    int rc = know(s, best->lookup);
+    rc = know(s, best->lookup);
     if (rc < 0)
         return rc;
     *where = best->lookup->where;
-    int port = best->port + (best_rank == 2   ? 0
-                             : best_rank == 1 ? context - r->low_context
-                                              : vp);
+    port = best->port + (best_rank == 2 ? 0 : best_rank == 1 ? context - r->low_context : vp);
     /* at the same place in an IPv6 address */
     ((struct sockaddr_in *)&where->tcp)->sin_port = htons((uint16_t)port);
     return port > 65535 ? -EINVAL : 0;

@@ -183,10 +183,11 @@ static int poll_rail(struct ib_rail *rail, struct rme_event *events, int max)
 static int arm_rail(struct ib_rail *rail)
 {
     struct ib_cq *c = &rail->cq;
+    int ret;
     comp_event(rail); /* one that arrived during polling */
     if (c->armed || c->broken || (rail->dev.dead && !rail->draining))
         return 0;
-    int ret = ibv_req_notify_cq(c->cq, 0);
+    ret = ibv_req_notify_cq(c->cq, 0);
     if (ret && !rail->dev.dead) /* the links of a failed device end after IB_DRAIN_MS */
         return ib_error(ret);
     c->armed = !ret;

@@ -235,9 +235,10 @@ static bool take_up_all(struct rme_fabric *f)
     bool failed = false, any = false;
     for (unsigned i = 0; i < f->rails; i++) {
         struct ib_rail *rail = f->rail[i];
+        int error;
         if (!rail->dev.dead || rail->dev.ctx != NULL || !ib_device_return(rail))
             continue;
-        int error = take_up(rail);
+        error = take_up(rail);
         failed = failed || error;
         any = any || !error;
     }
@@ -249,6 +250,7 @@ static bool take_up_all(struct rme_fabric *f)
 void ib_rails_mend(struct rme_fabric *f, uint64_t now)
 {
     bool lost = false, gone = false;
+    bool failed;
     pthread_rwlock_wrlock(&f->regs.rails);
     for (unsigned i = 0; i < f->rails; i++) {
         struct ib_rail *rail = f->rail[i];
@@ -258,7 +260,7 @@ void ib_rails_mend(struct rme_fabric *f, uint64_t now)
     }
     if (gone)
         ib_device_relist(f);
-    bool failed = gone && take_up_all(f);
+    failed = gone && take_up_all(f);
     pthread_rwlock_unlock(&f->regs.rails);
     lost = !ib_listen_again(f);
     for (unsigned i = 0; i < f->rails; i++)

@@ -96,12 +96,13 @@ static bool suits(struct ib_rail *rail, const char *wanted, struct ibv_context *
 {
     const char *name = ibv_get_device_name(ctx->device);
     char why[128];
+    int ret;
     if (wanted[0] && strcmp(wanted, name) != 0) {
         ib_log(rail, rail->number ? RME_LOG_DEBUG : RME_LOG_INFO,
                "device %s not used: the option device names %s", name, wanted);
         return false;
     }
-    int ret = ibv_query_device(ctx, attr);
+    ret = ibv_query_device(ctx, attr);
     if (ret)
         snprintf(why, sizeof(why), "query failed: %s", strerror(-ib_error(ret)));
     else if (ctx->device->transport_type == IBV_TRANSPORT_IWARP)
@@ -173,6 +174,7 @@ static int try_sizes(struct ib_rail *rail, struct ibv_qp_cap *cap)
 {
     struct ibv_cq *cq = ibv_create_cq(rail->dev.ctx, 2, NULL, NULL, 0);
     struct ibv_qp *qp;
+    int error;
     if (cq == NULL)
         return ib_errno();
     do {
@@ -180,7 +182,7 @@ static int try_sizes(struct ib_rail *rail, struct ibv_qp_cap *cap)
             .send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC, .cap = *cap};
         qp = ibv_create_qp(rail->dev.pd, &attr);
     } while (qp == NULL && lower(cap));
-    int error = qp != NULL ? 0 : ib_errno();
+    error = qp != NULL ? 0 : ib_errno();
     if (qp != NULL)
         ibv_destroy_qp(qp);
     ibv_destroy_cq(cq);
@@ -215,6 +217,7 @@ static int learn(struct ib_rail *rail)
         .max_inline_data = (uint32_t)ib_option(rail, "max_inline"),
     };
     int error = try_sizes(rail, &cap);
+    uint32_t depth;
     if (error || cap.max_send_wr < 3 || cap.max_recv_wr < 3) {
         ib_log(rail, RME_LOG_ERROR, "device %s: no queue pair: %s; %s", d->name,
                strerror(error ? -error : EINVAL),
@@ -226,7 +229,7 @@ static int learn(struct ib_rail *rail)
     d->rq_depth = cap.max_recv_wr - 1;
     d->max_inline = cap.max_inline_data;
     d->inline_now = cap.max_send_sge > 1 ? d->max_inline : 0;
-    uint32_t depth = ib_least((uint32_t)a->max_qp_rd_atom, (uint32_t)a->max_qp_init_rd_atom);
+    depth = ib_least((uint32_t)a->max_qp_rd_atom, (uint32_t)a->max_qp_init_rd_atom);
     d->read_depth = (uint8_t)ib_least(READ_DEPTH, depth);
     rail->caps = (struct rme_caps){
         .unsignalled = true,
@@ -266,6 +269,7 @@ static bool inherited(struct ibv_context **all)
 int ib_device_list(struct rme_fabric *f)
 {
     int n = 0;
+    int error;
     f->all = rdma_get_devices(&n);
     if (f->all != NULL && n > 0 && inherited(f->all)) {
         ib_log(
@@ -277,7 +281,7 @@ int ib_device_list(struct rme_fabric *f)
     }
     if (f->all != NULL && n > 0)
         return 0;
-    int error = f->all != NULL ? -ENODEV : ib_errno();
+    error = f->all != NULL ? -ENODEV : ib_errno();
     log_no_device(f, error);
     return rme_remedy(error, NULL) != NULL ? error : -ENODEV;
 }

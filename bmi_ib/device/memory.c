@@ -50,6 +50,7 @@ static bool read_only(struct ib_rail *rail, void *base, size_t length, int flags
 static struct ibv_mr *reg(struct ib_rail *rail, void *base, size_t length, unsigned access)
 {
     int flags = 0;
+    struct ibv_mr *m;
     if (access & RME_ACCESS_LOCAL_WRITE)
         flags |= IBV_ACCESS_LOCAL_WRITE;
     if (access & RME_ACCESS_REMOTE_READ)
@@ -62,7 +63,7 @@ static struct ibv_mr *reg(struct ib_rail *rail, void *base, size_t length, unsig
                                                                     * nothing */
     if (access & RME_ACCESS_DEMAND)
         flags |= IBV_ACCESS_ON_DEMAND;
-    struct ibv_mr *m = ibv_reg_mr(rail->dev.pd, base, length, flags | relaxed_ordering(rail));
+    m = ibv_reg_mr(rail->dev.pd, base, length, flags | relaxed_ordering(rail));
     if (m == NULL && read_only(rail, base, length, flags))
         errno = EACCES;
     return m;
@@ -108,13 +109,14 @@ int ib_reg(struct rme_fabric *f, void *base, size_t length, unsigned access, str
 {
     struct ib_regs *r = &f->regs;
     struct ib_keys *k = calloc(1, sizeof(*k));
+    int error;
     if (k == NULL)
         return -ENOMEM;
     k->base = base;
     k->length = length;
     k->access = access;
     pthread_rwlock_rdlock(&r->rails);
-    int error = keys_reg(f, k);
+    error = keys_reg(f, k);
     if (error) {
         keys_dereg(f, k);
     } else {
@@ -184,6 +186,8 @@ static const char *no_paging(struct ib_rail *rail, int *error)
     const uint32_t needed =
         IBV_ODP_SUPPORT_WRITE | (rail->caps.has_read ? IBV_ODP_SUPPORT_READ : 0);
     struct ibv_device_attr_ex attr = {0};
+    static char page[1];
+    struct ibv_mr *m;
     if (!rail->caps.mws && !rail->caps.register_each)
         return "expose=region would let a peer access memory that is mapped there later; set "
                "expose=operation";
@@ -195,9 +199,7 @@ static const char *no_paging(struct ib_rail *rail, int *error)
     if ((attr.odp_caps.per_transport_caps.rc_odp_caps & needed) != needed)
         return "the device lacks on-demand paging for RDMA reads and writes over RC";
     /* registers a mapped page on trial, with the access of memory for a peer */
-    static char page[1];
-    struct ibv_mr *m =
-        reg(rail, page, sizeof(page), RME_ACCESS_REMOTE_WRITE | RME_ACCESS_DEMAND);
+    m = reg(rail, page, sizeof(page), RME_ACCESS_REMOTE_WRITE | RME_ACCESS_DEMAND);
     if (m == NULL) {
         *error = ib_errno();
         return rail->caps.mws ? "registration with on-demand paging failed for windows"
@@ -212,9 +214,10 @@ int ib_demand_open(struct ib_rail *rail)
     enum { OFF, ON }; /* values of the option */
     int64_t mode = ib_option(rail, "odp");
     int error = 0;
+    const char *why;
     if (mode == OFF)
         return 0;
-    const char *why = no_paging(rail, &error);
+    why = no_paging(rail, &error);
     rail->caps.on_demand = why == NULL;
     if (why == NULL) {
         ib_log(rail, RME_LOG_INFO, "device %s: user memory is paged on demand and not pinned",
@@ -236,12 +239,14 @@ int ib_demand_open(struct ib_rail *rail)
 int ib_memory_get(struct ib_rail *rail, size_t length, struct ib_memory *m)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    void *base;
+    struct ibv_mr *mr;
     length = (length + page - 1) / page * page;
-    void *base = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    base = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (base == MAP_FAILED)
         return -ENOMEM;
     (void)madvise(base, length, MADV_DONTFORK); /* a hint */
-    struct ibv_mr *mr =
+    mr =
         ibv_reg_mr(rail->dev.pd, base, length, IBV_ACCESS_LOCAL_WRITE | relaxed_ordering(rail));
     if (mr == NULL) {
         int error = ib_errno();

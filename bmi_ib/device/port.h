@@ -26,9 +26,10 @@ static inline int ib_numa_node(const struct ibv_device *device)
 {
     char path[IBV_SYSFS_PATH_MAX + sizeof("/device/numa_node")];
     int node;
+    FILE *file;
 
     snprintf(path, sizeof(path), "%s/device/numa_node", device->ibdev_path);
-    FILE *file = fopen(path, "re");
+    file = fopen(path, "re");
     if (file == NULL)
         return -1;
     if (fscanf(file, "%d", &node) != 1)

@@ -25,11 +25,12 @@ int ib_nonblocking(int fd)
 
 int ib_wake_open(struct rme_fabric *f)
 {
+    int error;
     f->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     f->sleep_fd = epoll_create1(EPOLL_CLOEXEC);
     if (f->wake_fd >= 0 && f->sleep_fd >= 0)
         return ib_wait_add(f, f->wake_fd, IB_HINT_WAKE);
-    int error = ib_errno();
+    error = ib_errno();
     ib_log(f, RME_LOG_ERROR, "no descriptor to sleep on: %s; %s", strerror(-error),
            rme_remedy(error, "see the kernel log (dmesg)"));
     return error;

@@ -94,6 +94,7 @@ static void qp_event(struct rme_link *l, enum ibv_event_type type)
 static void handle(struct ib_rail *rail, const struct ib_async_note *n)
 {
     struct rme_link *l = n->is_qp ? ib_link_by_qp(rail, n->number) : NULL;
+    bool changed;
     if (l != NULL)
         qp_event(l, n->type);
     if (n->is_qp)
@@ -107,7 +108,7 @@ static void handle(struct ib_rail *rail, const struct ib_async_note *n)
         ib_link_device_gone(rail, ibv_event_type_str(n->type));
         return;
     }
-    bool changed = n->type == IBV_EVENT_PORT_ERR || n->type == IBV_EVENT_PORT_ACTIVE;
+    changed = n->type == IBV_EVENT_PORT_ERR || n->type == IBV_EVENT_PORT_ACTIVE;
     if (changed) /* connections detect loss themselves */
         ib_device_look(rail);
     if (n->type == IBV_EVENT_GID_CHANGE || n->type == IBV_EVENT_PORT_ACTIVE)

@@ -32,8 +32,9 @@
 
 int ib_cm_open(struct rme_fabric *f)
 {
+    int error;
     f->cm = rdma_create_event_channel();
-    int error = f->cm != NULL ? ib_nonblocking(f->cm->fd) : ib_errno();
+    error = f->cm != NULL ? ib_nonblocking(f->cm->fd) : ib_errno();
     if (!error)
         return ib_wait_add(f, f->cm->fd, IB_HINT_CM);
     ib_log(f, RME_LOG_ERROR, "no rdma_cm event channel: %s; %s", strerror(-error),
@@ -85,12 +86,13 @@ static void set_ack_timeout(struct rme_link *l)
 static void route(struct rme_link *l)
 {
     struct ib_rail *rail = rail_of(l->rail->fabric, l->id, l->peer);
+    int64_t class;
     if (rail == NULL || rail->dev.dead) {
         ib_link_fail(l, -EHOSTUNREACH, false);
         return;
     }
     ib_link_move(l, rail);
-    int64_t class = ib_option(l->rail, "traffic_class");
+    class = ib_option(l->rail, "traffic_class");
     set_ack_timeout(l);
     if (class >= 0)
         set_option(l, RDMA_OPTION_ID_TOS, (uint8_t) class, "traffic class, the system's");
@@ -174,11 +176,13 @@ static void requested(struct rme_fabric *f, const struct rdma_cm_event *e)
     static const uint8_t will_not_do = 1; /* the peer does not retry; without data it does */
     bool later = false;                   /* a device is not opened again yet */
     char peer[IB_PEER_MAX];
+    struct ib_rail *rail;
+    struct rme_link *l;
     ib_sockaddr_text(rdma_get_peer_addr(e->id), peer, sizeof(peer));
     for (unsigned i = 0; i < f->rails; i++)
         later = later || f->rail[i]->dev.dead;
-    struct ib_rail *rail = later ? ib_rail_of(f, e->id->verbs) : rail_of(f, e->id, peer);
-    struct rme_link *l = rail != NULL && !rail->dev.dead ? ib_link_new(rail) : NULL;
+    rail = later ? ib_rail_of(f, e->id->verbs) : rail_of(f, e->id, peer);
+    l = rail != NULL && !rail->dev.dead ? ib_link_new(rail) : NULL;
     if (l == NULL) {
         ib_log(f, RME_LOG_WARN, "%s: connection request refused: %s", peer,
                later ? "a device has failed" : "wrong device, or no memory");
@@ -346,6 +350,7 @@ void ib_cm_events(struct rme_fabric *f)
     for (int i = 0; i < 64 && f->qp_ops == before; i++) {
         struct rdma_cm_event *e, copy;
         uint8_t data[IB_HELLO_MAX];
+        struct rdma_conn_param *p;
         if (rdma_get_cm_event(f->cm, &e)) {
             if (errno == EINTR)
                 continue;
@@ -356,7 +361,7 @@ void ib_cm_events(struct rme_fabric *f)
             return;
         }
         copy = *e;
-        struct rdma_conn_param *p = &copy.param.conn;
+        p = &copy.param.conn;
         if (p->private_data == NULL)
             p->private_data_len = 0;
         if (p->private_data_len > sizeof(data))
@@ -408,9 +413,10 @@ int ib_link_connect(struct rme_fabric *f, const struct rme_addr *addr, int part,
 {
     const struct rme_addr_part *p =
         part >= 0 && part < rme_addr_parts(addr) ? rme_addr_part(addr, part) : NULL;
+    struct rme_link *l;
     if (p == NULL || length > IB_HELLO_MAX)
         return -EINVAL;
-    struct rme_link *l = ib_link_new(f->rail[0]);
+    l = ib_link_new(f->rail[0]);
     if (l == NULL)
         return -ENOMEM;
     l->first = f->turn++ % f->rails;
@@ -438,14 +444,15 @@ int ib_link_connect(struct rme_fabric *f, const struct rme_addr *addr, int part,
 int ib_link_accept(struct rme_link *l, const void *hello, size_t length, uint32_t rx,
                    void *owner)
 {
+    struct rdma_conn_param param;
+    int error;
     if (l->state != IB_REQUESTED)
         return -ECONNRESET;
     if (length > IB_HELLO_MAX)
         return -EINVAL;
-    struct rdma_conn_param param =
-        parameters(l, hello, length, l->peer_responder, l->peer_initiator);
+    param = parameters(l, hello, length, l->peer_responder, l->peer_initiator);
     set_ack_timeout(l);
-    int error = prepare(l, rx);
+    error = prepare(l, rx);
     if (error)
         return error;
     if (rdma_accept(l->id, &param)) {

@@ -142,8 +142,9 @@ void ib_emit_links(struct ib_rail *rail)
     bool last = list_empty(&rail->rx_ready) && rail->done.head == NULL;
     for (l = list_first(&rail->eventful, struct rme_link, event_entry);
          l != NULL && rail->out_used < rail->out_max; l = next) {
+        unsigned events;
         next = list_next(l, &rail->eventful, event_entry);
-        unsigned events = l->events;
+        events = l->events;
         if (events & IB_EVENT_REQUEST && emit_hello(l, RME_EV_LINK_REQUEST, true))
             events &= ~IB_EVENT_REQUEST;
         if (events & IB_EVENT_UP && emit_hello(l, RME_EV_LINK_UP, !l->passive))
@@ -161,11 +162,11 @@ void ib_emit_links(struct ib_rail *rail)
 
 void ib_link_established(struct rme_link *l)
 {
+    char path[RME_PATH_TEXT];
     if (l->state != IB_CONNECTING && l->state != IB_ACCEPTING)
         return;
     l->was_up = true;
     ib_link_state_set(l, IB_UP);
-    char path[RME_PATH_TEXT];
     ib_path_text(l, false, path, sizeof(path));
     if (path[0])
         ib_log(l->rail, l->passive ? RME_LOG_DEBUG : RME_LOG_INFO, "%s: by %s", l->peer, path);
@@ -268,9 +269,12 @@ static void release_share(struct rme_link *l)
 int ib_qp_create(struct rme_link *l)
 {
     struct ib_rail *rail = l->rail;
+    uint32_t share;
+    int error;
+    struct ibv_qp_init_attr attr;
     rail->fabric->qp_ops++;
-    uint32_t share = ib_cq_share(rail, 0);
-    int error = ib_rx_mend(rail);
+    share = ib_cq_share(rail, 0);
+    error = ib_rx_mend(rail);
     if (!error)
         error = ib_cq_reserve(rail, share);
     if (error) {
@@ -285,7 +289,7 @@ int ib_qp_create(struct rme_link *l)
     }
     l->cq_share = share;
     l->ring = (struct ib_ring){.depth = rail->dev.sq_depth};
-    struct ibv_qp_init_attr attr = {
+    attr = (struct ibv_qp_init_attr){
         .qp_context = rail, /* owner of asynchronous events */
         .send_cq = rail->cq.cq,
         .recv_cq = rail->cq.cq,
@@ -356,13 +360,15 @@ static void qp_drain(struct rme_link *l)
 {
     struct ib_rail *rail = l->rail;
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+    unsigned done;
+    int ret;
     rail->fabric->qp_ops++;
-    unsigned done = rail->cq.broken                        ? IB_DRAIN_ALL
-                    : rail->srq == NULL || ib_is_rxe(rail) ? IB_DRAIN_LAST
-                                                           : 0;
+    done = rail->cq.broken                        ? IB_DRAIN_ALL
+           : rail->srq == NULL || ib_is_rxe(rail) ? IB_DRAIN_LAST
+                                                  : 0;
     if (rail->srq != NULL || !mark_recv(l))
         done |= IB_DRAIN_RECVS;
-    int ret = ibv_modify_qp(l->qp, &attr, IBV_QP_STATE);
+    ret = ibv_modify_qp(l->qp, &attr, IBV_QP_STATE);
     if (ret) {
         ib_log(rail, RME_LOG_WARN,
                "%s: cannot stop the queue pair: %s; destroying the queue pair", l->peer,

@@ -26,10 +26,11 @@ uint16_t ib_listen_port(const struct rme_fabric *f)
  * chosen one. */
 static int bind_one(struct rme_fabric *f, struct sockaddr *sa, socklen_t length)
 {
+    struct rdma_cm_id *id, **more;
     for (unsigned i = 0; i < f->listeners; i++)
         if (memcmp(rdma_get_local_addr(f->listener[i]), sa, length) == 0)
             return 0;
-    struct rdma_cm_id *id, **more = realloc(f->listener, (f->listeners + 1) * sizeof(*more));
+    more = realloc(f->listener, (f->listeners + 1) * sizeof(*more));
     if (more == NULL)
         return -ENOMEM;
     f->listener = more;
@@ -57,22 +58,24 @@ static int bind_part(struct rme_fabric *f, const struct rme_addr_part *part, con
                              .ai_flags = AI_NUMERICSERV | AI_PASSIVE},
                     *list;
     bool specific = f->config.bind_specific;
+    int error;
+    in_port_t port = 0; /* chosen for the first address, if the part has none */
     if (!specific && ib_resolve_numeric(part->host, part->port, &list) == 0) {
         hints.ai_family = list->ai_family;
         freeaddrinfo(list);
     }
-    int error = getaddrinfo(specific ? part->host : NULL, part->port, &hints, &list);
+    error = getaddrinfo(specific ? part->host : NULL, part->port, &hints, &list);
     if (error) {
         *why = error == EAI_SYSTEM ? strerror(errno) : gai_strerror(error);
         return -EADDRNOTAVAIL;
     }
     error = -EADDRNOTAVAIL;
-    in_port_t port = 0; /* chosen for the first address, if the part has none */
     for (struct addrinfo *a = list; a != NULL; a = a->ai_next) {
         bool needed = specific || hints.ai_family != AF_UNSPEC || a->ai_family == AF_INET;
+        int ret;
         if (*ib_sockaddr_port(a->ai_addr) == 0)
             *ib_sockaddr_port(a->ai_addr) = port;
-        int ret = bind_one(f, a->ai_addr, a->ai_addrlen);
+        ret = bind_one(f, a->ai_addr, a->ai_addrlen);
         port = *ib_sockaddr_port(a->ai_addr);
         /* the kernel reports EADDRNOTAVAIL for a taken port if one of both addresses is a
          * wildcard */
@@ -132,8 +135,9 @@ int ib_listen_start(struct rme_fabric *f)
     for (unsigned i = 0; i < f->listeners; i++) {
         struct rdma_cm_id *id = f->listener[i];
         char text[IB_PEER_MAX];
+        const struct ib_rail *rail;
         ib_sockaddr_text(rdma_get_local_addr(id), text, sizeof(text));
-        const struct ib_rail *rail = ib_rail_of(f, id->verbs);
+        rail = ib_rail_of(f, id->verbs);
         if (id->verbs != NULL && rail == NULL)
             ib_log(f, RME_LOG_WARN,
                    "%s belongs to device %s, but %s is used: connections there are refused",
@@ -189,9 +193,10 @@ static int listen_at(struct rme_fabric *f, struct sockaddr *sa)
 {
     unsigned before = f->listeners;
     int error = bind_one(f, sa, ib_sockaddr_size(sa));
+    struct rdma_cm_id *id;
     if (error || f->listeners == before)
         return error;
-    struct rdma_cm_id *id = f->listener[before];
+    id = f->listener[before];
     if (!rdma_listen(id, 0))
         return 0;
     error = ib_errno();

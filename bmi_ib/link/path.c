@@ -93,6 +93,8 @@ int ib_path_open(struct ib_rail *rail)
     char text[64] = "";                  /* a longer value is not an address */
     union ibv_gid wanted = {.raw = {[10] = 0xff, [11] = 0xff}};
     struct ibv_gid_entry *entry = NULL;
+    int n;
+    bool found = false;
 
     ib_part(all, one ? 0 : rail->place, text, sizeof(text));
     if (!text[0])
@@ -102,8 +104,7 @@ int ib_path_open(struct ib_rail *rail)
         ib_log(rail, RME_LOG_ERROR, "option gid=%s: not an IP address", text);
         return -EINVAL;
     }
-    int n = ib_path_gids(&rail->dev, &entry);
-    bool found = false;
+    n = ib_path_gids(&rail->dev, &entry);
     for (int i = 0; i < n && !found; i++)
         if (entry[i].gid_type != IBV_GID_TYPE_IB &&
             memcmp(&entry[i].gid, &wanted, sizeof(wanted)) == 0) {
@@ -131,13 +132,13 @@ int ib_path_open(struct ib_rail *rail)
 int ib_path_source(const struct ib_rail *rail, const struct sockaddr *peer,
                    struct sockaddr_storage *own, struct sockaddr **out)
 {
+    const struct rme_fabric *fabric = rail->fabric;
     *out = NULL;
     if (rail->source.ss_family) {
         *own = rail->source;
         *out = (struct sockaddr *)own;
         return own->ss_family == peer->sa_family ? 0 : -EAFNOSUPPORT;
     }
-    const struct rme_fabric *fabric = rail->fabric;
     for (unsigned i = 0; rail->config.bind_specific && i < fabric->listeners; i++) {
         const struct sockaddr *sa = rdma_get_local_addr(fabric->listener[i]);
         if (sa->sa_family != peer->sa_family)

@@ -74,17 +74,20 @@ static void mask_of(const struct ifaddrs *all, const struct sockaddr *sa, uint8_
     memcpy(mask, exactly, sizeof(exactly));
     for (const struct ifaddrs *i = all; i != NULL; i = i->ifa_next) {
         const uint8_t *m;
+        size_t n;
+        bool same;
+        int wider;
         if (i->ifa_addr == NULL || i->ifa_netmask == NULL ||
             i->ifa_addr->sa_family != sa->sa_family)
             continue;
-        size_t n = i->ifa_addr->sa_family == AF_INET ? 4 : 16;
+        n = i->ifa_addr->sa_family == AF_INET ? 4 : 16;
         /* the family of a mask is not always set */
         m = n == 4 ? (const uint8_t *)&((const struct sockaddr_in *)i->ifa_netmask)->sin_addr
                    : (const uint8_t *)&((const struct sockaddr_in6 *)i->ifa_netmask)->sin6_addr;
-        bool same = in_network(i->ifa_addr, sa, exactly);
+        same = in_network(i->ifa_addr, sa, exactly);
         if (!in_network(i->ifa_addr, sa, m) || (own && !same))
             continue;
-        int wider = memcmp(m, mask, n);
+        wider = memcmp(m, mask, n);
         if (!found || (same && !own) || (same ? wider < 0 : wider > 0))
             memcpy(mask, m, n);
         own = same;
@@ -95,14 +98,15 @@ static void mask_of(const struct ifaddrs *all, const struct sockaddr *sa, uint8_
 static int own_add(struct ib_rail *rail, const struct ifaddrs *all, const struct sockaddr *sa)
 {
     char text[IB_PEER_MAX];
+    struct ib_own *more, *own;
     for (unsigned i = 0; i < rail->owns; i++)
         if (in_network((struct sockaddr *)&rail->own[i].sa, sa, exactly))
             return 0;
-    struct ib_own *more = realloc(rail->own, (rail->owns + 1) * sizeof(*more));
+    more = realloc(rail->own, (rail->owns + 1) * sizeof(*more));
     if (more == NULL)
         return -ENOMEM;
     rail->own = more;
-    struct ib_own *own = &more[rail->owns++];
+    own = &more[rail->owns++];
     memset(own, 0, sizeof(*own));
     memcpy(&own->sa, sa, ib_sockaddr_size(sa));
     mask_of(all, sa, own->mask);
@@ -143,11 +147,13 @@ static int find_addresses(struct rme_fabric *f, const struct ifaddrs *all)
     }
     for (unsigned i = 0; i < f->rails && !error; i++) {
         struct ib_rail *rail = f->rail[i];
+        struct ibv_gid_entry *gid = NULL;
+        struct sockaddr_storage sa;
+        int n;
         if (rail->dev.ctx == NULL) /* not opened again */
             continue;
-        struct ibv_gid_entry *gid = NULL;
-        struct sockaddr_storage sa = rail->source;
-        int n = sa.ss_family ? 0 : ib_path_gids(&rail->dev, &gid);
+        sa = rail->source;
+        n = sa.ss_family ? 0 : ib_path_gids(&rail->dev, &gid);
         if (sa.ss_family)
             error = own_add(rail, all, (struct sockaddr *)&sa);
         for (int k = 0; k < n && !error; k++)
@@ -162,6 +168,7 @@ int ib_rails_addresses(struct rme_fabric *f)
 {
     struct ifaddrs *all = NULL;
     bool chosen = !rme_option_string(f->config.options, "gid")[0];
+    int error;
     if (f->rails == 1)
         return 0;
     for (unsigned i = 0; i < f->rails; i++)
@@ -174,7 +181,7 @@ int ib_rails_addresses(struct rme_fabric *f)
         return ib_errno();
     for (unsigned i = 0; i < f->rails; i++)
         f->rail[i]->owns = 0;
-    int error = find_addresses(f, all);
+    error = find_addresses(f, all);
     freeifaddrs(all);
     for (unsigned i = 0; i < f->rails && !error; i++)
         if (!f->rail[i]->owns && !f->rail[i]->dev.dead)

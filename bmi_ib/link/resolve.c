@@ -129,9 +129,10 @@ static void *work(void *arg)
     pthread_detach(pthread_self());
     pthread_mutex_lock(&r->mutex);
     while (r->fabric != NULL && (j = next_job(r)) != NULL) {
+        int gai;
         j->state = RUNS;
         pthread_mutex_unlock(&r->mutex);
-        int gai = getaddrinfo(j->host, j->port, &hints_stream, &j->name.found);
+        gai = getaddrinfo(j->host, j->port, &hints_stream, &j->name.found);
         j->name.error = lookup_error(gai);
         j->name.why = gai == EAI_SYSTEM ? NULL : gai_strerror(gai);
         pthread_mutex_lock(&r->mutex);
@@ -215,8 +216,9 @@ void ib_resolve_forget(const struct rme_fabric *f, uint32_t handle)
 bool ib_resolve_result(struct rme_fabric *f, struct ib_name *out)
 {
     struct ib_resolver *r = f->resolver;
+    struct job *j;
     pthread_mutex_lock(&r->mutex);
-    struct job *j = find(r, DONE, NULL);
+    j = find(r, DONE, NULL);
     if (j != NULL) {
         *out = j->name;
         j->name.found = NULL;

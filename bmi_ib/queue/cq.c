@@ -72,10 +72,11 @@ static int cq_grow(struct ib_rail *rail, uint32_t n)
 {
     struct ib_cq *c = &rail->cq;
     uint64_t least = (uint64_t)c->used + n, size = (uint64_t)c->size * 4;
+    int ret;
     size = lesser(size > least ? size : least, (uint32_t)rail->dev.attr.max_cqe);
     if (size < least)
         return -ENOSPC;
-    int ret = ibv_resize_cq(c->cq, (int)size);
+    ret = ibv_resize_cq(c->cq, (int)size);
     if (ret)
         return ib_error(ret);
     c->armed = false; /* no document says that arming outlasts the resize */
@@ -86,8 +87,9 @@ static int cq_grow(struct ib_rail *rail, uint32_t n)
 int ib_cq_open(struct ib_rail *rail)
 {
     uint64_t most = rail->config.budget ? rail->config.budget / 8 / IB_QUEUE_ENTRY : CQ_FIXED;
+    int error;
     rail->comp = ibv_create_comp_channel(rail->dev.ctx);
-    int error = rail->comp != NULL ? ib_nonblocking(rail->comp->fd) : ib_errno();
+    error = rail->comp != NULL ? ib_nonblocking(rail->comp->fd) : ib_errno();
     if (!error)
         error = cq_renew(rail, lesser(CQ_FIRST, most));
     if (!error && is_fixed(&rail->cq))

@@ -42,9 +42,10 @@ void ib_mws_drop(struct ib_rail *rail, struct list_head *list)
 {
     struct ib_mw *w;
     while ((w = list_first(list, struct ib_mw, entry)) != NULL) {
+        int ret;
         list_del_init(&w->entry);
         rme_table_take(&rail->table, &w->by_key);
-        int ret = ibv_dealloc_mw(w->mw);
+        ret = ibv_dealloc_mw(w->mw);
         if (ret)
             ib_log(rail, RME_LOG_WARN, "device %s: cannot free a memory window: %s",
                    rail->dev.name, strerror(-ib_error(ret)));
@@ -210,12 +211,13 @@ void ib_mw_closed_by_peer(struct rme_link *l, uint32_t key)
  */
 void ib_mw_build(struct rme_rdma_op *x, struct ibv_send_wr *wr)
 {
+    struct ib_mw *w;
     if (x->fabric.what == IB_RDMA_CLOSE) {
         wr->opcode = IBV_WR_LOCAL_INV;
         wr->invalidate_rkey = mw_of(x)->key;
         return;
     }
-    struct ib_mw *w = container_of(x, struct ib_mw, open);
+    w = container_of(x, struct ib_mw, open);
     wr->opcode = IBV_WR_BIND_MW;
     wr->imm_data = 0; /* required by rxe */
     wr->bind_mw.mw = w->mw;

@@ -170,9 +170,10 @@ static inline struct rme_link *ib_link_by_qp(const struct ib_rail *rail, uint32_
 static inline struct rme_event *ib_event(struct ib_rail *rail, enum rme_event_type type,
                                          struct rme_link *l)
 {
+    struct rme_event *e;
     if (rail->out_used >= rail->out_max)
         return NULL;
-    struct rme_event *e = &rail->out[rail->out_used++];
+    e = &rail->out[rail->out_used++];
     e->type = type;
     e->link = l;
     e->owner = l->owner;

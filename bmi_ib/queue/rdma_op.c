@@ -181,6 +181,7 @@ static bool build(struct rme_link *l)
     struct ib_batch *b = &rail->batch;
     struct rme_rdma_op *x;
     bool full = false;
+    unsigned first;
 
     b->wrs = b->sges = b->inlines = 0;
     while ((x = l->queue.head) != NULL) {
@@ -201,7 +202,7 @@ static bool build(struct rme_link *l)
     }
     /* Signals the last WR of the batch, because more are queued.  All WRs of a link that holds
      * many buffers are signalled, so that the progress of its peer is visible (tx.c). */
-    unsigned first = l->tx_held > rail->tx.per_link / 2 ? 0 : b->wrs - 1;
+    first = l->tx_held > rail->tx.per_link / 2 ? 0 : b->wrs - 1;
     for (unsigned i = first; x != NULL && i < b->wrs; i++)
         signal_request(l, &b->wr[i]);
     return full;
@@ -317,20 +318,22 @@ __attribute__((noinline)) static bool send_copy(struct rme_link *l, const void *
 bool ib_send_now(struct rme_link *l, const void *head, size_t head_length, const void *base,
                  size_t length)
 {
+    struct ibv_send_wr wr;
+    struct ibv_sge sge[2];
+    int error;
     if (!may_post(l))
         return false;
     if (head_length + length > l->rail->dev.inline_now)
         return send_copy(l, head, head_length, base, length);
-    struct ibv_sge sge[2] = {{(uintptr_t)head, (uint32_t)head_length, 0},
-                             {(uintptr_t)base, (uint32_t)length, 0}};
-    struct ibv_send_wr wr;
+    sge[0] = (struct ibv_sge){(uintptr_t)head, (uint32_t)head_length, 0};
+    sge[1] = (struct ibv_sge){(uintptr_t)base, (uint32_t)length, 0};
     wr.next = NULL;
     wr.sg_list = sge;
     wr.num_sge = length ? 2 : 1;
     wr.opcode = IBV_WR_SEND;
     wr.send_flags = IBV_SEND_INLINE;
     enter(l, &wr, NULL, false, false);
-    int error = post(l, &wr, 1);
+    error = post(l, &wr, 1);
     if (error)
         l->rail->link_ops->fail(l, error, true);
     return true;
@@ -391,9 +394,10 @@ void ib_rdma_op_completed(struct rme_link *l, uint32_t position)
     if (n <= ib_ring_used(r))
         r->tail += n;
     while ((x = r->posted.head) != NULL && (int32_t)((uint32_t)x->fabric.mark - r->tail) <= 0) {
+        bool reports;
         ib_queue_get(&r->posted);
         release_sent(l->rail, x);
-        bool reports =
+        reports =
             x->fabric.what == IB_RDMA_CLOSE ? ib_mw_closed(l->rail, x) : !ib_is_message(x);
         if (reports && (l->rail->done.head != NULL || !report(l->rail, l, x)))
             keep_done(l, x); /* in order, at the next poll */

@@ -41,6 +41,8 @@ static int pool_grow(struct ib_rail *rail)
 {
     struct ib_rx_pool *p = &rail->rx;
     uint32_t place = 0;
+    struct ib_rx_slab *s;
+    int error;
     while (place < p->slabs && p->slab[place] != NULL)
         place++;
     if (place == p->slabs) {
@@ -50,10 +52,10 @@ static int pool_grow(struct ib_rail *rail)
         p->slab = more;
         p->slab[p->slabs++] = NULL;
     }
-    struct ib_rx_slab *s = calloc(1, sizeof(*s));
+    s = calloc(1, sizeof(*s));
     if (s == NULL)
         return -ENOMEM;
-    int error = ib_memory_get(rail, rail->slab * stride(rail), &s->memory);
+    error = ib_memory_get(rail, rail->slab * stride(rail), &s->memory);
     if (error) {
         free(s);
         return error;
@@ -204,21 +206,23 @@ int ib_rx_reserve(struct rme_link *l, uint32_t n)
     struct ib_rx_queue *q = queue_of(rail, l);
     uint32_t limit =
         (rail->srq != NULL ? rail->srq_depth : rail->dev.rq_depth) - rail->rx_slack;
+    uint32_t share, lacks;
+    int error;
     if (l->qp == NULL)
         return -ENOTCONN;
     if (n > limit || q->advertised > limit - n)
         return -ENOSPC;
-    uint32_t share = ib_cq_share(rail, l->rx_advertised + n);
+    share = ib_cq_share(rail, l->rx_advertised + n);
     if (share > l->cq_share) {
-        int error = ib_cq_reserve(rail, share - l->cq_share);
+        error = ib_cq_reserve(rail, share - l->cq_share);
         if (error)
             return error;
         l->cq_share = share;
     }
     q->advertised += n;
     l->rx_advertised += n;
-    uint32_t lacks = can_post(rail, l) ? lacking(rail, q) : 0;
-    int error = pool_ensure(rail, lacks);
+    lacks = can_post(rail, l) ? lacking(rail, q) : 0;
+    error = pool_ensure(rail, lacks);
     if (error) {
         q->advertised -= n;
         l->rx_advertised -= n;
@@ -262,6 +266,7 @@ int ib_rx_post(struct ib_rail *rail, struct rme_link *l)
     struct ib_rx_queue *q = queue_of(rail, l);
     struct ib_rx *first = list_first(&q->chain, struct ib_rx, entry), *rx;
     struct ibv_recv_wr *bad = NULL;
+    int ret;
     if (first == NULL)
         return 0;
     list_for_each(rx, &q->chain, entry) {
@@ -274,8 +279,8 @@ int ib_rx_post(struct ib_rail *rail, struct rme_link *l)
     else
         list_move_all(&q->chain, &q->at_device);
     q->chained = 0;
-    int ret = rail->srq != NULL ? ibv_post_srq_recv(rail->srq, &first->wr, &bad)
-                                : ibv_post_recv(l->qp, &first->wr, &bad);
+    ret = rail->srq != NULL ? ibv_post_srq_recv(rail->srq, &first->wr, &bad)
+                            : ibv_post_recv(l->qp, &first->wr, &bad);
     ib_count(rail, RECV_DOORBELLS, 1);
     if (!ret)
         return 0;
@@ -290,9 +295,10 @@ int ib_rx_post(struct ib_rail *rail, struct rme_link *l)
 static inline struct ib_rx *completed(struct ib_rail *rail, uint64_t wr_id)
 {
     uint32_t index = ib_wr_low(wr_id), place = index >> __builtin_ctz(rail->slab);
+    struct ib_rx *rx;
     if (place >= rail->rx.slabs || rail->rx.slab[place] == NULL)
         return NULL;
-    struct ib_rx *rx = &rail->rx.slab[place]->rx[index & (rail->slab - 1)];
+    rx = &rail->rx.slab[place]->rx[index & (rail->slab - 1)];
     if (!rx->posted || rx->wr.wr_id != wr_id)
         return NULL;
     rx->posted = false;
@@ -323,10 +329,12 @@ static bool emit(struct ib_rail *rail, struct rme_link *l, struct ib_rx *rx)
 __attribute__((noinline)) static void take_slowly(struct ib_rail *rail, struct rme_link *l,
                                                   struct ib_rx *rx, const struct ibv_wc *wc)
 {
+    struct ib_rx_queue *q;
+    bool failed;
     if (l == NULL && rail->srq == NULL)
         return;
-    struct ib_rx_queue *q = queue_of(rail, l);
-    bool failed = wc->status != IBV_WC_SUCCESS;
+    q = queue_of(rail, l);
+    failed = wc->status != IBV_WC_SUCCESS;
     q->posted--;
     if (failed || l == NULL || !l->deliver) {
         settle(rail, l, rx);
@@ -350,11 +358,12 @@ __attribute__((noinline)) static void take_slowly(struct ib_rail *rail, struct r
 void ib_rx_take(struct ib_rail *rail, const struct ibv_wc *wc)
 {
     struct ib_rx *rx = completed(rail, wc->wr_id);
+    struct rme_link *l;
+    struct rme_event *e = NULL;
+    struct ib_rx_queue *q;
     if (rx == NULL)
         return;
-    struct rme_link *l =
-        rail->srq != NULL ? ib_link_by_qp(rail, wc->qp_num) : ib_link_by_handle(rail, rx->link);
-    struct rme_event *e = NULL;
+    l = rail->srq != NULL ? ib_link_by_qp(rail, wc->qp_num) : ib_link_by_handle(rail, rx->link);
     if ((wc->wc_flags & IBV_WC_WITH_INV) && l != NULL && wc->status == IBV_WC_SUCCESS)
         ib_mw_closed_by_peer(l, wc->invalidated_rkey);
     /* the short way: `attention` is set while earlier events wait for delivery */
@@ -365,7 +374,7 @@ void ib_rx_take(struct ib_rail *rail, const struct ibv_wc *wc)
         take_slowly(rail, l, rx, wc);
         return;
     }
-    struct ib_rx_queue *q = queue_of(rail, l);
+    q = queue_of(rail, l);
     q->posted--;
     q->held++;
     e->data = rx->data;
@@ -445,9 +454,10 @@ static struct ibv_srq *make_srq(struct ib_rail *rail, uint32_t depth)
 static int srq_renew(struct ib_rail *rail)
 {
     struct ibv_srq *fresh = make_srq(rail, rail->srq_depth);
+    int error;
     if (fresh == NULL)
         return ib_errno();
-    int error = ib_error(ibv_destroy_srq(rail->srq));
+    error = ib_error(ibv_destroy_srq(rail->srq));
     if (error) {
         ibv_destroy_srq(fresh);
         return error;
@@ -500,16 +510,18 @@ static bool want_srq(struct ib_rail *rail)
 
 int ib_rx_open(struct ib_rail *rail)
 {
+    uint32_t depth;
+    uint64_t most;
     rail->rx_slack = rail->config.listen != NULL ? 0 : SLACK_OWN;
     if (rail->rx_slack > rail->dev.rq_depth / 4 || rail->slab < IB_SLAB)
         rail->rx_slack = 0;
     rail->caps.keeps_rx = true;
     if (!want_srq(rail))
         return 0;
-    uint32_t depth = ib_least(SRQ_DEPTH, (uint32_t)rail->dev.attr.max_srq_wr);
+    depth = ib_least(SRQ_DEPTH, (uint32_t)rail->dev.attr.max_srq_wr);
     depth = ib_least(depth, (uint32_t)rail->dev.attr.max_cqe / 2); /* the CQ has room for all */
     /* at most a quarter of the lockable memory: each has a buffer, and entries in SRQ and CQ */
-    uint64_t most = rail->config.budget / 4 / (rail->config.rx_size + 2 * IB_QUEUE_ENTRY);
+    most = rail->config.budget / 4 / (rail->config.rx_size + 2 * IB_QUEUE_ENTRY);
     if (rail->config.budget && depth > most)
         depth = most > SRQ_LEAST ? (uint32_t)most : SRQ_LEAST;
     rail->srq = make_srq(rail, depth);

@@ -33,14 +33,16 @@ static size_t buffer_size(const struct ib_rail *rail)
 static int pool_grow(struct ib_rail *rail)
 {
     struct ib_tx_pool *p = &rail->tx;
+    struct ib_memory *more, *m;
+    int error;
     if ((p->slabs + 1) * rail->slab > p->most)
         return -ENOSPC;
-    struct ib_memory *more = realloc(p->slab, (p->slabs + 1) * sizeof(*more));
+    more = realloc(p->slab, (p->slabs + 1) * sizeof(*more));
     if (more == NULL)
         return -ENOMEM;
     p->slab = more;
-    struct ib_memory *m = &more[p->slabs];
-    int error = ib_memory_get(rail, rail->slab * buffer_size(rail), m);
+    m = &more[p->slabs];
+    error = ib_memory_get(rail, rail->slab * buffer_size(rail), m);
     if (error)
         return error;
     p->slabs++;
@@ -60,10 +62,11 @@ static int pool_grow(struct ib_rail *rail)
 
 int ib_tx_open(struct ib_rail *rail)
 {
+    int error;
     rail->tx.most = BUFFERS; /* tests set other numbers */
     rail->tx.per_link = PER_LINK;
     rail->tx.stuck_ms = STUCK_MS;
-    int error = pool_grow(rail);
+    error = pool_grow(rail);
     if (error)
         ib_log(
             rail, RME_LOG_ERROR,

@@ -30,9 +30,10 @@ static struct shim_addr *shim_addr_of(bmi_method_addr_p host)
 static struct shim_addr *new_addr(struct rme_addr *peer)
 {
     bmi_method_addr_p host = bmi_alloc_method_addr(self.method_id, sizeof(struct shim_addr));
+    struct shim_addr *a;
     if (host == NULL)
         return NULL;
-    struct shim_addr *a = host->method_data;
+    a = host->method_data;
     memset(a->guard, 0xff, sizeof(a->guard));
     a->host = host;
     a->peer = peer;
@@ -74,10 +75,11 @@ static void unlink_addr(struct shim_addr *a)
  */
 static bool is_there(struct rme_addr *peer)
 {
+    int error;
     if (self.rme == NULL || atomic_load(&self.reached))
         return true;
     shim_start();
-    int error = rme_addr_reach(self.rme, peer, SHIM_FIRST_LOOKUP_MS);
+    error = rme_addr_reach(self.rme, peer, SHIM_FIRST_LOOKUP_MS);
     shim_started(error == 0);
     if (error == 0)
         atomic_store(&self.reached, true);
@@ -91,13 +93,14 @@ static bmi_method_addr_p shim_lookup(const char *text)
     struct rme_addr *peer = NULL;
 
     int ret = rme_addr_parse(SHIM_SCHEME, text, &peer);
+    struct shim_addr *a, **chain;
     if (ret < 0) {
         if (ret == -EDESTADDRREQ)
             gossip_err("bmi_%s: bad address \"%s\": expected %s://%s\n", SHIM_SCHEME, text,
                        SHIM_SCHEME, SHIM_FORM);
         return NULL;
     }
-    struct shim_addr *a, **chain = chain_of(rme_addr_name(peer));
+    chain = chain_of(rme_addr_name(peer));
     pthread_mutex_lock(&self.lock);
     for (a = *chain; a != NULL && strcmp(rme_addr_name(a->peer), rme_addr_name(peer)) != 0;)
         a = a->chain;
@@ -138,11 +141,12 @@ static void shim_adopt_lookups(void)
 static void shim_drop_addr(bmi_method_addr_p host)
 {
     struct shim_addr *a = host != NULL ? host->method_data : NULL;
+    bool last;
 
     if (a == NULL)
         return;
     pthread_mutex_lock(&self.lock);
-    bool last = --a->refs == 0;
+    last = --a->refs == 0;
     if (last)
         unlink_addr(a);
     pthread_mutex_unlock(&self.lock);
@@ -258,10 +262,12 @@ static struct shim_addr *sender_of(struct rme_addr *peer)
  */
 static int take_parked(struct rme_unexpected *message, int max)
 {
+    int count, n;
     if (atomic_load_explicit(&self.parked_count, memory_order_relaxed) == 0)
         return 0;
     pthread_mutex_lock(&self.newcomer);
-    int count = self.parked_count, n = count < max ? count : max;
+    count = self.parked_count;
+    n = count < max ? count : max;
     memcpy(message, self.parked, (size_t)n * sizeof(*message));
     memmove(self.parked, self.parked + n, (size_t)(count - n) * sizeof(*message));
     self.parked_count = count - n;
@@ -272,9 +278,12 @@ static int take_parked(struct rme_unexpected *message, int max)
 /* Parks messages, before the others if they came from there. */
 static void park(const struct rme_unexpected *message, int n, bool first)
 {
+    int count, fit;
+    struct rme_unexpected *at;
     pthread_mutex_lock(&self.newcomer);
-    int count = self.parked_count, fit = n <= SHIM_PARKED - count ? n : SHIM_PARKED - count;
-    struct rme_unexpected *at = self.parked + (first ? 0 : count);
+    count = self.parked_count;
+    fit = n <= SHIM_PARKED - count ? n : SHIM_PARKED - count;
+    at = self.parked + (first ? 0 : count);
     if (first)
         memmove(at + fit, at, (size_t)count * sizeof(*at));
     memcpy(at, message, (size_t)fit * sizeof(*at));
@@ -312,14 +321,16 @@ static int shim_test_unexpected(int incount, int *outcount,
 {
     struct rme_unexpected message[SHIM_AT_ONCE];
     int count = 0, again = 0;
+    int max, n;
+    bool parked;
 
     *outcount = 0;
     if (self.rme == NULL || incount <= 0)
         return 0;
-    int max = incount < SHIM_AT_ONCE ? incount : SHIM_AT_ONCE;
+    max = incount < SHIM_AT_ONCE ? incount : SHIM_AT_ONCE;
     look_for_dead();
-    int n = take_parked(message, max);
-    bool parked = n > 0;
+    n = take_parked(message, max);
+    parked = n > 0;
     if (!parked)
         n = rme_test_unexpected(self.rme, message, max, idle_ms);
     for (int i = 0; i < n; i++) {

@@ -188,12 +188,13 @@ static int shim_test_context(int incount, bmi_op_id_t *ids, int *outcount,
                              int idle_ms, bmi_context_id context)
 {
     struct rme_done done[SHIM_AT_ONCE];
+    int n;
 
     *outcount = 0;
     if (self.rme == NULL || incount <= 0 || context < 0 || context >= BMI_MAX_CONTEXTS)
         return 0;
-    int n = rme_test_context(self.rme, (int)context, done,
-                             incount < SHIM_AT_ONCE ? incount : SHIM_AT_ONCE, idle_ms);
+    n = rme_test_context(self.rme, (int)context, done,
+                         incount < SHIM_AT_ONCE ? incount : SHIM_AT_ONCE, idle_ms);
     report(done, n, ids, error, actual, user);
     if (n > 0)
         *outcount = n;

@@ -18,10 +18,11 @@
  * times in a row to start a method, or to reach its first server. */
 static bool heard_before(enum rme_log_level level, const char *line)
 {
+    bool heard;
     if (!atomic_load(&self.starting) || level > RME_LOG_NOTICE)
         return false;
     pthread_mutex_lock(&self.complaint_lock);
-    bool heard = strncmp(self.complaint, line, sizeof(self.complaint) - 1) == 0;
+    heard = strncmp(self.complaint, line, sizeof(self.complaint) - 1) == 0;
     if (!heard)
         snprintf(self.complaint, sizeof(self.complaint), "%s", line);
     pthread_mutex_unlock(&self.complaint_lock);
@@ -117,13 +118,14 @@ static int shim_initialize(bmi_method_addr_p listen, int method_id, int flags, c
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     struct shim_addr *addr = NULL;
     int ret;
+    struct rme_config config;
 
     self.tells_why = (flags & SHIM_TELLS_WHY) != 0;
     if (listen != NULL) {
         listen->method_type = method_id;
         addr = listen->method_data;
     }
-    struct rme_config config = {
+    config = (struct rme_config){
         .fabric = SHIM_FABRIC(),
         .listen = addr != NULL ? addr->peer : NULL,
         .bind_specific = (flags & BMI_TCP_BIND_SPECIFIC) != 0,
