@@ -128,7 +128,7 @@ struct ib_rx_queue {
 struct ib_rx_pool {
     struct ib_rx_slab **slab; /* NULL entry: slab was freed */
     uint32_t slabs;           /* entries in `slab` */
-    uint32_t there;           /* slabs allocated */
+    uint32_t nslab;           /* slabs allocated */
     uint32_t unused;          /* slabs without a buffer in use */
     struct list_head open;    /* slabs with free buffers; those without a buffer in use come
                                * last */
@@ -141,14 +141,14 @@ struct ib_tx_pool {
     uint32_t slabs;
     struct ib_tx *free;
     uint32_t nfree;
-    uint32_t most;            /* maximum buffers */
+    uint32_t max;             /* maximum buffers */
     uint32_t per_link;        /* maximum buffers held by one link */
     uint32_t stuck_ms;        /* time without progress after which a link is stuck */
     uint32_t unsignalled;     /* buffers held by requests that no signalled request covers */
     uint32_t unsignalled_max; /* above this number every request is signalled */
     uint32_t kept_free; /* reserved for links with nothing in flight; below, each request is
                          * signalled */
-    uint64_t look_at;   /* ms; next check for stuck links while the pool is exhausted */
+    uint64_t check_at;  /* ms; next check for stuck links while the pool is exhausted */
 };
 
 #endif

@@ -63,7 +63,7 @@ static int ib_open(const struct rme_fabric_config *config, struct rme_fabric **o
         return -ENOMEM;
     f->config = *config;
     f->wake_fd = f->sleep_fd = -1;
-    f->way_ms = IB_WAY_MS;
+    f->route_timeout_ms = IB_ROUTE_TIMEOUT_MS;
     f->drain_ms = IB_DRAIN_MS;
     regs_init(&f->regs);
     for (size_t i = 0; !error && i < sizeof(step) / sizeof(*step); i++)
@@ -127,8 +127,8 @@ __attribute__((noinline)) static void control(struct rme_fabric *f)
         return;
     f->controlling = true;
     hint = atomic_exchange(&f->hint, 0);
-    if (f->mend_at && now >= f->mend_at)
-        ib_rails_mend(f, now);
+    if (f->reopen_at && now >= f->reopen_at)
+        ib_rails_reopen(f, now);
     check_descriptors(f, hint);
     if (hint & IB_HINT_NAME)
         ib_link_names(f);

@@ -46,8 +46,8 @@
 #define IB_RESOLVE_MS 2000 /* to resolve an address, and again for the route */
 /* ms for a route to a peer (rails.c) before the next one; the last has the rest of
  * connect_timeout_ms */
-#define IB_WAY_MS   3000
-#define IB_DRAIN_MS 1000 /* for a failed connection's QP to flush */
+#define IB_ROUTE_TIMEOUT_MS 3000
+#define IB_DRAIN_MS         1000 /* for a failed connection's QP to flush */
 
 struct ib_cq {
     struct ibv_cq *cq;
@@ -191,14 +191,14 @@ struct rme_fabric {
     bool cm_complained; /* a failure of the event channel was logged */
     struct rdma_cm_id **listener;
     unsigned listeners;
-    uint16_t port;           /* of the first listener; 0: none */
-    struct ib_lost *unheard; /* addresses that lost their listener */
-    unsigned unheards;
+    uint16_t port;        /* of the first listener; 0: none */
+    struct ib_lost *lost; /* addresses that lost their listener */
+    unsigned nlost;
     struct ib_resolver *resolver;
 
     struct ib_regs regs;
-    uint64_t mend_at; /* ms; time to look for lost devices, 0: none is lost */
-    uint32_t mend_ms;
+    uint64_t reopen_at; /* ms; time to look for lost devices, 0: none is lost */
+    uint32_t reopen_ms;
 
     atomic_uint hint;
     int wake_fd, sleep_fd; /* eventfd of ib_wake(); epoll set of all wake-up sources */
@@ -207,7 +207,8 @@ struct rme_fabric {
     unsigned qp_ops;    /* slow QP operations so far (link/link.c) */
     unsigned polls;     /* counts polls; paces the check of descriptors */
     uint64_t control_tick;
-    uint32_t way_ms, drain_ms; /* IB_WAY_MS, IB_DRAIN_MS; tests set others */
+    uint32_t route_timeout_ms,
+        drain_ms; /* IB_ROUTE_TIMEOUT_MS, IB_DRAIN_MS; tests set others */
 };
 
 #endif

@@ -93,10 +93,10 @@ static void level(struct rme_fabric *f)
     struct rme_caps c = f->rail[0]->caps;
     for (unsigned i = 1; i < f->rails; i++) {
         const struct rme_caps *r = &f->rail[i]->caps;
-        c.max_sge = ib_least(c.max_sge, r->max_sge);
-        c.max_read_sge = ib_least(c.max_read_sge, r->max_read_sge);
-        c.shared_rx = ib_least(c.shared_rx, r->shared_rx);
-        c.mws = ib_least(c.mws, r->mws);
+        c.max_sge = ib_min(c.max_sge, r->max_sge);
+        c.max_read_sge = ib_min(c.max_read_sge, r->max_read_sge);
+        c.shared_rx = ib_min(c.shared_rx, r->shared_rx);
+        c.mws = ib_min(c.mws, r->mws);
         c.closes = c.closes && r->closes;
         c.max_piece = r->max_piece < c.max_piece ? r->max_piece : c.max_piece;
         c.max_regs = r->max_regs < c.max_regs ? r->max_regs : c.max_regs;
@@ -164,8 +164,8 @@ void ib_rail_close(struct ib_rail *rail)
 
 /* ---- A device that returns ---- */
 
-#define MEND_MS      500u   /* between looks for a device */
-#define MEND_MOST_MS 60000u /* the same while the device is there and cannot be opened */
+#define REOPEN_MS     500u   /* between looks for a device */
+#define REOPEN_MAX_MS 60000u /* the same while the device is there and cannot be opened */
 
 /* Returns true if neither the engine nor the device uses anything of a lost device.  Links
  * without an id may remain: those that wait for a name, or for the delivery of their end. */
@@ -175,13 +175,13 @@ static bool is_quiet(const struct ib_rail *rail)
     bool busy =
         rail->draining || rail->done.head != NULL || !list_empty(&rail->drained) ||
         !list_empty(&rail->rx_ready) || rail->tx.nfree != rail->tx.slabs * rail->slab ||
-        (rail->srq != NULL ? rail->rxq.held : rail->rx.nfree != rail->rx.there * rail->slab);
+        (rail->srq != NULL ? rail->rxq.held : rail->rx.nfree != rail->rx.nslab * rail->slab);
     list_for_each(l, &rail->links, all_entry)
         busy = busy || l->id != NULL;
     return !busy;
 }
 
-static void shut(struct ib_rail *rail)
+static void detach_device(struct ib_rail *rail)
 {
     close_device(rail);
     rail->dev.ctx = NULL;
@@ -190,12 +190,12 @@ static void shut(struct ib_rail *rail)
 }
 
 /* Lets a lost device go, so that the kernel can remove it: a driver may wait for its users. */
-static void let_go(struct ib_rail *rail)
+static void release_device(struct ib_rail *rail)
 {
-    ib_listen_leave(rail->fabric, rail->dev.ctx);
-    ib_regs_leave(rail);
+    ib_listen_drop_device(rail->fabric, rail->dev.ctx);
+    ib_regs_remove_rail(rail);
     rail->dev.lost = rail->dev.ctx;
-    shut(rail);
+    detach_device(rail);
 }
 
 /* Returns true if a device can do what the engine was told at open. */
@@ -208,7 +208,7 @@ static bool is_equal(const struct rme_caps *is, const struct rme_caps *was)
 }
 
 /* Opens the device that has taken the place of the lost one.  Returns 0 or a negative errno. */
-static int take_up(struct ib_rail *rail)
+static int reopen_device(struct ib_rail *rail)
 {
     struct rme_caps was = rail->caps;
     int error = open_device(rail);
@@ -219,18 +219,18 @@ static int take_up(struct ib_rail *rail)
     }
     rail->caps = was;
     if (error) {
-        shut(rail);
+        detach_device(rail);
         return error;
     }
     rail->srq_broken = rail->dev.down = false;
     rail->dev.dead = false;
     ib_log(rail, RME_LOG_WARN, "device %s: in use again", rail->dev.name);
-    ib_regs_enter(rail);
+    ib_regs_add_rail(rail);
     return 0;
 }
 
 /* Opens the devices that are back.  Returns true if one could not be opened. */
-static bool take_up_all(struct rme_fabric *f)
+static bool reopen_devices(struct rme_fabric *f)
 {
     bool failed = false, any = false;
     for (unsigned i = 0; i < f->rails; i++) {
@@ -238,7 +238,7 @@ static bool take_up_all(struct rme_fabric *f)
         int error;
         if (!rail->dev.dead || rail->dev.ctx != NULL || !ib_device_return(rail))
             continue;
-        error = take_up(rail);
+        error = reopen_device(rail);
         failed = failed || error;
         any = any || !error;
     }
@@ -247,7 +247,7 @@ static bool take_up_all(struct rme_fabric *f)
     return failed;
 }
 
-void ib_rails_mend(struct rme_fabric *f, uint64_t now)
+void ib_rails_reopen(struct rme_fabric *f, uint64_t now)
 {
     bool lost = false, gone = false;
     bool failed;
@@ -255,16 +255,16 @@ void ib_rails_mend(struct rme_fabric *f, uint64_t now)
     for (unsigned i = 0; i < f->rails; i++) {
         struct ib_rail *rail = f->rail[i];
         if (rail->dev.dead && rail->dev.ctx != NULL && is_quiet(rail))
-            let_go(rail);
+            release_device(rail);
         gone = gone || (rail->dev.dead && rail->dev.ctx == NULL);
     }
     if (gone)
         ib_device_relist(f);
-    failed = gone && take_up_all(f);
+    failed = gone && reopen_devices(f);
     pthread_rwlock_unlock(&f->regs.rails);
-    lost = !ib_listen_again(f);
+    lost = !ib_listen_retry(f);
     for (unsigned i = 0; i < f->rails; i++)
         lost = lost || f->rail[i]->dev.dead;
-    f->mend_ms = failed ? ib_least(f->mend_ms * 2, MEND_MOST_MS) : MEND_MS;
-    f->mend_at = lost ? now + f->mend_ms : 0;
+    f->reopen_ms = failed ? ib_min(f->reopen_ms * 2, REOPEN_MAX_MS) : REOPEN_MS;
+    f->reopen_at = lost ? now + f->reopen_ms : 0;
 }

@@ -15,6 +15,6 @@ void ib_rail_close(struct ib_rail *rail);
 int ib_rails_choose(struct rme_fabric *f);
 int ib_rails_open(struct rme_fabric *f);
 /* Lets lost devices go, opens those that are back, and sets the time of the next call. */
-void ib_rails_mend(struct rme_fabric *f, uint64_t now);
+void ib_rails_reopen(struct rme_fabric *f, uint64_t now);
 
 #endif

@@ -91,8 +91,8 @@ static unsigned find_port(struct ibv_context *ctx, const struct ibv_device_attr 
 }
 
 /* Returns true if the device is usable; fills `attr` and `port`. */
-static bool suits(struct ib_rail *rail, const char *wanted, struct ibv_context *ctx,
-                  struct ibv_device_attr *attr, struct ibv_port_attr *port)
+static bool is_usable(struct ib_rail *rail, const char *wanted, struct ibv_context *ctx,
+                      struct ibv_device_attr *attr, struct ibv_port_attr *port)
 {
     const char *name = ibv_get_device_name(ctx->device);
     char why[128];
@@ -120,7 +120,7 @@ int ib_device_choose(struct ib_rail *rail, const char *wanted, struct ibv_contex
     struct ibv_port_attr port = {0};
     bool named = wanted[0] != 0;
 
-    if (preferred != NULL && !named && suits(rail, wanted, preferred, &d->attr, &port))
+    if (preferred != NULL && !named && is_usable(rail, wanted, preferred, &d->attr, &port))
         d->ctx = preferred;
     for (struct ibv_context **c = rail->fabric->all; *c != NULL; c++) {
         if (*c == d->ctx || (*c == preferred && !named))
@@ -129,7 +129,7 @@ int ib_device_choose(struct ib_rail *rail, const char *wanted, struct ibv_contex
             ib_log(rail, named ? RME_LOG_DEBUG : RME_LOG_INFO,
                    "device %s not used: %s was chosen before it",
                    ibv_get_device_name((*c)->device), ibv_get_device_name(d->ctx->device));
-        else if (suits(rail, wanted, *c, &d->attr, &port))
+        else if (is_usable(rail, wanted, *c, &d->attr, &port))
             d->ctx = *c;
     }
     if (d->ctx == NULL) {
@@ -204,7 +204,7 @@ static const struct rme_limits emuverbs_limits = {
     .read = 4,
 };
 
-static int learn(struct ib_rail *rail)
+static int query_limits(struct ib_rail *rail)
 {
     struct ib_device *d = &rail->dev;
     const struct ibv_device_attr *a = &d->attr;
@@ -229,8 +229,8 @@ static int learn(struct ib_rail *rail)
     d->rq_depth = cap.max_recv_wr - 1;
     d->max_inline = cap.max_inline_data;
     d->inline_now = cap.max_send_sge > 1 ? d->max_inline : 0;
-    depth = ib_least((uint32_t)a->max_qp_rd_atom, (uint32_t)a->max_qp_init_rd_atom);
-    d->read_depth = (uint8_t)ib_least(READ_DEPTH, depth);
+    depth = ib_min((uint32_t)a->max_qp_rd_atom, (uint32_t)a->max_qp_init_rd_atom);
+    d->read_depth = (uint8_t)ib_min(READ_DEPTH, depth);
     rail->caps = (struct rme_caps){
         .unsignalled = true,
         .max_sge = cap.max_send_sge,
@@ -310,7 +310,7 @@ int ib_device_open(struct ib_rail *rail)
                strerror(-error));
         return error;
     }
-    error = learn(rail);
+    error = query_limits(rail);
     if (error)
         return error;
     check_fork(rail);
@@ -374,7 +374,7 @@ bool ib_device_return(struct ib_rail *rail)
     return true;
 }
 
-void ib_device_look(struct ib_rail *rail)
+void ib_device_query_ports(struct ib_rail *rail)
 {
     struct ibv_port_attr port = {0};
     char why[128];

@@ -19,7 +19,7 @@ int ib_errno(void);
 /* Converts a verbs result (positive or negative errno, or -1 with errno) to a negative
  * errno. */
 int ib_error(int ret);
-static inline uint32_t ib_least(uint32_t a, uint32_t b)
+static inline uint32_t ib_min(uint32_t a, uint32_t b)
 {
     return a < b ? a : b;
 }
@@ -47,7 +47,7 @@ void ib_device_relist(struct rme_fabric *f);
 /* Selects the device in place of the rail's lost one, if it is there and has an active port. */
 bool ib_device_return(struct ib_rail *rail);
 /* Queries the ports again and sets dev.down. */
-void ib_device_look(struct ib_rail *rail);
+void ib_device_query_ports(struct ib_rail *rail);
 
 /* ---- memory.c ---- */
 /* Decides on on-demand paging of user memory (option odp); call after ib_mws_open(). */
@@ -58,8 +58,8 @@ int ib_reg(struct rme_fabric *f, void *base, size_t length, unsigned access, str
 void ib_dereg(struct rme_fabric *f, struct rme_mr *mr);
 /* Deregisters all memory of the engine on a rail, or registers it there.  regs.rails is held
  * for writing. */
-void ib_regs_leave(struct ib_rail *rail);
-void ib_regs_enter(struct ib_rail *rail);
+void ib_regs_remove_rail(struct ib_rail *rail);
+void ib_regs_add_rail(struct ib_rail *rail);
 /* Allocates and registers buffer memory of `length` bytes, rounded up to pages.  Returns 0 or a
  * negative errno; the caller frees the memory with ib_memory_put(). */
 int ib_memory_get(struct ib_rail *rail, size_t length, struct ib_memory *m);

@@ -148,7 +148,7 @@ void ib_dereg(struct rme_fabric *f, struct rme_mr *mr)
     mr->handle = NULL;
 }
 
-void ib_regs_leave(struct ib_rail *rail)
+void ib_regs_remove_rail(struct ib_rail *rail)
 {
     struct ib_keys *k;
     list_for_each(k, &rail->fabric->regs.keys, entry)
@@ -158,7 +158,7 @@ void ib_regs_leave(struct ib_rail *rail)
         }
 }
 
-void ib_regs_enter(struct ib_rail *rail)
+void ib_regs_add_rail(struct ib_rail *rail)
 {
     struct ib_keys *k;
     unsigned failed = 0;

@@ -105,12 +105,12 @@ static void handle(struct ib_rail *rail, const struct ib_async_note *n)
         return;
     }
     if (n->type == IBV_EVENT_DEVICE_FATAL) {
-        ib_link_device_gone(rail, ibv_event_type_str(n->type));
+        ib_link_device_lost(rail, ibv_event_type_str(n->type));
         return;
     }
     changed = n->type == IBV_EVENT_PORT_ERR || n->type == IBV_EVENT_PORT_ACTIVE;
     if (changed) /* connections detect loss themselves */
-        ib_device_look(rail);
+        ib_device_query_ports(rail);
     if (n->type == IBV_EVENT_GID_CHANGE || n->type == IBV_EVENT_PORT_ACTIVE)
         (void)ib_rails_addresses(rail->fabric);
     ib_log(rail, changed ? RME_LOG_WARN : RME_LOG_INFO, "device %s port %u: %s", rail->dev.name,

@@ -137,8 +137,8 @@ static struct rdma_conn_param parameters(const struct rme_link *l, const void *h
     return (struct rdma_conn_param){
         .private_data = hello,
         .private_data_len = (uint8_t)length,
-        .responder_resources = (uint8_t)ib_least(responder, l->rail->dev.read_depth),
-        .initiator_depth = (uint8_t)ib_least(initiator, l->rail->dev.read_depth),
+        .responder_resources = (uint8_t)ib_min(responder, l->rail->dev.read_depth),
+        .initiator_depth = (uint8_t)ib_min(initiator, l->rail->dev.read_depth),
         /* rxe: 7 is no limit there, a dead peer would not be detected
          * (doc/verbs-differences.md) */
         .retry_count = ib_is_rxe(l->rail) ? 6 : 7,
@@ -208,7 +208,7 @@ static void established(struct rme_link *l, const struct rdma_cm_event *e)
     if (l->state == IB_CONNECTING) {
         set_rnr_timer(l);
         keep_answer(l, e);
-        l->read_depth = ib_least(e->param.conn.initiator_depth, l->rail->dev.read_depth);
+        l->read_depth = ib_min(e->param.conn.initiator_depth, l->rail->dev.read_depth);
     }
     ib_link_established(l);
 }
@@ -297,10 +297,10 @@ static void dispatch(struct rme_fabric *f, const struct rdma_cm_event *e)
         if (rail == NULL && f->rails == 1) /* the id has no device: the only one is meant */
             rail = f->rail[0];
         if (rail != NULL)
-            ib_link_device_gone(rail, "the device was removed");
+            ib_link_device_lost(rail, "the device was removed");
     }
     if (l == NULL && e->event == RDMA_CM_EVENT_ADDR_CHANGE)
-        ib_listen_lost(f, e->id);
+        ib_listen_drop(f, e->id);
     if (l == NULL)
         return;
     switch (e->event) {
@@ -484,5 +484,5 @@ void ib_link_free(struct rme_link *l)
 {
     struct ib_rail *rail = l->rail;
     ib_link_destroy(l);
-    ib_rx_renew(rail);
+    ib_srq_replace(rail);
 }

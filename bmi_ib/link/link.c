@@ -24,7 +24,7 @@
  *
  * Retries: a link that fails before it was up, without an answer of the peer's engine, starts
  * again with the next address, or the next rail (rails.c); likewise a link that is not up after
- * IB_WAY_MS, while another way exists.  A link that the peer refuses as stale retries the
+ * IB_ROUTE_TIMEOUT_MS, while another way exists.  A link that the peer refuses as stale retries the
  * same address: the peer had a connection with the number of a QP that is gone here, and has
  * ended it.
  *
@@ -88,7 +88,7 @@ void ib_link_route(struct rme_link *l)
 {
     struct rme_fabric *fabric = l->rail->fabric;
     if (ib_rail_more(l))
-        rme_timer_set(&fabric->timers, &l->timer, ib_now_ms() + fabric->way_ms);
+        rme_timer_set(&fabric->timers, &l->timer, ib_now_ms() + fabric->route_timeout_ms);
     else
         rme_timer_stop(&fabric->timers, &l->timer);
 }
@@ -101,7 +101,7 @@ void ib_link_state_set(struct rme_link *l, enum ib_link_state state)
     if (!is_rising(state))
         rme_timer_stop(&rail->fabric->timers, &l->timer);
     if (l->state == IB_NAMING)
-        ib_resolve_forget(rail->fabric, l->handle);
+        ib_resolve_cancel(rail->fabric, l->handle);
     if (l->state != state) {
         ib_log(rail, RME_LOG_DEBUG, "%s: %s -> %s", l->peer, ib_link_state_name[l->state],
                ib_link_state_name[state]);
@@ -226,7 +226,7 @@ static void leave_queues(struct rme_link *l)
     if (l->dirty)
         list_del_init(&l->dirty_entry);
     l->dirty = false;
-    ib_tx_forget(l);
+    ib_tx_cancel_wait(l);
 }
 
 /*
@@ -274,7 +274,7 @@ int ib_qp_create(struct rme_link *l)
     struct ibv_qp_init_attr attr;
     rail->fabric->qp_ops++;
     share = ib_cq_share(rail, 0);
-    error = ib_rx_mend(rail);
+    error = ib_srq_recover(rail);
     if (!error)
         error = ib_cq_reserve(rail, share);
     if (error) {
@@ -393,7 +393,7 @@ static void qp_destroy(struct rme_link *l)
     rdma_destroy_qp(l->id);
     l->qp = NULL;
     rme_table_take(&l->rail->table, &l->by_qp);
-    ib_rx_forget(l);
+    ib_rx_reclaim(l);
     release_share(l);
 }
 
@@ -429,7 +429,7 @@ void ib_links_release(struct ib_rail *rail)
 /* ---- Failure ---- */
 
 /* Starts again with the next route, or ends the link.  No request of a QP is left. */
-static void settle(struct rme_link *l)
+static void retry_or_end(struct rme_link *l)
 {
     if (l->qp != NULL)
         qp_destroy(l);
@@ -461,7 +461,7 @@ void ib_link_fail(struct rme_link *l, int error, bool deliver)
     case IB_ADDRESSING:
     case IB_ROUTING:
         l->error = error;
-        settle(l);
+        retry_or_end(l);
         break;
     case IB_REQUESTED:
         if (l->events & IB_EVENT_REQUEST) { /* not reported to the engine */
@@ -507,12 +507,12 @@ void ib_link_fail_all(struct ib_rail *rail, int error, const char *why)
     }
 }
 
-void ib_link_device_gone(struct ib_rail *rail, const char *why)
+void ib_link_device_lost(struct ib_rail *rail, const char *why)
 {
     if (rail->dev.dead)
         return;
     rail->dev.dead = true;
-    rail->fabric->mend_at = 1;
+    rail->fabric->reopen_at = 1;
     ib_link_fail_all(rail, -ENODEV, why);
 }
 
@@ -546,7 +546,7 @@ void ib_link_free_drained(struct ib_rail *rail)
         !(c->broken || c->emptied != l->emptied || c->polled - l->polled >= c->size))
         return;
     list_del_init(&l->drain_entry);
-    settle(l);
+    retry_or_end(l);
 }
 
 /* Abandons drains whose time is over, and one route that has taken too long: each route may be
@@ -559,7 +559,7 @@ void ib_link_timers(struct rme_fabric *f)
         struct rme_link *l = container_of(t, struct rme_link, timer);
         if (l->state != IB_DRAINING) {
             ib_log(f, RME_LOG_INFO, "%s: %s for %u ms; trying another address or device",
-                   l->peer, ib_link_state_name[l->state], f->way_ms);
+                   l->peer, ib_link_state_name[l->state], f->route_timeout_ms);
             ib_link_fail(l, -ETIMEDOUT, false);
             return;
         }
@@ -573,8 +573,8 @@ void ib_link_timers(struct rme_fabric *f)
 int ib_link_deadline(struct rme_fabric *f)
 {
     uint64_t first = rme_timers_next(&f->timers), now = ib_now_ms();
-    if (f->mend_at && f->mend_at < first)
-        first = f->mend_at;
+    if (f->reopen_at && f->reopen_at < first)
+        first = f->reopen_at;
     for (unsigned i = 0; i < f->rails; i++) {
         uint64_t room = ib_tx_deadline(f->rail[i]);
         if (!list_empty(&f->rail[i]->drained))

@@ -25,7 +25,7 @@ void ib_link_enter(struct rme_link *l, struct ib_rail *rail);
 void ib_link_move(struct rme_link *l, struct ib_rail *to);
 /* Sets the state of a link; logs and probes a change. */
 void ib_link_state_set(struct rme_link *l, enum ib_link_state state);
-/* Starts the timeout of a route (IB_WAY_MS) if another way exists, else stops it. */
+/* Starts the timeout of a route (IB_ROUTE_TIMEOUT_MS) if another way exists, else stops it. */
 void ib_link_route(struct rme_link *l);
 /* Delivers the events of links; LINK_DOWN only after all messages and completed transfers. */
 void ib_emit_links(struct ib_rail *rail);
@@ -41,7 +41,7 @@ void ib_link_timers(struct rme_fabric *f);
 /* Returns ms until the next timeout; 0: poll now, -1: none. */
 int ib_link_deadline(struct rme_fabric *f);
 /* Marks a device as failed or removed, and fails all its links. */
-void ib_link_device_gone(struct ib_rail *rail, const char *why);
+void ib_link_device_lost(struct ib_rail *rail, const char *why);
 /* Frees all links of a rail and their table. */
 void ib_links_release(struct ib_rail *rail);
 
@@ -97,12 +97,12 @@ uint16_t ib_listen_port(const struct rme_fabric *f);
 /* Starts to listen at all bound addresses. */
 int ib_listen_start(struct rme_fabric *f);
 /* Ends the listeners on addresses of a device; they are to listen again. */
-void ib_listen_leave(struct rme_fabric *f, const struct ibv_context *ctx);
+void ib_listen_drop_device(struct rme_fabric *f, const struct ibv_context *ctx);
 /* The same for one, whose address may have moved to another device. */
-void ib_listen_lost(struct rme_fabric *f, const struct rdma_cm_id *id);
+void ib_listen_drop(struct rme_fabric *f, const struct rdma_cm_id *id);
 /* Tries to listen again at all addresses that lost their listener.  Returns true if none is
  * left. */
-bool ib_listen_again(struct rme_fabric *f);
+bool ib_listen_retry(struct rme_fabric *f);
 void ib_listen_close(struct rme_fabric *f);
 
 /* ---- resolve.c ---- */
@@ -131,7 +131,7 @@ int ib_resolve_numeric(const char *host, const char *port, struct addrinfo **out
 /* Queues the lookup of a host name for a link of the first rail; see ib_resolve_result(). */
 int ib_resolve_later(struct rme_fabric *f, const char *host, const char *port, uint32_t handle);
 /* Cancels the lookup of a link's name, unless the lookup is running. */
-void ib_resolve_forget(const struct rme_fabric *f, uint32_t handle);
+void ib_resolve_cancel(const struct rme_fabric *f, uint32_t handle);
 /* Takes one result.  Returns false if there is none.  The caller frees out->found. */
 bool ib_resolve_result(struct rme_fabric *f, struct ib_name *out);
 

@@ -157,15 +157,15 @@ int ib_listen_start(struct rme_fabric *f)
 /* ---- Listeners of a lost device ---- */
 
 /* Ends a listener, and keeps its address for the next attempt. */
-static void lose(struct rme_fabric *f, unsigned i)
+static void drop_listener(struct rme_fabric *f, unsigned i)
 {
     struct rdma_cm_id *id = f->listener[i];
     const struct sockaddr *sa = rdma_get_local_addr(id);
-    struct ib_lost *more = realloc(f->unheard, (f->unheards + 1) * sizeof(*more));
+    struct ib_lost *more = realloc(f->lost, (f->nlost + 1) * sizeof(*more));
     if (more != NULL) {
-        f->unheard = more;
-        memset(&more[f->unheards], 0, sizeof(*more));
-        memcpy(&more[f->unheards++].sa, sa, ib_sockaddr_size(sa));
+        f->lost = more;
+        memset(&more[f->nlost], 0, sizeof(*more));
+        memcpy(&more[f->nlost++].sa, sa, ib_sockaddr_size(sa));
     } else {
         ib_log(f, RME_LOG_ERROR, "a listening address is lost: out of memory; restart");
     }
@@ -173,23 +173,23 @@ static void lose(struct rme_fabric *f, unsigned i)
     f->listener[i] = f->listener[--f->listeners];
 }
 
-void ib_listen_leave(struct rme_fabric *f, const struct ibv_context *ctx)
+void ib_listen_drop_device(struct rme_fabric *f, const struct ibv_context *ctx)
 {
     for (unsigned i = f->listeners; i-- > 0;)
         if (f->listener[i]->verbs == ctx)
-            lose(f, i);
+            drop_listener(f, i);
 }
 
-void ib_listen_lost(struct rme_fabric *f, const struct rdma_cm_id *id)
+void ib_listen_drop(struct rme_fabric *f, const struct rdma_cm_id *id)
 {
     for (unsigned i = f->listeners; i-- > 0;)
         if (f->listener[i] == id)
-            lose(f, i);
-    f->mend_at = 1;
+            drop_listener(f, i);
+    f->reopen_at = 1;
 }
 
 /* Listens at one address again.  Returns 0 or a negative errno. */
-static int listen_at(struct rme_fabric *f, struct sockaddr *sa)
+static int listen_again(struct rme_fabric *f, struct sockaddr *sa)
 {
     unsigned before = f->listeners;
     int error = bind_one(f, sa, ib_sockaddr_size(sa));
@@ -205,30 +205,30 @@ static int listen_at(struct rme_fabric *f, struct sockaddr *sa)
     return error;
 }
 
-bool ib_listen_again(struct rme_fabric *f)
+bool ib_listen_retry(struct rme_fabric *f)
 {
-    for (unsigned i = f->unheards; i-- > 0;) {
-        struct ib_lost *lost = &f->unheard[i];
+    for (unsigned i = f->nlost; i-- > 0;) {
+        struct ib_lost *lost = &f->lost[i];
         char text[IB_PEER_MAX];
-        int error = listen_at(f, (struct sockaddr *)&lost->sa);
+        int error = listen_again(f, (struct sockaddr *)&lost->sa);
         ib_sockaddr_text(&lost->sa, text, sizeof(text));
         if (!error) {
             ib_log(f, RME_LOG_WARN, "listening on %s again", text);
-            *lost = f->unheard[--f->unheards];
+            *lost = f->lost[--f->nlost];
         } else if (error != lost->error) {
             ib_log(f, RME_LOG_WARN, "cannot listen on %s again: %s; trying on", text,
                    strerror(-error));
             lost->error = error;
         }
     }
-    return f->unheards == 0;
+    return f->nlost == 0;
 }
 
 void ib_listen_close(struct rme_fabric *f)
 {
-    free(f->unheard);
-    f->unheard = NULL;
-    f->unheards = 0;
+    free(f->lost);
+    f->lost = NULL;
+    f->nlost = 0;
     for (unsigned i = 0; i < f->listeners; i++)
         rdma_destroy_id(f->listener[i]);
     free(f->listener);

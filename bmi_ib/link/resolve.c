@@ -85,7 +85,7 @@ static void job_free(struct job *j)
 }
 
 /* Unlocks the resolver; frees a closed one that no thread uses. */
-static void leave(struct ib_resolver *r)
+static void unlock_or_free(struct ib_resolver *r)
 {
     struct job *j;
     bool last = r->fabric == NULL && r->threads == 0;
@@ -143,7 +143,7 @@ static void *work(void *arg)
         ib_wake(r->fabric);
     }
     r->threads--;
-    leave(r);
+    unlock_or_free(r);
     return NULL;
 }
 
@@ -167,7 +167,7 @@ void ib_resolver_close(struct rme_fabric *f)
     f->resolver = NULL;
     pthread_mutex_lock(&r->mutex);
     r->fabric = NULL;
-    leave(r);
+    unlock_or_free(r);
 }
 
 int ib_resolve_later(struct rme_fabric *f, const char *host, const char *port, uint32_t handle)
@@ -197,7 +197,7 @@ int ib_resolve_later(struct rme_fabric *f, const char *host, const char *port, u
     return error;
 }
 
-void ib_resolve_forget(const struct rme_fabric *f, uint32_t handle)
+void ib_resolve_cancel(const struct rme_fabric *f, uint32_t handle)
 {
     struct ib_resolver *r = f->resolver;
     struct job *j;

@@ -48,7 +48,7 @@ static void cq_destroy(struct ib_cq *c)
 
 /* Replaces the CQ, which has no links, by one with room for n CQEs of links beside the receives
  * of an SRQ, or for as many as the device permits.  On failure the old CQ stays. */
-static int cq_renew(struct ib_rail *rail, uint64_t n)
+static int cq_replace(struct ib_rail *rail, uint64_t n)
 {
     uint64_t size = lesser(n + rail->srq_depth, (uint32_t)rail->dev.attr.max_cqe);
     struct ibv_cq *cq =
@@ -91,9 +91,9 @@ int ib_cq_open(struct ib_rail *rail)
     rail->comp = ibv_create_comp_channel(rail->dev.ctx);
     error = rail->comp != NULL ? ib_nonblocking(rail->comp->fd) : ib_errno();
     if (!error)
-        error = cq_renew(rail, lesser(CQ_FIRST, most));
+        error = cq_replace(rail, lesser(CQ_FIRST, most));
     if (!error && is_fixed(&rail->cq))
-        error = cq_renew(rail, lesser(CQ_FIXED, most));
+        error = cq_replace(rail, lesser(CQ_FIXED, most));
     if (error)
         ib_log(rail, RME_LOG_ERROR, "device %s: no completion queue: %s; %s", rail->dev.name,
                strerror(-error), rme_remedy(error, "close other RDMA programs"));
@@ -120,7 +120,7 @@ int ib_cq_reserve(struct ib_rail *rail, uint32_t n)
     struct ib_cq *c = &rail->cq;
     int error = 0;
     if (c->broken)
-        error = c->used > rail->srq_depth ? -EIO : cq_renew(rail, c->size - rail->srq_depth);
+        error = c->used > rail->srq_depth ? -EIO : cq_replace(rail, c->size - rail->srq_depth);
     if (!error && (uint64_t)c->used + n > c->size)
         error = cq_grow(rail, n);
     if (!error)

@@ -18,7 +18,7 @@
  * Without usable windows expose=operation makes the engine register the bytes of each operation
  * (caps.register_each).
  *
- * All links reuse the windows.  More are allocated when none is free, up to MOST_WINDOWS.
+ * All links reuse the windows.  More are allocated when none is free, up to MW_MAX.
  * Windows open at the destruction of a QP are deallocated before: no other QP could close them,
  * an open window keeps its memory registered, and with some drivers its QP, too.
  */
@@ -27,8 +27,8 @@
 #include <string.h>
 #include "bmi_ib/queue/queue.h"
 
-#define FIRST_MWS    16   /* windows allocated at open */
-#define MOST_WINDOWS 4096 /* windows open at a time; more wait */
+#define FIRST_MWS 16   /* windows allocated at open */
+#define MW_MAX    4096 /* windows open at a time; more wait */
 
 /* Returns the window of its transfer `close`.  A window is in one place: the free list; its
  * link's list while open or closing; or, closed, in the queue of events that wait for room, as
@@ -54,7 +54,7 @@ void ib_mws_drop(struct ib_rail *rail, struct list_head *list)
     }
 }
 
-static void give_back(struct ib_rail *rail, struct ib_mw *w)
+static void put_free(struct ib_rail *rail, struct ib_mw *w)
 {
     list_add_head(&w->entry, &rail->mws.free);
     rail->mws.nfree++;
@@ -76,7 +76,7 @@ static int ensure(struct ib_rail *rail, uint32_t n)
         w->open.fabric.what = IB_RDMA_OPEN;
         w->close.fabric.what = IB_RDMA_CLOSE;
         rail->mws.made++;
-        give_back(rail, w);
+        put_free(rail, w);
     }
     return 0;
 }
@@ -89,8 +89,8 @@ int ib_mws_open(struct ib_rail *rail)
     bool region = ib_option(rail, "expose") != 0;
     if (!region && a->max_mw > 0 && !ib_is_rxe(rail) &&
         a->device_cap_flags & (IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B)) {
-        rail->caps.mws = ib_least((uint32_t)a->max_mw, MOST_WINDOWS);
-        if (ensure(rail, ib_least(rail->caps.mws, FIRST_MWS)))
+        rail->caps.mws = ib_min((uint32_t)a->max_mw, MW_MAX);
+        if (ensure(rail, ib_min(rail->caps.mws, FIRST_MWS)))
             rail->caps.mws = rail->mws.made;
     }
     rail->caps.closes =
@@ -162,7 +162,7 @@ int ib_mw_bind(struct rme_link *l, struct rme_range *range, uint32_t n, unsigned
 static void put_closed(struct ib_rail *rail, struct ib_mw *w)
 {
     list_del_init(&w->entry);
-    give_back(rail, w);
+    put_free(rail, w);
 }
 
 bool ib_mw_invalidate(struct rme_link *l, struct rme_range *range, uint32_t n, void *owner)
@@ -227,7 +227,7 @@ void ib_mw_build(struct rme_rdma_op *x, struct ibv_send_wr *wr)
 
 void ib_mw_free(struct ib_rail *rail, struct rme_rdma_op *x)
 {
-    give_back(rail, mw_of(x));
+    put_free(rail, mw_of(x));
 }
 
 bool ib_mw_closed(struct ib_rail *rail, struct rme_rdma_op *x)
@@ -237,6 +237,6 @@ bool ib_mw_closed(struct ib_rail *rail, struct rme_rdma_op *x)
     w->link = NULL;
     w->mw->rkey = w->key; /* current rkey of the window, which the next bind must name */
     if (x->owner == NULL)
-        give_back(rail, w);
+        put_free(rail, w);
     return x->owner != NULL;
 }

@@ -40,12 +40,12 @@ static inline bool ib_rx_must_post(const struct ib_rail *rail, const struct ib_r
 /* Posts the chain of the link's own queue, or of the SRQ (l NULL). */
 int ib_rx_post(struct ib_rail *rail, struct rme_link *l);
 /* Returns all receives of a destroyed QP to the pool; no more are advertised. */
-void ib_rx_forget(struct rme_link *l);
+void ib_rx_reclaim(struct rme_link *l);
 /* Replaces the SRQ when the last link has been freed and many receives are still posted. */
-void ib_rx_renew(struct ib_rail *rail);
+void ib_srq_replace(struct ib_rail *rail);
 /* Replaces the SRQ after its failure or that of the CQ, once no QP is left.  Returns 0 or a
  * negative errno. */
-int ib_rx_mend(struct ib_rail *rail);
+int ib_srq_recover(struct ib_rail *rail);
 /* Handles the CQE of a receive: delivers the message or immediate, or keeps it for
  * ib_emit_ready(). */
 void ib_rx_take(struct ib_rail *rail, const struct ibv_wc *wc);
@@ -81,7 +81,7 @@ void ib_tx_rooms(struct ib_rail *rail);
 /* Returns the time (ms) of the next check for stuck links; UINT64_MAX: none. */
 uint64_t ib_tx_deadline(const struct ib_rail *rail);
 /* Removes a link from those that wait for a buffer. */
-void ib_tx_forget(struct rme_link *l);
+void ib_tx_cancel_wait(struct rme_link *l);
 
 void *ib_tx_get(struct rme_link *l);
 void ib_tx_put(struct rme_link *l, void *tx);

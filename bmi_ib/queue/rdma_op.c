@@ -101,8 +101,8 @@ static void signal_request(struct rme_link *l, struct ibv_send_wr *wr)
 
 /* Numbers a WR.  `ends`: transfer that its completion ends; `holds`: the WR holds a send buffer
  * until then. */
-static inline void enter(struct rme_link *l, struct ibv_send_wr *wr, struct rme_rdma_op *ends,
-                         bool holds, bool signal)
+static inline void number_wr(struct rme_link *l, struct ibv_send_wr *wr,
+                             struct rme_rdma_op *ends, bool holds, bool signal)
 {
     struct ib_rail *rail = l->rail;
     struct ib_ring *r = &l->ring;
@@ -140,8 +140,8 @@ static void build_transfer(struct rme_link *l, struct ibv_send_wr *wr, struct rm
     x->fabric.at++;
     if (last)
         ib_queue_get(&l->queue);
-    enter(l, wr, last && (holds || !message) ? x : NULL, holds,
-          last && !message && !x->unsignalled);
+    number_wr(l, wr, last && (holds || !message) ? x : NULL, holds,
+              last && !message && !x->unsignalled);
 }
 
 /* Builds a bind or invalidate.  Of several invalidates the last one is signalled. */
@@ -150,7 +150,7 @@ static void build_mw(struct rme_link *l, struct ibv_send_wr *wr, struct rme_rdma
     bool close = x->fabric.what == IB_RDMA_CLOSE;
     ib_mw_build(x, wr);
     ib_queue_get(&l->queue);
-    enter(l, wr, close ? x : NULL, false, close && x->owner != NULL);
+    number_wr(l, wr, close ? x : NULL, false, close && x->owner != NULL);
 }
 
 static struct ibv_send_wr *next_request(struct ib_batch *b)
@@ -264,7 +264,7 @@ void ib_flush(struct ib_rail *rail)
 }
 
 /* Frees the buffer of a transfer that will not be posted or was lost. */
-static void drop(struct ib_rail *rail, struct rme_rdma_op *x)
+static void drop_op(struct ib_rail *rail, struct rme_rdma_op *x)
 {
     if (x->notify == RME_NOTIFY_MSG)
         ib_tx_release(rail, ib_tx_of(x->tx));
@@ -273,7 +273,7 @@ static void drop(struct ib_rail *rail, struct rme_rdma_op *x)
 static void enqueue(struct rme_link *l, struct rme_rdma_op *x)
 {
     if (l->state >= IB_DRAINING) /* lost; LINK_DOWN is pending */
-        drop(l->rail, x);
+        drop_op(l->rail, x);
     else
         ib_link_queue(l, x);
 }
@@ -332,7 +332,7 @@ bool ib_send_now(struct rme_link *l, const void *head, size_t head_length, const
     wr.num_sge = length ? 2 : 1;
     wr.opcode = IBV_WR_SEND;
     wr.send_flags = IBV_SEND_INLINE;
-    enter(l, &wr, NULL, false, false);
+    number_wr(l, &wr, NULL, false, false);
     error = post(l, &wr, 1);
     if (error)
         l->rail->link_ops->fail(l, error, true);
@@ -349,7 +349,7 @@ void ib_rdma_op(struct rme_link *l, struct rme_rdma_op *x)
     if (error) {
         ib_log(l->rail, RME_LOG_ERROR, "%s: a transfer of %u pieces cannot be done: %s",
                l->peer, x->npiece, strerror(-error));
-        drop(l->rail, x);
+        drop_op(l->rail, x);
         l->rail->link_ops->fail(l, error, true);
         return;
     }
@@ -424,7 +424,7 @@ void ib_rdma_op_purge(struct rme_link *l)
     while ((x = ib_queue_get(&l->ring.posted)) != NULL)
         release_sent(rail, x);
     while ((x = ib_queue_get(&l->queue)) != NULL)
-        drop(rail, x);
+        drop_op(rail, x);
     rail->tx.unsignalled -= l->tx_unsignalled;
     l->tx_unsignalled = 0;
     l->stalled = false;

@@ -24,10 +24,10 @@
 #define SLACK_SHARED 16 /* receives of an SRQ beyond the advertised number */
 #define SLACK_OWN                                                                              \
     8 /* the same of each QP of a client, once the advertised number is as large */
-#define SRQ_DEPTH   16384 /* receives of an SRQ; each connection has at least one */
-#define SRQ_LEAST   64    /* minimum receives of an SRQ under a low memlock limit */
-#define RENEW_LEAST 512   /* receives posted to an SRQ without links that justify a new SRQ */
-#define UNUSED_PART 4     /* unused slabs kept: 1 + those in use / UNUSED_PART */
+#define SRQ_DEPTH       16384 /* receives of an SRQ; each connection has at least one */
+#define SRQ_MIN         64    /* minimum receives of an SRQ under a low memlock limit */
+#define SRQ_REPLACE_MIN 512 /* receives posted to an SRQ without links that justify a new SRQ */
+#define UNUSED_PART     4   /* unused slabs kept: 1 + those in use / UNUSED_PART */
 
 /* ---- The pool ---- */
 
@@ -74,7 +74,7 @@ static int pool_grow(struct ib_rail *rail)
         list_add_tail(&rx->entry, &s->free);
     }
     p->slab[place] = s;
-    p->there++;
+    p->nslab++;
     p->unused++;
     p->nfree += s->nfree = rail->slab;
     list_add_tail(&s->open, &p->open);
@@ -92,14 +92,14 @@ static void slab_free(struct ib_rx_slab *s)
 static void pool_shrink(struct ib_rail *rail)
 {
     struct ib_rx_pool *p = &rail->rx;
-    while (p->unused > 1 + (p->there - p->unused) / UNUSED_PART) {
+    while (p->unused > 1 + (p->nslab - p->unused) / UNUSED_PART) {
         struct ib_rx_slab *s = list_last(&p->open, struct ib_rx_slab, open);
         for (uint32_t i = 0; i < rail->slab; i++)
             if (s->rx[i].generation > p->generation)
                 p->generation = s->rx[i].generation;
         list_del_init(&s->open);
         p->slab[s->rx[0].index / rail->slab] = NULL;
-        p->there--;
+        p->nslab--;
         p->unused--;
         p->nfree -= rail->slab;
         slab_free(s);
@@ -178,8 +178,8 @@ static inline __attribute__((always_inline)) void chain(struct ib_rail *rail,
 /* Returns the number of buffers that a queue lacks. */
 static uint32_t lacking(const struct ib_rail *rail, const struct ib_rx_queue *q)
 {
-    uint32_t wanted = q->advertised + slack(rail, q), there = q->posted + q->held;
-    return wanted > there ? wanted - there : 0;
+    uint32_t wanted = q->advertised + slack(rail, q), has = q->posted + q->held;
+    return wanted > has ? wanted - has : 0;
 }
 
 /* Returns true if receives can be posted.  l may be NULL with an SRQ. */
@@ -189,7 +189,7 @@ static bool can_post(const struct ib_rail *rail, const struct rme_link *l)
 }
 
 /* Chains an unused buffer if the advertised number needs it, else puts it into the pool. */
-static void settle(struct ib_rail *rail, struct rme_link *l, struct ib_rx *rx)
+static void recycle(struct ib_rail *rail, struct rme_link *l, struct ib_rx *rx)
 {
     if (can_post(rail, l) && lacking(rail, queue_of(rail, l))) {
         chain(rail, l, rx);
@@ -235,7 +235,7 @@ int ib_rx_reserve(struct rme_link *l, uint32_t n)
 
 void ib_rx_release(struct rme_link *l, uint32_t n)
 {
-    if (n > l->rx_advertised) /* a PONG may be processed after ib_rx_forget() */
+    if (n > l->rx_advertised) /* a PONG may be processed after ib_rx_reclaim() */
         n = l->rx_advertised;
     l->rx_advertised -= n;
     queue_of(l->rail, l)->advertised -= n;
@@ -316,7 +316,7 @@ static bool emit(struct ib_rail *rail, struct rme_link *l, struct ib_rx *rx)
     if (rx->is_imm) {
         e->imm = rx->value;
         queue_of(rail, l)->held--;
-        settle(rail, l, rx);
+        recycle(rail, l, rx);
         return true;
     }
     e->data = rx->data;
@@ -337,7 +337,7 @@ __attribute__((noinline)) static void take_slowly(struct ib_rail *rail, struct r
     failed = wc->status != IBV_WC_SUCCESS;
     q->posted--;
     if (failed || l == NULL || !l->deliver) {
-        settle(rail, l, rx);
+        recycle(rail, l, rx);
         if (failed)
             ib_wc_failed(rail, l, wc, "a receive");
         return;
@@ -406,7 +406,7 @@ __attribute__((noinline)) static bool return_own(struct ib_rail *rail, struct ib
     struct rme_link *l = ib_link_by_handle(rail, rx->link);
     if (l != NULL)
         l->rxq.held--;
-    settle(rail, l, rx);
+    recycle(rail, l, rx);
     return l != NULL && l->dirty;
 }
 
@@ -424,7 +424,7 @@ bool ib_rx_return(struct ib_rail *rail, void *token)
 }
 
 /* Puts all receives of a destroyed QP into the pool. */
-void ib_rx_forget(struct rme_link *l)
+void ib_rx_reclaim(struct rme_link *l)
 {
     struct ib_rail *rail = l->rail;
     struct ib_rx_queue *q = &l->rxq;
@@ -451,7 +451,7 @@ static struct ibv_srq *make_srq(struct ib_rail *rail, uint32_t depth)
 
 /* Replaces the SRQ, which no QP uses, because posted receives cannot be withdrawn.  On failure
  * the old SRQ stays. */
-static int srq_renew(struct ib_rail *rail)
+static int replace_srq(struct ib_rail *rail)
 {
     struct ibv_srq *fresh = make_srq(rail, rail->srq_depth);
     int error;
@@ -473,19 +473,19 @@ static int srq_renew(struct ib_rail *rail)
     return 0;
 }
 
-void ib_rx_renew(struct ib_rail *rail)
+void ib_srq_replace(struct ib_rail *rail)
 {
     if (rail->srq != NULL && list_empty(&rail->links) &&
-        rail->rxq.posted - rail->rxq.chained >= RENEW_LEAST)
-        (void)srq_renew(rail);
+        rail->rxq.posted - rail->rxq.chained >= SRQ_REPLACE_MIN)
+        (void)replace_srq(rail);
 }
 
 /* Receives whose CQEs a failed CQ has lost would stay counted as posted. */
-int ib_rx_mend(struct ib_rail *rail)
+int ib_srq_recover(struct ib_rail *rail)
 {
     if (rail->srq == NULL || (!rail->srq_broken && !rail->cq.broken))
         return 0;
-    return rail->cq.used > rail->srq_depth ? -EIO : srq_renew(rail);
+    return rail->cq.used > rail->srq_depth ? -EIO : replace_srq(rail);
 }
 
 /* ---- Open and close ---- */
@@ -518,12 +518,12 @@ int ib_rx_open(struct ib_rail *rail)
     rail->caps.keeps_rx = true;
     if (!want_srq(rail))
         return 0;
-    depth = ib_least(SRQ_DEPTH, (uint32_t)rail->dev.attr.max_srq_wr);
-    depth = ib_least(depth, (uint32_t)rail->dev.attr.max_cqe / 2); /* the CQ has room for all */
+    depth = ib_min(SRQ_DEPTH, (uint32_t)rail->dev.attr.max_srq_wr);
+    depth = ib_min(depth, (uint32_t)rail->dev.attr.max_cqe / 2); /* the CQ has room for all */
     /* at most a quarter of the lockable memory: each has a buffer, and entries in SRQ and CQ */
     most = rail->config.budget / 4 / (rail->config.rx_size + 2 * IB_QUEUE_ENTRY);
     if (rail->config.budget && depth > most)
-        depth = most > SRQ_LEAST ? (uint32_t)most : SRQ_LEAST;
+        depth = most > SRQ_MIN ? (uint32_t)most : SRQ_MIN;
     rail->srq = make_srq(rail, depth);
     if (rail->srq == NULL) {
         ib_log(rail, RME_LOG_WARN,

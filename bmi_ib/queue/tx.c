@@ -35,7 +35,7 @@ static int pool_grow(struct ib_rail *rail)
     struct ib_tx_pool *p = &rail->tx;
     struct ib_memory *more, *m;
     int error;
-    if ((p->slabs + 1) * rail->slab > p->most)
+    if ((p->slabs + 1) * rail->slab > p->max)
         return -ENOSPC;
     more = realloc(p->slab, (p->slabs + 1) * sizeof(*more));
     if (more == NULL)
@@ -63,7 +63,7 @@ static int pool_grow(struct ib_rail *rail)
 int ib_tx_open(struct ib_rail *rail)
 {
     int error;
-    rail->tx.most = BUFFERS; /* tests set other numbers */
+    rail->tx.max = BUFFERS; /* tests set other numbers */
     rail->tx.per_link = PER_LINK;
     rail->tx.stuck_ms = STUCK_MS;
     error = pool_grow(rail);
@@ -86,24 +86,25 @@ void ib_tx_close(struct ib_rail *rail)
 
 /* Returns the number of buffers that pending CQEs will free.  Excludes requests that no
  * signalled one covers; an idle link may have some. */
-static uint32_t to_come(const struct rme_link *l)
+static uint32_t pending_frees(const struct rme_link *l)
 {
     return l->state == IB_UP ? l->tx_held - l->tx_unsignalled : 0;
 }
 
 /* Returns the number of buffers that must stay free when this link takes one. */
-static uint32_t left_by(const struct rme_link *l)
+static uint32_t reserve_for(const struct rme_link *l)
 {
     bool alone = l->all_entry.next == l->all_entry.prev;
-    return alone || to_come(l) == 0 ? 0 : l->rail->tx.kept_free;
+    return alone || pending_frees(l) == 0 ? 0 : l->rail->tx.kept_free;
 }
 
-/* Returns true if the link may take a buffer; `told`: links that got TX_ROOM in this round. */
-static bool may_take(const struct rme_link *l, uint32_t told)
+/* Returns true if the link may take a buffer; `notified`: links that got TX_ROOM in this
+ * round. */
+static bool may_take(const struct rme_link *l, uint32_t notified)
 {
     const struct ib_tx_pool *p = &l->rail->tx;
     return l->tx_held < p->per_link &&
-           (p->nfree > p->kept_free + told || p->nfree > left_by(l) + told);
+           (p->nfree > p->kept_free + notified || p->nfree > reserve_for(l) + notified);
 }
 
 void *ib_tx_get(struct rme_link *l)
@@ -141,7 +142,7 @@ void ib_tx_put(struct rme_link *l, void *data)
 
 /* ---- Links that are stuck ---- */
 
-#define LOOKS 8 /* checks in STUCK_MS */
+#define CHECKS 8 /* checks in STUCK_MS */
 
 /* Returns true if a link below its limit waits for a buffer, and none is free for it. */
 static bool is_starved(const struct ib_rail *rail)
@@ -150,32 +151,32 @@ static bool is_starved(const struct ib_rail *rail)
     if (rail->tx.nfree > rail->tx.kept_free)
         return false;
     list_for_each(l, &rail->tx_waiters, room_entry)
-        if (l->tx_held < rail->tx.per_link && rail->tx.nfree <= left_by(l))
+        if (l->tx_held < rail->tx.per_link && rail->tx.nfree <= reserve_for(l))
             return true;
     return false;
 }
 
-/* Samples the progress of a link.  Returns true if more than LOOKS samples saw none. */
+/* Samples the progress of a link.  Returns true if more than CHECKS samples saw none. */
 static bool is_stuck(struct rme_link *l)
 {
     bool still = l->ring.tail == l->tx_seen;
     l->tx_seen = l->ring.tail;
-    l->tx_still = still && to_come(l) ? l->tx_still + (l->tx_still < UINT8_MAX) : 0;
-    return l->tx_still > LOOKS;
+    l->tx_still = still && pending_frees(l) ? l->tx_still + (l->tx_still < UINT8_MAX) : 0;
+    return l->tx_still > CHECKS;
 }
 
 /* Checks for stuck links, when due. */
-static void look(struct ib_rail *rail)
+static void check_stuck(struct ib_rail *rail)
 {
     struct rme_link *l, *worst = NULL;
     uint64_t now = ib_now_ms(), links = 0, all = (uint64_t)rail->tx.slabs * rail->slab;
-    if (now < rail->tx.look_at)
+    if (now < rail->tx.check_at)
         return;
-    rail->tx.look_at = now + (rail->tx.stuck_ms + LOOKS - 1) / LOOKS;
+    rail->tx.check_at = now + (rail->tx.stuck_ms + CHECKS - 1) / CHECKS;
     list_for_each(l, &rail->links, all_entry)
         links++;
     list_for_each(l, &rail->links, all_entry)
-        if (is_stuck(l) && to_come(l) * links * 2 >= all &&
+        if (is_stuck(l) && pending_frees(l) * links * 2 >= all &&
             (worst == NULL || l->tx_still > worst->tx_still))
             worst = l;
     if (worst == NULL)
@@ -190,29 +191,29 @@ static void look(struct ib_rail *rail)
 
 uint64_t ib_tx_deadline(const struct ib_rail *rail)
 {
-    return is_starved(rail) ? rail->tx.look_at : UINT64_MAX;
+    return is_starved(rail) ? rail->tx.check_at : UINT64_MAX;
 }
 
 /* Reports TX_ROOM to waiting links, at most to as many as find a buffer. */
 void ib_tx_rooms(struct ib_rail *rail)
 {
-    uint32_t told = 0;
+    uint32_t notified = 0;
     struct rme_link *l, *next;
     if (is_starved(rail))
-        look(rail);
+        check_stuck(rail);
     for (l = list_first(&rail->tx_waiters, struct rme_link, room_entry);
-         l != NULL && told < rail->tx.nfree; l = next) {
+         l != NULL && notified < rail->tx.nfree; l = next) {
         next = list_next(l, &rail->tx_waiters, room_entry);
-        if (!may_take(l, told))
+        if (!may_take(l, notified))
             continue;
         list_del_init(&l->room_entry);
         l->want_tx = false;
         ib_link_events(l, l->events | IB_EVENT_ROOM);
-        told++;
+        notified++;
     }
 }
 
-void ib_tx_forget(struct rme_link *l)
+void ib_tx_cancel_wait(struct rme_link *l)
 {
     if (l->want_tx)
         list_del_init(&l->room_entry);

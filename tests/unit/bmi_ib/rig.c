@@ -536,7 +536,7 @@ void rig_open(const char *options, uint32_t max_sge, uint32_t max_inline)
     assert_true(f->wake_fd >= 0);
     f->config = (struct rme_fabric_config){
         .rx_size = 4096, .options = rig.options, .stats = &rig.stats, .log = log_line};
-    f->way_ms = f->drain_ms = 600000; /* long enough for a slow machine */
+    f->route_timeout_ms = f->drain_ms = 600000; /* long enough for a slow machine */
     f->cm = &channel;
     list_init(&f->regs.keys);
     struct ib_rail *rail = rig.rail = ib_rail_new(f);
@@ -561,7 +561,7 @@ void rig_open(const char *options, uint32_t max_sge, uint32_t max_inline)
 
 void rig_buffers(uint32_t most)
 {
-    rig.rail->tx.most = most;
+    rig.rail->tx.max = most;
     rig.rail->tx.per_link = most / 8 > 8 ? most / 8 : 8;
 }
 
@@ -574,8 +574,8 @@ void rig_close(void)
     ib_async_close(rail);
     assert_int_equal(rail->tx.nfree, rail->tx.slabs * rail->slab);
     assert_int_equal(rail->tx.unsignalled, 0);
-    assert_int_equal(rail->rx.nfree, rail->rx.there * rail->slab);
-    assert_int_equal(rail->rx.unused, rail->rx.there);
+    assert_int_equal(rail->rx.nfree, rail->rx.nslab * rail->slab);
+    assert_int_equal(rail->rx.unused, rail->rx.nslab);
     assert_int_equal(rail->cq.used, 0);
     assert_int_equal(f->unsettled, 0);
     assert_int_equal(rig.qps, rig.qps_gone);
@@ -649,7 +649,7 @@ void rig_complete(struct rme_link *l, unsigned upto)
 
 int rig_poll(struct rme_event *events, int max)
 {
-    rig.f->mend_at = 0; /* no device comes back, see test_rails */
+    rig.f->reopen_at = 0; /* no device comes back, see test_rails */
     return bmi_ib_fabric()->poll(rig.f, events, max);
 }
 

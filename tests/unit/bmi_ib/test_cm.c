@@ -300,7 +300,7 @@ static void shared_receives_are_not_lost(void **state)
         assert_int_equal(there,
                          /* receives really posted at the device */
                          rig.nrecv - 2u * ((unsigned)i + 1));
-        assert_int_equal(there + rail->rx.nfree, rail->rx.there * rail->slab);
+        assert_int_equal(there + rail->rx.nfree, rail->rx.nslab * rail->slab);
     }
     ib_link_free(stays);
     while (rail->rxq.posted) { /* the shared queue is destroyed */

@@ -339,9 +339,9 @@ static void slabs_go_back_with_links(void **state)
             link_at[i] = receiving();
             of[i] = receive_of(link_at[i]);
         }
-        assert_int_equal(rail->rx.there, MANY * 8 / IB_SLAB);
+        assert_int_equal(rail->rx.nslab, MANY * 8 / IB_SLAB);
         leave(MANY / 4, MANY - MANY / 4);
-        assert_in_range(rail->rx.there, used, used + used / 4 + 1);
+        assert_in_range(rail->rx.nslab, used, used + used / 4 + 1);
         assert_in_range(rig.mrs, 1, mrs + used + used / 4 + 1);
         for (unsigned i = 0; i < MANY / 4; i++)
             link_at[MANY / 4 + i] = receiving(); /* in former places */
@@ -353,7 +353,7 @@ static void slabs_go_back_with_links(void **state)
             assert_int_equal(link_at[i]->rxq.chained, 0);
         }
         leave(0, MANY / 2);
-        assert_int_equal(rail->rx.there, 1);
+        assert_int_equal(rail->rx.nslab, 1);
         assert_in_range(rig.mrs, 1, mrs + 1);
         while (rig_poll(event, 4))
             ;
@@ -378,13 +378,13 @@ static void what_is_held_stays(void **state)
         assert_int_equal(rig_poll(&event[i], 1), 1);
     }
     leave(0, MANY);
-    assert_int_equal(rail->rx.there, MANY * 8 / IB_SLAB); /* each has a held buffer */
+    assert_int_equal(rail->rx.nslab, MANY * 8 / IB_SLAB); /* each has a held buffer */
     for (unsigned i = 0; i < MANY; i++) {
         assert_int_equal(event[i].type, RME_EV_RECV);
         memset((void *)(uintptr_t)event[i].data, 0xff, event[i].length);
         ib_rx_return(rail, event[i].rx);
     }
-    assert_int_equal(rail->rx.there, 1);
+    assert_int_equal(rail->rx.nslab, 1);
     rig_close();
 }
 
@@ -424,7 +424,7 @@ static void a_queue_is_renewed_when_all_have_left(void **state)
         const struct ibv_srq *old = rail->srq;
         unsigned made = rig.srqs_made;
         come(MANY);
-        assert_in_range(rail->rx.there, MANY * 8 / IB_SLAB, MANY * 8 / IB_SLAB + 2);
+        assert_in_range(rail->rx.nslab, MANY * 8 / IB_SLAB, MANY * 8 / IB_SLAB + 2);
         uint64_t late = posted_one();
         leave(0, MANY - 1);
         assert_ptr_equal(rail->srq, old);
@@ -437,7 +437,7 @@ static void a_queue_is_renewed_when_all_have_left(void **state)
         if (round == 0) {
             assert_int_equal(rig.srqs_made, made + 1);
             assert_int_equal(rail->rxq.posted, rail->rxq.chained);
-            assert_in_range(rail->rx.there, 1, 2);
+            assert_in_range(rail->rx.nslab, 1, 2);
             assert_in_range(rig.mrs, 1, mrs + 2);
             is_late(late);
         } else {
@@ -451,7 +451,7 @@ static void a_queue_is_renewed_when_all_have_left(void **state)
     leave(0, 1); /* of the remaining ones */
     assert_int_equal(rig.srqs, 1);
     unsigned made = rig.srqs_made;
-    assert_in_range(rail->rx.there, 1, 2);
+    assert_in_range(rail->rx.nslab, 1, 2);
     come(1);
     leave(0, 1);
     assert_int_equal(rig.srqs_made, made);

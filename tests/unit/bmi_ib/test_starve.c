@@ -37,7 +37,7 @@ static void fill(void)
 static void look(void)
 {
     struct rme_event event[16];
-    rig.rail->tx.look_at = 0;
+    rig.rail->tx.check_at = 0;
     for (int n = rig_poll(event, 16); n-- > 0;)
         assert_int_equal(event[n].type, RME_EV_TX_ROOM);
 }

@@ -436,7 +436,7 @@ static void mute_peers_do_not_keep_all(void **state)
     assert_non_null(channel);
     assert_int_equal(fcntl(channel->fd, F_SETFL, O_NONBLOCK), 0);
     wire_open(&w, uri);
-    w.f->rail[0]->tx.most = 64;
+    w.f->rail[0]->tx.max = 64;
     w.f->rail[0]->tx.per_link = 8;
     w.f->rail[0]->tx.stuck_ms = 400;
     for (int i = 0; i < MUTE; i++) {
