@@ -139,7 +139,7 @@ __attribute__((noinline)) static void run_timers(struct rme *rme)
         else
             rme_peer_timer(peer, now);
     }
-    rme_zone_look(rme->zone, now);
+    rme_zone_trim_due(rme->zone, now);
     rme_eager_rdma_look(rme, now);
 }
 

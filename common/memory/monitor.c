@@ -253,7 +253,7 @@ static void report(struct rme_monitor *monitor, uintptr_t start, uintptr_t end)
     struct rme_watcher *watcher;
 
     list_for_each(watcher, &monitor->watchers, link)
-        watcher->gone(watcher->arg, start, end);
+        watcher->on_unmap(watcher->arg, start, end);
 }
 
 /* Reads and reports one event.  Not by read(): see thread.h.  The lock is held. */

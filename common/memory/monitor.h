@@ -33,7 +33,7 @@ struct rme_monitor;
  * holding the lock.
  */
 struct rme_watcher {
-    void (*gone)(void *arg, uintptr_t start, uintptr_t end);
+    void (*on_unmap)(void *arg, uintptr_t start, uintptr_t end);
     void *arg;
     struct list_head link; /* private to the monitor */
 };

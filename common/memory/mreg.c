@@ -130,7 +130,7 @@ static bool caches_for(const struct rme_mreg *mreg, unsigned access)
 
 /* ---- index: the lock is held ---- */
 
-static void bury(struct rme_mreg *mreg, struct region *region)
+static void queue_dereg(struct rme_mreg *mreg, struct region *region)
 {
     list_add_tail(&region->link, &mreg->dead);
     atomic_fetch_add(&mreg->pending, 1);
@@ -138,7 +138,7 @@ static void bury(struct rme_mreg *mreg, struct region *region)
 }
 
 /* Removes a region from the index.  Without holds it is dead. */
-static void forget(struct rme_mreg *mreg, struct region *region)
+static void unindex(struct rme_mreg *mreg, struct region *region)
 {
     rme_itree_remove(&mreg->index, &region->node);
     region->indexed = false;
@@ -148,14 +148,14 @@ static void forget(struct rme_mreg *mreg, struct region *region)
         rme_monitor_drop(mreg->monitor, &region->watch);
     if (region->refs == 0) {
         list_del_init(&region->link);
-        bury(mreg, region);
+        queue_dereg(mreg, region);
     }
 }
 
 /* Called by the monitor: this memory has changed.  Wakes a sleeping thread for the first dead
  * region; the thread that deregisters an earlier one, which was woken or is in a call, takes
  * all of them. */
-static void gone(void *arg, uintptr_t start, uintptr_t end)
+static void on_unmap(void *arg, uintptr_t start, uintptr_t end)
 {
     struct rme_mreg *mreg = arg;
     const struct rme_pin *pin = mreg->config.pin;
@@ -163,7 +163,7 @@ static void gone(void *arg, uintptr_t start, uintptr_t end)
     struct rme_inode *node;
 
     while ((node = rme_itree_overlap(&mreg->index, start, end)) != NULL)
-        forget(mreg, region_of(node));
+        unindex(mreg, region_of(node));
     if (idle && !list_empty(&mreg->dead) && atomic_load(&pin->asleep))
         pin->ops->wake(pin->fabric);
 }
@@ -173,13 +173,13 @@ static bool put(struct rme_mreg *mreg, struct region *region)
 {
     /* no event reports changes after the monitor was lost */
     if (region->indexed && !(region->live && rme_mreg_caches(mreg)))
-        forget(mreg, region);
+        unindex(mreg, region);
     if (--region->refs > 0)
         return false;
     if (region->indexed)
         list_add_tail(&region->link, &mreg->unused);
     else
-        bury(mreg, region);
+        queue_dereg(mreg, region);
     return !region->indexed;
 }
 
@@ -190,7 +190,7 @@ static bool evict(struct rme_mreg *mreg)
 
     if (region == NULL)
         return false;
-    forget(mreg, region);
+    unindex(mreg, region);
     rme_pin_count(mreg->config.pin, RME_C_REG_EVICTIONS, 1);
     return true;
 }
@@ -263,7 +263,7 @@ static struct region *find(struct rme_mreg *mreg, uintptr_t start, uintptr_t end
                 list_del_init(&region->link);
             return region;
         }
-        forget(mreg, region);
+        unindex(mreg, region);
     }
     return NULL;
 }
@@ -744,7 +744,7 @@ int rme_mreg_new(const struct rme_mreg_config *config, struct rme_mreg **out)
     mreg->demand = rme_demand_open(config->pin);
     if (mreg->demand >= 0)
         mreg->config.max_bytes = INT64_MAX; /* such memory is not pinned */
-    mreg->watcher = (struct rme_watcher){.gone = gone, .arg = mreg};
+    mreg->watcher = (struct rme_watcher){.on_unmap = on_unmap, .arg = mreg};
     atomic_store(&mreg->caches, mreg->config.max_entries > 0 && mreg->config.max_bytes > 0);
     if (mreg->caches && mreg->demand < 0)
         atomic_store(&mreg->caches, join_monitor(mreg));

@@ -81,8 +81,8 @@ struct rme_zone {
     struct list_head full;             /* all blocks used */
     struct rme_itree places;           /* slabs by address */
     uint64_t idle_bytes;               /* of idle slabs */
-    uint64_t looks;                    /* checks so far */
-    uint64_t looked_at;                /* ms of rme_now(), of the last check */
+    uint64_t checks;                   /* checks so far */
+    uint64_t checked_at;               /* ms of rme_now(), of the last check */
 };
 
 /* ---- memory of a slab ---- */
@@ -206,7 +206,7 @@ static void enlist(struct rme_zone *zone, struct slab *slab)
 {
     list_add_head(&slab->link, list_of(zone, slab));
     if (is_idle(slab)) {
-        slab->idle_since = zone->looks;
+        slab->idle_since = zone->checks;
         zone->idle_bytes += slab->size;
     }
 }
@@ -256,13 +256,13 @@ static void *take_partial(struct rme_zone *zone, int class)
  * of at most twice its size, others one that their blocks can fill. */
 static void *take_idle(struct rme_zone *zone, const struct shape *shape)
 {
-    size_t most = shape->block * (shape->class == LARGE ? 2 : BLOCKS);
+    size_t max = shape->block * (shape->class == LARGE ? 2 : BLOCKS);
     struct slab *slab, *best = NULL;
 
-    if (shape->class != LARGE && most > MAX_SLAB)
-        most = MAX_SLAB;
+    if (shape->class != LARGE && max > MAX_SLAB)
+        max = MAX_SLAB;
     list_for_each(slab, &zone->idle, link)
-        if (slab->size >= shape->block && slab->size <= most &&
+        if (slab->size >= shape->block && slab->size <= max &&
             (best == NULL || slab->size < best->size))
             best = slab;
     if (best == NULL)
@@ -273,7 +273,7 @@ static void *take_idle(struct rme_zone *zone, const struct shape *shape)
 }
 
 /* Releases an idle slab.  The lock is dropped meanwhile. */
-static void give_back(struct rme_zone *zone, struct slab *slab)
+static void slab_release(struct rme_zone *zone, struct slab *slab)
 {
     uint64_t bytes = slab->registered ? slab->size : 0;
 
@@ -318,7 +318,7 @@ static void *extend(struct rme_zone *zone, size_t size)
     struct shape shape = shape_for(zone, size);
 
     while (!fits(zone, shape.size) && !list_empty(&zone->idle))
-        give_back(zone, list_last(&zone->idle, struct slab, link));
+        slab_release(zone, list_last(&zone->idle, struct slab, link));
     while (fits(zone, shape.size)) {
         bool last = shape.class == LARGE || shape.size <= smallest;
         void *block = take_new(zone, &shape, last ? LOUD : QUIET);
@@ -388,7 +388,7 @@ void rme_zone_free(struct rme_zone *zone)
         return;
     pthread_mutex_lock(&zone->lock);
     while (zone->places.root != NULL)
-        give_back(zone, container_of(zone->places.root, struct slab, place));
+        slab_release(zone, container_of(zone->places.root, struct slab, place));
     pthread_mutex_unlock(&zone->lock);
     pthread_mutex_destroy(&zone->lock);
     free(zone);
@@ -428,7 +428,7 @@ int rme_zone_release(struct rme_zone *zone, void *block)
         slab->free |= (uint64_t)1 << offset / slab->block;
         enlist(zone, slab);
         if (!slab->registered)
-            give_back(zone, slab);
+            slab_release(zone, slab);
         ret = 0;
     }
     pthread_mutex_unlock(&zone->lock);
@@ -442,7 +442,7 @@ static struct slab *find_surplus(struct rme_zone *zone)
 {
     struct slab *last = list_last(&zone->idle, struct slab, link);
 
-    return zone->idle_bytes > REST_BYTES && zone->looks - last->idle_since > 1 ? last : NULL;
+    return zone->idle_bytes > REST_BYTES && zone->checks - last->idle_since > 1 ? last : NULL;
 }
 
 void rme_zone_trim(struct rme_zone *zone)
@@ -451,26 +451,26 @@ void rme_zone_trim(struct rme_zone *zone)
 
     pthread_mutex_lock(&zone->lock);
     while ((slab = find_surplus(zone)) != NULL)
-        give_back(zone, slab);
+        slab_release(zone, slab);
     pthread_mutex_unlock(&zone->lock);
 }
 
-uint64_t rme_zone_look(struct rme_zone *zone, uint64_t now)
+uint64_t rme_zone_trim_due(struct rme_zone *zone, uint64_t now)
 {
     uint64_t next = UINT64_MAX;
 
     if (zone->idle_ms == 0)
         return next;
     pthread_mutex_lock(&zone->lock);
-    if (now - zone->looked_at >= zone->idle_ms) {
-        zone->looks++;
-        zone->looked_at = now;
+    if (now - zone->checked_at >= zone->idle_ms) {
+        zone->checks++;
+        zone->checked_at = now;
         if (find_surplus(zone) != NULL)
             atomic_store(&zone->pin->chores, true);
     }
     if (zone->idle_bytes > REST_BYTES &&
-        zone->looks - list_first(&zone->idle, struct slab, link)->idle_since <= 1)
-        next = zone->looked_at + zone->idle_ms;
+        zone->checks - list_first(&zone->idle, struct slab, link)->idle_since <= 1)
+        next = zone->checked_at + zone->idle_ms;
     pthread_mutex_unlock(&zone->lock);
     return next;
 }
