@@ -24,9 +24,9 @@
  *
  * Retries: a link that fails before it was up, without an answer of the peer's engine, starts
  * again with the next address, or the next rail (rails.c); likewise a link that is not up after
- * IB_ROUTE_TIMEOUT_MS, while another way exists.  A link that the peer refuses as stale retries the
- * same address: the peer had a connection with the number of a QP that is gone here, and has
- * ended it.
+ * IB_ROUTE_TIMEOUT_MS, while another route exists.  A link that the peer refuses as stale
+ * retries the same address: the peer had a connection with the number of a QP that was
+ * destroyed here, and has ended it.
  *
  * QP operations: the creation, stop or destruction of a QP takes up to a millisecond in the
  * kernel, with the engine's lock held.  Each is counted (qp_ops), and a poll does one at most

@@ -13,8 +13,8 @@
  *
  * Dead rails and rails without an active port are skipped, so a failed link comes up over
  * another rail.  A dead device of the peer is not reported: requests are not answered, and
- * rdma_cm retries for a minute.  A route is therefore abandoned after IB_ROUTE_TIMEOUT_MS, while
- * another exists.
+ * rdma_cm retries for a minute.  A route is therefore abandoned after IB_ROUTE_TIMEOUT_MS,
+ * while another exists.
  *
  * At open, rdma_cm reports the device of each local address that is bound.  The addresses in
  * the GID tables of RoCE are added.
