@@ -85,16 +85,16 @@ const char *bmi_elan4_verdict_text(uint32_t verdict)
 /* ---- Over TCP ---- */
 
 /* of the process; under the lock of kernel.h, which is held during forks */
-static LIST_HEAD(, bmi_elan4_bootstrap) all = LIST_HEAD_INITIALIZER(all);
+static struct list_head all = LIST_EMPTY_RING(all);
 static int fork_error;
 
 static void in_child(void)
 {
     struct bmi_elan4_bootstrap *d;
 
-    LIST_FOREACH(d, &all, next)
+    list_for_each(d, &all, next)
         close(d->listener);
-    LIST_INIT(&all);
+    list_init(&all);
 }
 
 static void register_handler(void)
@@ -125,7 +125,7 @@ int bmi_elan4_bootstrap_open(const struct sockaddr *addr, socklen_t length,
     }
     *d = (struct bmi_elan4_bootstrap){.listener = fd, .conn_info = *mine};
     bmi_elan4_lock();
-    LIST_INSERT_HEAD(&all, d, next);
+    list_add_head(&d->next, &all);
     bmi_elan4_unlock();
     return 0;
 }
@@ -133,7 +133,7 @@ int bmi_elan4_bootstrap_open(const struct sockaddr *addr, socklen_t length,
 void bmi_elan4_bootstrap_close(struct bmi_elan4_bootstrap *d)
 {
     bmi_elan4_lock();
-    LIST_REMOVE(d, next);
+    list_del_init(&d->next);
     close(d->listener);
     bmi_elan4_unlock();
 }

@@ -51,7 +51,8 @@ void elan_tell_all(struct rme_fabric *f)
 {
     struct rme_link *l;
 
-    while (elan_room(f) && (l = TAILQ_FIRST(&f->eventful)) != NULL) {
+    while (elan_room(f) &&
+           (l = list_first(&f->eventful, struct rme_link, eventful_next)) != NULL) {
         ELAN_REMOVE(l, eventful);
         elan_tell(l);
         if (l->tell)

@@ -168,10 +168,10 @@ static void elan_close(struct rme_fabric *f)
 
 static void lists_init(struct rme_fabric *f)
 {
-    struct elan_links *lists[] = {&f->links,   &f->eventful, &f->dirty,  &f->ready,
-                                  &f->sending, &f->ending,   &f->wanting};
+    struct list_head *lists[] = {&f->links,   &f->eventful, &f->dirty,  &f->ready,
+                                 &f->sending, &f->ending,   &f->wanting};
     for (unsigned i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
-        TAILQ_INIT(lists[i]);
+        list_init(lists[i]);
 }
 
 static int elan_open(const struct rme_fabric_config *config, struct rme_fabric **out)
@@ -199,9 +199,9 @@ static int elan_open(const struct rme_fabric_config *config, struct rme_fabric *
     f->dead_ms = rme_option(config->options, "elan_dead_ms");
     f->quarantine_ms = rme_option(config->options, "elan_quarantine_ms");
     lists_init(f);
-    TAILQ_INIT(&f->orphans);
+    list_init(&f->orphans);
     for (unsigned i = 0; i < ELAN_POOLS; i++)
-        TAILQ_INIT(&f->free[i]);
+        list_init(&f->free[i]);
     rc = open_nic(f);
     if (rc == 0)
         rc = open_bootstrap(f);

@@ -193,7 +193,7 @@ void elan_handshake_calls(struct rme_fabric *f, int64_t now)
     if (!f->asking)
         return;
     f->asking = false;
-    TAILQ_FOREACH_SAFE(l, &f->links, all, after) {
+    list_for_each_safe(l, &f->links, all, after) {
         f->asking |= l->call.fd >= 0 || l->pause;
         if (l->call.fd >= 0)
             query_step(l, now);
@@ -340,7 +340,7 @@ static bool is_watched(const struct rme_link *l)
 {
     const struct rme_link *other;
 
-    TAILQ_FOREACH(other, &l->f->links, all)
+    list_for_each(other, &l->f->links, all)
         if (elan_same(&other->peer, &l->peer) && elan_tx_flying(other) != NULL)
             return true;
     return false;
@@ -409,7 +409,7 @@ static void rejected(struct rme_link *l, const struct elan_packet *p, const uint
  * link, or has given the link up, may still write. */
 static void left(struct rme_link *l, uint8_t kind)
 {
-    if (kind == ELAN_LEFT || l->expected || l->next_seq > 1 || !TAILQ_EMPTY(&l->moves))
+    if (kind == ELAN_LEFT || l->expected || l->next_seq > 1 || !list_empty(&l->moves))
         elan_link_end(l, -ECONNRESET);
     else if (l->state != ELAN_ENDING_STATE)
         elan_link_down(l, -ECONNRESET);

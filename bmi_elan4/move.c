@@ -63,11 +63,12 @@ static void unmake(struct rme_fabric *f, struct elan_move *m)
 /* Returns a free transfer; NULL: no memory. */
 static struct elan_move *take(struct rme_fabric *f)
 {
-    struct elan_move *m = (struct elan_move *)TAILQ_FIRST(&f->free[ELAN_MOVE]);
+    struct elan_move *m =
+        (struct elan_move *)list_first(&f->free[ELAN_MOVE], struct elan_dma, next);
     struct elan_move **more;
 
     if (m != NULL) {
-        TAILQ_REMOVE(&f->free[ELAN_MOVE], &m->d, next);
+        list_del_init(&m->d.next);
         return m;
     }
     more = realloc(f->move, (f->nmove + 1) * sizeof(*more));
@@ -149,7 +150,7 @@ static bool begin(struct rme_link *l, struct elan_tx *tx)
     if (!elan_share_left(&f->active, l->peer.vp) || (m = take(f)) == NULL)
         return false;
     elan_share_take(&f->active, l->peer.vp);
-    TAILQ_INSERT_TAIL(&l->moves, m, next);
+    list_add_tail(&m->next, &l->moves);
     ELAN_ADD(l, sending);
     m->use++;
     m->link = l;
@@ -198,7 +199,7 @@ static uint32_t reading(const struct rme_link *l)
     const struct elan_move *m;
     uint32_t n = 0;
 
-    TAILQ_FOREACH(m, &l->moves, next)
+    list_for_each(m, &l->moves, next)
         if (m->x->read)
             n += outstanding(m) - m->unposted;
     return n;
@@ -210,8 +211,8 @@ static E4_CmdQ *borrow(struct rme_fabric *f)
 {
     struct rme_link *l;
 
-    TAILQ_FOREACH(l, &f->links, all)
-        if (l->reads != NULL && l->state == ELAN_UP_STATE && TAILQ_EMPTY(&l->moves)) {
+    list_for_each(l, &f->links, all)
+        if (l->reads != NULL && l->state == ELAN_UP_STATE && list_empty(&l->moves)) {
             E4_CmdQ *q = l->reads;
             l->reads = NULL;
             return q;
@@ -307,7 +308,7 @@ static bool waits(const struct rme_link *l, const struct elan_tx *tx)
 
     if (tx->move == NULL || tx->move->note == NULL || tx->move->unposted)
         return false;
-    TAILQ_FOREACH(m, &l->moves, next)
+    list_for_each(m, &l->moves, next)
         if (m->note == NULL)
             return true;
     return false;
@@ -349,7 +350,7 @@ void elan_moves_complete(struct rme_link *l)
 {
     struct elan_move *m;
 
-    TAILQ_FOREACH(m, &l->moves, next) {
+    list_for_each(m, &l->moves, next) {
         uint32_t refused = elan_move_stuck(m);
         if (refused) {
             m->refused = 0;
@@ -366,7 +367,7 @@ static void free_move(struct rme_fabric *f, struct elan_move *m)
     if (m->note != NULL)
         elan_tx_give(f, m->note);
     m->note = NULL;
-    TAILQ_INSERT_HEAD(&f->free[ELAN_MOVE], &m->d, next);
+    list_add_head(&m->d.next, &f->free[ELAN_MOVE]);
 }
 
 void elan_move_done(struct rme_fabric *f, uint32_t index, uint32_t use)
@@ -377,11 +378,11 @@ void elan_move_done(struct rme_fabric *f, uint32_t index, uint32_t use)
     if (m == NULL || !m->let || m->use != use)
         return;
     if (l != NULL) {
-        TAILQ_REMOVE(&l->moves, m, next);
+        list_del_init(&m->next);
         elan_share_give(&f->active, l->peer.vp);
         if (m->note != NULL)
-            TAILQ_REMOVE(&l->sent, m->note, next);
-        else if (!TAILQ_EMPTY(&l->queued))
+            list_del_init(&m->note->next);
+        else if (!list_empty(&l->queued))
             ELAN_ADD(l, dirty); /* a notification may have waited */
         if (l->state == ELAN_UP_STATE)
             elan_emit(f, RME_EV_RDMA_DONE, l)->rdma_op = m->x;
@@ -406,8 +407,8 @@ static void forget(struct rme_link *l)
     struct elan_move *m;
 
     elan_moves_complete(l);
-    while ((m = TAILQ_FIRST(&l->moves)) != NULL) {
-        TAILQ_REMOVE(&l->moves, m, next);
+    while ((m = list_first(&l->moves, struct elan_move, next)) != NULL) {
+        list_del_init(&m->next);
         m->d.ended = m->x->read && elan_account_over(l->f, &l->peer);
         if (m->note != NULL)
             elan_tx_unshare(m->note);
@@ -424,7 +425,7 @@ static void forget(struct rme_link *l)
 /* Returns true if this number of packets may get sequence numbers. */
 static bool window_open(struct rme_link *l, uint32_t packets)
 {
-    const struct elan_tx *oldest = TAILQ_FIRST(&l->sent);
+    const struct elan_tx *oldest = list_first(&l->sent, struct elan_tx, next);
 
     return oldest == NULL || l->next_seq + packets - oldest->seq <= ELAN_WINDOW;
 }
@@ -438,12 +439,12 @@ static bool is_silent(const struct elan_tx *tx)
 /* Removes an entry that is posted from the queue. */
 static void posted(struct rme_link *l, struct elan_tx *tx)
 {
-    TAILQ_REMOVE(&l->queued, tx, next);
+    list_del_init(&tx->next);
     if (is_silent(tx)) {
         elan_tx_give(l->f, tx);
         return;
     }
-    TAILQ_INSERT_TAIL(&l->sent, tx, next);
+    list_add_tail(&tx->next, &l->sent);
     ELAN_ADD(l, sending);
 }
 
@@ -452,7 +453,7 @@ static bool advance(struct rme_link *l)
 {
     struct elan_tx *tx;
 
-    while ((tx = TAILQ_FIRST(&l->queued)) != NULL) {
+    while ((tx = list_first(&l->queued, struct elan_tx, next)) != NULL) {
         if (tx->move == NULL && !window_open(l, is_silent(tx) ? 0 : elan_packets(tx->length)))
             return false;
         if (tx->x == NULL)
@@ -468,9 +469,9 @@ void elan_op_flush(struct rme_fabric *f)
 {
     struct rme_link *l, *after;
 
-    if (TAILQ_EMPTY(&f->dirty))
+    if (list_empty(&f->dirty))
         return;
-    TAILQ_FOREACH_SAFE(l, &f->dirty, dirty_next, after) {
+    list_for_each_safe(l, &f->dirty, dirty_next, after) {
         if (l->state != ELAN_DOWN_STATE && !advance(l)) {
             elan_look_soon(f);
             continue;
@@ -495,7 +496,7 @@ struct elan_tx *elan_tx_flying(const struct rme_link *l)
 {
     struct elan_tx *tx;
 
-    TAILQ_FOREACH(tx, &l->sent, next)
+    list_for_each(tx, &l->sent, next)
         if (tx->move == NULL && !elan_tx_over(l->f, tx))
             break;
     return tx;
@@ -505,7 +506,7 @@ bool elan_tx_waits(const struct rme_fabric *f, const struct elan_peer *to, int64
 {
     const struct elan_dma *d;
 
-    TAILQ_FOREACH(d, &f->orphans, next)
+    list_for_each(d, &f->orphans, next)
         if (!d->is_move && d->to.vp == to->vp && d->to.queue == to->queue && d->since <= then &&
             !elan_tx_over(f, (const struct elan_tx *)d))
             return true;
@@ -516,15 +517,15 @@ static void landed_of(struct rme_link *l)
 {
     struct elan_tx *tx, *after;
 
-    TAILQ_FOREACH_SAFE(tx, &l->sent, next, after) {
+    list_for_each_safe(tx, &l->sent, next, after) {
         if (tx->move != NULL) /* it may never end, and what was sent after it has landed */
             continue;
         if (!elan_tx_over(l->f, tx))
             break;
-        TAILQ_REMOVE(&l->sent, tx, next);
+        list_del_init(&tx->next);
         elan_tx_give(l->f, tx);
     }
-    if (tx == NULL && TAILQ_EMPTY(&l->moves))
+    if (tx == NULL && list_empty(&l->moves))
         ELAN_REMOVE(l, sending);
 }
 
@@ -552,7 +553,7 @@ static void sweep(struct rme_fabric *f, int64_t now)
 {
     struct elan_dma *d, *then;
 
-    TAILQ_FOREACH_SAFE(d, &f->orphans, next, then) {
+    list_for_each_safe(d, &f->orphans, next, then) {
         if (!is_over(f, d, now))
             continue;
         elan_orphan_over(f, d);
@@ -567,9 +568,9 @@ void elan_tx_landed(struct rme_fabric *f)
 {
     struct rme_link *l, *after;
 
-    TAILQ_FOREACH_SAFE(l, &f->sending, sending_next, after)
+    list_for_each_safe(l, &f->sending, sending_next, after)
         landed_of(l);
-    if (f->polls % 64 == 0 || !TAILQ_EMPTY(&f->wanting))
+    if (f->polls % 64 == 0 || !list_empty(&f->wanting))
         sweep(f, (int64_t)rme_now());
     elan_tx_rooms(f);
 }
@@ -578,20 +579,20 @@ void elan_tx_drop(struct rme_link *l, bool all)
 {
     struct elan_tx *tx, *after;
 
-    TAILQ_FOREACH_SAFE(tx, &l->queued, next, after) {
+    list_for_each_safe(tx, &l->queued, next, after) {
         if (tx->move != NULL) {
             complete(l->f, tx->move, tx->move->unposted + 1); /* with what is posted */
             posted(l, tx);
             continue;
         }
-        TAILQ_REMOVE(&l->queued, tx, next);
+        list_del_init(&tx->next);
         elan_tx_give(l->f, tx);
     }
     ELAN_REMOVE(l, wanting);
     if (!all)
         return;
-    while ((tx = TAILQ_FIRST(&l->sent)) != NULL) {
-        TAILQ_REMOVE(&l->sent, tx, next);
+    while ((tx = list_first(&l->sent, struct elan_tx, next)) != NULL) {
+        list_del_init(&tx->next);
         if (tx->move != NULL) /* it keeps the message until DONE */
             continue;
         elan_tx_unshare(tx);
@@ -606,8 +607,8 @@ void elan_tx_close(struct rme_fabric *f)
     struct elan_dma *d, *then;
 
     /* the context frees their memory */
-    TAILQ_CONCAT(&f->orphans, &f->free[ELAN_TX], next);
-    TAILQ_FOREACH_SAFE(d, &f->orphans, next, then)
+    list_move_all(&f->free[ELAN_TX], &f->orphans);
+    list_for_each_safe(d, &f->orphans, next, then)
         if (!d->is_move)
             free(d);
     for (uint32_t i = 0; i < f->nmove; i++) {

@@ -33,10 +33,10 @@ static bool message(struct rme_link *l, const struct elan_packet *p, const uint8
         return true;
     }
     if (l->filling == NULL) {
-        l->filling = LIST_FIRST(&l->rx_free);
+        l->filling = list_first(&l->rx_free, struct elan_rx, next);
         if (l->filling == NULL)
             return false;
-        LIST_REMOVE(l->filling, next);
+        list_del_init(&l->filling->next);
         l->filled = 0;
     }
     memcpy(l->filling->data + p->offset, body, p->bytes);
@@ -48,7 +48,7 @@ static bool message(struct rme_link *l, const struct elan_packet *p, const uint8
     e->data = rx->data;
     e->length = p->arg;
     e->rx = rx;
-    LIST_INSERT_HEAD(&l->rx_lent, rx, next);
+    list_add_head(&rx->next, &l->rx_lent);
     l->filling = NULL;
     return true;
 }
@@ -105,7 +105,7 @@ void elan_rx_ready(struct rme_fabric *f)
 {
     struct rme_link *l;
 
-    while (elan_room(f) && (l = TAILQ_FIRST(&f->ready)) != NULL) {
+    while (elan_room(f) && (l = list_first(&f->ready, struct rme_link, ready_next)) != NULL) {
         ELAN_REMOVE(l, ready);
         deliver_held(l);
     }

@@ -44,10 +44,10 @@ static struct elan_tx *make(struct rme_fabric *f)
 static struct elan_tx *take(struct rme_fabric *f, struct elan_share *share,
                             const struct elan_peer *to)
 {
-    struct elan_tx *tx = (struct elan_tx *)TAILQ_FIRST(&f->free[ELAN_TX]);
+    struct elan_tx *tx = (struct elan_tx *)list_first(&f->free[ELAN_TX], struct elan_dma, next);
 
     if (tx != NULL)
-        TAILQ_REMOVE(&f->free[ELAN_TX], &tx->d, next);
+        list_del_init(&tx->d.next);
     else if ((tx = make(f)) == NULL)
         return NULL;
     tx->kind = ELAN_MESSAGE;
@@ -76,7 +76,7 @@ void elan_tx_give(struct rme_fabric *f, struct elan_tx *tx)
     }
     elan_account_give(f, &tx->d);
     elan_tx_unshare(tx);
-    TAILQ_INSERT_HEAD(&f->free[ELAN_TX], &tx->d, next);
+    list_add_head(&tx->d.next, &f->free[ELAN_TX]);
 }
 
 /* ---- Buffers of the host ---- */
@@ -94,7 +94,7 @@ void *elan_op_tx_get(struct rme_link *l)
     struct elan_tx *tx = may_have(l) ? take(f, &f->messages, &l->peer) : NULL;
 
     if (tx != NULL) {
-        TAILQ_INSERT_HEAD(&l->lent, tx, next);
+        list_add_head(&tx->next, &l->lent);
         return tx->at + ELAN_HEADER;
     }
     if (l->state == ELAN_UP_STATE) { /* a link that is down never gets a buffer again */
@@ -108,7 +108,7 @@ void elan_tx_rooms(struct rme_fabric *f)
 {
     struct rme_link *l, *after;
 
-    TAILQ_FOREACH_SAFE(l, &f->wanting, wanting_next, after)
+    list_for_each_safe(l, &f->wanting, wanting_next, after)
         if (may_have(l)) {
             ELAN_REMOVE(l, wanting);
             elan_tell_later(l, ELAN_TELL_ROOM);
@@ -117,11 +117,11 @@ void elan_tx_rooms(struct rme_fabric *f)
 
 struct elan_tx *elan_tx_of(struct rme_link *l, const void *data, size_t length)
 {
-    struct elan_tx *tx = TAILQ_FIRST(&l->lent);
+    struct elan_tx *tx = list_first(&l->lent, struct elan_tx, next);
 
     while (tx->at + ELAN_HEADER != (const uint8_t *)data)
-        tx = TAILQ_NEXT(tx, next);
-    TAILQ_REMOVE(&l->lent, tx, next);
+        tx = list_next(tx, &l->lent, next);
+    list_del_init(&tx->next);
     tx->length = tx->arg = (uint32_t)length;
     return tx;
 }
@@ -137,7 +137,7 @@ void elan_tx_queue(struct rme_link *l, struct elan_tx *tx)
         elan_tx_give(l->f, tx);
         return;
     }
-    TAILQ_INSERT_TAIL(&l->queued, tx, next);
+    list_add_tail(&tx->next, &l->queued);
     ELAN_ADD(l, dirty);
 }
 
@@ -271,12 +271,12 @@ int elan_tx_control(struct rme_link *l, enum elan_kind kind, uint32_t arg, const
                     size_t length)
 {
     struct elan_tx *tx = filled(l->f, &l->peer, kind, arg, data, length);
-    const struct elan_tx *first = TAILQ_FIRST(&l->queued);
+    const struct elan_tx *first = list_first(&l->queued, struct elan_tx, next);
 
     if (tx == NULL)
         return -ENOMEM;
     if (elan_kind_ordered(kind)) {
-        TAILQ_INSERT_TAIL(&l->queued, tx, next);
+        list_add_tail(&tx->next, &l->queued);
         ELAN_ADD(l, dirty);
     } else {
         /* `sent` stays in the order of numbers, of which a notification that waits has one */
@@ -284,7 +284,7 @@ int elan_tx_control(struct rme_link *l, enum elan_kind kind, uint32_t arg, const
              first != NULL && first->move != NULL && first->move->note != NULL ? first->seq
                                                                                : l->next_seq);
         bmi_elan4_flush(l->f->nic);
-        TAILQ_INSERT_TAIL(&l->sent, tx, next);
+        list_add_tail(&tx->next, &l->sent);
         ELAN_ADD(l, sending);
     }
     return 0;

@@ -89,5 +89,10 @@ static inline void list_move_all(struct list_head *from, struct list_head *to)
 #define list_for_each(object, ring, member)                                                    \
     for ((object) = list_first(ring, __typeof__(*(object)), member); (object) != NULL;         \
          (object) = list_next(object, ring, member))
+/* The same; the body may remove the current structure.  `after` is the next one. */
+#define list_for_each_safe(object, ring, member, after)                                        \
+    for ((object) = list_first(ring, __typeof__(*(object)), member);                           \
+         (object) != NULL && ((after) = list_next(object, ring, member), true);                \
+         (object) = (after))
 
 #endif
