@@ -116,7 +116,7 @@ static void check_descriptors(struct rme_fabric *f, unsigned hint)
 }
 
 /* Handles everything except completions, unless nothing can have happened. */
-__attribute__((noinline)) static void control(struct rme_fabric *f)
+static void control(struct rme_fabric *f)
 {
     uint64_t now = ib_now_ms();
     bool moved = now != f->control_tick;
@@ -227,11 +227,24 @@ __attribute__((noinline)) static int poll_rails(struct rme_fabric *f, struct rme
     return n;
 }
 
+static inline int poll_queues(struct rme_fabric *f, struct rme_event *events, int max)
+{
+    return f->rails > 1 ? poll_rails(f, events, max) : poll_rail(f->rail[0], events, max);
+}
+
+/* Kept out of line, so that poll_all() saves no registers. */
+__attribute__((noinline)) static int poll_controlled(struct rme_fabric *f,
+                                                     struct rme_event *events, int max)
+{
+    control(f);
+    return poll_queues(f, events, max);
+}
+
 static int poll_all(struct rme_fabric *f, struct rme_event *events, int max)
 {
     if (atomic_load_explicit(&f->hint, memory_order_relaxed) || ++f->polls >= CONTROL_POLLS)
-        control(f);
-    return f->rails > 1 ? poll_rails(f, events, max) : poll_rail(f->rail[0], events, max);
+        return poll_controlled(f, events, max);
+    return poll_queues(f, events, max);
 }
 
 static int arm(struct rme_fabric *f)
