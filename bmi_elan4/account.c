@@ -85,14 +85,14 @@ bool elan_account_over(const struct rme_fabric *f, const struct elan_peer *of)
 bool elan_account_gone(const struct rme_fabric *f, const struct elan_peer *of)
 {
     uint64_t now = 0;
-    int node, context;
+    int node, context, rc;
 
     if (elan_account_over(f, of))
         return true;
     if (bmi_elan4_place(&f->nic->range, (int)of->vp, &node, &context) < 0 ||
         node != f->nic->node)
         return false;
-    int rc = bmi_elan4_log_owner(f->nic->log, context, &now);
+    rc = bmi_elan4_log_owner(f->nic->log, context, &now);
     return rc == 0 || (rc > 0 && now != of->generation);
 }
 
@@ -114,7 +114,7 @@ void elan_orphan(struct rme_fabric *f, struct elan_dma *d, bool kept)
     d->since = (int64_t)rme_now() - (d->since ? f->watched - d->since : 0);
     d->kept = kept;
     f->config.stats->value[RME_C_QUARANTINED] += kept;
-    TAILQ_INSERT_TAIL(&f->orphans, d, next);
+    list_add_tail(&d->next, &f->orphans);
     f->norphans += !d->is_move;
     f->kept_moves += d->is_move;
     if (d->is_move) /* a buffer has been charged since it was taken */
@@ -123,7 +123,7 @@ void elan_orphan(struct rme_fabric *f, struct elan_dma *d, bool kept)
 
 void elan_orphan_over(struct rme_fabric *f, struct elan_dma *d)
 {
-    TAILQ_REMOVE(&f->orphans, d, next);
+    list_del_init(&d->next);
     f->config.stats->value[RME_C_QUARANTINED] -= d->kept;
     d->kept = d->ended = false;
     f->norphans -= !d->is_move;
@@ -137,7 +137,7 @@ bool elan_kept_full(struct rme_fabric *f, int node, const struct elan_peer *from
     const struct elan_dma *d;
     uint32_t kept = 0;
 
-    TAILQ_FOREACH(d, &f->orphans, next)
+    list_for_each(d, &f->orphans, next)
         kept += (int)(d->to.vp / f->places.per_node) + f->nic->range.low_node == node;
     if (kept >= f->kept_most)
         elan_log(
@@ -145,7 +145,7 @@ bool elan_kept_full(struct rme_fabric *f, int node, const struct elan_peer *from
             "node %d: no new connections: %u buffers wait for DMAs to this node, most likely "
             "to processes that are gone; restart this process, or raise elan_tx_buffers",
             node, kept);
-    else if (from && (elan_place_full(f, from->vp, 2) || elan_account_full(f, from)))
+    else if (from != NULL && (elan_place_full(f, from->vp, 2) || elan_account_full(f, from)))
         elan_log(f, RME_LOG_WARN,
                  "process %u: no connection: neither this process nor its predecessors in the "
                  "context accept messages",

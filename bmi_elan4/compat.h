@@ -20,20 +20,20 @@
 
 static inline void compat_close_memory(ELAN4_ALLOC *alloc, ELAN4_SDRAM *sdram)
 {
-    if (alloc)
+    if (alloc != NULL)
         elan4_destroyAllocator(alloc);
     elan4_close_sdram(sdram);
 }
 
 static inline void compat_free_main(ELAN4_ALLOC *alloc, void *p)
 {
-    if (p)
+    if (p != NULL)
         elan4_freeMain(alloc, p);
 }
 
 static inline void compat_free_sdram(ELAN4_ALLOC *alloc, void *p)
 {
-    if (p)
+    if (p != NULL)
         elan4_freeElan(alloc, p);
 }
 

@@ -84,15 +84,15 @@ const char *bmi_elan4_verdict_text(uint32_t verdict)
 /* ---- Over TCP ---- */
 
 /* of the process; under the lock of kernel.h, which is held during forks */
-static LIST_HEAD(, bmi_elan4_bootstrap) all = LIST_HEAD_INITIALIZER(all);
+static struct list_head all = LIST_EMPTY_RING(all);
 
 static void close_listeners(void)
 {
     struct bmi_elan4_bootstrap *d;
 
-    LIST_FOREACH(d, &all, next)
+    list_for_each(d, &all, next)
         close(d->listener);
-    LIST_INIT(&all);
+    list_init(&all);
 }
 
 int bmi_elan4_bootstrap_open(const struct sockaddr *addr, socklen_t length,
@@ -100,10 +100,11 @@ int bmi_elan4_bootstrap_open(const struct sockaddr *addr, socklen_t length,
                              struct bmi_elan4_bootstrap *d)
 {
     int one = 1, rc = bmi_elan4_guard_forks();
+    int fd;
 
     if (rc < 0)
         return rc;
-    int fd = bmi_elan4_socket(addr->sa_family, SOCK_STREAM);
+    fd = bmi_elan4_socket(addr->sa_family, SOCK_STREAM);
     if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) < 0 ||
         bind(fd, addr, length) < 0 || listen(fd, 128) < 0) {
         rc = -errno;
@@ -114,7 +115,7 @@ int bmi_elan4_bootstrap_open(const struct sockaddr *addr, socklen_t length,
     *d = (struct bmi_elan4_bootstrap){.listener = fd, .conn_info = *mine};
     bmi_elan4_lock();
     bmi_elan4_in_child = close_listeners;
-    LIST_INSERT_HEAD(&all, d, next);
+    list_add_head(&d->next, &all);
     bmi_elan4_unlock();
     return 0;
 }
@@ -122,7 +123,7 @@ int bmi_elan4_bootstrap_open(const struct sockaddr *addr, socklen_t length,
 void bmi_elan4_bootstrap_close(struct bmi_elan4_bootstrap *d)
 {
     bmi_elan4_lock();
-    LIST_REMOVE(d, next);
+    list_del_init(&d->next);
     close(d->listener);
     bmi_elan4_unlock();
 }
@@ -153,11 +154,12 @@ int bmi_elan4_bootstrap_serve(struct bmi_elan4_bootstrap *d)
 int bmi_elan4_query_begin(const struct sockaddr *addr, socklen_t length,
                           struct bmi_elan4_query *c)
 {
+    int rc;
     *c = (struct bmi_elan4_query){.fd = bmi_elan4_socket(addr->sa_family, SOCK_STREAM)};
     if (c->fd >= 0 &&
         (connect(c->fd, addr, length) == 0 || errno == EINPROGRESS || errno == EINTR))
         return 0;
-    int rc = -errno;
+    rc = -errno;
     bmi_elan4_query_end(c);
     return rc;
 }

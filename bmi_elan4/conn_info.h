@@ -13,9 +13,9 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <sys/queue.h>
 #include <sys/socket.h>
 
+#include "base/list.h"
 #include "bmi_elan4/process.h"
 
 #define BMI_ELAN4_CONN_INFO_BYTES 64
@@ -71,7 +71,7 @@ const char *bmi_elan4_verdict_text(uint32_t verdict);
 
 /* Bootstrap server. */
 struct bmi_elan4_bootstrap {
-    LIST_ENTRY(bmi_elan4_bootstrap) next;
+    struct list_head next;
     int listener; /* becomes readable with each new client */
     /* clients may be left, for lack of a descriptor or because of their number: to be served
      * again soon */

@@ -90,18 +90,19 @@ static int open_path(const char *path, struct bmi_elan4_log **out)
         logs = NULL; /* the parent's */
     logs_of = getpid();
     if (stat(path, &st) == 0)
-        for (log = logs; log && (log->dev != st.st_dev || log->ino != st.st_ino);)
+        for (log = logs; log != NULL && (log->dev != st.st_dev || log->ino != st.st_ino);)
             log = log->next;
-    if (!log || !is_open(log)) {
+    if (log == NULL || !is_open(log)) {
+        bool own;
         fd = bmi_elan4_shared_file(path);
         if (fd < 0)
             return fd;
-        bool own = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink <= 1;
-        if (own && !log && (log = calloc(1, sizeof(*log))) != NULL) {
+        own = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink <= 1;
+        if (own && log == NULL && (log = calloc(1, sizeof(*log))) != NULL) {
             log->next = logs;
             logs = log;
         }
-        if (!own || !log) {
+        if (!own || log == NULL) {
             close(fd);
             return own ? -ENOMEM : -EINVAL;
         }
@@ -136,9 +137,10 @@ int bmi_elan4_log_open(const char *folder, int node, struct bmi_elan4_log **out)
 static uint64_t next_generation(uint64_t last)
 {
     struct timespec ts;
+    uint64_t now;
 
     clock_gettime(CLOCK_REALTIME, &ts);
-    uint64_t now = (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
+    now = (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
     /* a record far ahead of the clock is ignored */
     return last >= now && last - now < 60000000 ? last + 1 : now;
 }
@@ -147,13 +149,15 @@ int bmi_elan4_log_take(struct bmi_elan4_log *log, int context, uint64_t *generat
 {
     struct record r;
     struct flock l;
+    int rc;
 
     bmi_elan4_lock();
-    int rc = log->taken[context] ? -EBUSY : lock(log, context, F_SETLK, F_WRLCK, &l);
+    rc = log->taken[context] ? -EBUSY : lock(log, context, F_SETLK, F_WRLCK, &l);
     if (rc == 0) {
+        ssize_t n;
         *generation = r.generation = next_generation(read_record(log, context));
         r.check = ~r.generation;
-        ssize_t n = pwrite(log->fd, &r, sizeof(r), (off_t)context * RECORD_BYTES);
+        n = pwrite(log->fd, &r, sizeof(r), (off_t)context * RECORD_BYTES);
         log->taken[context] = n == (ssize_t)sizeof(r);
         if (!log->taken[context]) {
             rc = n < 0 ? -errno : -ENOSPC;
@@ -179,10 +183,12 @@ void bmi_elan4_log_give(struct bmi_elan4_log *log, int context)
  * leaves *l as it was, 0 if there is none, or a negative errno. */
 static int locked(struct bmi_elan4_log *log, int context, struct flock *l)
 {
+    bool here;
+    int rc;
     bmi_elan4_lock();
-    bool here = log->taken[context];
+    here = log->taken[context];
     bmi_elan4_unlock();
-    int rc = here ? 0 : lock(log, context, F_GETLK, F_WRLCK, l);
+    rc = here ? 0 : lock(log, context, F_GETLK, F_WRLCK, l);
     return rc < 0 ? rc : here || l->l_type != F_UNLCK;
 }
 
@@ -215,9 +221,9 @@ void bmi_elan4_log_close(struct bmi_elan4_log *log)
 
     bmi_elan4_lock();
     if (--log->users == 0) {
-        while (*at && *at != log)
+        while (*at != NULL && *at != log)
             at = &(*at)->next;
-        if (*at)
+        if (*at != NULL)
             *at = log->next;
         if (is_open(log))
             close(log->fd); /* the kernel drops the locks */

@@ -20,9 +20,9 @@
 #define BMI_ELAN4_ELAN_H
 
 #include <stdatomic.h>
-#include <sys/queue.h>
 
 #include "base/addr.h"
+#include "base/list.h"
 #include "bmi_elan4/conn_info.h"
 #include "bmi_elan4/nic.h"
 #include "bmi_elan4/packet.h"
@@ -65,7 +65,7 @@ static inline bool elan_same(const struct elan_peer *a, const struct elan_peer *
 
 /* Base of a buffer and of a transfer: memory that a DMA may use after the end of its link. */
 struct elan_dma {
-    TAILQ_ENTRY(elan_dma) next; /* free, or an orphan */
+    struct list_head next; /* free, or an orphan */
     bool is_move;
     bool kept;  /* an orphan in quarantine */
     bool ended; /* an orphan: reads by the interface of a dead process */
@@ -74,16 +74,15 @@ struct elan_dma {
     int64_t since; /* ms; when first seen without landing; 0: not yet.  With a link in observed
                     * time (f->watched), of an orphan by the clock */
 };
-TAILQ_HEAD(elan_dmas, elan_dma);
 enum { ELAN_TX, ELAN_MOVE, ELAN_POOLS };
 
 /* Entry of a link's queue: a message, or a transfer with its message, immediate, or nothing.  A
  * message, of one or several packets, has a buffer in main memory with an event in SDRAM. */
 struct elan_tx {
     struct elan_dma d;
-    TAILQ_ENTRY(elan_tx) next; /* in one of the link's lists */
-    uint8_t *at;               /* a header and data, then further packets */
-    E4_Event *event;           /* NULL: no buffer */
+    struct list_head next; /* in one of the link's lists */
+    uint8_t *at;           /* a header and data, then further packets */
+    E4_Event *event;       /* NULL: no buffer */
     volatile E4_uint64 *landed;
     uint32_t length;       /* bytes of the message */
     uint32_t seq, packets; /* when sent: first sequence number, and count */
@@ -94,13 +93,12 @@ struct elan_tx {
     uint32_t piece, seg;    /* position of the next DMA of x */
     uint64_t ahead;         /* bytes of that piece that were started */
 };
-TAILQ_HEAD(elan_txs, elan_tx);
 
 /* Transfer in progress: events, and chains that end in a packet to this process. */
 struct elan_move {
     struct elan_dma d;
-    TAILQ_ENTRY(elan_move) next; /* in moves of a link */
-    struct rme_link *link;       /* NULL: free, or link gone */
+    struct list_head next; /* in moves of a link */
+    struct rme_link *link; /* NULL: free, or link gone */
     struct rme_rdma_op *x;
     struct elan_tx *note;             /* message or immediate behind the data, or NULL */
     uint8_t *sdram;                   /* holds the following: */
@@ -116,11 +114,10 @@ struct elan_move {
     /* refused requests for its reads, counted by the local interface */
     volatile E4_uint64 *unasked;
 };
-TAILQ_HEAD(elan_moves, elan_move);
 
 struct elan_rx {
-    LIST_ENTRY(elan_rx) next; /* free, or lent to the host */
-    struct rme_link *link;    /* NULL: link gone */
+    struct list_head next; /* free, or lent to the host */
+    struct rme_link *link; /* NULL: link gone */
     _Alignas(64) uint8_t data[];
 };
 
@@ -148,8 +145,8 @@ enum elan_state {
 
 struct rme_link {
     struct rme_fabric *f;
-    TAILQ_ENTRY(rme_link)
-    all, eventful_next, dirty_next, ready_next, sending_next, wanting_next, ending_next;
+    struct list_head all, eventful_next, dirty_next, ready_next, sending_next, wanting_next,
+        ending_next;
     bool eventful, dirty, ready, sending, wanting;
     unsigned tell; /* enum elan_tell: events to be reported */
     bool passive, bye_sent, bye_in;
@@ -176,18 +173,17 @@ struct rme_link {
     uint32_t answers;
     int64_t due, pause;
     /* out */
-    struct elan_txs lent, queued, sent;
+    struct list_head lent, queued, sent;
     uint32_t next_seq;
-    struct elan_moves moves;
+    struct list_head moves;
     E4_CmdQ *reads; /* requests */
     /* in */
     uint32_t expected;
     struct elan_held *held[ELAN_WINDOW]; /* by sequence number; NULL: none */
     struct elan_rx *filling;
     uint32_t filled, rx_debt;
-    LIST_HEAD(, elan_rx) rx_free, rx_lent;
+    struct list_head rx_free, rx_lent;
 };
-TAILQ_HEAD(elan_links, rme_link);
 
 /* Account of a place in the network (account.c). */
 struct elan_account {
@@ -210,8 +206,8 @@ struct rme_fabric {
     struct elan_share places;  /* accepted links */
     struct elan_share held;    /* packets that overtook others */
     uint32_t next_index, uses; /* next free index, perhaps; part of the next link's number */
-    struct elan_links links, eventful, dirty, ready, sending, wanting;
-    struct elan_links ending; /* the last one to begin is first */
+    struct list_head links, eventful, dirty, ready, sending, wanting;
+    struct list_head ending; /* the last one to begin is first */
     /* there may be queries, or handshakes with servers known from their bootstrap server */
     bool asking;
     struct elan_account *account;   /* one per place */
@@ -223,7 +219,7 @@ struct rme_fabric {
     /* the next poll checks timeouts, descriptors of handshake.c and ending links */
     _Atomic int hint;
     /* out */
-    struct elan_dmas free[ELAN_POOLS], orphans;
+    struct list_head free[ELAN_POOLS], orphans;
     struct elan_share answers;  /* in flight to processes without a link */
     struct elan_share messages; /* of the host, on links */
     uint32_t tx_count, norphans, tx_most, tx_per_link;
@@ -246,20 +242,15 @@ struct rme_fabric {
 #define ELAN_ADD(l, list)                                                                      \
     do {                                                                                       \
         if (!(l)->list)                                                                        \
-            TAILQ_INSERT_TAIL(&(l)->f->list, l, list##_next);                                  \
+            list_add_tail(&(l)->list##_next, &(l)->f->list);                                   \
         (l)->list = true;                                                                      \
     } while (0)
 #define ELAN_REMOVE(l, list)                                                                   \
     do {                                                                                       \
         if ((l)->list)                                                                         \
-            TAILQ_REMOVE(&(l)->f->list, l, list##_next);                                       \
+            list_del_init(&(l)->list##_next);                                                  \
         (l)->list = false;                                                                     \
     } while (0)
-
-#ifndef TAILQ_FOREACH_SAFE /* not in glibc: the body may remove the current entry */
-#define TAILQ_FOREACH_SAFE(at, list, field, after)                                             \
-    for ((at) = TAILQ_FIRST(list); (at) && ((after) = TAILQ_NEXT(at, field), 1); (at) = (after))
-#endif
 
 /* Log a line; the format is a literal.  The engine limits the lines of one format and one name
  * (base/log.h), because peers can cause many. */

@@ -31,10 +31,11 @@ struct rme_event *elan_emit(struct rme_fabric *f, enum rme_event_type type, stru
 void elan_tell(struct rme_link *l)
 {
     for (int type = 0; type <= RME_EV_TX_ROOM && elan_room(l->f); type++) {
+        struct rme_event *e;
         if (!(l->tell & 1u << type)) /* enum elan_tell */
             continue;
         l->tell &= ~(1u << type);
-        struct rme_event *e = elan_emit(l->f, (enum rme_event_type)type, l);
+        e = elan_emit(l->f, (enum rme_event_type)type, l);
         if (l->heard) {
             e->hello = l->hello;
             e->hello_length = l->hello_length;
@@ -50,7 +51,8 @@ void elan_tell_all(struct rme_fabric *f)
 {
     struct rme_link *l;
 
-    while (elan_room(f) && (l = TAILQ_FIRST(&f->eventful)) != NULL) {
+    while (elan_room(f) &&
+           (l = list_first(&f->eventful, struct rme_link, eventful_next)) != NULL) {
         ELAN_REMOVE(l, eventful);
         elan_tell(l);
         if (l->tell)

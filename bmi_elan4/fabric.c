@@ -43,13 +43,13 @@ static int read_address(struct rme_fabric *f, struct bmi_elan4_nic_config *confi
     const struct rme_addr_part *at;
 
     config->context = BMI_ELAN4_CLIENT;
-    if (!f->config.listen)
+    if (f->config.listen == NULL)
         return 0;
     at = rme_addr_part(f->config.listen, 0);
-    if (!at || (*node = bmi_elan4_decimal(at->host, NULL)) < 0 ||
+    if (at == NULL || (*node = bmi_elan4_decimal(at->host, NULL)) < 0 ||
         (config->context = bmi_elan4_decimal(at->port, NULL)) < 0)
         return FAIL(f, -EINVAL, "address=%s: expected elan4://NODE:CONTEXT",
-                    at ? at->host : "");
+                    at != NULL ? at->host : "");
     if (config->context < config->range.low_context ||
         config->context > config->range.high_context)
         return FAIL(f, -EADDRNOTAVAIL, "elan4://%d:%d: context outside elan_contexts=%d-%d",
@@ -61,8 +61,8 @@ static int read_address(struct rme_fabric *f, struct bmi_elan4_nic_config *confi
 static int open_nic(struct rme_fabric *f)
 {
     const char *folder = getenv(BMI_ELAN4_LOG_ENV), *fewer = "lower elan_tx_buffers";
-    struct bmi_elan4_nic_config config = {.folder = folder && *folder ? folder
-                                                                      : BMI_ELAN4_LOG_FOLDER};
+    struct bmi_elan4_nic_config config = {
+        .folder = folder != NULL && *folder ? folder : BMI_ELAN4_LOG_FOLDER};
     char why[300] = "";
     int node = -1, rc;
 
@@ -85,7 +85,7 @@ static int open_nic(struct rme_fabric *f)
     rc = bmi_elan4_nic_open(&config, &f->nic, why, sizeof(why));
     if (rc < 0)
         return FAIL(f, rc == -EBUSY && f->config.listen ? -EADDRINUSE : rc, "%s", why);
-    if (f->config.listen && node != f->nic->node)
+    if (f->config.listen != NULL && node != f->nic->node)
         return FAIL(f, -EADDRNOTAVAIL,
                     "elan4://%d:%d: not an address of this host, which is node %d", node,
                     config.context, f->nic->node);
@@ -114,7 +114,7 @@ static int open_bootstrap(struct rme_fabric *f)
     char why[300] = "", host[64] = "", port[8] = "";
     int rc;
 
-    if (!*text && env)
+    if (!*text && env != NULL)
         text = env;
     rc = bmi_elan4_servers_new(text, &f->servers, why, sizeof(why));
     if (rc < 0)
@@ -124,7 +124,7 @@ static int open_bootstrap(struct rme_fabric *f)
         elan_log(f, RME_LOG_WARN,
                  "%s; the name is looked up again when a connection to its server is requested",
                  why_not);
-    if (!f->config.listen)
+    if (f->config.listen == NULL)
         return 0;
     rc = bmi_elan4_servers_find(f->servers, &nic->range, nic->node, nic->context, &where);
     elan_log(f, RME_LOG_INFO,
@@ -148,15 +148,15 @@ static int open_bootstrap(struct rme_fabric *f)
 
 static void elan_close(struct rme_fabric *f)
 {
-    if (f->nic)
+    if (f->nic != NULL)
         elan_leave(f);
-    if (f->servers)
+    if (f->servers != NULL)
         bmi_elan4_servers_free(f->servers);
     if (f->epoll_fd >= 0)
         close(f->epoll_fd);
-    if (f->inbox)
+    if (f->inbox != NULL)
         bmi_elan4_inbox_close(f->inbox);
-    if (f->nic)
+    if (f->nic != NULL)
         bmi_elan4_nic_close(f->nic);
     /* not earlier: to peers a refused query says that nothing of this process is in flight */
     if (f->bootstrap.listener >= 0)
@@ -166,13 +166,22 @@ static void elan_close(struct rme_fabric *f)
     free(f);
 }
 
+static void lists_init(struct rme_fabric *f)
+{
+    struct list_head *lists[] = {&f->links,   &f->eventful, &f->dirty,  &f->ready,
+                                 &f->sending, &f->ending,   &f->wanting};
+    for (unsigned i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
+        list_init(lists[i]);
+}
+
 static int elan_open(const struct rme_fabric_config *config, struct rme_fabric **out)
 {
     struct rme_fabric *f = calloc(1, sizeof(*f));
+    int rc;
 
-    if (f)
+    if (f != NULL)
         f->account = calloc(BMI_ELAN4_MOST_VPS, sizeof(*f->account));
-    if (!f || !f->account) {
+    if (f == NULL || f->account == NULL) {
         free(f);
         config->log(config->log_arg, RME_LOG_ERROR, "elan4: opening: %s", strerror(ENOMEM));
         return -ENOMEM;
@@ -189,14 +198,11 @@ static int elan_open(const struct rme_fabric_config *config, struct rme_fabric *
     f->messages.most = f->tx_most;
     f->dead_ms = rme_option(config->options, "elan_dead_ms");
     f->quarantine_ms = rme_option(config->options, "elan_quarantine_ms");
-    struct elan_links *lists[] = {&f->links,   &f->eventful, &f->dirty,  &f->ready,
-                                  &f->sending, &f->ending,   &f->wanting};
-    for (unsigned i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
-        TAILQ_INIT(lists[i]);
-    TAILQ_INIT(&f->orphans);
+    lists_init(f);
+    list_init(&f->orphans);
     for (unsigned i = 0; i < ELAN_POOLS; i++)
-        TAILQ_INIT(&f->free[i]);
-    int rc = open_nic(f);
+        list_init(&f->free[i]);
+    rc = open_nic(f);
     if (rc == 0)
         rc = open_bootstrap(f);
     if (rc == 0)
@@ -215,7 +221,7 @@ static int elan_open(const struct rme_fabric_config *config, struct rme_fabric *
 /* Returns the context, which is the port of the address. */
 static uint16_t elan_listen_port(const struct rme_fabric *f)
 {
-    return f->config.listen ? (uint16_t)f->nic->context : 0;
+    return f->config.listen != NULL ? (uint16_t)f->nic->context : 0;
 }
 
 static const struct rme_caps *elan_caps(const struct rme_fabric *f)

@@ -59,7 +59,7 @@ void elan_ask(struct rme_link *l, int64_t now)
 {
     struct rme_fabric *f = l->f;
     struct bmi_elan4_where where;
-    int node, context;
+    int node, context, rc;
 
     if (l->call.fd >= 0 || (l->asked && now - l->asked < ELAN_ASK_MS) ||
         bmi_elan4_place(&f->nic->range, (int)l->peer.vp, &node, &context) < 0 ||
@@ -69,7 +69,7 @@ void elan_ask(struct rme_link *l, int64_t now)
         where.queue)
         return;
     l->asked = now;
-    int rc = call(l, &where);
+    rc = call(l, &where);
     if (rc == -ECONNREFUSED && f->account[l->peer.vp].bootstrap)
         elan_link_dead(l);
     else if ((rc == -EMFILE || rc == -ENFILE) && l->state == ELAN_HANDSHAKE_STATE)
@@ -81,6 +81,7 @@ void elan_ask(struct rme_link *l, int64_t now)
 static void send_hello(struct rme_link *l)
 {
     const struct elan_peer *to = &l->peer;
+    int rc;
 
     /* with a generation the death of the process is detected; without, the packet would never
      * end */
@@ -89,7 +90,7 @@ static void send_hello(struct rme_link *l)
         elan_link_down(l, -ETIMEDOUT);
         return;
     }
-    int rc = elan_tx_alone(l->f, to, ELAN_HELLO, l->number, l->hello, l->hello_length);
+    rc = elan_tx_alone(l->f, to, ELAN_HELLO, l->number, l->hello, l->hello_length);
     if (rc < 0)
         elan_link_down(l, rc);
 }
@@ -150,6 +151,8 @@ static void query_step(struct rme_link *l, int64_t now)
     struct bmi_elan4_conn_info theirs;
     bool first = !l->peer.queue;
     int rc = bmi_elan4_query_step(&l->call, &theirs);
+    enum bmi_elan4_verdict verdict;
+    struct elan_peer there;
 
     if (rc == -EAGAIN && (first || now - l->asked < ELAN_CALL_MS))
         return;
@@ -161,13 +164,13 @@ static void query_step(struct rme_link *l, int64_t now)
             elan_link_dead(l);
         return;
     }
-    enum bmi_elan4_verdict verdict = bmi_elan4_conn_info_judge(&l->f->conn_info, &theirs);
+    verdict = bmi_elan4_conn_info_judge(&l->f->conn_info, &theirs);
     if (theirs.vp != l->peer.vp || (first && verdict != BMI_ELAN4_WELCOME)) {
         if (first)
             refused(l, verdict ? verdict : BMI_ELAN4_OTHER);
         return;
     }
-    struct elan_peer there = {theirs.vp, theirs.queue, theirs.generation, 0};
+    there = (struct elan_peer){theirs.vp, theirs.queue, theirs.generation, 0};
     o->bootstrap = true;
     elan_see(l->f, &there);
     if (!first) {
@@ -190,7 +193,7 @@ void elan_handshake_calls(struct rme_fabric *f, int64_t now)
     if (!f->asking)
         return;
     f->asking = false;
-    TAILQ_FOREACH_SAFE(l, &f->links, all, after) {
+    list_for_each_safe(l, &f->links, all, after) {
         f->asking |= l->call.fd >= 0 || l->pause;
         if (l->call.fd >= 0)
             query_step(l, now);
@@ -237,19 +240,21 @@ int elan_op_connect(struct rme_fabric *f, const struct rme_addr *addr, int part,
                     struct rme_link **out)
 {
     const struct rme_addr_part *at = rme_addr_part(addr, part);
+    struct rme_link *l;
+    int rc;
 
-    if (!at || length > ELAN_HELLO_MAX)
+    if (at == NULL || length > ELAN_HELLO_MAX)
         return -EINVAL;
     if (elan_kept_full(f, bmi_elan4_decimal(at->host, NULL), NULL))
         return -ENOBUFS;
-    struct rme_link *l = elan_link_new(f);
-    if (!l)
+    l = elan_link_new(f);
+    if (l == NULL)
         return -ENOMEM;
     l->owner = owner;
     elan_link_step(l, ELAN_HANDSHAKE_STATE);
     memcpy(l->hello, hello, length);
     l->hello_length = length;
-    int rc = elan_op_rx_reserve(l, rx);
+    rc = elan_op_rx_reserve(l, rx);
     if (rc < 0) {
         l->tell |= ELAN_TELL_REQUEST; /* not reported to the host */
         elan_link_down(l, rc);
@@ -276,7 +281,7 @@ static void hello(struct rme_fabric *f, const struct elan_peer *from,
                                                     * unknown */
         return;
     }
-    if (verdict == BMI_ELAN4_WELCOME && !f->config.listen)
+    if (verdict == BMI_ELAN4_WELCOME && f->config.listen == NULL)
         verdict = BMI_ELAN4_OTHER;
     if (verdict == BMI_ELAN4_WELCOME) {
         elan_see(f, from);
@@ -284,7 +289,7 @@ static void hello(struct rme_fabric *f, const struct elan_peer *from,
         l = elan_kept_full(f, node, from) ? NULL : elan_link_new(f);
         verdict = BMI_ELAN4_FULL;
     }
-    if (!l) {
+    if (l == NULL) {
         elan_tx_alone(f, from, ELAN_REJECT, verdict, NULL, 0);
         return;
     }
@@ -298,13 +303,14 @@ static void hello(struct rme_fabric *f, const struct elan_peer *from,
 int elan_op_accept(struct rme_link *l, const void *data, size_t length, uint32_t rx,
                    void *owner)
 {
+    int rc;
     if (length > ELAN_HELLO_MAX)
         return -EINVAL;
     if (l->state != ELAN_REQUESTED_STATE)
         return -ENOTCONN;
     if (!elan_share_left(&l->f->places, l->peer.vp))
         return -ENOBUFS;
-    int rc = elan_op_rx_reserve(l, rx);
+    rc = elan_op_rx_reserve(l, rx);
     if (rc == 0)
         rc = elan_tx_control(l, ELAN_ACCEPT, l->number, data, length);
     if (rc < 0)
@@ -334,8 +340,8 @@ static bool is_watched(const struct rme_link *l)
 {
     const struct rme_link *other;
 
-    TAILQ_FOREACH(other, &l->f->links, all)
-        if (elan_same(&other->peer, &l->peer) && elan_tx_flying(other))
+    list_for_each(other, &l->f->links, all)
+        if (elan_same(&other->peer, &l->peer) && elan_tx_flying(other) != NULL)
             return true;
     return false;
 }
@@ -353,7 +359,7 @@ void elan_op_probe(struct rme_link *l)
     /* without a packet in flight one without effect, a report of no refusals: a dead peer never
      * accepts the packet, which poll.c detects.  The queue may wait for a transfer.  A full
      * account may consist of transfers and queued messages, so that nothing else shows it. */
-    if (l->state == ELAN_UP_STATE && !elan_tx_flying(l) &&
+    if (l->state == ELAN_UP_STATE && elan_tx_flying(l) == NULL &&
         !(elan_account_full(l->f, &l->peer) && is_watched(l)))
         (void)elan_tx_control(l, ELAN_REFUSED, 0, NULL, 0);
 }
@@ -364,7 +370,7 @@ void elan_op_rdma(struct rme_link *l, struct rme_rdma_op *x)
     struct elan_tx *tx = x->notify == RME_NOTIFY_MSG ? elan_tx_of(l, x->tx, x->tx_length)
                                                      : calloc(1, sizeof(*tx));
 
-    if (!tx) {
+    if (tx == NULL) {
         elan_link_broken(l, "no memory for a transfer");
         return;
     }
@@ -403,7 +409,7 @@ static void rejected(struct rme_link *l, const struct elan_packet *p, const uint
  * link, or has given the link up, may still write. */
 static void left(struct rme_link *l, uint8_t kind)
 {
-    if (kind == ELAN_LEFT || l->expected || l->next_seq > 1 || !TAILQ_EMPTY(&l->moves))
+    if (kind == ELAN_LEFT || l->expected || l->next_seq > 1 || !list_empty(&l->moves))
         elan_link_end(l, -ECONNRESET);
     else if (l->state != ELAN_ENDING_STATE)
         elan_link_down(l, -ECONNRESET);
@@ -428,9 +434,9 @@ void elan_handshake_packet(struct rme_fabric *f, struct rme_link *l,
     }
     if (p->kind == ELAN_HELLO)
         hello(f, &from, verdict, body, length);
-    else if (p->kind == ELAN_ACCEPT && !l && verdict == BMI_ELAN4_WELCOME)
+    else if (p->kind == ELAN_ACCEPT && l == NULL && verdict == BMI_ELAN4_WELCOME)
         elan_tx_alone(f, &from, ELAN_REJECT, 0, NULL, 0); /* the link is gone */
-    else if (!l)
+    else if (l == NULL)
         return;
     else if (p->kind == ELAN_ACCEPT && verdict != BMI_ELAN4_WELCOME)
         elan_link_broken(l, "an answer of another version");

@@ -58,15 +58,16 @@ int bmi_elan4_inbox_open(struct bmi_elan4_nic *nic, unsigned slots,
                          struct bmi_elan4_inbox **out)
 {
     struct bmi_elan4_inbox *in = calloc(1, sizeof(*in));
+    int rc;
 
-    if (!in)
+    if (in == NULL)
         return -ENOMEM;
     in->nic = nic;
     in->queue = bmi_elan4_sdram(nic, 64, sizeof(*in->queue));
     in->event = bmi_elan4_sdram(nic, 64, sizeof(E4_Event32));
     in->arrived = bmi_elan4_main(nic, 64, 64);
     in->slots = bmi_elan4_main(nic, 128, (size_t)(slots + 1) * BMI_ELAN4_SLOT);
-    if (!in->queue || !in->event || !in->arrived || !in->slots) {
+    if (in->queue == NULL || in->event == NULL || in->arrived == NULL || in->slots == NULL) {
         free(in); /* the memory is freed with the nic */
         return -ENOMEM;
     }
@@ -80,7 +81,7 @@ int bmi_elan4_inbox_open(struct bmi_elan4_nic *nic, unsigned slots,
     compat_store(in->first, &in->queue->q_bptr);
     MEMBAR_STORESTORE();
     sem_init(&in->wanted, 0, 0);
-    int rc = rme_thread_start(&in->thread, sleeper, in);
+    rc = rme_thread_start(&in->thread, sleeper, in);
     if (rc < 0) {
         sem_destroy(&in->wanted);
         free(in);

@@ -24,10 +24,11 @@
 /* Sets close-on-exec, and non-blocking mode if requested. */
 static int flagged(int fd, bool nonblock)
 {
+    int err;
     if (fd < 0 || (fcntl(fd, F_SETFD, FD_CLOEXEC) == 0 &&
                    (!nonblock || fcntl(fd, F_SETFL, O_NONBLOCK) == 0)))
         return fd;
-    int err = errno;
+    err = errno;
     close(fd);
     errno = err;
     return -1;
@@ -35,8 +36,9 @@ static int flagged(int fd, bool nonblock)
 
 int bmi_elan4_socket(int family, int type)
 {
+    int fd;
     bmi_elan4_lock();
-    int fd = flagged(socket(family, type, 0), true);
+    fd = flagged(socket(family, type, 0), true);
     bmi_elan4_unlock();
     return fd;
 }
@@ -77,16 +79,18 @@ void bmi_elan4_signal_clear(struct bmi_elan4_signal *s)
 
 int bmi_elan4_epoll(void)
 {
+    int fd;
     bmi_elan4_lock();
-    int fd = flagged(epoll_create(8), false);
+    fd = flagged(epoll_create(8), false);
     bmi_elan4_unlock();
     return fd;
 }
 
 int bmi_elan4_accept(int listener)
 {
+    int fd;
     bmi_elan4_lock();
-    int fd = flagged(accept(listener, NULL, NULL), true);
+    fd = flagged(accept(listener, NULL, NULL), true);
     bmi_elan4_unlock();
     return fd;
 }

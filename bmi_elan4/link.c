@@ -34,8 +34,8 @@ static uint32_t free_some(struct rme_link *l, uint32_t n)
 {
     struct elan_rx *rx;
 
-    for (; n && (rx = LIST_FIRST(&l->rx_free)) != NULL; n--) {
-        LIST_REMOVE(rx, next);
+    for (; n && (rx = list_first(&l->rx_free, struct elan_rx, next)) != NULL; n--) {
+        list_del_init(&rx->next);
         free(rx);
     }
     return n;
@@ -46,12 +46,12 @@ int elan_op_rx_reserve(struct rme_link *l, uint32_t n)
     for (uint32_t i = 0; i < n; i++) {
         struct elan_rx *rx =
             aligned_alloc(64, (sizeof(*rx) + l->f->config.rx_size + 63) & ~(size_t)63);
-        if (!rx) {
+        if (rx == NULL) {
             free_some(l, i);
             return -ENOMEM;
         }
         rx->link = l;
-        LIST_INSERT_HEAD(&l->rx_free, rx, next);
+        list_add_head(&rx->next, &l->rx_free);
     }
     return 0;
 }
@@ -67,16 +67,16 @@ bool elan_op_rx_return(struct rme_fabric *f, void *token)
     struct rme_link *l = rx->link;
 
     (void)f;
-    if (l)
-        LIST_REMOVE(rx, next);
-    if (!l || l->state > ELAN_UP_STATE || l->rx_debt) {
-        if (l && l->rx_debt)
+    if (l != NULL)
+        list_del_init(&rx->next);
+    if (l == NULL || l->state > ELAN_UP_STATE || l->rx_debt) {
+        if (l != NULL && l->rx_debt)
             l->rx_debt--;
         free(rx);
         return true;
     }
-    LIST_INSERT_HEAD(&l->rx_free, rx, next);
-    if (l->held[l->expected % ELAN_WINDOW])
+    list_add_head(&rx->next, &l->rx_free);
+    if (l->held[l->expected % ELAN_WINDOW] != NULL)
         ELAN_ADD(l, ready);
     return true;
 }
@@ -86,7 +86,7 @@ bool elan_op_rx_return(struct rme_fabric *f, void *token)
 static void close_rx(struct rme_link *l)
 {
     for (unsigned i = 0; i < ELAN_WINDOW; i++) {
-        if (!l->held[i])
+        if (l->held[i] == NULL)
             continue;
         l->bye_in |= l->held[i]->p.kind == ELAN_BYE;
         elan_share_give(&l->f->held, l->peer.vp);
@@ -104,14 +104,15 @@ static void close_rx(struct rme_link *l)
 struct rme_link *elan_link_new(struct rme_fabric *f)
 {
     uint32_t index = 0, tries;
+    struct rme_link *l;
 
     for (tries = 0; tries < ELAN_LINKS; tries++) {
         index = (f->next_index + tries) % ELAN_LINKS;
-        if (!f->table[index])
+        if (f->table[index] == NULL)
             break;
     }
-    struct rme_link *l = tries < ELAN_LINKS ? calloc(1, sizeof(*l)) : NULL;
-    if (!l)
+    l = tries < ELAN_LINKS ? calloc(1, sizeof(*l)) : NULL;
+    if (l == NULL)
         return NULL;
     f->next_index = index + 1;
     f->uses = f->uses % 0xfffff + 1;
@@ -120,12 +121,13 @@ struct rme_link *elan_link_new(struct rme_fabric *f)
     l->call.fd = -1;
     l->number = f->uses * ELAN_LINKS + index;
     f->table[index] = l;
-    TAILQ_INIT(&l->lent);
-    TAILQ_INIT(&l->queued);
-    TAILQ_INIT(&l->sent);
-    TAILQ_INIT(&l->moves);
-    LIST_INIT(&l->rx_lent);
-    TAILQ_INSERT_TAIL(&f->links, l, all);
+    list_init(&l->lent);
+    list_init(&l->queued);
+    list_init(&l->sent);
+    list_init(&l->moves);
+    list_init(&l->rx_lent);
+    list_init(&l->rx_free);
+    list_add_tail(&l->all, &f->links);
     return l;
 }
 
@@ -143,7 +145,7 @@ void elan_link_down(struct rme_link *l, int error)
     if (was == ELAN_DOWN_STATE)
         return;
     if (was == ELAN_ENDING_STATE)
-        TAILQ_REMOVE(&f->ending, l, ending_next);
+        list_del_init(&l->ending_next);
     bmi_elan4_query_end(&l->call);
     l->pause = 0;
     if (l->kept) {
@@ -158,7 +160,7 @@ void elan_link_down(struct rme_link *l, int error)
         elan_share_give(&f->places, l->peer.vp);
     elan_tx_drop(l, true);
     close_rx(l);
-    if (l->reads) /* requests that were not issued are dropped */
+    if (l->reads != NULL) /* requests that were not issued are dropped */
         compat_free_cmdq(f->nic->ctx, f->nic->alloc, l->reads);
     l->reads = NULL;
     if (l->tell & ELAN_TELL_REQUEST) { /* not reported to the host */
@@ -182,7 +184,7 @@ void elan_link_end(struct rme_link *l, int error)
     l->error = error;
     elan_link_step(l, ELAN_ENDING_STATE);
     l->until = (int64_t)rme_now() + ELAN_DRAIN_MS;
-    TAILQ_INSERT_HEAD(&l->f->ending, l, ending_next);
+    list_add_head(&l->ending_next, &l->f->ending);
     elan_tx_drop(l, false);
     close_rx(l);
 }
@@ -217,16 +219,17 @@ void elan_op_free(struct rme_link *l)
     struct elan_tx *tx;
     struct elan_rx *rx;
 
-    while ((tx = TAILQ_FIRST(&l->lent)) != NULL) {
-        TAILQ_REMOVE(&l->lent, tx, next);
+    while ((tx = list_first(&l->lent, struct elan_tx, next)) != NULL) {
+        list_del_init(&tx->next);
         elan_tx_give(f, tx);
     }
-    while ((rx = LIST_FIRST(&l->rx_lent)) != NULL) { /* held by the host */
-        LIST_REMOVE(rx, next);
+    while ((rx = list_first(&l->rx_lent, struct elan_rx, next)) !=
+           NULL) { /* held by the host */
+        list_del_init(&rx->next);
         rx->link = NULL;
     }
     ELAN_REMOVE(l, eventful);
     ELAN_REMOVE(l, dirty);
-    TAILQ_REMOVE(&f->links, l, all);
+    list_del_init(&l->all);
     free(l);
 }

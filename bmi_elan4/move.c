@@ -40,7 +40,7 @@ static int make(struct rme_fabric *f, struct elan_move *m)
     m->unasked = bmi_elan4_main(f->nic, 64, 128 + ELAN_HEADER);
     m->note_port = compat_port(f->nic->ctx, 8 * most);
     m->self_port = compat_port(f->nic->ctx, 8);
-    if (!m->sdram || !m->unasked || !m->note_port || !m->self_port)
+    if (m->sdram == NULL || m->unasked == NULL || !m->note_port || !m->self_port)
         return -ENOMEM;
     m->data = (E4_Event *)(void *)m->sdram;
     m->told = (E4_Event *)(void *)(m->sdram + 64);
@@ -63,17 +63,19 @@ static void unmake(struct rme_fabric *f, struct elan_move *m)
 /* Returns a free transfer; NULL: no memory. */
 static struct elan_move *take(struct rme_fabric *f)
 {
-    struct elan_move *m = (struct elan_move *)TAILQ_FIRST(&f->free[ELAN_MOVE]);
+    struct elan_move *m =
+        (struct elan_move *)list_first(&f->free[ELAN_MOVE], struct elan_dma, next);
+    struct elan_move **more;
 
-    if (m) {
-        TAILQ_REMOVE(&f->free[ELAN_MOVE], &m->d, next);
+    if (m != NULL) {
+        list_del_init(&m->d.next);
         return m;
     }
-    struct elan_move **more = realloc(f->move, (f->nmove + 1) * sizeof(*more));
-    if (!more)
+    more = realloc(f->move, (f->nmove + 1) * sizeof(*more));
+    if (more == NULL)
         return NULL;
     f->move = more;
-    if (!(m = calloc(1, sizeof(*m))))
+    if ((m = calloc(1, sizeof(*m))) == NULL)
         return NULL;
     m->d.is_move = true;
     if (make(f, m) < 0) {
@@ -145,10 +147,10 @@ static bool begin(struct rme_link *l, struct elan_tx *tx)
     struct elan_move *m;
     E4_DMA dma;
 
-    if (!elan_share_left(&f->active, l->peer.vp) || !(m = take(f)))
+    if (!elan_share_left(&f->active, l->peer.vp) || (m = take(f)) == NULL)
         return false;
     elan_share_take(&f->active, l->peer.vp);
-    TAILQ_INSERT_TAIL(&l->moves, m, next);
+    list_add_tail(&m->next, &l->moves);
     ELAN_ADD(l, sending);
     m->use++;
     m->link = l;
@@ -168,7 +170,7 @@ static bool begin(struct rme_link *l, struct elan_tx *tx)
         tx->kind = ELAN_IMM;
         tx->arg = x->imm;
     }
-    if (m->note) {
+    if (m->note != NULL) {
         elan_tx_number(l, tx);
         for (uint32_t i = 0; i < tx->packets; i++) {
             elan_tx_dma(f, &l->peer, tx, i, m->told, &dma);
@@ -197,7 +199,7 @@ static uint32_t reading(const struct rme_link *l)
     const struct elan_move *m;
     uint32_t n = 0;
 
-    TAILQ_FOREACH(m, &l->moves, next)
+    list_for_each(m, &l->moves, next)
         if (m->x->read)
             n += outstanding(m) - m->unposted;
     return n;
@@ -209,8 +211,8 @@ static E4_CmdQ *borrow(struct rme_fabric *f)
 {
     struct rme_link *l;
 
-    TAILQ_FOREACH(l, &f->links, all)
-        if (l->reads && l->state == ELAN_UP_STATE && TAILQ_EMPTY(&l->moves)) {
+    list_for_each(l, &f->links, all)
+        if (l->reads != NULL && l->state == ELAN_UP_STATE && list_empty(&l->moves)) {
             E4_CmdQ *q = l->reads;
             l->reads = NULL;
             return q;
@@ -225,11 +227,11 @@ static bool can_read(struct rme_link *l)
 {
     struct rme_fabric *f = l->f;
 
-    if (!l->reads)
+    if (l->reads == NULL)
         l->reads = compat_cmdq(f->nic->ctx, f->nic->alloc, CQ_Size8K, COMPAT_ASK_PERMISSIONS);
-    if (!l->reads)
+    if (l->reads == NULL)
         l->reads = borrow(f);
-    return l->reads;
+    return l->reads != NULL;
 }
 
 static void run(struct rme_link *l, const struct elan_move *m, E4_Addr remote, E4_Addr local,
@@ -282,13 +284,14 @@ static bool next_dma(struct rme_link *l, struct elan_tx *at)
 static bool post(struct rme_link *l, struct elan_tx *tx)
 {
     bool read = tx->x->read && tx->x->npiece;
+    uint32_t n;
 
     if (read && !can_read(l))
         return false;
-    if (!tx->move && !begin(l, tx))
+    if (tx->move == NULL && !begin(l, tx))
         return false;
     MEMBAR_VISIBLE();
-    uint32_t n = read ? reading(l) : 0;
+    n = read ? reading(l) : 0;
     for (; (!read || n < ELAN_READS) && next_dma(l, tx); n++)
         if (!read && n % 512 == 511)
             bmi_elan4_flush(l->f->nic);
@@ -303,10 +306,10 @@ static bool waits(const struct rme_link *l, const struct elan_tx *tx)
 {
     const struct elan_move *m;
 
-    if (!tx->move || !tx->move->note || tx->move->unposted)
+    if (tx->move == NULL || tx->move->note == NULL || tx->move->unposted)
         return false;
-    TAILQ_FOREACH(m, &l->moves, next)
-        if (!m->note)
+    list_for_each(m, &l->moves, next)
+        if (m->note == NULL)
             return true;
     return false;
 }
@@ -327,7 +330,7 @@ static bool issue(struct rme_link *l, struct elan_tx *tx)
  * has not been sent. */
 static void complete(struct rme_fabric *f, struct elan_move *m, uint32_t missing)
 {
-    if (m->note)
+    if (m->note != NULL)
         elan_tx_break(f, m->note);
     MEMBAR_VISIBLE();
     m->let = true;
@@ -347,7 +350,7 @@ void elan_moves_complete(struct rme_link *l)
 {
     struct elan_move *m;
 
-    TAILQ_FOREACH(m, &l->moves, next) {
+    list_for_each(m, &l->moves, next) {
         uint32_t refused = elan_move_stuck(m);
         if (refused) {
             m->refused = 0;
@@ -361,25 +364,25 @@ void elan_moves_complete(struct rme_link *l)
 static void free_move(struct rme_fabric *f, struct elan_move *m)
 {
     m->let = false;
-    if (m->note)
+    if (m->note != NULL)
         elan_tx_give(f, m->note);
     m->note = NULL;
-    TAILQ_INSERT_HEAD(&f->free[ELAN_MOVE], &m->d, next);
+    list_add_head(&m->d.next, &f->free[ELAN_MOVE]);
 }
 
 void elan_move_done(struct rme_fabric *f, uint32_t index, uint32_t use)
 {
     struct elan_move *m = index < f->nmove ? f->move[index] : NULL;
-    struct rme_link *l = m ? m->link : NULL;
+    struct rme_link *l = m != NULL ? m->link : NULL;
 
-    if (!m || !m->let || m->use != use)
+    if (m == NULL || !m->let || m->use != use)
         return;
-    if (l) {
-        TAILQ_REMOVE(&l->moves, m, next);
+    if (l != NULL) {
+        list_del_init(&m->next);
         elan_share_give(&f->active, l->peer.vp);
-        if (m->note)
-            TAILQ_REMOVE(&l->sent, m->note, next);
-        else if (!TAILQ_EMPTY(&l->queued))
+        if (m->note != NULL)
+            list_del_init(&m->note->next);
+        else if (!list_empty(&l->queued))
             ELAN_ADD(l, dirty); /* a notification may have waited */
         if (l->state == ELAN_UP_STATE)
             elan_emit(f, RME_EV_RDMA_DONE, l)->rdma_op = m->x;
@@ -389,11 +392,11 @@ void elan_move_done(struct rme_fabric *f, uint32_t index, uint32_t use)
     m->let = false;
     m->link = NULL;
     if (m->reported) { /* perhaps falsely: a late set must not count for another transfer */
-        if (l)
+        if (l != NULL)
             elan_orphan(f, &m->d, false);
         return;
     }
-    if (!l)
+    if (l == NULL)
         elan_orphan_over(f, &m->d);
     free_move(f, m);
 }
@@ -404,10 +407,10 @@ static void forget(struct rme_link *l)
     struct elan_move *m;
 
     elan_moves_complete(l);
-    while ((m = TAILQ_FIRST(&l->moves)) != NULL) {
-        TAILQ_REMOVE(&l->moves, m, next);
+    while ((m = list_first(&l->moves, struct elan_move, next)) != NULL) {
+        list_del_init(&m->next);
         m->d.ended = m->x->read && elan_account_over(l->f, &l->peer);
-        if (m->note)
+        if (m->note != NULL)
             elan_tx_unshare(m->note);
         m->d.since = 0;
         m->link = NULL;
@@ -422,26 +425,26 @@ static void forget(struct rme_link *l)
 /* Returns true if this number of packets may get sequence numbers. */
 static bool window_open(struct rme_link *l, uint32_t packets)
 {
-    const struct elan_tx *oldest = TAILQ_FIRST(&l->sent);
+    const struct elan_tx *oldest = list_first(&l->sent, struct elan_tx, next);
 
-    return !oldest || l->next_seq + packets - oldest->seq <= ELAN_WINDOW;
+    return oldest == NULL || l->next_seq + packets - oldest->seq <= ELAN_WINDOW;
 }
 
 /* Returns true for a transfer without notification, on which no order depends. */
 static bool is_silent(const struct elan_tx *tx)
 {
-    return tx->x && tx->x->notify == RME_NOTIFY_NONE;
+    return tx->x != NULL && tx->x->notify == RME_NOTIFY_NONE;
 }
 
 /* Removes an entry that is posted from the queue. */
 static void posted(struct rme_link *l, struct elan_tx *tx)
 {
-    TAILQ_REMOVE(&l->queued, tx, next);
+    list_del_init(&tx->next);
     if (is_silent(tx)) {
         elan_tx_give(l->f, tx);
         return;
     }
-    TAILQ_INSERT_TAIL(&l->sent, tx, next);
+    list_add_tail(&tx->next, &l->sent);
     ELAN_ADD(l, sending);
 }
 
@@ -450,10 +453,10 @@ static bool advance(struct rme_link *l)
 {
     struct elan_tx *tx;
 
-    while ((tx = TAILQ_FIRST(&l->queued)) != NULL) {
-        if (!tx->move && !window_open(l, is_silent(tx) ? 0 : elan_packets(tx->length)))
+    while ((tx = list_first(&l->queued, struct elan_tx, next)) != NULL) {
+        if (tx->move == NULL && !window_open(l, is_silent(tx) ? 0 : elan_packets(tx->length)))
             return false;
-        if (!tx->x)
+        if (tx->x == NULL)
             elan_tx_message(l, tx);
         else if (!issue(l, tx))
             return waits(l, tx);
@@ -466,9 +469,9 @@ void elan_op_flush(struct rme_fabric *f)
 {
     struct rme_link *l, *after;
 
-    if (TAILQ_EMPTY(&f->dirty))
+    if (list_empty(&f->dirty))
         return;
-    TAILQ_FOREACH_SAFE(l, &f->dirty, dirty_next, after) {
+    list_for_each_safe(l, &f->dirty, dirty_next, after) {
         if (l->state != ELAN_DOWN_STATE && !advance(l)) {
             elan_look_soon(f);
             continue;
@@ -485,7 +488,7 @@ void elan_op_flush(struct rme_fabric *f)
  * decides whether a set word is valid. */
 bool elan_tx_over(const struct rme_fabric *f, const struct elan_tx *tx)
 {
-    return !tx->move && elan4_load64(tx->landed) != 0 &&
+    return tx->move == NULL && elan4_load64(tx->landed) != 0 &&
            elan4_pollevent_word(f->nic->ctx, tx->landed, 0);
 }
 
@@ -493,8 +496,8 @@ struct elan_tx *elan_tx_flying(const struct rme_link *l)
 {
     struct elan_tx *tx;
 
-    TAILQ_FOREACH(tx, &l->sent, next)
-        if (!tx->move && !elan_tx_over(l->f, tx))
+    list_for_each(tx, &l->sent, next)
+        if (tx->move == NULL && !elan_tx_over(l->f, tx))
             break;
     return tx;
 }
@@ -503,7 +506,7 @@ bool elan_tx_waits(const struct rme_fabric *f, const struct elan_peer *to, int64
 {
     const struct elan_dma *d;
 
-    TAILQ_FOREACH(d, &f->orphans, next)
+    list_for_each(d, &f->orphans, next)
         if (!d->is_move && d->to.vp == to->vp && d->to.queue == to->queue && d->since <= then &&
             !elan_tx_over(f, (const struct elan_tx *)d))
             return true;
@@ -514,15 +517,15 @@ static void landed_of(struct rme_link *l)
 {
     struct elan_tx *tx, *after;
 
-    TAILQ_FOREACH_SAFE(tx, &l->sent, next, after) {
-        if (tx->move) /* it may never end, and what was sent after it has landed */
+    list_for_each_safe(tx, &l->sent, next, after) {
+        if (tx->move != NULL) /* it may never end, and what was sent after it has landed */
             continue;
         if (!elan_tx_over(l->f, tx))
             break;
-        TAILQ_REMOVE(&l->sent, tx, next);
+        list_del_init(&tx->next);
         elan_tx_give(l->f, tx);
     }
-    if (!tx && TAILQ_EMPTY(&l->moves))
+    if (tx == NULL && list_empty(&l->moves))
         ELAN_REMOVE(l, sending);
 }
 
@@ -550,7 +553,7 @@ static void sweep(struct rme_fabric *f, int64_t now)
 {
     struct elan_dma *d, *then;
 
-    TAILQ_FOREACH_SAFE(d, &f->orphans, next, then) {
+    list_for_each_safe(d, &f->orphans, next, then) {
         if (!is_over(f, d, now))
             continue;
         elan_orphan_over(f, d);
@@ -565,9 +568,9 @@ void elan_tx_landed(struct rme_fabric *f)
 {
     struct rme_link *l, *after;
 
-    TAILQ_FOREACH_SAFE(l, &f->sending, sending_next, after)
+    list_for_each_safe(l, &f->sending, sending_next, after)
         landed_of(l);
-    if (f->polls % 64 == 0 || !TAILQ_EMPTY(&f->wanting))
+    if (f->polls % 64 == 0 || !list_empty(&f->wanting))
         sweep(f, (int64_t)rme_now());
     elan_tx_rooms(f);
 }
@@ -576,21 +579,21 @@ void elan_tx_drop(struct rme_link *l, bool all)
 {
     struct elan_tx *tx, *after;
 
-    TAILQ_FOREACH_SAFE(tx, &l->queued, next, after) {
-        if (tx->move) {
+    list_for_each_safe(tx, &l->queued, next, after) {
+        if (tx->move != NULL) {
             complete(l->f, tx->move, tx->move->unposted + 1); /* with what is posted */
             posted(l, tx);
             continue;
         }
-        TAILQ_REMOVE(&l->queued, tx, next);
+        list_del_init(&tx->next);
         elan_tx_give(l->f, tx);
     }
     ELAN_REMOVE(l, wanting);
     if (!all)
         return;
-    while ((tx = TAILQ_FIRST(&l->sent)) != NULL) {
-        TAILQ_REMOVE(&l->sent, tx, next);
-        if (tx->move) /* it keeps the message until DONE */
+    while ((tx = list_first(&l->sent, struct elan_tx, next)) != NULL) {
+        list_del_init(&tx->next);
+        if (tx->move != NULL) /* it keeps the message until DONE */
             continue;
         elan_tx_unshare(tx);
         elan_orphan(l->f, &tx->d, true);
@@ -604,8 +607,8 @@ void elan_tx_close(struct rme_fabric *f)
     struct elan_dma *d, *then;
 
     /* the context frees their memory */
-    TAILQ_CONCAT(&f->orphans, &f->free[ELAN_TX], next);
-    TAILQ_FOREACH_SAFE(d, &f->orphans, next, then)
+    list_move_all(&f->free[ELAN_TX], &f->orphans);
+    list_for_each_safe(d, &f->orphans, next, then)
         if (!d->is_move)
             free(d);
     for (uint32_t i = 0; i < f->nmove; i++) {

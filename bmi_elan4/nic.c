@@ -41,8 +41,9 @@ static void on_trap(ELAN4_CTX *ctx, ELAN4_USER_TRAP *trap, void *arg)
 unsigned bmi_elan4_traps_take(struct bmi_elan4_nic *nic,
                               struct bmi_elan4_trap out[BMI_ELAN4_TRAPS])
 {
+    unsigned count;
     pthread_mutex_lock(&nic->trap_lock);
-    unsigned count = nic->ntrap;
+    count = nic->ntrap;
     memcpy(out, nic->trap, count * sizeof(*out));
     nic->ntrap = 0;
     pthread_mutex_unlock(&nic->trap_lock);
@@ -53,14 +54,14 @@ unsigned bmi_elan4_traps_take(struct bmi_elan4_nic *nic,
  * access everything, and the record in the log stays locked. */
 static void leave(struct bmi_elan4_nic *nic)
 {
-    if (nic->ctx && !compat_leave(nic->ctx))
+    if (nic->ctx != NULL && !compat_leave(nic->ctx))
         return;
-    if (nic->log) {
+    if (nic->log != NULL) {
         if (nic->context)
             bmi_elan4_log_give(nic->log, nic->context);
         bmi_elan4_log_close(nic->log);
     }
-    if (nic->sdram)
+    if (nic->sdram != NULL)
         compat_close_memory(nic->alloc, nic->sdram);
     if (nic->signal.fd >= 0)
         close(nic->signal.fd);
@@ -93,6 +94,7 @@ static int attach(struct bmi_elan4_nic *nic, const struct bmi_elan4_nic_config *
 {
     const struct bmi_elan4_range *r = &nic->range;
     int first = config->context, last = config->context, rc = -EBUSY;
+    pid_t holder;
 
     if (config->context == BMI_ELAN4_CLIENT) {
         first = r->low_context + 1;
@@ -106,7 +108,7 @@ static int attach(struct bmi_elan4_nic *nic, const struct bmi_elan4_nic_config *
             r->low_context, r->high_context);
     for (int c = first; c <= last && rc == -EBUSY; c++)
         rc = attach_at(nic, config->key, c);
-    pid_t holder = rc == -EBUSY ? bmi_elan4_log_stranger(nic->log, first) : 0;
+    holder = rc == -EBUSY ? bmi_elan4_log_stranger(nic->log, first) : 0;
     if (holder != 0)
         snprintf(
             why, size,
@@ -153,7 +155,8 @@ static int make_queues(struct bmi_elan4_nic *nic)
     nic->irq =
         compat_cmdq(nic->ctx, nic->alloc, CQ_Size1K, CQ_WriteEnableBit | CQ_InterruptEnableBit);
     nic->irq_block = bmi_elan4_sdram(nic, 64, sizeof(*nic->irq_block));
-    if (!nic->cookies || !nic->tx || !nic->rx || !nic->irq || !nic->irq_block)
+    if (nic->cookies == NULL || nic->tx == NULL || nic->rx == NULL || nic->irq == NULL ||
+        nic->irq_block == NULL)
         return -ENOMEM;
     return elan4_alloc_intcookie(nic->ctx, BMI_ELAN4_INT_COOKIE) < 0 ? -ENOMEM : 0;
 }
@@ -179,16 +182,16 @@ static int join(struct bmi_elan4_nic *nic, const struct bmi_elan4_nic_config *co
                       rme_remedy(rc, "see the kernel log (dmesg)"));
     errno = 0;
     nic->ctx = elan4_init(RAIL);
-    if (!nic->ctx) {
+    if (nic->ctx == NULL) {
         rc = errno ? -errno : -ENODEV;
         return failed(rc, why, size, "no Elan4 network interface",
                       rme_remedy(rc, "use emuelan4 where there is none"));
     }
     nic->node = (int)nic->ctx->ctx_position.pos_nodeid;
     nic->sdram = compat_open_sdram(RAIL, config->sdram_bytes);
-    if (nic->sdram)
+    if (nic->sdram != NULL)
         nic->alloc = compat_open_alloc(config->main_bytes, nic->sdram, config->sdram_bytes);
-    if (!nic->alloc)
+    if (nic->alloc == NULL)
         return failed(-ENOMEM, why, size, "memory of the network interface", "");
     rc = prepare(nic, config->key);
     if (rc < 0)
@@ -217,7 +220,7 @@ int bmi_elan4_nic_open(const struct bmi_elan4_nic_config *config, struct bmi_ela
     if (rc < 0)
         return rc;
     nic = calloc(1, sizeof(*nic));
-    if (!nic)
+    if (nic == NULL)
         return failed(-ENOMEM, why, size, "a context", "");
     nic->range = config->range;
     nic->signal.fd = -1;
@@ -246,14 +249,14 @@ void *bmi_elan4_main(struct bmi_elan4_nic *nic, size_t align, size_t size)
 {
     void *p = elan4_allocMain(nic->alloc, align, size);
 
-    return p ? memset(p, 0, size) : NULL;
+    return p != NULL ? memset(p, 0, size) : NULL;
 }
 
 void *bmi_elan4_sdram(struct bmi_elan4_nic *nic, size_t align, size_t size)
 {
     void *p = elan4_allocElan(nic->alloc, align, size);
 
-    return p ? memset(p, 0, size) : NULL;
+    return p != NULL ? memset(p, 0, size) : NULL;
 }
 
 void bmi_elan4_flush(struct bmi_elan4_nic *nic)

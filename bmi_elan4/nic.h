@@ -102,7 +102,7 @@ static inline void bmi_elan4_packet_dma(struct bmi_elan4_nic *nic, unsigned vp, 
                  .dma_cookie = compat_dma_cookie(nic->cookies, vp),
                  .dma_vproc = vp,
                  .dma_srcAddr = bmi_elan4_at(nic, message),
-                 .dma_srcEvent = event ? bmi_elan4_at(nic, event) : 0,
+                 .dma_srcEvent = event != NULL ? bmi_elan4_at(nic, event) : 0,
                  .dma_dstEvent = queue};
 }
 

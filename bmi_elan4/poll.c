@@ -26,7 +26,7 @@
 /* Returns true if all messages have landed, of a link without transfers. */
 static bool all_landed(const struct rme_link *l)
 {
-    return TAILQ_EMPTY(&l->queued) && !elan_tx_flying(l);
+    return list_empty(&l->queued) && elan_tx_flying(l) == NULL;
 }
 
 /* Handles an ending link whose time is over: the host may reuse its memory when it is down. */
@@ -68,7 +68,7 @@ static void check(struct rme_link *l, int64_t now)
     elan_moves_complete(l);
     if (l->bye_sent && l->bye_in && all_landed(l))
         elan_link_down(l, l->error);
-    else if (!l->bye_sent && TAILQ_EMPTY(&l->moves) && TAILQ_EMPTY(&l->queued))
+    else if (!l->bye_sent && list_empty(&l->moves) && list_empty(&l->queued))
         l->bye_sent = !elan_place_full(l->f, l->peer.vp, 2) &&
                       elan_tx_control(l, ELAN_BYE, 0, NULL, 0) == 0;
 }
@@ -82,7 +82,7 @@ static void silent(struct rme_link *found, int64_t now)
 {
     struct rme_link *l;
 
-    TAILQ_FOREACH(l, &found->f->links, all)
+    list_for_each(l, &found->f->links, all)
         if (elan_same(&l->peer, &found->peer) && l->state == ELAN_UP_STATE) {
             elan_link_end(l, -ETIMEDOUT);
             l->until = now; /* it is not waited for, but may be alive and write */
@@ -110,9 +110,10 @@ static int64_t age_of(const struct rme_fabric *f, struct elan_dma *d)
  */
 static void overdue(struct rme_link *l, int64_t now)
 {
-    struct elan_move *m = TAILQ_FIRST(&l->moves);
+    struct elan_move *m = list_first(&l->moves, struct elan_move, next);
     struct elan_tx *tx = elan_tx_flying(l);
-    int64_t age = tx ? age_of(l->f, &tx->d) : 0, move_age = m ? age_of(l->f, &m->d) : 0;
+    int64_t age = tx != NULL ? age_of(l->f, &tx->d) : 0,
+            move_age = m != NULL ? age_of(l->f, &m->d) : 0;
     if ((age < ELAN_LOOK_MS && move_age < ELAN_LOOK_MS) || now - l->looked < ELAN_LOOK_MS)
         return;
     l->looked = now;
@@ -134,7 +135,7 @@ static void check_sending(struct rme_fabric *f, int64_t now)
 
     f->watched_at = now;
     f->watched += step < ELAN_ASK_MS ? step : ELAN_ASK_MS;
-    TAILQ_FOREACH_SAFE(l, &f->sending, sending_next, after)
+    list_for_each_safe(l, &f->sending, sending_next, after)
         overdue(l, now); /* removes no other link */
 }
 
@@ -146,7 +147,7 @@ static void accounts_check(struct rme_fabric *f)
     struct rme_link *l, *after;
 
     f->died = false;
-    TAILQ_FOREACH_SAFE(l, &f->links, all, after)
+    list_for_each_safe(l, &f->links, all, after)
         if (l->state != ELAN_DOWN_STATE && elan_account_over(f, &l->peer))
             elan_link_dead(l);
 }
@@ -159,7 +160,7 @@ static void look_around(struct rme_fabric *f)
 
     if (hint || f->polls % 64 == 0)
         elan_handshake_calls(f, now);
-    TAILQ_FOREACH_SAFE(l, &f->ending, ending_next, after)
+    list_for_each_safe(l, &f->ending, ending_next, after)
         check(l, now);
     check_sending(f, now);
     if (f->died)
@@ -182,11 +183,11 @@ static int until_next_look(const struct rme_link *ending)
 /* Returns ms until the next poll for conditions without a packet; 0: not needed. */
 static int restless(const struct rme_fabric *f)
 {
-    if (!TAILQ_EMPTY(&f->wanting) || !TAILQ_EMPTY(&f->dirty) || !TAILQ_EMPTY(&f->ready) ||
-        !TAILQ_EMPTY(&f->eventful) || f->died)
+    if (!list_empty(&f->wanting) || !list_empty(&f->dirty) || !list_empty(&f->ready) ||
+        !list_empty(&f->eventful) || f->died)
         return ELAN_RESTLESS_MS;
-    if (!TAILQ_EMPTY(&f->ending))
-        return until_next_look(TAILQ_FIRST(&f->ending));
+    if (!list_empty(&f->ending))
+        return until_next_look(list_first(&f->ending, struct rme_link, ending_next));
     return f->asking || f->bootstrap.behind ? ELAN_LOOK_MS : 0;
 }
 
@@ -215,7 +216,7 @@ int elan_op_deadline(struct rme_fabric *f)
 {
     int ms = restless(f);
 
-    return ms ? ms : TAILQ_EMPTY(&f->sending) ? -1 : ELAN_LOOK_MS;
+    return ms ? ms : list_empty(&f->sending) ? -1 : ELAN_LOOK_MS;
 }
 
 /* ---- Leaving ---- */
@@ -227,7 +228,7 @@ static bool unheard(struct rme_fabric *f)
             now = (int64_t)rme_now();
     const struct elan_dma *d;
 
-    TAILQ_FOREACH(d, &f->orphans, next) {
+    list_for_each(d, &f->orphans, next) {
         const struct elan_tx *tx = (const struct elan_tx *)d;
         if (!d->is_move && tx->kind == ELAN_LEFT && !elan_tx_over(f, tx) &&
             !elan_tx_waits(f, &d->to, now - most) && !elan_account_gone(f, &d->to))
@@ -240,7 +241,7 @@ void elan_leave(struct rme_fabric *f)
 {
     struct rme_link *l;
 
-    while ((l = TAILQ_FIRST(&f->links)) != NULL) {
+    while ((l = list_first(&f->links, struct rme_link, all)) != NULL) {
         bool known = !(l->tell & ELAN_TELL_REQUEST); /* otherwise the link is freed when down */
         if (l->state == ELAN_UP_STATE || l->state == ELAN_ENDING_STATE)
             (void)elan_tx_alone(l->f, &l->peer, ELAN_LEFT, 0, NULL, 0);

@@ -14,6 +14,7 @@ static int contexts(const struct bmi_elan4_range *r)
 
 int bmi_elan4_range_check(const struct bmi_elan4_range *r, char *why, size_t size)
 {
+    long nodes;
     if (r->low_node < 0 || r->high_node < r->low_node)
         return BMI_ELAN4_WHY(-EINVAL, "nodes %d to %d: not a range; give FIRST-LAST",
                              r->low_node, r->high_node);
@@ -22,7 +23,7 @@ int bmi_elan4_range_check(const struct bmi_elan4_range *r, char *why, size_t siz
         return BMI_ELAN4_WHY(-EINVAL, "contexts %d to %d: not a range within %d to %d",
                              r->low_context, r->high_context, BMI_ELAN4_FIRST_CONTEXT,
                              BMI_ELAN4_LAST_CONTEXT);
-    long nodes = (long)r->high_node - r->low_node + 1;
+    nodes = (long)r->high_node - r->low_node + 1;
     if (nodes * contexts(r) > BMI_ELAN4_MOST_VPS)
         return BMI_ELAN4_WHY(
             -EINVAL,
@@ -51,9 +52,9 @@ int bmi_elan4_place(const struct bmi_elan4_range *r, int vp, int *node, int *con
 int bmi_elan4_decimal(const char *text, char **end)
 {
     size_t digits = strspn(text, "0123456789");
-    int v = digits < 1 || digits > 5 || (!end && text[digits]) ? -1 : atoi(text);
+    int v = digits < 1 || digits > 5 || (end == NULL && text[digits]) ? -1 : atoi(text);
 
-    if (end)
+    if (end != NULL)
         *end = (char *)(uintptr_t)text + digits;
     return v;
 }

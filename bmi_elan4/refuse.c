@@ -39,7 +39,7 @@ static struct elan_move *find(struct rme_link *l, enum compat_trap kind, E4_Addr
     bool read = here == (kind == COMPAT_TRAP_SINK);
     struct elan_move *m;
 
-    TAILQ_FOREACH(m, &l->moves, next)
+    list_for_each(m, &l->moves, next)
         if (m->x->read == read && !elan_move_stuck(m) && touches(l->f, m->x, at, here))
             break;
     return m;
@@ -53,10 +53,11 @@ static bool end_transfer(struct rme_fabric *f, const struct rme_link *of, enum c
     struct elan_move *m = NULL;
     struct rme_link *l;
 
-    TAILQ_FOREACH(l, &f->links, all)
-        if ((!of || elan_same(&l->peer, &of->peer)) && (m = find(l, kind, at, !of)) != NULL)
+    list_for_each(l, &f->links, all)
+        if ((of == NULL || elan_same(&l->peer, &of->peer)) &&
+            (m = find(l, kind, at, of == NULL)) != NULL)
             break;
-    if (!m)
+    if (m == NULL)
         return false;
     m->refused++;
     m->reported |= of != NULL;
@@ -65,7 +66,7 @@ static bool end_transfer(struct rme_fabric *f, const struct rme_link *of, enum c
     elan_link_log(l, RME_LOG_WARN,
                   "connection aborted: a transfer met an address of %s without memory, 0x%llx; "
                   "memory must stay mapped until its operation has ended",
-                  of ? "the peer" : "this process", (unsigned long long)at);
+                  of != NULL ? "the peer" : "this process", (unsigned long long)at);
     elan_link_end(l, -EFAULT);
     return true;
 }
@@ -77,7 +78,7 @@ static void report(struct rme_fabric *f, enum compat_trap kind, const E4_Addr *a
 {
     struct rme_link *l;
 
-    TAILQ_FOREACH(l, &f->links, all)
+    list_for_each(l, &f->links, all)
         if ((l->state == ELAN_UP_STATE || l->state == ELAN_ENDING_STATE) && n &&
             f->norphans < f->tx_most / 2)
             (void)elan_tx_alone(f, &l->peer, ELAN_REFUSED, kind, at, n * sizeof(*at));
@@ -90,9 +91,10 @@ void elan_refusals(struct rme_fabric *f)
     struct bmi_elan4_trap trap[BMI_ELAN4_TRAPS];
     E4_Addr at[COMPAT_TRAP_OTHER][BMI_ELAN4_TRAPS];
     uint32_t n[COMPAT_TRAP_OTHER] = {0};
+    unsigned count;
 
     f->traps = atomic_load(&f->nic->traps);
-    unsigned count = bmi_elan4_traps_take(f->nic, trap);
+    count = bmi_elan4_traps_take(f->nic, trap);
     for (const struct bmi_elan4_trap *t = trap; t < trap + count; t++) {
         if (t->kind != COMPAT_TRAP_OTHER && end_transfer(f, NULL, t->kind, t->at))
             continue;
@@ -114,7 +116,7 @@ bool elan_unasked(struct rme_link *l)
 {
     struct elan_move *m;
 
-    TAILQ_FOREACH(m, &l->moves, next)
+    list_for_each(m, &l->moves, next)
         if (elan4_load64(m->unasked) != 0) {
             elan_link_log(
                 l, RME_LOG_WARN,

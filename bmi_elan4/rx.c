@@ -20,33 +20,35 @@
 static bool message(struct rme_link *l, const struct elan_packet *p, const uint8_t *body)
 {
     bool last = p->offset + p->bytes == p->arg;
+    struct elan_rx *rx;
+    struct rme_event *e;
 
     if (l->state != ELAN_UP_STATE)
         return true; /* not needed any more */
     if (last && !elan_room(l->f))
         return false;
-    if (p->arg > l->f->config.rx_size || p->offset != (l->filling ? l->filled : 0) ||
+    if (p->arg > l->f->config.rx_size || p->offset != (l->filling != NULL ? l->filled : 0) ||
         (p->bytes == 0 && p->arg)) {
         elan_link_broken(l, "a fragment beyond its message");
         return true;
     }
-    if (!l->filling) {
-        l->filling = LIST_FIRST(&l->rx_free);
-        if (!l->filling)
+    if (l->filling == NULL) {
+        l->filling = list_first(&l->rx_free, struct elan_rx, next);
+        if (l->filling == NULL)
             return false;
-        LIST_REMOVE(l->filling, next);
+        list_del_init(&l->filling->next);
         l->filled = 0;
     }
     memcpy(l->filling->data + p->offset, body, p->bytes);
     l->filled += p->bytes;
     if (!last)
         return true;
-    struct elan_rx *rx = l->filling;
-    struct rme_event *e = elan_emit(l->f, RME_EV_RECV, l);
+    rx = l->filling;
+    e = elan_emit(l->f, RME_EV_RECV, l);
     e->data = rx->data;
     e->length = p->arg;
     e->rx = rx;
-    LIST_INSERT_HEAD(&l->rx_lent, rx, next);
+    list_add_head(&rx->next, &l->rx_lent);
     l->filling = NULL;
     return true;
 }
@@ -103,7 +105,7 @@ void elan_rx_ready(struct rme_fabric *f)
 {
     struct rme_link *l;
 
-    while (elan_room(f) && (l = TAILQ_FIRST(&f->ready)) != NULL) {
+    while (elan_room(f) && (l = list_first(&f->ready, struct rme_link, ready_next)) != NULL) {
         ELAN_REMOVE(l, ready);
         deliver_held(l);
     }
@@ -113,12 +115,12 @@ static void hold(struct rme_link *l, const struct elan_packet *p, const uint8_t 
 {
     struct elan_held *h;
 
-    if (l->held[p->seq % ELAN_WINDOW]) {
+    if (l->held[p->seq % ELAN_WINDOW] != NULL) {
         elan_link_broken(l, "a duplicate packet");
         return;
     }
     h = elan_share_left(&l->f->held, l->peer.vp) ? malloc(sizeof(*h) + p->bytes) : NULL;
-    if (!h) { /* later packets cannot be delivered in order */
+    if (h == NULL) { /* later packets cannot be delivered in order */
         elan_link_end(l, -ENOMEM);
         if (p->kind == ELAN_BYE)
             elan_link_bye(l);
@@ -143,7 +145,7 @@ static void in_order(struct rme_link *l, const struct elan_packet *p, const uint
         elan_link_broken(l, "a packet with an invalid sequence number");
         return;
     }
-    if (ahead == 0 && !l->held[p->seq % ELAN_WINDOW] && deliver(l, p, body)) {
+    if (ahead == 0 && l->held[p->seq % ELAN_WINDOW] == NULL && deliver(l, p, body)) {
         l->expected++;
         deliver_held(l);
         return;
@@ -157,6 +159,7 @@ static void dispatch(struct rme_fabric *f, const uint8_t *slot)
 {
     uint8_t head[ELAN_HEADER];
     struct elan_packet p;
+    struct rme_link *l;
 
     memcpy(head, slot, sizeof(head));
     if (elan_packet_decode(head, &p) < 0) {
@@ -174,16 +177,16 @@ static void dispatch(struct rme_fabric *f, const uint8_t *slot)
             elan_move_done(f, p.arg, p.seq);
         return;
     }
-    struct rme_link *l = f->table[p.link % ELAN_LINKS];
-    if (l && l->number != p.link)
+    l = f->table[p.link % ELAN_LINKS];
+    if (l != NULL && l->number != p.link)
         l = NULL;
     /* a peer without an answer has no local number; and the host may answer due to the event of
      * this poll */
-    if (l && (p.from != l->peer.vp || l->state == ELAN_REQUESTED_STATE))
+    if (l != NULL && (p.from != l->peer.vp || l->state == ELAN_REQUESTED_STATE))
         return;
-    if (l && f->norphans + f->kept_moves && l->heard && !elan_account_over(f, &l->peer))
+    if (l != NULL && f->norphans + f->kept_moves && l->heard && !elan_account_over(f, &l->peer))
         elan_see(f, &l->peer);
-    if (!l || !elan_kind_ordered(p.kind))
+    if (l == NULL || !elan_kind_ordered(p.kind))
         elan_handshake_packet(f, l, &p, slot + ELAN_HEADER);
     else
         in_order(l, &p, slot + ELAN_HEADER);

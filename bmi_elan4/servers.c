@@ -46,7 +46,7 @@ struct bmi_elan4_servers {
 static bool read_who(char *at, struct entry *e)
 {
     e->node = e->context = -1;
-    if (!at || strcmp(at, "*") == 0)
+    if (at == NULL || strcmp(at, "*") == 0)
         return true;
     e->node = bmi_elan4_decimal(at, &at);
     if (e->node < 0 || !*at)
@@ -57,7 +57,7 @@ static bool read_who(char *at, struct entry *e)
 
 static void leave(struct lookup *l)
 {
-    if (l && atomic_fetch_sub(&l->users, 1) == 1)
+    if (l != NULL && atomic_fetch_sub(&l->users, 1) == 1)
         free(l);
 }
 
@@ -95,6 +95,7 @@ static bool resolved(struct bmi_elan4_servers *s, const struct lookup *l)
 static int know(struct bmi_elan4_servers *s, struct lookup *l)
 {
     pthread_t thread;
+    int rc;
 
     if (!atomic_load(&l->over))
         return -EAGAIN;
@@ -102,7 +103,7 @@ static int know(struct bmi_elan4_servers *s, struct lookup *l)
         return 0;
     atomic_store(&l->over, false);
     atomic_fetch_add(&l->users, 1);
-    int rc = rme_thread_start(&thread, look_up_again, l);
+    rc = rme_thread_start(&thread, look_up_again, l);
     if (rc < 0) {
         atomic_store(&l->over, true);
         leave(l);
@@ -125,7 +126,7 @@ static int look_up_first(struct bmi_elan4_servers *s, char *host, struct entry *
     if (!*host)
         return -EINVAL;
     e->lookup = calloc(1, sizeof(*e->lookup));
-    if (!e->lookup)
+    if (e->lookup == NULL)
         return -ENOMEM;
     atomic_init(&e->lookup->users, 1);
     snprintf(e->lookup->host, sizeof(e->lookup->host), "%s", host);
@@ -136,19 +137,19 @@ static int look_up_first(struct bmi_elan4_servers *s, char *host, struct entry *
 
 static int read_entry(struct bmi_elan4_servers *s, char *text, struct entry *e)
 {
-    char *equals = strchr(text, '='), *where = equals ? equals + 1 : text, *end;
+    char *equals = strchr(text, '='), *where = equals != NULL ? equals + 1 : text, *end;
     char *colon = strrchr(where, ':');
 
-    if (equals)
+    if (equals != NULL)
         *equals = 0;
-    if (!read_who(equals ? text : NULL, e))
+    if (!read_who(equals != NULL ? text : NULL, e))
         return -EINVAL;
     if (strncmp(where, "0x", 2) == 0) {
         errno = 0;
         e->queue = strtoull(where + 2, &end, 16);
         return errno || *end || end == where + 2 || !e->queue ? -EINVAL : 0;
     }
-    if (!colon || (e->port = bmi_elan4_decimal(colon + 1, NULL)) < 1 || e->port > 65535)
+    if (colon == NULL || (e->port = bmi_elan4_decimal(colon + 1, NULL)) < 1 || e->port > 65535)
         return -EINVAL;
     *colon = 0;
     return look_up_first(s, where, e);
@@ -159,11 +160,13 @@ int bmi_elan4_servers_new(const char *text, struct bmi_elan4_servers **out, char
 {
     size_t count = *text ? 1 : 0;
     char *copy = strdup(text), *rest = copy;
+    struct bmi_elan4_servers *s;
+    int rc;
 
     for (const char *at = text; *at; at++)
         count += *at == ',';
-    struct bmi_elan4_servers *s = calloc(1, sizeof(*s) + count * sizeof(s->entry[0]));
-    int rc = s && copy ? 0 : -ENOMEM;
+    s = calloc(1, sizeof(*s) + count * sizeof(s->entry[0]));
+    rc = s != NULL && copy != NULL ? 0 : -ENOMEM;
     while (rc == 0 && s->count < count) {
         char *entry = strsep(&rest, ",");
         int length = (int)strlen(entry);
@@ -179,7 +182,7 @@ int bmi_elan4_servers_new(const char *text, struct bmi_elan4_servers **out, char
     free(copy);
     if (rc == 0)
         *out = s;
-    else if (s)
+    else if (s != NULL)
         bmi_elan4_servers_free(s);
     return rc;
 }
@@ -201,6 +204,7 @@ int bmi_elan4_servers_find(struct bmi_elan4_servers *s, const struct bmi_elan4_r
 {
     struct entry *best = NULL;
     int best_rank = -1, vp = bmi_elan4_vp(r, node, context);
+    int rc, port;
 
     if (vp < 0)
         return -EINVAL;
@@ -213,18 +217,16 @@ int bmi_elan4_servers_find(struct bmi_elan4_servers *s, const struct bmi_elan4_r
             best_rank = rank;
         }
     }
-    if (!best)
+    if (best == NULL)
         return -ENOENT;
     *where = (struct bmi_elan4_where){.queue = best->queue};
-    if (!best->lookup)
+    if (best->lookup == NULL)
         return 0;
-    int rc = know(s, best->lookup);
+    rc = know(s, best->lookup);
     if (rc < 0)
         return rc;
     *where = best->lookup->where;
-    int port = best->port + (best_rank == 2   ? 0
-                             : best_rank == 1 ? context - r->low_context
-                                              : vp);
+    port = best->port + (best_rank == 2 ? 0 : best_rank == 1 ? context - r->low_context : vp);
     /* at the same place in an IPv6 address */
     ((struct sockaddr_in *)&where->tcp)->sin_port = htons((uint16_t)port);
     return port > 65535 ? -EINVAL : 0;

@@ -23,11 +23,11 @@ static struct elan_tx *make(struct rme_fabric *f)
     size_t all = first_bytes(f->tx_bytes) + (f->packets_most - 1) * (size_t)BMI_ELAN4_SLOT;
     struct elan_tx *tx = calloc(1, sizeof(*tx));
 
-    if (!tx)
+    if (tx == NULL)
         return NULL;
     tx->at = bmi_elan4_main(f->nic, 128, all + 64);
     tx->event = bmi_elan4_sdram(f->nic, 64, sizeof(E4_Event32));
-    if (!tx->at || !tx->event) {
+    if (tx->at == NULL || tx->event == NULL) {
         compat_free_main(f->nic->alloc, tx->at);
         compat_free_sdram(f->nic->alloc, tx->event);
         free(tx);
@@ -44,18 +44,18 @@ static struct elan_tx *make(struct rme_fabric *f)
 static struct elan_tx *take(struct rme_fabric *f, struct elan_share *share,
                             const struct elan_peer *to)
 {
-    struct elan_tx *tx = (struct elan_tx *)TAILQ_FIRST(&f->free[ELAN_TX]);
+    struct elan_tx *tx = (struct elan_tx *)list_first(&f->free[ELAN_TX], struct elan_dma, next);
 
-    if (tx)
-        TAILQ_REMOVE(&f->free[ELAN_TX], &tx->d, next);
-    else if (!(tx = make(f)))
+    if (tx != NULL)
+        list_del_init(&tx->d.next);
+    else if ((tx = make(f)) == NULL)
         return NULL;
     tx->kind = ELAN_MESSAGE;
     tx->x = NULL;
     tx->move = NULL;
     tx->d.to = *to;
     tx->d.share = share;
-    if (share)
+    if (share != NULL)
         elan_share_take(share, to->vp);
     elan_account_charge(f, &tx->d);
     return tx;
@@ -63,20 +63,20 @@ static struct elan_tx *take(struct rme_fabric *f, struct elan_share *share,
 
 void elan_tx_unshare(struct elan_tx *tx)
 {
-    if (tx->d.share)
+    if (tx->d.share != NULL)
         elan_share_give(tx->d.share, tx->d.to.vp);
     tx->d.share = NULL;
 }
 
 void elan_tx_give(struct rme_fabric *f, struct elan_tx *tx)
 {
-    if (!tx->event) {
+    if (tx->event == NULL) {
         free(tx);
         return;
     }
     elan_account_give(f, &tx->d);
     elan_tx_unshare(tx);
-    TAILQ_INSERT_HEAD(&f->free[ELAN_TX], &tx->d, next);
+    list_add_head(&tx->d.next, &f->free[ELAN_TX]);
 }
 
 /* ---- Buffers of the host ---- */
@@ -93,8 +93,8 @@ void *elan_op_tx_get(struct rme_link *l)
     struct rme_fabric *f = l->f;
     struct elan_tx *tx = may_have(l) ? take(f, &f->messages, &l->peer) : NULL;
 
-    if (tx) {
-        TAILQ_INSERT_HEAD(&l->lent, tx, next);
+    if (tx != NULL) {
+        list_add_head(&tx->next, &l->lent);
         return tx->at + ELAN_HEADER;
     }
     if (l->state == ELAN_UP_STATE) { /* a link that is down never gets a buffer again */
@@ -108,7 +108,7 @@ void elan_tx_rooms(struct rme_fabric *f)
 {
     struct rme_link *l, *after;
 
-    TAILQ_FOREACH_SAFE(l, &f->wanting, wanting_next, after)
+    list_for_each_safe(l, &f->wanting, wanting_next, after)
         if (may_have(l)) {
             ELAN_REMOVE(l, wanting);
             elan_tell_later(l, ELAN_TELL_ROOM);
@@ -117,11 +117,11 @@ void elan_tx_rooms(struct rme_fabric *f)
 
 struct elan_tx *elan_tx_of(struct rme_link *l, const void *data, size_t length)
 {
-    struct elan_tx *tx = TAILQ_FIRST(&l->lent);
+    struct elan_tx *tx = list_first(&l->lent, struct elan_tx, next);
 
     while (tx->at + ELAN_HEADER != (const uint8_t *)data)
-        tx = TAILQ_NEXT(tx, next);
-    TAILQ_REMOVE(&l->lent, tx, next);
+        tx = list_next(tx, &l->lent, next);
+    list_del_init(&tx->next);
     tx->length = tx->arg = (uint32_t)length;
     return tx;
 }
@@ -137,7 +137,7 @@ void elan_tx_queue(struct rme_link *l, struct elan_tx *tx)
         elan_tx_give(l->f, tx);
         return;
     }
-    TAILQ_INSERT_TAIL(&l->queued, tx, next);
+    list_add_tail(&tx->next, &l->queued);
     ELAN_ADD(l, dirty);
 }
 
@@ -235,7 +235,7 @@ static struct elan_tx *filled(struct rme_fabric *f, const struct elan_peer *to,
     struct bmi_elan4_conn_info mine = f->conn_info;
     size_t bytes = kind == ELAN_HELLO || kind == ELAN_ACCEPT ? sizeof(mine) : 0;
 
-    if (!tx)
+    if (tx == NULL)
         return NULL;
     mine.wanted = to->vp;
     memcpy(tx->at + ELAN_HEADER, &mine, bytes);
@@ -259,7 +259,7 @@ int elan_tx_alone(struct rme_fabric *f, const struct elan_peer *to, enum elan_ki
     if (elan_place_full(f, to->vp, answer ? 3 : 2) ||
         (answer && (elan_account_full(f, to) || !elan_share_left(&f->answers, to->vp))))
         return -ENOBUFS;
-    if (!(tx = filled(f, to, kind, arg, data, length)))
+    if ((tx = filled(f, to, kind, arg, data, length)) == NULL)
         return -ENOMEM;
     post(f, to, tx, 0);
     bmi_elan4_flush(f->nic);
@@ -271,19 +271,20 @@ int elan_tx_control(struct rme_link *l, enum elan_kind kind, uint32_t arg, const
                     size_t length)
 {
     struct elan_tx *tx = filled(l->f, &l->peer, kind, arg, data, length);
-    const struct elan_tx *first = TAILQ_FIRST(&l->queued);
+    const struct elan_tx *first = list_first(&l->queued, struct elan_tx, next);
 
-    if (!tx)
+    if (tx == NULL)
         return -ENOMEM;
     if (elan_kind_ordered(kind)) {
-        TAILQ_INSERT_TAIL(&l->queued, tx, next);
+        list_add_tail(&tx->next, &l->queued);
         ELAN_ADD(l, dirty);
     } else {
         /* `sent` stays in the order of numbers, of which a notification that waits has one */
         post(l->f, &l->peer, tx,
-             first && first->move && first->move->note ? first->seq : l->next_seq);
+             first != NULL && first->move != NULL && first->move->note != NULL ? first->seq
+                                                                               : l->next_seq);
         bmi_elan4_flush(l->f->nic);
-        TAILQ_INSERT_TAIL(&l->sent, tx, next);
+        list_add_tail(&tx->next, &l->sent);
         ELAN_ADD(l, sending);
     }
     return 0;

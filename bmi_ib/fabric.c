@@ -2,12 +2,9 @@
 /*
  * fabric.c - open, close, polling and the function table.
  *
- * Functions of the whole fabric run on each rail (ib.h); functions of a link, on the link's
- * rail.
- *
- * Poll: reads the CQ, without a system call.  Every few polls, other descriptors are checked
- * if a link is being set up or drained, or if the coarse clock has advanced.  All other work
- * sets `attention`, so that a poll without events tests one word.
+ * Poll: reads the CQ of each rail, without a system call.  Every few polls, other descriptors
+ * are checked if a link is being set up or drained, or if the coarse clock has advanced.  All
+ * other work sets `attention`, so that a poll without events tests one word.
  *
  * Lost wake-ups: arm() requests an event of the CQ; the engine then polls the CQ again and
  * sleeps only if it is empty.  A later completion makes the channel readable.  A CQ stays
@@ -25,31 +22,52 @@
 #define ACK_BATCH     64 /* completion events per acknowledgement, which takes a lock */
 #define CONTROL_POLLS 64 /* polls per check of the other descriptors */
 
+/* Prefers writers: threads that register all the time do not keep a device from its place. */
+static void regs_init(struct ib_regs *r)
+{
+    pthread_rwlockattr_t attr;
+    pthread_rwlockattr_init(&attr);
+    pthread_rwlockattr_setkind_np(&attr, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+    pthread_rwlock_init(&r->rails, &attr);
+    pthread_rwlockattr_destroy(&attr);
+    pthread_mutex_init(&r->lock, NULL);
+    list_init(&r->keys);
+}
+
 static void ib_close(struct rme_fabric *f)
 {
     ib_resolver_close(f);
     for (unsigned i = 0; i < f->rails; i++)
         ib_links_release(f->rail[i]);
     ib_listen_close(f);
-    for (unsigned i = f->rails; i-- > 0;) /* the head last, because it owns the contexts */
+    for (unsigned i = f->rails; i-- > 0;)
         ib_rail_close(f->rail[i]);
+    ib_device_unlist(f);
     ib_cm_close(f);
     ib_wake_close(f);
     pthread_rwlock_destroy(&f->regs.rails);
     pthread_mutex_destroy(&f->regs.lock);
-    for (unsigned i = f->rails; i-- > 0;)
-        free(f->rail[i]);
+    while (f->rails)
+        ib_rail_drop(f);
+    free(f);
 }
 
 static int ib_open(const struct rme_fabric_config *config, struct rme_fabric **out)
 {
-    struct rme_fabric *f = ib_rail_new(config, NULL);
-    if (!f)
+    static int (*const step[])(struct rme_fabric * f) = {
+        ib_wake_open,  ib_device_list,     ib_cm_open,       ib_listen_bind, ib_rails_choose,
+        ib_rails_open, ib_rails_addresses, ib_resolver_open, ib_listen_start};
+    struct rme_fabric *f = calloc(1, sizeof(*f));
+    int error = 0;
+    if (f == NULL)
         return -ENOMEM;
-    ib_step *const take[] = {ib_wake_open,       ib_device_list,   ib_cm_open,
-                             ib_listen_bind,     ib_rails_choose,  ib_rails_open,
-                             ib_rails_addresses, ib_resolver_open, ib_listen_start};
-    int error = ib_steps(f, take, sizeof(take) / sizeof(*take));
+    f->config = *config;
+    f->wake_fd = f->sleep_fd = -1;
+    f->route_timeout_ms = IB_ROUTE_TIMEOUT_MS;
+    f->drain_ms = IB_DRAIN_MS;
+    regs_init(&f->regs);
+    for (size_t i = 0; !error && i < sizeof(step) / sizeof(*step); i++)
+        error = step[i](f);
     if (error)
         ib_close(f);
     else
@@ -59,18 +77,18 @@ static int ib_open(const struct rme_fabric_config *config, struct rme_fabric **o
 
 static const struct rme_caps *ib_caps(const struct rme_fabric *f)
 {
-    return &f->shown;
+    return &f->caps;
 }
 
 /* ---- Polling ---- */
 
 /* Fetches the completion event of an armed CQ. */
-static void comp_event(struct rme_fabric *f)
+static void comp_event(struct ib_rail *rail)
 {
-    struct ib_cq *c = &f->cq;
+    struct ib_cq *c = &rail->cq;
     struct ibv_cq *cq;
     void *context;
-    if (!c->armed || ibv_get_cq_event(f->comp, &cq, &context))
+    if (!c->armed || ibv_get_cq_event(rail->comp, &cq, &context))
         return;
     c->armed = false;
     if (++c->unacked == ACK_BATCH) {
@@ -79,86 +97,98 @@ static void comp_event(struct rme_fabric *f)
     }
 }
 
+/* Looks at the descriptors of the rails and of rdma_cm.  All of them, also with a hint, so that
+ * a busy source does not hide another one. */
+static void check_descriptors(struct rme_fabric *f, unsigned hint)
+{
+    struct pollfd p[IB_RAILS_MAX + 1];
+    for (unsigned i = 0; i < f->rails; i++) {
+        const struct ibv_context *ctx = f->rail[i]->dev.ctx;
+        p[i] = (struct pollfd){.fd = ctx != NULL ? ctx->async_fd : -1, .events = POLLIN};
+    }
+    p[f->rails] = (struct pollfd){.fd = f->cm->fd, .events = POLLIN};
+    poll(p, f->rails + 1, 0);
+    for (unsigned i = 0; i < f->rails; i++)
+        if (f->rail[i]->dev.ctx != NULL && ((hint & IB_HINT_ASYNC(i)) || p[i].revents))
+            ib_async_events(f->rail[i]);
+    if ((hint & IB_HINT_CM) || p[f->rails].revents)
+        ib_cm_events(f);
+}
+
 /* Handles everything except completions, unless nothing can have happened. */
-__attribute__((noinline)) static void control(struct rme_fabric *f)
+static void control(struct rme_fabric *f)
 {
     uint64_t now = ib_now_ms();
     bool moved = now != f->control_tick;
+    unsigned hint;
     f->control_tick = now;
     f->polls = 0;
-    if (!moved && !atomic_load_explicit(&f->hint, memory_order_relaxed) &&
-        !f->head->connecting && !f->draining)
+    if (!moved && !atomic_load_explicit(&f->hint, memory_order_relaxed) && !f->unsettled)
         return;
-    unsigned hint = atomic_exchange(&f->hint, 0);
-    if (f->mend_at && now >= f->mend_at) /* the head */
-        ib_rails_mend(f, now);
-    struct pollfd p[] = {{.fd = f->dev.ctx ? f->dev.ctx->async_fd : -1, .events = POLLIN},
-                         {.fd = f->cm->fd, .events = POLLIN}};
-    /* also with a hint, so that a busy source does not hide the other one */
-    poll(p, f == f->head ? 2 : 1, 0);
-    if (f->dev.ctx && ((hint & IB_HINT_ASYNC) || p[0].revents))
-        ib_async_events(f);
-    if ((hint & IB_HINT_CM) || p[1].revents)
-        ib_cm_events(f);
+    f->controlling = true;
+    hint = atomic_exchange(&f->hint, 0);
+    if (f->reopen_at && now >= f->reopen_at)
+        ib_rails_reopen(f, now);
+    check_descriptors(f, hint);
     if (hint & IB_HINT_NAME)
         ib_link_names(f);
     ib_link_timers(f);
+    f->controlling = false;
 }
 
 /* Delivers events in the order: links up, messages, completed transfers, links down. */
-__attribute__((noinline)) static void emit_all(struct rme_fabric *f)
+__attribute__((noinline)) static void emit_all(struct ib_rail *rail)
 {
-    ib_emit_links(f);
-    ib_emit_ready(f);
-    ib_emit_done(f);
-    ib_emit_links(f);
+    ib_emit_links(rail);
+    ib_emit_ready(rail);
+    ib_emit_done(rail);
+    ib_emit_links(rail);
 }
 
 /* Does the work of a poll behind its completions. */
-__attribute__((noinline)) static void attend(struct rme_fabric *f)
+__attribute__((noinline)) static void attend(struct ib_rail *rail)
 {
-    if (!TAILQ_EMPTY(&f->drained))
-        ib_link_free_drained(f);
-    if (!TAILQ_EMPTY(&f->tx_waiters))
-        ib_tx_rooms(f);
-    if (f->resume) {
-        f->resume = false;
-        ib_flush(f);
+    if (!list_empty(&rail->drained))
+        ib_link_free_drained(rail);
+    if (!list_empty(&rail->tx_waiters))
+        ib_tx_rooms(rail);
+    if (rail->resume) {
+        rail->resume = false;
+        ib_flush(rail);
     }
-    emit_all(f);
-    f->attention = f->resume || f->done.head || !TAILQ_EMPTY(&f->drained) ||
-                   !TAILQ_EMPTY(&f->tx_waiters) || !TAILQ_EMPTY(&f->eventful) ||
-                   !STAILQ_EMPTY(&f->rx_ready);
+    emit_all(rail);
+    rail->attention = rail->resume || rail->done.head != NULL || !list_empty(&rail->drained) ||
+                      !list_empty(&rail->tx_waiters) || !list_empty(&rail->eventful) ||
+                      !list_empty(&rail->rx_ready);
 }
 
-static int poll_rail(struct rme_fabric *f, struct rme_event *events, int max)
+static int poll_rail(struct ib_rail *rail, struct rme_event *events, int max)
 {
-    f->out = events;
-    f->out_used = 0;
-    f->out_max = max;
-    if (atomic_load_explicit(&f->hint, memory_order_relaxed) || ++f->polls >= CONTROL_POLLS)
-        control(f);
-    if (f->attention)
-        emit_all(f);
-    ib_cq_poll(f);
-    if (f->attention)
-        attend(f);
-    f->out = NULL;
-    f->out_max = 0;
-    return f->out_used;
+    rail->out = events;
+    rail->out_used = 0;
+    rail->out_max = max;
+    if (rail->attention)
+        emit_all(rail);
+    ib_cq_poll(rail);
+    if (rail->attention)
+        attend(rail);
+    rail->out = NULL;
+    rail->out_max = 0;
+    return rail->out_used;
 }
 
 /* Arms the CQ, unless the CQ has failed, or the device has failed and no link is draining.
  * While links of a failed device drain, a failure to arm is ignored.  The descriptors of a
  * removed device report EPOLLERR or EPOLLHUP forever and are removed from the epoll set. */
-static int arm_rail(struct rme_fabric *f)
+static int arm_rail(struct ib_rail *rail)
 {
-    struct ib_cq *c = &f->cq;
-    comp_event(f); /* one that arrived during polling */
-    if (c->armed || c->broken || (f->dev.dead && !f->draining))
+    struct ib_cq *c = &rail->cq;
+    int ret;
+    comp_event(rail); /* one that arrived during polling */
+    if (c->armed || c->broken || (rail->dev.dead && !rail->draining))
         return 0;
-    int ret = ibv_req_notify_cq(c->cq, 0);
-    if (ret && !f->dev.dead) /* the links of a failed device end after IB_DRAIN_MS */
+    ret = ibv_req_notify_cq(c->cq, 0);
+    if (ret && !rail->dev.dead) /* the links of a failed device end after IB_DRAIN_MS */
         return ib_error(ret);
     c->armed = !ret;
     return 0;
@@ -172,7 +202,6 @@ static bool rx_return(struct rme_fabric *f, void *rx)
 }
 
 /* Flushes all rails.  Kept out of line, so that flush() with one rail saves no registers. */
-
 __attribute__((noinline)) static void flush_rails(struct rme_fabric *f)
 {
     for (unsigned i = 0; i < f->rails; i++)
@@ -181,10 +210,10 @@ __attribute__((noinline)) static void flush_rails(struct rme_fabric *f)
 
 static void flush(struct rme_fabric *f)
 {
-    if (f->railed)
+    if (f->rails > 1)
         flush_rails(f);
     else
-        ib_flush(f);
+        ib_flush(f->rail[0]);
 }
 
 /* Polls the rails in rotation, because one rail can fill the caller's array. */
@@ -198,9 +227,24 @@ __attribute__((noinline)) static int poll_rails(struct rme_fabric *f, struct rme
     return n;
 }
 
+static inline int poll_queues(struct rme_fabric *f, struct rme_event *events, int max)
+{
+    return f->rails > 1 ? poll_rails(f, events, max) : poll_rail(f->rail[0], events, max);
+}
+
+/* Kept out of line, so that poll_all() saves no registers. */
+__attribute__((noinline)) static int poll_controlled(struct rme_fabric *f,
+                                                     struct rme_event *events, int max)
+{
+    control(f);
+    return poll_queues(f, events, max);
+}
+
 static int poll_all(struct rme_fabric *f, struct rme_event *events, int max)
 {
-    return f->railed ? poll_rails(f, events, max) : poll_rail(f, events, max);
+    if (atomic_load_explicit(&f->hint, memory_order_relaxed) || ++f->polls >= CONTROL_POLLS)
+        return poll_controlled(f, events, max);
+    return poll_queues(f, events, max);
 }
 
 static int arm(struct rme_fabric *f)
@@ -215,8 +259,8 @@ static int arm(struct rme_fabric *f)
  * registration. */
 static uint64_t link_key(struct rme_link *l, uint64_t key)
 {
-    const struct ibv_mr *m = ib_key_mr(l->f, key);
-    return m ? m->rkey : 0;
+    const struct ibv_mr *m = ib_key_mr(l->rail, key);
+    return m != NULL ? m->rkey : 0;
 }
 
 static const char *ib_link_peer(const struct rme_link *l)

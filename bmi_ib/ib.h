@@ -4,15 +4,15 @@
  *
  * Layers: device/ (device, memory, wake-up), queue/ (work and completion queues, buffers,
  * windows), link/ (connections), and above them polling and the function table.  A layer calls
- * itself and lower layers only, except for the reports of queue/ to link/ (link.h).
+ * itself and lower layers only; queue/ reports to link/ by a table (struct ib_link_ops).
  *
- * Ownership: the fabric owns the device, the CQs, the buffer pools and the table of links.  A
- * link owns its rdma_cm id and its QP.  The engine frees links.
+ * Parts: the fabric has what exists once: the rdma_cm channel, the listeners, the resolver, the
+ * sleep descriptors, the registrations and the timers.  Each device of the option `device` is a
+ * rail, which has the objects of its device.  A link is on one rail at a time; while its name
+ * is looked up, on the first.
  *
- * Rails: each device of the option `device` is a rail with a struct rme_fabric of its own.  The
- * first rail is the head, the only one that the engine holds; the head owns the rdma_cm
- * channel, the listeners, the resolver and the sleep descriptors.  A single device is its own
- * head.  A link belongs to one rail at a time.
+ * Ownership: the fabric owns its rails, until it is closed.  A rail owns its device, CQ, buffer
+ * pools and table of links.  A link owns its rdma_cm id and its QP.  The engine frees links.
  *
  * Locking: the engine's lock protects everything except `hint` and `wake_fd` (wake.c), the
  * resolver (resolve.c, own mutex), `async` (async.c, own mutex), and the PDs and lists of
@@ -24,11 +24,11 @@
 #include <netdb.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <sys/queue.h>
 #include <sys/socket.h>
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
 #include "base/addr.h"
+#include "base/list.h"
 #include "bmi_ib/buffers.h"
 #include "fabric.h"
 #include "bmi_ib/link.h"
@@ -41,12 +41,13 @@
 #define IB_POLL_BATCH  32 /* CQEs per ibv_poll_cq() */
 #define IB_QUEUE_ENTRY 64 /* pinned bytes per queue entry, approximately */
 #define IB_RAILS_MAX   8  /* maximum devices per fabric */
+#define IB_DEVICE_NAME 64 /* bytes of a device's name */
 
 #define IB_RESOLVE_MS 2000 /* to resolve an address, and again for the route */
 /* ms for a route to a peer (rails.c) before the next one; the last has the rest of
  * connect_timeout_ms */
-#define IB_WAY_MS   3000
-#define IB_DRAIN_MS 1000 /* for a failed connection's QP to flush */
+#define IB_ROUTE_TIMEOUT_MS 3000
+#define IB_DRAIN_MS         1000 /* for a failed connection's QP to flush */
 
 struct ib_cq {
     struct ibv_cq *cq;
@@ -59,9 +60,7 @@ struct ib_cq {
     bool broken; /* failed, and its links with it; replaced when they are gone */
 };
 
-/* ---- The fabric ---- */
-
-struct ib_resolver;
+/* ---- Rails ---- */
 
 /* Local address of a rail and the mask of its network. */
 struct ib_own {
@@ -71,7 +70,7 @@ struct ib_own {
 
 /* Registrations of a memory range on all rails; the engine's key is the address of this. */
 struct ib_keys {
-    LIST_ENTRY(ib_keys) entry;
+    struct list_head entry;
     void *base;
     size_t length;
     unsigned access;                 /* RME_ACCESS_* */
@@ -84,7 +83,7 @@ struct ib_regs {
      * device of a rail changes */
     pthread_rwlock_t rails;
     pthread_mutex_t lock; /* protects `keys`; inner lock */
-    LIST_HEAD(, ib_keys) keys;
+    struct list_head keys;
 };
 
 /* Address that lost its listener with a device. */
@@ -94,12 +93,10 @@ struct ib_lost {
 };
 
 struct ib_device {
-    /* head only: array of rdma_get_devices(), whose contexts cm ids use */
-    struct ibv_context **all;
     struct ibv_context *ctx;
     struct ibv_pd *pd;
     struct ibv_device_attr attr;
-    char name[64];
+    char name[IB_DEVICE_NAME];
     uint64_t max_msg;
     uint8_t read_depth;
     uint32_t sq_depth, rq_depth;
@@ -118,40 +115,25 @@ struct ib_batch { /* scratch memory of one post call */
     unsigned wrs, sges, inlines;
 };
 
-/* Bits of rme_fabric.hint: a descriptor was readable. */
-#define IB_HINT_CM    1u
-#define IB_HINT_ASYNC 2u
-#define IB_HINT_WAKE  4u /* in epoll data only */
-#define IB_HINT_NAME  8u
-
-/* epoll data of a descriptor: itself, rail number and hint bit. */
-#define IB_WAKES(fd, f, hint)                                                                  \
-    ((uint64_t)(unsigned)(fd) << 32 | (unsigned)(f)->number << 8 | (hint))
-
-struct ib_async_note; /* defined in async.c */
-
 /* Pending asynchronous events of the device; protected by the mutex of async.c. */
 struct ib_async {
-    TAILQ_ENTRY(rme_fabric) users;
-    STAILQ_HEAD(, ib_async_note) notes;
+    struct list_head users;
+    struct list_head notes;
     bool open;
 };
 
-struct rme_fabric {
-    struct rme_fabric_config config;
-    struct rme_caps caps;
-    struct rme_caps shown;   /* head only: what the engine was told */
-    struct rme_fabric *head; /* first rail; the structure itself with one rail */
-    bool railed;             /* several rails */
-    uint8_t number;          /* index of this rail */
-    uint8_t place;           /* position of the device name in the option `device` */
-    uint8_t rails;           /* head only: number of rails */
-    struct rme_fabric *rail[IB_RAILS_MAX];
-    unsigned turn;      /* head only: rail that the next connection tries first */
-    unsigned poll_turn; /* counter; rotates the rail that is polled first */
-    struct ib_own *own; /* addresses of this rail; NULL with one rail */
+/* A device and what belongs to it. */
+struct ib_rail {
+    struct rme_fabric *fabric;
+    const struct ib_link_ops *link_ops;
+    struct rme_fabric_config config; /* the engine's; `budget`: the share of this rail */
+    struct rme_caps caps;            /* common to all rails, once all are open */
+    uint8_t number;                  /* index of this rail */
+    uint8_t place;                   /* position of the device name in the option `device` */
+    struct ib_own *own;              /* addresses of this rail; NULL with one rail */
     unsigned owns;
     struct ib_device dev;
+    struct sockaddr_storage source; /* GID of the option gid; AF_UNSPEC: routing decides */
     struct ib_batch batch;
 
     struct ib_cq cq;
@@ -164,47 +146,69 @@ struct rme_fabric {
     struct ib_rx_pool rx;
     struct ib_rx_queue rxq; /* of the SRQ */
     uint32_t rx_slack; /* receives of a queue beyond the advertised number, to batch posting */
-    struct ib_rx_list rx_ready;
+    struct list_head rx_ready;
     struct ib_tx_pool tx;
     struct ib_mw_pool mws;
 
     struct rme_table table; /* links and windows (enum ib_key_kind) */
     uint32_t last_handle;
-    struct ib_link_list links, dirty, eventful, tx_waiters;
-    struct rme_timers timers;     /* head only: of drains and routes of links */
+    struct list_head links, dirty, eventful, tx_waiters;
     unsigned draining;            /* links in the state DRAINING */
-    struct ib_link_list drained;  /* in the order in which their last CQEs are taken */
+    struct list_head drained;     /* in the order in which their last CQEs are taken */
     struct ib_rdma_op_queue done; /* completed transfers whose events are not
-                                           * delivered */
+                                   * delivered */
+
+    struct ib_async async;
+    bool attention;   /* the next poll has work beside the CQs: see attend() in fabric.c */
+    bool resume;      /* a stalled link has room: flush at the next poll */
+    bool signal_each; /* option signal_each */
+
+    struct rme_event *out; /* the caller's array; NULL outside the poll of this rail */
+    int out_used, out_max;
+};
+
+/* ---- The fabric ---- */
+
+/* Bits of rme_fabric.hint, and epoll data of a descriptor: it was readable. */
+#define IB_HINT_CM       1u
+#define IB_HINT_WAKE     2u /* in epoll data only */
+#define IB_HINT_NAME     4u
+#define IB_HINT_ASYNC(n) (0x100u << (n)) /* of rail n */
+
+struct ib_resolver;
+
+struct rme_fabric {
+    struct rme_fabric_config config;
+    struct rme_caps caps; /* those that the engine was given at open */
+    struct ib_rail *rail[IB_RAILS_MAX];
+    unsigned rails;
+    unsigned turn;            /* rail that the next connection tries first */
+    unsigned poll_turn;       /* counter; rotates the rail that is polled first */
+    struct ibv_context **all; /* array of rdma_get_devices(), whose contexts cm ids use */
+    struct rme_timers timers; /* of drains and routes of links */
 
     struct rdma_event_channel *cm;
-    struct sockaddr_storage source; /* GID of the option gid; AF_UNSPEC: routing decides */
+    bool cm_complained; /* a failure of the event channel was logged */
     struct rdma_cm_id **listener;
     unsigned listeners;
-    uint16_t port;           /* of the first listener; 0: none */
-    struct ib_lost *unheard; /* addresses that lost their listener */
-    unsigned unheards;
+    uint16_t port;        /* of the first listener; 0: none */
+    struct ib_lost *lost; /* addresses that lost their listener */
+    unsigned nlost;
     struct ib_resolver *resolver;
 
-    struct ib_regs regs; /* head only */
-    uint64_t mend_at;    /* head only: ms; time to look for lost devices, 0: none is lost */
-    uint32_t mend_ms;
+    struct ib_regs regs;
+    uint64_t reopen_at; /* ms; time to look for lost devices, 0: none is lost */
+    uint32_t reopen_ms;
 
     atomic_uint hint;
     int wake_fd, sleep_fd; /* eventfd of ib_wake(); epoll set of all wake-up sources */
-    struct ib_async async;
-    bool cm_complained;  /* a failure of the event channel was logged */
-    unsigned connecting; /* head only: links being set up; polls check descriptors more often */
-    unsigned qp_ops;     /* head only: slow QP operations so far (link/link.c) */
-    unsigned polls;      /* counts polls; paces the check of descriptors */
-    bool attention;      /* the next poll has work beside the CQs: see attend() in fabric.c */
-    bool resume;         /* a stalled link has room: flush at the next poll */
-    uint32_t way_ms, drain_ms; /* IB_WAY_MS, IB_DRAIN_MS; tests set others */
-    bool signal_each;          /* option signal_each */
+    bool controlling;      /* in control() of fabric.c: the rails are polled after it */
+    unsigned unsettled; /* links being set up or drained; polls check descriptors more often */
+    unsigned qp_ops;    /* slow QP operations so far (link/link.c) */
+    unsigned polls;     /* counts polls; paces the check of descriptors */
     uint64_t control_tick;
-
-    struct rme_event *out; /* the caller's array; NULL outside poll() */
-    int out_used, out_max;
+    uint32_t route_timeout_ms,
+        drain_ms; /* IB_ROUTE_TIMEOUT_MS, IB_DRAIN_MS; tests set others */
 };
 
 #endif

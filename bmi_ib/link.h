@@ -4,9 +4,9 @@
 #define BMI_IB_LINK_H
 
 #include <netdb.h>
-#include <sys/queue.h>
 #include <rdma/rdma_cma.h>
 #include "base/addr.h"
+#include "base/list.h"
 #include "base/table.h"
 #include "base/timer.h"
 #include "bmi_ib/buffers.h"
@@ -67,26 +67,28 @@ struct ib_ring {
     uint32_t unsignalled;           /* posted since the last signalled request */
 };
 
+struct ib_rail;
+
 struct rme_link {
     /* hot part: sending and receiving */
-    struct rme_fabric *f;
+    struct ib_rail *rail;
     struct ibv_qp *qp;
     struct ib_rdma_op_queue queue; /* messages and transfers to be posted, in order */
     struct ib_ring ring;
     void *owner;
     uint32_t handle;
     enum ib_link_state state;
-    bool dirty;       /* in f->dirty */
+    bool dirty;       /* in rail->dirty */
     bool stalled;     /* queue waits for room in the send queue; a completion resumes it */
     bool deliver;     /* pass received messages to the engine */
-    bool want_tx;     /* in f->tx_waiters */
+    bool want_tx;     /* in rail->tx_waiters */
     uint32_t tx_held; /* send buffers held by the engine or the device for this link */
     uint32_t tx_unsignalled; /* of these, covered by no signalled request */
     uint32_t read_depth;
     struct ib_rx_queue rxq; /* own receive queue; unused with an SRQ */
     uint32_t rx_advertised; /* receives reserved for this link, in either queue */
     uint32_t tx_seen;       /* completed requests at the last check for stuck links (tx.c) */
-    struct ib_mw_list mws;  /* bound, or being invalidated */
+    struct list_head mws;   /* bound, or being invalidated */
     uint8_t tx_still;       /* consecutive checks without progress */
     /* cold part: connection state */
     struct rdma_cm_id *id;
@@ -95,7 +97,7 @@ struct rme_link {
     bool passive;
     bool asked; /* link_disconnect() was called */
     bool was_up;
-    uint8_t events;           /* IB_EVENT_*; not 0: in f->eventful */
+    uint8_t events;           /* IB_EVENT_*; not 0: in rail->eventful */
     uint8_t undrained;        /* IB_DRAIN_* */
     bool busy;                /* an address refused: connection backlog full */
     struct rme_timer timer;   /* end of a drain, or of a route while another exists */
@@ -113,23 +115,23 @@ struct rme_link {
     uint8_t answer[IB_HELLO_MAX]; /* private data from the peer */
     size_t answer_length;
     char peer[IB_PEER_MAX];
-    TAILQ_ENTRY(rme_link)
-    all_entry, dirty_entry, event_entry, room_entry, drain_entry;
-    struct rme_keyed by_handle, by_qp; /* in f->table */
+    struct list_head all_entry, dirty_entry, event_entry, room_entry, drain_entry;
+    struct rme_keyed by_handle, by_qp; /* in rail->table */
 };
-TAILQ_HEAD(ib_link_list, rme_link);
 
-/* ---- Reports of queue/ to link/ ---- */
-
-/* Fails a link; the first error counts.  `deliver`: the engine still gets messages that the
- * peer sent before. */
-void ib_link_fail(struct rme_link *l, int error, bool deliver);
-/* Fails all links of a rail, and logs why. */
-void ib_link_fail_all(struct rme_fabric *f, int error, const char *why);
-/* Removes parts (IB_DRAIN_*) from those that a drain waits for; the last one ends the drain. */
-void ib_link_drained(struct rme_link *l, unsigned parts);
-/* Sets a connecting or accepting link to UP, and queues LINK_UP; also for a message before
- * ESTABLISHED. */
-void ib_link_established(struct rme_link *l);
+/* Reports of queue/ to link/, set when the rail is made (link/link.c). */
+struct ib_link_ops {
+    /* Fails a link; the first error counts.  `deliver`: the engine still gets messages that the
+     * peer sent before. */
+    void (*fail)(struct rme_link *l, int error, bool deliver);
+    /* Fails all links of a rail, and logs why. */
+    void (*fail_all)(struct ib_rail *rail, int error, const char *why);
+    /* Removes parts (IB_DRAIN_*) from those that a drain waits for; the last one ends the
+     * drain. */
+    void (*drained)(struct rme_link *l, unsigned parts);
+    /* Sets a connecting or accepting link to UP, and queues LINK_UP; also for a message before
+     * ESTABLISHED. */
+    void (*established)(struct rme_link *l);
+};
 
 #endif

@@ -5,18 +5,16 @@
 
 #include "bmi_ib/ib.h"
 
-typedef int ib_step(struct rme_fabric *f);
-/* Takes steps until one fails. */
-int ib_steps(struct rme_fabric *f, ib_step *const take[], size_t n);
-
-/* Allocates a rail; `head` NULL: the new rail is the head. */
-struct rme_fabric *ib_rail_new(const struct rme_fabric_config *config, struct rme_fabric *head);
+/* Adds a rail to a fabric, which frees it; NULL: no memory. */
+struct ib_rail *ib_rail_new(struct rme_fabric *f);
+/* Removes the last rail, which has no resources. */
+void ib_rail_drop(struct rme_fabric *f);
 /* Frees the resources of a rail, but not the structure. */
-void ib_rail_close(struct rme_fabric *f);
+void ib_rail_close(struct ib_rail *rail);
 /* Selects a device for each rail.  Skips unusable devices as long as one is usable. */
 int ib_rails_choose(struct rme_fabric *f);
 int ib_rails_open(struct rme_fabric *f);
 /* Lets lost devices go, opens those that are back, and sets the time of the next call. */
-void ib_rails_mend(struct rme_fabric *head, uint64_t now);
+void ib_rails_reopen(struct rme_fabric *f, uint64_t now);
 
 #endif

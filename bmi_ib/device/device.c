@@ -57,7 +57,7 @@ static void log_no_device(struct rme_fabric *f, int error)
 {
     const char *cause = "the kernel has none";
     const char *limit = rme_remedy(error, NULL);
-    if (limit) {
+    if (limit != NULL) {
         ib_log(f, RME_LOG_ERROR, "RDMA devices: cannot be listed: %s; %s", strerror(-error),
                limit);
         return;
@@ -91,17 +91,18 @@ static unsigned find_port(struct ibv_context *ctx, const struct ibv_device_attr 
 }
 
 /* Returns true if the device is usable; fills `attr` and `port`. */
-static bool suits(struct rme_fabric *f, const char *wanted, struct ibv_context *ctx,
-                  struct ibv_device_attr *attr, struct ibv_port_attr *port)
+static bool is_usable(struct ib_rail *rail, const char *wanted, struct ibv_context *ctx,
+                      struct ibv_device_attr *attr, struct ibv_port_attr *port)
 {
     const char *name = ibv_get_device_name(ctx->device);
     char why[128];
+    int ret;
     if (wanted[0] && strcmp(wanted, name) != 0) {
-        ib_log(f, f->number ? RME_LOG_DEBUG : RME_LOG_INFO,
+        ib_log(rail, rail->number ? RME_LOG_DEBUG : RME_LOG_INFO,
                "device %s not used: the option device names %s", name, wanted);
         return false;
     }
-    int ret = ibv_query_device(ctx, attr);
+    ret = ibv_query_device(ctx, attr);
     if (ret)
         snprintf(why, sizeof(why), "query failed: %s", strerror(-ib_error(ret)));
     else if (ctx->device->transport_type == IBV_TRANSPORT_IWARP)
@@ -109,31 +110,31 @@ static bool suits(struct rme_fabric *f, const char *wanted, struct ibv_context *
                  "iWARP lacks RDMA write with immediate data; use InfiniBand or RoCE");
     else if (find_port(ctx, attr, port, why, sizeof(why)))
         return true;
-    ib_log(f, RME_LOG_WARN, "device %s not used: %s", name, why);
+    ib_log(rail, RME_LOG_WARN, "device %s not used: %s", name, why);
     return false;
 }
 
-int ib_device_choose(struct rme_fabric *f, const char *wanted, struct ibv_context *preferred)
+int ib_device_choose(struct ib_rail *rail, const char *wanted, struct ibv_context *preferred)
 {
-    struct ib_device *d = &f->dev;
+    struct ib_device *d = &rail->dev;
     struct ibv_port_attr port = {0};
     bool named = wanted[0] != 0;
 
-    if (preferred && !named && suits(f, wanted, preferred, &d->attr, &port))
+    if (preferred != NULL && !named && is_usable(rail, wanted, preferred, &d->attr, &port))
         d->ctx = preferred;
-    for (struct ibv_context **c = f->head->dev.all; *c; c++) {
+    for (struct ibv_context **c = rail->fabric->all; *c != NULL; c++) {
         if (*c == d->ctx || (*c == preferred && !named))
             continue;
-        if (d->ctx)
-            ib_log(f, named ? RME_LOG_DEBUG : RME_LOG_INFO,
+        if (d->ctx != NULL)
+            ib_log(rail, named ? RME_LOG_DEBUG : RME_LOG_INFO,
                    "device %s not used: %s was chosen before it",
                    ibv_get_device_name((*c)->device), ibv_get_device_name(d->ctx->device));
-        else if (suits(f, wanted, *c, &d->attr, &port))
+        else if (is_usable(rail, wanted, *c, &d->attr, &port))
             d->ctx = *c;
     }
-    if (!d->ctx) {
+    if (d->ctx == NULL) {
         ib_log(
-            f, RME_LOG_ERROR,
+            rail, RME_LOG_ERROR,
             "no usable RDMA device%s%s: see the lines above; bring a port up, or correct the "
             "option device",
             named ? " " : "", wanted);
@@ -169,19 +170,20 @@ static bool lower(struct ibv_qp_cap *cap)
 }
 
 /* Creates a trial QP, lowering `cap` until the device grants the sizes. */
-static int try_sizes(struct rme_fabric *f, struct ibv_qp_cap *cap)
+static int try_sizes(struct ib_rail *rail, struct ibv_qp_cap *cap)
 {
-    struct ibv_cq *cq = ibv_create_cq(f->dev.ctx, 2, NULL, NULL, 0);
+    struct ibv_cq *cq = ibv_create_cq(rail->dev.ctx, 2, NULL, NULL, 0);
     struct ibv_qp *qp;
-    if (!cq)
+    int error;
+    if (cq == NULL)
         return ib_errno();
     do {
         struct ibv_qp_init_attr attr = {
             .send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC, .cap = *cap};
-        qp = ibv_create_qp(f->dev.pd, &attr);
-    } while (!qp && lower(cap));
-    int error = qp ? 0 : ib_errno();
-    if (qp)
+        qp = ibv_create_qp(rail->dev.pd, &attr);
+    } while (qp == NULL && lower(cap));
+    error = qp != NULL ? 0 : ib_errno();
+    if (qp != NULL)
         ibv_destroy_qp(qp);
     ibv_destroy_cq(cq);
     return error;
@@ -202,21 +204,22 @@ static const struct rme_limits emuverbs_limits = {
     .read = 4,
 };
 
-static int learn(struct rme_fabric *f)
+static int query_limits(struct ib_rail *rail)
 {
-    struct ib_device *d = &f->dev;
+    struct ib_device *d = &rail->dev;
     const struct ibv_device_attr *a = &d->attr;
-    bool rxe = ib_is_rxe(f), emuverbs = a->vendor_id == EMUVERBS_VENDOR;
+    bool rxe = ib_is_rxe(rail), emuverbs = a->vendor_id == EMUVERBS_VENDOR;
     struct ibv_qp_cap cap = {
-        .max_send_wr = lesser(ib_option(f, "sq_depth") + 1, a->max_qp_wr),
+        .max_send_wr = lesser(ib_option(rail, "sq_depth") + 1, a->max_qp_wr),
         .max_recv_wr = lesser(RQ_DEPTH + 1, a->max_qp_wr),
         .max_send_sge = lesser(IB_SGE_MAX, a->max_sge),
         .max_recv_sge = 1,
-        .max_inline_data = (uint32_t)ib_option(f, "max_inline"),
+        .max_inline_data = (uint32_t)ib_option(rail, "max_inline"),
     };
-    int error = try_sizes(f, &cap);
+    int error = try_sizes(rail, &cap);
+    uint32_t depth;
     if (error || cap.max_send_wr < 3 || cap.max_recv_wr < 3) {
-        ib_log(f, RME_LOG_ERROR, "device %s: no queue pair: %s; %s", d->name,
+        ib_log(rail, RME_LOG_ERROR, "device %s: no queue pair: %s; %s", d->name,
                strerror(error ? -error : EINVAL),
                rme_remedy(error,
                           "close other RDMA programs, or raise the memlock limit (ulimit -l)"));
@@ -226,9 +229,9 @@ static int learn(struct rme_fabric *f)
     d->rq_depth = cap.max_recv_wr - 1;
     d->max_inline = cap.max_inline_data;
     d->inline_now = cap.max_send_sge > 1 ? d->max_inline : 0;
-    uint32_t depth = ib_least((uint32_t)a->max_qp_rd_atom, (uint32_t)a->max_qp_init_rd_atom);
-    d->read_depth = (uint8_t)ib_least(READ_DEPTH, depth);
-    f->caps = (struct rme_caps){
+    depth = ib_min((uint32_t)a->max_qp_rd_atom, (uint32_t)a->max_qp_init_rd_atom);
+    d->read_depth = (uint8_t)ib_min(READ_DEPTH, depth);
+    rail->caps = (struct rme_caps){
         .unsignalled = true,
         .max_sge = cap.max_send_sge,
         .max_read_sge = lesser(cap.max_send_sge, a->max_sge_rd),
@@ -254,7 +257,7 @@ static bool inherited(struct ibv_context **all)
     static _Atomic pid_t owner;
     struct ibv_context *before = known;
     if (owner != getpid())
-        for (struct ibv_context **c = all; before && *c; c++)
+        for (struct ibv_context **c = all; before != NULL && *c != NULL; c++)
             if (*c == before)
                 return true;
     owner = getpid();
@@ -266,63 +269,64 @@ static bool inherited(struct ibv_context **all)
 int ib_device_list(struct rme_fabric *f)
 {
     int n = 0;
-    f->dev.all = rdma_get_devices(&n);
-    if (f->dev.all && n > 0 && inherited(f->dev.all)) {
+    int error;
+    f->all = rdma_get_devices(&n);
+    if (f->all != NULL && n > 0 && inherited(f->all)) {
         ib_log(
             f, RME_LOG_ERROR,
             "device %s: opened before fork(), and librdmacm opens no device twice; initialize "
             "BMI only after fork(), or execute the program anew",
-            ibv_get_device_name(f->dev.all[0]->device));
+            ibv_get_device_name(f->all[0]->device));
         return -ENODEV;
     }
-    if (f->dev.all && n > 0)
+    if (f->all != NULL && n > 0)
         return 0;
-    int error = f->dev.all ? -ENODEV : ib_errno();
+    error = f->all != NULL ? -ENODEV : ib_errno();
     log_no_device(f, error);
-    return rme_remedy(error, NULL) ? error : -ENODEV;
+    return rme_remedy(error, NULL) != NULL ? error : -ENODEV;
 }
 
 /* Warns where a fork can part the parent from its registered pages: its next write moves it to
  * a new page, and the device keeps the old one. */
-static void check_fork(struct rme_fabric *f)
+static void check_fork(struct ib_rail *rail)
 {
-    if (f->place == 0 && ibv_is_fork_initialized() == IBV_FORK_DISABLED)
-        ib_log(f, RME_LOG_WARN,
+    if (rail->place == 0 && ibv_is_fork_initialized() == IBV_FORK_DISABLED)
+        ib_log(rail, RME_LOG_WARN,
                "device %s: a program that forks or calls system() can lose received data, as "
                "this kernel does not copy pinned pages; set RDMAV_FORK_SAFE=1, or use Linux "
                "5.12 or later",
-               f->dev.name);
+               rail->dev.name);
 }
 
 /* Opens the selected device.  On failure the caller calls ib_device_close(). */
-int ib_device_open(struct rme_fabric *f)
+int ib_device_open(struct ib_rail *rail)
 {
-    struct ib_device *d = &f->dev;
+    struct ib_device *d = &rail->dev;
     int error;
     d->pd = ibv_alloc_pd(d->ctx);
-    if (!d->pd) {
+    if (d->pd == NULL) {
         error = ib_errno();
-        ib_log(f, RME_LOG_ERROR, "device %s: no protection domain: %s", d->name,
+        ib_log(rail, RME_LOG_ERROR, "device %s: no protection domain: %s", d->name,
                strerror(-error));
         return error;
     }
-    error = learn(f);
+    error = query_limits(rail);
     if (error)
         return error;
-    check_fork(f);
-    ib_log(f, RME_LOG_INFO,
+    check_fork(rail);
+    ib_log(rail, RME_LOG_INFO,
            "device %s: %u segments, %u inline bytes, %u send requests, read depth %u", d->name,
-           f->caps.max_sge, d->max_inline, d->sq_depth, d->read_depth);
+           rail->caps.max_sge, d->max_inline, d->sq_depth, d->read_depth);
     return 0;
 }
 
-void ib_device_close(struct rme_fabric *f)
+void ib_device_close(struct ib_rail *rail)
 {
-    struct ib_device *d = &f->dev;
-    if (d->pd) {
+    struct ib_device *d = &rail->dev;
+    if (d->pd != NULL) {
         int ret = ibv_dealloc_pd(d->pd);
         if (ret)
-            ib_log(f, RME_LOG_WARN, "device %s: protection domain still in use at close: %s",
+            ib_log(rail, RME_LOG_WARN, "device %s: protection domain still in use at close: %s",
                    d->name, strerror(-ib_error(ret)));
     }
     d->pd = NULL;
@@ -330,48 +334,49 @@ void ib_device_close(struct rme_fabric *f)
 
 void ib_device_unlist(struct rme_fabric *f)
 {
-    if (f->dev.all)
-        rdma_free_devices(f->dev.all);
-    f->dev.all = NULL;
+    if (f->all != NULL)
+        rdma_free_devices(f->all);
+    f->all = NULL;
 }
 
-void ib_device_relist(struct rme_fabric *head)
+void ib_device_relist(struct rme_fabric *f)
 {
     struct ibv_context **all = rdma_get_devices(NULL), **c;
-    if (!all)
+    if (all == NULL)
         return;
-    ib_device_unlist(head);
-    head->dev.all = all;
+    ib_device_unlist(f);
+    f->all = all;
     (void)inherited(all); /* keeps a context that exists, for the comparison after a fork */
-    for (unsigned i = 0; i < head->rails; i++) {
-        struct ib_device *d = &head->rail[i]->dev;
-        for (c = all; *c && *c != d->lost; c++)
+    for (unsigned i = 0; i < f->rails; i++) {
+        struct ib_device *d = &f->rail[i]->dev;
+        for (c = all; *c != NULL && *c != d->lost; c++)
             ;
         d->lost = *c;
     }
 }
 
-bool ib_device_return(struct rme_fabric *f)
+bool ib_device_return(struct ib_rail *rail)
 {
-    struct ib_device *d = &f->dev;
-    bool named = rme_option_string(f->config.options, "device")[0] != 0;
+    struct ib_device *d = &rail->dev;
+    bool named = rme_option_string(rail->config.options, "device")[0] != 0;
     struct ibv_port_attr port = {0};
     char why[128];
-    for (struct ibv_context **c = f->head->dev.all; c && *c && !d->ctx; c++)
+    for (struct ibv_context **c = rail->fabric->all; c != NULL && *c != NULL && d->ctx == NULL;
+         c++)
         if (*c != d->lost && (!named || !strcmp(d->name, ibv_get_device_name((*c)->device))) &&
             (*c)->device->transport_type != IBV_TRANSPORT_IWARP &&
             !ibv_query_device(*c, &d->attr) && find_port(*c, &d->attr, &port, why, sizeof(why)))
             d->ctx = *c;
-    if (!d->ctx)
+    if (d->ctx == NULL)
         return false;
     snprintf(d->name, sizeof(d->name), "%s", ibv_get_device_name(d->ctx->device));
     d->max_msg = port.max_msg_sz ? port.max_msg_sz : 1u << 30;
     return true;
 }
 
-void ib_device_look(struct rme_fabric *f)
+void ib_device_query_ports(struct ib_rail *rail)
 {
     struct ibv_port_attr port = {0};
     char why[128];
-    f->dev.down = !find_port(f->dev.ctx, &f->dev.attr, &port, why, sizeof(why));
+    rail->dev.down = !find_port(rail->dev.ctx, &rail->dev.attr, &port, why, sizeof(why));
 }

@@ -62,13 +62,14 @@ const struct rme_option_row ib_options[] = {
 
 bool ib_part(const char *text, unsigned i, char *out, size_t size)
 {
-    for (; text && i; i--) {
+    size_t length;
+    for (; text != NULL && i; i--) {
         text = strchr(text, '+');
         text += text != NULL;
     }
-    if (!text)
+    if (text == NULL)
         return false;
-    size_t length = strcspn(text, "+");
+    length = strcspn(text, "+");
     snprintf(out, size, "%.*s", (int)length, text);
     return length < size;
 }

@@ -26,10 +26,11 @@ static inline int ib_numa_node(const struct ibv_device *device)
 {
     char path[IBV_SYSFS_PATH_MAX + sizeof("/device/numa_node")];
     int node;
+    FILE *file;
 
     snprintf(path, sizeof(path), "%s/device/numa_node", device->ibdev_path);
-    FILE *file = fopen(path, "re");
-    if (!file)
+    file = fopen(path, "re");
+    if (file == NULL)
         return -1;
     if (fscanf(file, "%d", &node) != 1)
         node = -1;

@@ -25,11 +25,12 @@ int ib_nonblocking(int fd)
 
 int ib_wake_open(struct rme_fabric *f)
 {
+    int error;
     f->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     f->sleep_fd = epoll_create1(EPOLL_CLOEXEC);
     if (f->wake_fd >= 0 && f->sleep_fd >= 0)
-        return 0;
-    int error = ib_errno();
+        return ib_wait_add(f, f->wake_fd, IB_HINT_WAKE);
+    error = ib_errno();
     ib_log(f, RME_LOG_ERROR, "no descriptor to sleep on: %s; %s", strerror(-error),
            rme_remedy(error, "see the kernel log (dmesg)"));
     return error;
@@ -51,35 +52,30 @@ void ib_wake(struct rme_fabric *f)
         ib_log(f, RME_LOG_WARN, "writing the wake descriptor: %s", strerror(errno));
 }
 
-int ib_wait_watch(struct rme_fabric *f)
+int ib_wait_add(struct rme_fabric *f, int fd, unsigned hint)
 {
-    const struct {
-        int fd;
-        uint32_t hint;
-    } watched[] = {{f->comp->fd, 0},
-                   {f->dev.ctx->async_fd, IB_HINT_ASYNC},
-                   {f->wake_fd, IB_HINT_WAKE}, /* head only, with the next one */
-                   {f->cm->fd, IB_HINT_CM}};
-    for (unsigned i = 0; i < (f == f->head ? 4 : 2); i++) {
-        struct epoll_event event = {.events = EPOLLIN,
-                                    .data.u64 = IB_WAKES(watched[i].fd, f, watched[i].hint)};
-        if (epoll_ctl(f->sleep_fd, EPOLL_CTL_ADD, watched[i].fd, &event) != 0 &&
-            errno != EEXIST) { /* the head's, when its device is opened again */
-            int error = ib_errno();
-            ib_log(f, RME_LOG_ERROR, "device %s: cannot wait for events: %s", f->dev.name,
-                   strerror(-error));
-            return error;
-        }
-    }
-    return 0;
+    struct epoll_event event = {.events = EPOLLIN,
+                                .data.u64 = (uint64_t)(unsigned)fd << 32 | hint};
+    int error = epoll_ctl(f->sleep_fd, EPOLL_CTL_ADD, fd, &event) ? ib_errno() : 0;
+    if (error)
+        ib_log(f, RME_LOG_ERROR, "cannot wait for events: %s", strerror(-error));
+    return error;
 }
 
-void ib_wait_unwatch(struct rme_fabric *f)
+int ib_wait_watch(struct ib_rail *rail)
 {
-    if (f->comp)
-        epoll_ctl(f->sleep_fd, EPOLL_CTL_DEL, f->comp->fd, NULL);
-    if (f->dev.ctx)
-        epoll_ctl(f->sleep_fd, EPOLL_CTL_DEL, f->dev.ctx->async_fd, NULL);
+    int error = ib_wait_add(rail->fabric, rail->comp->fd, 0);
+    return error ? error
+                 : ib_wait_add(rail->fabric, rail->dev.ctx->async_fd,
+                               IB_HINT_ASYNC(rail->number));
+}
+
+void ib_wait_unwatch(struct ib_rail *rail)
+{
+    if (rail->comp != NULL)
+        epoll_ctl(rail->fabric->sleep_fd, EPOLL_CTL_DEL, rail->comp->fd, NULL);
+    if (rail->dev.ctx != NULL)
+        epoll_ctl(rail->fabric->sleep_fd, EPOLL_CTL_DEL, rail->dev.ctx->async_fd, NULL);
 }
 
 /* Removes a descriptor of a failed device, which would end each sleep.  Once the device is
@@ -87,11 +83,11 @@ void ib_wait_unwatch(struct rme_fabric *f)
 static void unwatch_dead(struct rme_fabric *f, int fd)
 {
     struct pollfd p = {.fd = fd, .events = POLLIN};
-    if (pthread_rwlock_tryrdlock(&f->head->regs.rails))
+    if (pthread_rwlock_tryrdlock(&f->regs.rails))
         return;
     if (poll(&p, 1, 0) == 1 && p.revents & (POLLERR | POLLHUP) && !(p.revents & POLLIN))
         epoll_ctl(f->sleep_fd, EPOLL_CTL_DEL, fd, NULL);
-    pthread_rwlock_unlock(&f->head->regs.rails);
+    pthread_rwlock_unlock(&f->regs.rails);
 }
 
 void ib_wait(struct rme_fabric *f, int timeout_ms)
@@ -101,14 +97,12 @@ void ib_wait(struct rme_fabric *f, int timeout_ms)
     unsigned woken = 0;
     for (int i = 0; i < n; i++) {
         uint64_t data = event[i].data.u64;
-        unsigned hint = data & 0xff;
-        woken |= hint;
-        hint &= IB_HINT_CM | IB_HINT_ASYNC;
-        if (hint)
-            atomic_fetch_or(&f->rail[data >> 8 & 0xff]->hint, hint);
+        woken |= (unsigned)data;
         if (event[i].events & (EPOLLERR | EPOLLHUP) && !(event[i].events & EPOLLIN))
             unwatch_dead(f, (int)(data >> 32));
     }
+    if (woken & ~IB_HINT_WAKE)
+        atomic_fetch_or(&f->hint, woken & ~IB_HINT_WAKE);
     if (woken & IB_HINT_WAKE) {
         eventfd_t count;
         if (eventfd_read(f->wake_fd, &count) < 0 && errno != EAGAIN)

@@ -25,42 +25,42 @@
 #include "bmi_ib/link/links.h"
 
 struct ib_async_note {
-    STAILQ_ENTRY(ib_async_note) next;
+    struct list_head next;
     enum ibv_event_type type;
     bool is_qp, is_device; /* neither: the CQ or SRQ */
     uint32_t number;       /* of the QP or port */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static TAILQ_HEAD(, rme_fabric) users = TAILQ_HEAD_INITIALIZER(users);
+static struct list_head users = LIST_EMPTY_RING(users);
 
-int ib_async_open(struct rme_fabric *f)
+int ib_async_open(struct ib_rail *rail)
 {
-    int error = ib_nonblocking(f->dev.ctx->async_fd);
+    int error = ib_nonblocking(rail->dev.ctx->async_fd);
     if (error)
         return error;
-    STAILQ_INIT(&f->async.notes);
+    list_init(&rail->async.notes);
     pthread_mutex_lock(&lock);
-    TAILQ_INSERT_TAIL(&users, f, async.users);
+    list_add_tail(&rail->async.users, &users);
     pthread_mutex_unlock(&lock);
-    f->async.open = true;
+    rail->async.open = true;
     return 0;
 }
 
 /* Removes the engine from the list, so that no notes arrive. */
-void ib_async_close(struct rme_fabric *f)
+void ib_async_close(struct ib_rail *rail)
 {
     struct ib_async_note *n;
-    if (!f->async.open)
+    if (!rail->async.open)
         return;
     pthread_mutex_lock(&lock);
-    TAILQ_REMOVE(&users, f, async.users);
+    list_del_init(&rail->async.users);
     pthread_mutex_unlock(&lock);
-    while ((n = STAILQ_FIRST(&f->async.notes))) {
-        STAILQ_REMOVE_HEAD(&f->async.notes, next);
+    while ((n = list_first(&rail->async.notes, struct ib_async_note, next)) != NULL) {
+        list_del_init(&n->next);
         free(n);
     }
-    f->async.open = false;
+    rail->async.open = false;
 }
 
 /* Handles an event of a link's QP. */
@@ -68,7 +68,7 @@ static void qp_event(struct rme_link *l, enum ibv_event_type type)
 {
     switch (type) {
     case IBV_EVENT_COMM_EST: /* data before ESTABLISHED; rdma_cm must be notified */
-        if (l->id && l->state == IB_ACCEPTING)
+        if (l->id != NULL && l->state == IB_ACCEPTING)
             rdma_notify(l->id, type);
         return;
     case IBV_EVENT_SQ_DRAINED:
@@ -82,7 +82,7 @@ static void qp_event(struct rme_link *l, enum ibv_event_type type)
     }
     if (l->state >= IB_DRAINING)
         return;
-    ib_log(l->f, RME_LOG_WARN, "%s: %s", l->peer, ibv_event_type_str(type));
+    ib_log(l->rail, RME_LOG_WARN, "%s: %s", l->peer, ibv_event_type_str(type));
     ib_link_fail(l,
                  type == IBV_EVENT_QP_FATAL ? -EIO
                  : type == IBV_EVENT_QP_REQ_ERR || type == IBV_EVENT_QP_ACCESS_ERR
@@ -91,28 +91,29 @@ static void qp_event(struct rme_link *l, enum ibv_event_type type)
                  true);
 }
 
-static void handle(struct rme_fabric *f, const struct ib_async_note *n)
+static void handle(struct ib_rail *rail, const struct ib_async_note *n)
 {
-    struct rme_link *l = n->is_qp ? ib_link_by_qp(f, n->number) : NULL;
-    if (l)
+    struct rme_link *l = n->is_qp ? ib_link_by_qp(rail, n->number) : NULL;
+    bool changed;
+    if (l != NULL)
         qp_event(l, n->type);
     if (n->is_qp)
         return;
     if (n->type == IBV_EVENT_CQ_ERR || n->type == IBV_EVENT_SRQ_ERR) {
-        *(n->type == IBV_EVENT_CQ_ERR ? &f->cq.broken : &f->srq_broken) = true;
-        ib_link_fail_all(f, -EIO, ibv_event_type_str(n->type));
+        *(n->type == IBV_EVENT_CQ_ERR ? &rail->cq.broken : &rail->srq_broken) = true;
+        ib_link_fail_all(rail, -EIO, ibv_event_type_str(n->type));
         return;
     }
     if (n->type == IBV_EVENT_DEVICE_FATAL) {
-        ib_link_device_gone(f, ibv_event_type_str(n->type));
+        ib_link_device_lost(rail, ibv_event_type_str(n->type));
         return;
     }
-    bool changed = n->type == IBV_EVENT_PORT_ERR || n->type == IBV_EVENT_PORT_ACTIVE;
+    changed = n->type == IBV_EVENT_PORT_ERR || n->type == IBV_EVENT_PORT_ACTIVE;
     if (changed) /* connections detect loss themselves */
-        ib_device_look(f);
+        ib_device_query_ports(rail);
     if (n->type == IBV_EVENT_GID_CHANGE || n->type == IBV_EVENT_PORT_ACTIVE)
-        (void)ib_rails_addresses(f->head);
-    ib_log(f, changed ? RME_LOG_WARN : RME_LOG_INFO, "device %s port %u: %s", f->dev.name,
+        (void)ib_rails_addresses(rail->fabric);
+    ib_log(rail, changed ? RME_LOG_WARN : RME_LOG_INFO, "device %s port %u: %s", rail->dev.name,
            n->number, ibv_event_type_str(n->type));
 }
 
@@ -139,34 +140,33 @@ static const void *subject(const struct ibv_async_event *e, struct ib_async_note
 }
 
 /* Queues a copy of a note for an engine; wakes the engine unless it is the reading one. */
-static void note(struct rme_fabric *f, struct rme_fabric *reading,
-                 const struct ib_async_note *n)
+static void note(struct ib_rail *rail, struct ib_rail *reading, const struct ib_async_note *n)
 {
     struct ib_async_note *copy = malloc(sizeof(*copy));
-    if (!copy) {
+    if (copy == NULL) {
         ib_log(reading, RME_LOG_WARN, "asynchronous event %s lost: out of memory",
                ibv_event_type_str(n->type));
         return;
     }
     *copy = *n;
-    STAILQ_INSERT_TAIL(&f->async.notes, copy, next);
-    if (f == reading)
+    list_add_tail(&copy->next, &rail->async.notes);
+    if (rail == reading)
         return;
-    atomic_fetch_or(&f->hint, IB_HINT_ASYNC);
-    ib_wake(f);
+    atomic_fetch_or(&rail->fabric->hint, IB_HINT_ASYNC(rail->number));
+    ib_wake(rail->fabric);
 }
 
 /* Distributes an event to the engines concerned. */
-static void distribute(struct rme_fabric *reading, const struct ibv_async_event *e)
+static void distribute(struct ib_rail *reading, const struct ibv_async_event *e)
 {
     struct ib_async_note n = {.number = 0};
     const void *owner = subject(e, &n);
-    struct rme_fabric *f;
+    struct ib_rail *rail;
     bool ours = false;
-    TAILQ_FOREACH(f, &users, async.users)
-        if (n.is_device ? f->dev.ctx == reading->dev.ctx : f == owner) {
+    list_for_each(rail, &users, async.users)
+        if (n.is_device ? rail->dev.ctx == reading->dev.ctx : rail == owner) {
             ours = true;
-            note(f, reading, &n);
+            note(rail, reading, &n);
         }
     if (!ours)
         ib_log(reading, RME_LOG_INFO,
@@ -174,7 +174,7 @@ static void distribute(struct rme_fabric *reading, const struct ibv_async_event 
                reading->dev.name, ibv_event_type_str(n.type));
 }
 
-void ib_async_events(struct rme_fabric *f)
+void ib_async_events(struct ib_rail *rail)
 {
     struct ibv_async_event e;
     struct ib_async_note *n;
@@ -182,23 +182,24 @@ void ib_async_events(struct rme_fabric *f)
     for (int i = 0; i < 64 && more; i++) {
         /* an event is distributed before another engine reads the next one */
         pthread_mutex_lock(&lock);
-        more = ibv_get_async_event(f->dev.ctx, &e) == 0;
+        more = ibv_get_async_event(rail->dev.ctx, &e) == 0;
         if (more) {
-            distribute(f, &e);
+            distribute(rail, &e);
             ibv_ack_async_event(&e);
         }
         pthread_mutex_unlock(&lock);
     }
     if (more)
-        atomic_fetch_or(&f->hint, IB_HINT_ASYNC); /* continue at the next poll */
+        atomic_fetch_or(&rail->fabric->hint,
+                        IB_HINT_ASYNC(rail->number)); /* continue at the next poll */
     do {
         pthread_mutex_lock(&lock);
-        n = STAILQ_FIRST(&f->async.notes);
-        if (n)
-            STAILQ_REMOVE_HEAD(&f->async.notes, next);
+        n = list_first(&rail->async.notes, struct ib_async_note, next);
+        if (n != NULL)
+            list_del_init(&n->next);
         pthread_mutex_unlock(&lock);
-        if (n)
-            handle(f, n);
+        if (n != NULL)
+            handle(rail, n);
         free(n);
-    } while (n);
+    } while (n != NULL);
 }

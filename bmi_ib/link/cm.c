@@ -32,17 +32,19 @@
 
 int ib_cm_open(struct rme_fabric *f)
 {
+    int error;
     f->cm = rdma_create_event_channel();
-    int error = f->cm ? ib_nonblocking(f->cm->fd) : ib_errno();
-    if (error)
-        ib_log(f, RME_LOG_ERROR, "no rdma_cm event channel: %s; %s", strerror(-error),
-               rme_remedy(error, "is /dev/infiniband/rdma_cm accessible?"));
+    error = f->cm != NULL ? ib_nonblocking(f->cm->fd) : ib_errno();
+    if (!error)
+        return ib_wait_add(f, f->cm->fd, IB_HINT_CM);
+    ib_log(f, RME_LOG_ERROR, "no rdma_cm event channel: %s; %s", strerror(-error),
+           rme_remedy(error, "is /dev/infiniband/rdma_cm accessible?"));
     return error;
 }
 
 void ib_cm_close(struct rme_fabric *f)
 {
-    if (f->cm)
+    if (f->cm != NULL)
         rdma_destroy_event_channel(f->cm);
     f->cm = NULL;
 }
@@ -50,16 +52,16 @@ void ib_cm_close(struct rme_fabric *f)
 /* ---- Steps ---- */
 
 /* Returns the rail of the id's device; NULL: none (logged). */
-static struct rme_fabric *rail_of(struct rme_fabric *f, const struct rdma_cm_id *id,
-                                  const char *peer)
+static struct ib_rail *rail_of(struct rme_fabric *f, const struct rdma_cm_id *id,
+                               const char *peer)
 {
-    struct rme_fabric *rail = ib_rail_of(f, id->verbs);
-    if (!rail)
+    struct ib_rail *rail = ib_rail_of(f, id->verbs);
+    if (rail == NULL)
         ib_log(f, RME_LOG_ERROR,
                "%s is reached by device %s port %u, but device %s%s is used; set the option "
                "device",
                peer, id->verbs ? ibv_get_device_name(id->verbs->device) : "none", id->port_num,
-               f->head->dev.name, f->head->railed ? ", or another rail," : "");
+               f->rail[0]->dev.name, f->rails > 1 ? ", or another rail," : "");
     return rail;
 }
 
@@ -67,7 +69,7 @@ static struct rme_fabric *rail_of(struct rme_fabric *f, const struct rdma_cm_id 
 static void set_option(struct rme_link *l, int name, uint8_t value, const char *what)
 {
     if (rdma_set_option(l->id, RDMA_OPTION_ID, name, &value, sizeof(value)))
-        ib_log(l->f, name == RDMA_OPTION_ID_TOS ? RME_LOG_WARN : RME_LOG_DEBUG,
+        ib_log(l->rail, name == RDMA_OPTION_ID_TOS ? RME_LOG_WARN : RME_LOG_DEBUG,
                "%s: cannot set the %s is used: %s", l->peer, what, strerror(errno));
 }
 
@@ -75,27 +77,28 @@ static void set_option(struct rme_link *l, int name, uint8_t value, const char *
  * emulated processes packets. */
 static void set_ack_timeout(struct rme_link *l)
 {
-    int64_t value = ib_option(l->f, "ack_timeout");
+    int64_t value = ib_option(l->rail, "ack_timeout");
     if (!value)
-        value = ib_is_rxe(l->f) ? 18 : 17;
+        value = ib_is_rxe(l->rail) ? 18 : 17;
     set_option(l, RDMA_OPTION_ID_ACK_TIMEOUT, (uint8_t)value, "ACK timeout, the path's");
 }
 
 static void route(struct rme_link *l)
 {
-    struct rme_fabric *rail = rail_of(l->f, l->id, l->peer);
-    if (!rail || rail->dev.dead) {
+    struct ib_rail *rail = rail_of(l->rail->fabric, l->id, l->peer);
+    int64_t class;
+    if (rail == NULL || rail->dev.dead) {
         ib_link_fail(l, -EHOSTUNREACH, false);
         return;
     }
     ib_link_move(l, rail);
-    int64_t class = ib_option(l->f, "traffic_class");
+    class = ib_option(l->rail, "traffic_class");
     set_ack_timeout(l);
     if (class >= 0)
         set_option(l, RDMA_OPTION_ID_TOS, (uint8_t) class, "traffic class, the system's");
     if (rdma_resolve_route(l->id, IB_RESOLVE_MS)) {
         int error = ib_no_route(ib_errno());
-        ib_log(l->f, RME_LOG_INFO, "%s: rdma_resolve_route: %s", l->peer, strerror(-error));
+        ib_log(l->rail, RME_LOG_INFO, "%s: rdma_resolve_route: %s", l->peer, strerror(-error));
         ib_link_fail(l, error, false);
         return;
     }
@@ -108,7 +111,7 @@ static void set_rnr_timer(struct rme_link *l)
     struct ibv_qp_attr attr = {.min_rnr_timer = RNR_TIMER};
     int ret = ibv_modify_qp(l->qp, &attr, IBV_QP_MIN_RNR_TIMER);
     if (ret)
-        ib_log(l->f, RME_LOG_DEBUG, "%s: cannot set the RNR timer, the longest is used: %s",
+        ib_log(l->rail, RME_LOG_DEBUG, "%s: cannot set the RNR timer, the longest is used: %s",
                l->peer, strerror(-ib_error(ret)));
 }
 
@@ -121,9 +124,9 @@ static int prepare(struct rme_link *l, uint32_t rx)
         return error;
     error = ib_rx_reserve(l, rx);
     if (!error)
-        error = ib_rx_post(l->f, l);
+        error = ib_rx_post(l->rail, l);
     if (error)
-        ib_log(l->f, RME_LOG_ERROR, "%s: no receive buffers: %s", l->peer, strerror(-error));
+        ib_log(l->rail, RME_LOG_ERROR, "%s: no receive buffers: %s", l->peer, strerror(-error));
     return error;
 }
 
@@ -134,12 +137,12 @@ static struct rdma_conn_param parameters(const struct rme_link *l, const void *h
     return (struct rdma_conn_param){
         .private_data = hello,
         .private_data_len = (uint8_t)length,
-        .responder_resources = (uint8_t)ib_least(responder, l->f->dev.read_depth),
-        .initiator_depth = (uint8_t)ib_least(initiator, l->f->dev.read_depth),
+        .responder_resources = (uint8_t)ib_min(responder, l->rail->dev.read_depth),
+        .initiator_depth = (uint8_t)ib_min(initiator, l->rail->dev.read_depth),
         /* rxe: 7 is no limit there, a dead peer would not be detected
          * (doc/verbs-differences.md) */
-        .retry_count = ib_is_rxe(l->f) ? 6 : 7,
-        .rnr_retry_count = (uint8_t)ib_option(l->f, "rnr_retry"),
+        .retry_count = ib_is_rxe(l->rail) ? 6 : 7,
+        .rnr_retry_count = (uint8_t)ib_option(l->rail, "rnr_retry"),
     };
 }
 
@@ -150,7 +153,7 @@ static void request(struct rme_link *l)
     int error = prepare(l, l->rx_first);
     if (!error && rdma_connect(l->id, &param)) {
         error = ib_errno();
-        ib_log(l->f, RME_LOG_INFO, "%s: rdma_connect: %s", l->peer, strerror(-error));
+        ib_log(l->rail, RME_LOG_INFO, "%s: rdma_connect: %s", l->peer, strerror(-error));
     }
     if (error)
         ib_link_fail(l, error, false);
@@ -173,12 +176,14 @@ static void requested(struct rme_fabric *f, const struct rdma_cm_event *e)
     static const uint8_t will_not_do = 1; /* the peer does not retry; without data it does */
     bool later = false;                   /* a device is not opened again yet */
     char peer[IB_PEER_MAX];
+    struct ib_rail *rail;
+    struct rme_link *l;
     ib_sockaddr_text(rdma_get_peer_addr(e->id), peer, sizeof(peer));
     for (unsigned i = 0; i < f->rails; i++)
         later = later || f->rail[i]->dev.dead;
-    struct rme_fabric *rail = later ? ib_rail_of(f, e->id->verbs) : rail_of(f, e->id, peer);
-    struct rme_link *l = rail && !rail->dev.dead ? ib_link_new(rail) : NULL;
-    if (!l) {
+    rail = later ? ib_rail_of(f, e->id->verbs) : rail_of(f, e->id, peer);
+    l = rail != NULL && !rail->dev.dead ? ib_link_new(rail) : NULL;
+    if (l == NULL) {
         ib_log(f, RME_LOG_WARN, "%s: connection request refused: %s", peer,
                later ? "a device has failed" : "wrong device, or no memory");
         ib_count(f, REJECTS, 1);
@@ -186,7 +191,7 @@ static void requested(struct rme_fabric *f, const struct rdma_cm_event *e)
         rdma_destroy_id(e->id);
         return;
     }
-    f->head->qp_ops++; /* for the accept, which follows at once */
+    f->qp_ops++; /* for the accept, which follows at once */
     l->passive = true;
     l->id = e->id;
     l->id->context = l;
@@ -203,7 +208,7 @@ static void established(struct rme_link *l, const struct rdma_cm_event *e)
     if (l->state == IB_CONNECTING) {
         set_rnr_timer(l);
         keep_answer(l, e);
-        l->read_depth = ib_least(e->param.conn.initiator_depth, l->f->dev.read_depth);
+        l->read_depth = ib_min(e->param.conn.initiator_depth, l->rail->dev.read_depth);
     }
     ib_link_established(l);
 }
@@ -261,7 +266,7 @@ static void rejected(struct rme_link *l, const struct rdma_cm_event *e)
     }
     keep_answer(l, e);
     l->stale += error == -ESTALE;
-    ib_log(l->f, RME_LOG_INFO, "%s: the connection was rejected: %s (reason %d)", l->peer,
+    ib_log(l->rail, RME_LOG_INFO, "%s: the connection was rejected: %s (reason %d)", l->peer,
            error == -ESTALE  ? "the peer still had an earlier connection of this process"
            : error == -EBUSY ? "connection backlog full at the peer"
                              : strerror(-error),
@@ -272,7 +277,7 @@ static void rejected(struct rme_link *l, const struct rdma_cm_event *e)
 static void failed(struct rme_link *l, const struct rdma_cm_event *e, int error)
 {
     if (l->state < IB_DRAINING)
-        ib_log(l->f, l->state > IB_CONNECTING ? RME_LOG_WARN : RME_LOG_INFO,
+        ib_log(l->rail, l->state > IB_CONNECTING ? RME_LOG_WARN : RME_LOG_INFO,
                "%s: %s while %s: %s", l->peer, rdma_event_str(e->event),
                ib_link_state_name[l->state], strerror(-error));
     ib_link_fail(l, error, l->state == IB_UP);
@@ -288,15 +293,15 @@ static void dispatch(struct rme_fabric *f, const struct rdma_cm_event *e)
     else
         l = e->id->context;
     if (e->event == RDMA_CM_EVENT_DEVICE_REMOVAL) {
-        struct rme_fabric *rail = l ? l->f : ib_rail_of(f, e->id->verbs);
-        if (!rail && !f->railed) /* the id has no device: the only one is meant */
-            rail = f;
-        if (rail)
-            ib_link_device_gone(rail, "the device was removed");
+        struct ib_rail *rail = l != NULL ? l->rail : ib_rail_of(f, e->id->verbs);
+        if (rail == NULL && f->rails == 1) /* the id has no device: the only one is meant */
+            rail = f->rail[0];
+        if (rail != NULL)
+            ib_link_device_lost(rail, "the device was removed");
     }
-    if (!l && e->event == RDMA_CM_EVENT_ADDR_CHANGE)
-        ib_listen_lost(f, e->id);
-    if (!l)
+    if (l == NULL && e->event == RDMA_CM_EVENT_ADDR_CHANGE)
+        ib_listen_drop(f, e->id);
+    if (l == NULL)
         return;
     switch (e->event) {
     case RDMA_CM_EVENT_ADDR_RESOLVED:
@@ -341,10 +346,11 @@ static void dispatch(struct rme_fabric *f, const struct rdma_cm_event *e)
 /* Handles events, up to the first QP operation (link.c). */
 void ib_cm_events(struct rme_fabric *f)
 {
-    unsigned before = f->head->qp_ops;
-    for (int i = 0; i < 64 && f->head->qp_ops == before; i++) {
+    unsigned before = f->qp_ops;
+    for (int i = 0; i < 64 && f->qp_ops == before; i++) {
         struct rdma_cm_event *e, copy;
         uint8_t data[IB_HELLO_MAX];
+        struct rdma_conn_param *p;
         if (rdma_get_cm_event(f->cm, &e)) {
             if (errno == EINTR)
                 continue;
@@ -355,8 +361,8 @@ void ib_cm_events(struct rme_fabric *f)
             return;
         }
         copy = *e;
-        struct rdma_conn_param *p = &copy.param.conn;
-        if (!p->private_data)
+        p = &copy.param.conn;
+        if (p->private_data == NULL)
             p->private_data_len = 0;
         if (p->private_data_len > sizeof(data))
             p->private_data_len = sizeof(data);
@@ -374,7 +380,7 @@ void ib_cm_events(struct rme_fabric *f)
 /* Starts the first way to the peer. */
 static void begin(struct rme_link *l)
 {
-    l->error = l->f->dev.dead ? -ENODEV : -EHOSTUNREACH;
+    l->error = l->rail->dev.dead ? -ENODEV : -EHOSTUNREACH;
     if (!ib_link_next(l))
         ib_link_fail(l, l->error, false);
 }
@@ -384,15 +390,15 @@ void ib_link_names(struct rme_fabric *f)
 {
     struct ib_name name;
     while (ib_resolve_result(f, &name)) {
-        struct rme_link *l = ib_link_by_handle(f, name.handle);
-        if (!l || l->state != IB_NAMING) { /* the link was abandoned meanwhile */
-            if (name.found)
+        struct rme_link *l = ib_link_by_handle(f->rail[0], name.handle);
+        if (l == NULL || l->state != IB_NAMING) { /* the link was abandoned meanwhile */
+            if (name.found != NULL)
                 freeaddrinfo(name.found);
             continue;
         }
         if (name.error) {
             ib_log(f, RME_LOG_WARN, "%s: cannot resolve the host name: %s; check the name",
-                   l->peer, name.why ? name.why : strerror(-name.error));
+                   l->peer, name.why != NULL ? name.why : strerror(-name.error));
             ib_link_fail(l, name.error, false);
         } else {
             l->addresses = name.found;
@@ -407,18 +413,19 @@ int ib_link_connect(struct rme_fabric *f, const struct rme_addr *addr, int part,
 {
     const struct rme_addr_part *p =
         part >= 0 && part < rme_addr_parts(addr) ? rme_addr_part(addr, part) : NULL;
-    if (!p || length > IB_HELLO_MAX)
+    struct rme_link *l;
+    if (p == NULL || length > IB_HELLO_MAX)
         return -EINVAL;
-    struct rme_link *l = ib_link_new(f);
-    if (!l)
+    l = ib_link_new(f->rail[0]);
+    if (l == NULL)
         return -ENOMEM;
     l->first = f->turn++ % f->rails;
     l->rx_first = rx;
     l->owner = owner;
     memcpy(l->hello, hello, length);
     l->hello_length = length;
-    snprintf(l->peer, sizeof(l->peer), strchr(p->host, ':') ? "[%s]:%s" : "%s:%s", p->host,
-             p->port);
+    snprintf(l->peer, sizeof(l->peer), strchr(p->host, ':') != NULL ? "[%s]:%s" : "%s:%s",
+             p->host, p->port);
     ib_link_state_set(l, IB_NAMING);
     if (ib_resolve_numeric(p->host, p->port, &l->addresses) == 0) {
         begin(l);
@@ -437,19 +444,20 @@ int ib_link_connect(struct rme_fabric *f, const struct rme_addr *addr, int part,
 int ib_link_accept(struct rme_link *l, const void *hello, size_t length, uint32_t rx,
                    void *owner)
 {
+    struct rdma_conn_param param;
+    int error;
     if (l->state != IB_REQUESTED)
         return -ECONNRESET;
     if (length > IB_HELLO_MAX)
         return -EINVAL;
-    struct rdma_conn_param param =
-        parameters(l, hello, length, l->peer_responder, l->peer_initiator);
+    param = parameters(l, hello, length, l->peer_responder, l->peer_initiator);
     set_ack_timeout(l);
-    int error = prepare(l, rx);
+    error = prepare(l, rx);
     if (error)
         return error;
     if (rdma_accept(l->id, &param)) {
         error = ib_errno();
-        ib_log(l->f, RME_LOG_WARN, "%s: rdma_accept: %s", l->peer, strerror(-error));
+        ib_log(l->rail, RME_LOG_WARN, "%s: rdma_accept: %s", l->peer, strerror(-error));
         return error;
     }
     set_rnr_timer(l);
@@ -461,8 +469,8 @@ int ib_link_accept(struct rme_link *l, const void *hello, size_t length, uint32_
 
 void ib_link_reject(struct rme_link *l, const void *hello, size_t length)
 {
-    if (l->id && rdma_reject(l->id, hello, (uint8_t)length))
-        ib_log(l->f, RME_LOG_DEBUG, "%s: rdma_reject: %s", l->peer, strerror(errno));
+    if (l->id != NULL && rdma_reject(l->id, hello, (uint8_t)length))
+        ib_log(l->rail, RME_LOG_DEBUG, "%s: rdma_reject: %s", l->peer, strerror(errno));
     ib_link_destroy(l);
 }
 
@@ -474,7 +482,7 @@ void ib_link_disconnect(struct rme_link *l, int error)
 
 void ib_link_free(struct rme_link *l)
 {
-    struct rme_fabric *f = l->f;
+    struct ib_rail *rail = l->rail;
     ib_link_destroy(l);
-    ib_rx_renew(f);
+    ib_srq_replace(rail);
 }

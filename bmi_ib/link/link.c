@@ -24,9 +24,9 @@
  *
  * Retries: a link that fails before it was up, without an answer of the peer's engine, starts
  * again with the next address, or the next rail (rails.c); likewise a link that is not up after
- * IB_WAY_MS, while another way exists.  A link that the peer refuses as stale retries the
- * same address: the peer had a connection with the number of a QP that is gone here, and has
- * ended it.
+ * IB_ROUTE_TIMEOUT_MS, while another route exists.  A link that the peer refuses as stale
+ * retries the same address: the peer had a connection with the number of a QP that was
+ * destroyed here, and has ended it.
  *
  * QP operations: the creation, stop or destruction of a QP takes up to a millisecond in the
  * kernel, with the engine's lock held.  Each is counted (qp_ops), and a poll does one at most
@@ -49,26 +49,26 @@ const char *const ib_link_state_name[] = {
 #undef IB_LINK_NAME
 };
 
-void ib_link_enter(struct rme_link *l, struct rme_fabric *f)
+void ib_link_enter(struct rme_link *l, struct ib_rail *rail)
 {
-    l->f = f;
+    l->rail = rail;
     do
-        l->handle = ++f->last_handle;
-    while (!l->handle || ib_link_by_handle(f, l->handle));
-    rme_table_put(&f->table, &l->by_handle, l->handle, IB_BY_HANDLE);
-    TAILQ_INSERT_TAIL(&f->links, l, all_entry);
+        l->handle = ++rail->last_handle;
+    while (!l->handle || ib_link_by_handle(rail, l->handle) != NULL);
+    rme_table_put(&rail->table, &l->by_handle, l->handle, IB_BY_HANDLE);
+    list_add_tail(&l->all_entry, &rail->links);
 }
 
-struct rme_link *ib_link_new(struct rme_fabric *f)
+struct rme_link *ib_link_new(struct ib_rail *rail)
 {
     struct rme_link *l = calloc(1, sizeof(*l));
-    if (!l)
+    if (l == NULL)
         return NULL;
     l->state = IB_DOWN; /* until ib_link_state_set */
     l->deliver = true;
-    STAILQ_INIT(&l->rxq.chain);
-    LIST_INIT(&l->mws);
-    ib_link_enter(l, f);
+    ib_rx_queue_init(&l->rxq);
+    list_init(&l->mws);
+    ib_link_enter(l, rail);
     return l;
 }
 
@@ -79,26 +79,31 @@ static bool is_rising(enum ib_link_state s)
            s == IB_ACCEPTING;
 }
 
+static bool is_unsettled(enum ib_link_state s)
+{
+    return is_rising(s) || s == IB_DRAINING;
+}
+
 void ib_link_route(struct rme_link *l)
 {
-    struct rme_fabric *head = l->f->head;
+    struct rme_fabric *fabric = l->rail->fabric;
     if (ib_rail_more(l))
-        rme_timer_set(&head->timers, &l->timer, ib_now_ms() + head->way_ms);
+        rme_timer_set(&fabric->timers, &l->timer, ib_now_ms() + fabric->route_timeout_ms);
     else
-        rme_timer_stop(&head->timers, &l->timer);
+        rme_timer_stop(&fabric->timers, &l->timer);
 }
 
 void ib_link_state_set(struct rme_link *l, enum ib_link_state state)
 {
-    struct rme_fabric *f = l->f;
-    f->head->connecting += (unsigned)is_rising(state) - (unsigned)is_rising(l->state);
-    f->draining += (unsigned)(state == IB_DRAINING) - (unsigned)(l->state == IB_DRAINING);
+    struct ib_rail *rail = l->rail;
+    rail->fabric->unsettled += (unsigned)is_unsettled(state) - (unsigned)is_unsettled(l->state);
+    rail->draining += (unsigned)(state == IB_DRAINING) - (unsigned)(l->state == IB_DRAINING);
     if (!is_rising(state))
-        rme_timer_stop(&f->head->timers, &l->timer);
+        rme_timer_stop(&rail->fabric->timers, &l->timer);
     if (l->state == IB_NAMING)
-        ib_resolve_forget(f, l->handle);
+        ib_resolve_cancel(rail->fabric, l->handle);
     if (l->state != state) {
-        ib_log(f, RME_LOG_DEBUG, "%s: %s -> %s", l->peer, ib_link_state_name[l->state],
+        ib_log(rail, RME_LOG_DEBUG, "%s: %s -> %s", l->peer, ib_link_state_name[l->state],
                ib_link_state_name[state]);
         rme_probe_fabric_link(l->handle, (int)l->state, (int)state);
     }
@@ -121,8 +126,8 @@ static const char *remedy(const struct rme_link *l)
 
 static bool emit_hello(struct rme_link *l, enum rme_event_type type, bool with_answer)
 {
-    struct rme_event *e = ib_event(l->f, type, l);
-    if (!e)
+    struct rme_event *e = ib_event(l->rail, type, l);
+    if (e == NULL)
         return false;
     e->error = type == RME_EV_LINK_DOWN ? l->error : 0;
     e->why = remedy(l);
@@ -131,13 +136,15 @@ static bool emit_hello(struct rme_link *l, enum rme_event_type type, bool with_a
     return true;
 }
 
-void ib_emit_links(struct rme_fabric *f)
+void ib_emit_links(struct ib_rail *rail)
 {
     struct rme_link *l, *next;
-    bool last = STAILQ_EMPTY(&f->rx_ready) && !f->done.head;
-    for (l = TAILQ_FIRST(&f->eventful); l && f->out_used < f->out_max; l = next) {
-        next = TAILQ_NEXT(l, event_entry);
-        unsigned events = l->events;
+    bool last = list_empty(&rail->rx_ready) && rail->done.head == NULL;
+    for (l = list_first(&rail->eventful, struct rme_link, event_entry);
+         l != NULL && rail->out_used < rail->out_max; l = next) {
+        unsigned events;
+        next = list_next(l, &rail->eventful, event_entry);
+        events = l->events;
         if (events & IB_EVENT_REQUEST && emit_hello(l, RME_EV_LINK_REQUEST, true))
             events &= ~IB_EVENT_REQUEST;
         if (events & IB_EVENT_UP && emit_hello(l, RME_EV_LINK_UP, !l->passive))
@@ -155,16 +162,16 @@ void ib_emit_links(struct rme_fabric *f)
 
 void ib_link_established(struct rme_link *l)
 {
+    char path[RME_PATH_TEXT];
     if (l->state != IB_CONNECTING && l->state != IB_ACCEPTING)
         return;
     l->was_up = true;
     ib_link_state_set(l, IB_UP);
-    char path[RME_PATH_TEXT];
     ib_path_text(l, false, path, sizeof(path));
     if (path[0])
-        ib_log(l->f, l->passive ? RME_LOG_DEBUG : RME_LOG_INFO, "%s: by %s", l->peer, path);
+        ib_log(l->rail, l->passive ? RME_LOG_DEBUG : RME_LOG_INFO, "%s: by %s", l->peer, path);
     ib_link_events(l, l->events | IB_EVENT_UP);
-    if (l->queue.head)
+    if (l->queue.head != NULL)
         ib_link_dirty(l);
 }
 
@@ -187,16 +194,17 @@ int ib_no_route(int status)
 
 static int start(struct rme_link *l)
 {
-    struct rme_fabric *f = l->f;
+    struct ib_rail *rail = l->rail;
     struct sockaddr_storage own;
     struct sockaddr *source;
     if (l->bound) {
-        source = ib_rail_source(f, l->address->ai_addr);
-    } else if (ib_path_source(f, l->address->ai_addr, &own, &source)) {
-        ib_log(f, RME_LOG_WARN, "%s: the option gid has an address of another family", l->peer);
+        source = ib_rail_source(rail, l->address->ai_addr);
+    } else if (ib_path_source(rail, l->address->ai_addr, &own, &source)) {
+        ib_log(rail, RME_LOG_WARN, "%s: the option gid has an address of another family",
+               l->peer);
         return -EHOSTUNREACH;
     }
-    if (rdma_create_id(f->cm, &l->id, l, RDMA_PS_TCP)) {
+    if (rdma_create_id(rail->fabric->cm, &l->id, l, RDMA_PS_TCP)) {
         l->id = NULL;
         return ib_errno();
     }
@@ -216,9 +224,9 @@ static int start(struct rme_link *l)
 static void leave_queues(struct rme_link *l)
 {
     if (l->dirty)
-        TAILQ_REMOVE(&l->f->dirty, l, dirty_entry);
+        list_del_init(&l->dirty_entry);
     l->dirty = false;
-    ib_tx_forget(l);
+    ib_tx_cancel_wait(l);
 }
 
 /*
@@ -227,19 +235,19 @@ static void leave_queues(struct rme_link *l)
  * links and of handles only: qp_destroy() removes the link from those of its QP, windows and
  * pending posts, a drained link is taken off before, and events follow the move.
  */
-void ib_link_move(struct rme_link *l, struct rme_fabric *to)
+void ib_link_move(struct rme_link *l, struct ib_rail *to)
 {
-    if (l->f == to)
+    if (l->rail == to)
         return;
-    rme_table_take(&l->f->table, &l->by_handle);
-    TAILQ_REMOVE(&l->f->links, l, all_entry);
+    rme_table_take(&l->rail->table, &l->by_handle);
+    list_del_init(&l->all_entry);
     l->rxq.held = 0;
     ib_link_enter(l, to);
 }
 
 bool ib_link_next(struct rme_link *l)
 {
-    struct rme_fabric *rail;
+    struct ib_rail *rail;
     while ((rail = ib_rail_next(l)) != NULL) {
         ib_link_move(l, rail);
         l->stale = 0;
@@ -254,21 +262,24 @@ bool ib_link_next(struct rme_link *l)
 
 static void release_share(struct rme_link *l)
 {
-    l->f->cq.used -= l->cq_share;
+    l->rail->cq.used -= l->cq_share;
     l->cq_share = 0;
 }
 
 int ib_qp_create(struct rme_link *l)
 {
-    struct rme_fabric *f = l->f;
-    f->head->qp_ops++;
-    uint32_t share = ib_cq_share(f, 0);
-    int error = ib_rx_mend(f);
+    struct ib_rail *rail = l->rail;
+    uint32_t share;
+    int error;
+    struct ibv_qp_init_attr attr;
+    rail->fabric->qp_ops++;
+    share = ib_cq_share(rail, 0);
+    error = ib_srq_recover(rail);
     if (!error)
-        error = ib_cq_reserve(f, share);
+        error = ib_cq_reserve(rail, share);
     if (error) {
         ib_log(
-            f, RME_LOG_ERROR,
+            rail, RME_LOG_ERROR,
             error == -EIO
                 ? "%s: a failed queue is not replaced yet (%s): its connections have not ended"
                 : "%s: no room in the completion queue (%s): close connections, lower "
@@ -277,26 +288,26 @@ int ib_qp_create(struct rme_link *l)
         return error;
     }
     l->cq_share = share;
-    l->ring = (struct ib_ring){.depth = f->dev.sq_depth};
-    struct ibv_qp_init_attr attr = {
-        .qp_context = f, /* owner of asynchronous events */
-        .send_cq = f->cq.cq,
-        .recv_cq = f->cq.cq,
-        .srq = f->srq,
+    l->ring = (struct ib_ring){.depth = rail->dev.sq_depth};
+    attr = (struct ibv_qp_init_attr){
+        .qp_context = rail, /* owner of asynchronous events */
+        .send_cq = rail->cq.cq,
+        .recv_cq = rail->cq.cq,
+        .srq = rail->srq,
         .qp_type = IBV_QPT_RC,
         .cap =
             {
-                .max_send_wr = f->dev.sq_depth + 1,
-                .max_recv_wr = f->srq ? 0 : f->dev.rq_depth + 1, /* + 1: marker */
-                .max_send_sge = f->caps.max_sge,
-                .max_recv_sge = f->srq ? 0 : 1,
-                .max_inline_data = f->dev.max_inline,
+                .max_send_wr = rail->dev.sq_depth + 1,
+                .max_recv_wr = rail->srq != NULL ? 0 : rail->dev.rq_depth + 1, /* + 1: marker */
+                .max_send_sge = rail->caps.max_sge,
+                .max_recv_sge = rail->srq != NULL ? 0 : 1,
+                .max_inline_data = rail->dev.max_inline,
             },
     };
-    if (rdma_create_qp(l->id, f->dev.pd, &attr)) {
+    if (rdma_create_qp(l->id, rail->dev.pd, &attr)) {
         error = ib_errno();
         ib_log(
-            f, RME_LOG_ERROR,
+            rail, RME_LOG_ERROR,
             "%s: no queue pair: %s; close connections, or raise the memlock limit (ulimit -l)",
             l->peer, strerror(-error));
         release_share(l);
@@ -304,7 +315,7 @@ int ib_qp_create(struct rme_link *l)
     }
     l->qp = l->id->qp;
     l->undrained = IB_DRAIN_ALL;
-    rme_table_put(&f->table, &l->by_qp, l->qp->qp_num, IB_BY_QP);
+    rme_table_put(&rail->table, &l->by_qp, l->qp->qp_num, IB_BY_QP);
     return 0;
 }
 
@@ -347,16 +358,21 @@ static bool mark_recv(struct rme_link *l)
  */
 static void qp_drain(struct rme_link *l)
 {
-    struct rme_fabric *f = l->f;
+    struct ib_rail *rail = l->rail;
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
-    f->head->qp_ops++;
-    unsigned done = f->cq.broken ? IB_DRAIN_ALL : !f->srq || ib_is_rxe(f) ? IB_DRAIN_LAST : 0;
-    if (f->srq || !mark_recv(l))
+    unsigned done;
+    int ret;
+    rail->fabric->qp_ops++;
+    done = rail->cq.broken                        ? IB_DRAIN_ALL
+           : rail->srq == NULL || ib_is_rxe(rail) ? IB_DRAIN_LAST
+                                                  : 0;
+    if (rail->srq != NULL || !mark_recv(l))
         done |= IB_DRAIN_RECVS;
-    int ret = ibv_modify_qp(l->qp, &attr, IBV_QP_STATE);
+    ret = ibv_modify_qp(l->qp, &attr, IBV_QP_STATE);
     if (ret) {
-        ib_log(f, RME_LOG_WARN, "%s: cannot stop the queue pair: %s; destroying the queue pair",
-               l->peer, strerror(-ib_error(ret)));
+        ib_log(rail, RME_LOG_WARN,
+               "%s: cannot stop the queue pair: %s; destroying the queue pair", l->peer,
+               strerror(-ib_error(ret)));
         ib_link_drained(l, IB_DRAIN_ALL);
         return;
     }
@@ -370,14 +386,14 @@ static void qp_drain(struct rme_link *l)
 /* Ends all access by the device and frees the resources of the link. */
 static void qp_destroy(struct rme_link *l)
 {
-    l->f->head->qp_ops++;
+    l->rail->fabric->qp_ops++;
     leave_queues(l);
     ib_rdma_op_purge(l);
-    ib_mws_drop(l->f, &l->mws);
+    ib_mws_drop(l->rail, &l->mws);
     rdma_destroy_qp(l->id);
     l->qp = NULL;
-    rme_table_take(&l->f->table, &l->by_qp);
-    ib_rx_forget(l);
+    rme_table_take(&l->rail->table, &l->by_qp);
+    ib_rx_reclaim(l);
     release_share(l);
 }
 
@@ -386,51 +402,50 @@ static void qp_destroy(struct rme_link *l)
 /* Frees a link in any state. */
 void ib_link_destroy(struct rme_link *l)
 {
-    struct rme_fabric *f = l->f;
+    struct ib_rail *rail = l->rail;
     if (l->state == IB_DRAINED)
-        TAILQ_REMOVE(&f->drained, l, drain_entry);
-    if (l->qp)
+        list_del_init(&l->drain_entry);
+    if (l->qp != NULL)
         qp_destroy(l);
     ib_link_state_set(l, IB_DOWN);
-    if (l->id)
+    if (l->id != NULL)
         rdma_destroy_id(l->id);
     ib_link_events(l, 0);
     leave_queues(l);
-    if (l->addresses)
+    if (l->addresses != NULL)
         freeaddrinfo(l->addresses);
-    rme_table_take(&f->table, &l->by_handle);
-    TAILQ_REMOVE(&f->links, l, all_entry);
+    rme_table_take(&rail->table, &l->by_handle);
+    list_del_init(&l->all_entry);
     free(l);
 }
 
-void ib_links_release(struct rme_fabric *f)
+void ib_links_release(struct ib_rail *rail)
 {
-    struct rme_link *l;
-    while ((l = TAILQ_FIRST(
-                &f->links))) /* the engine freed its own links; these were not reported */
+    struct rme_link *l; /* the engine freed its own links; these were not reported */
+    while ((l = list_first(&rail->links, struct rme_link, all_entry)) != NULL)
         ib_link_destroy(l);
 }
 
 /* ---- Failure ---- */
 
 /* Starts again with the next route, or ends the link.  No request of a QP is left. */
-static void settle(struct rme_link *l)
+static void retry_or_end(struct rme_link *l)
 {
-    if (l->qp)
+    if (l->qp != NULL)
         qp_destroy(l);
-    if (l->id) {
+    if (l->id != NULL) {
         rdma_destroy_id(l->id);
         l->id = NULL;
     }
     if (l->error == -ESTALE) {
         l->error =
-            l->stale > STALE_TRIES || l->asked || l->f->dev.dead ? -ECONNRESET : start(l);
+            l->stale > STALE_TRIES || l->asked || l->rail->dev.dead ? -ECONNRESET : start(l);
         if (!l->error)
             return;
     }
     l->busy |= l->error == -EBUSY;
     /* another way may help if the peer's engine did not answer */
-    if (!l->passive && !l->was_up && !l->asked && l->error != -EACCES && l->addresses &&
+    if (!l->passive && !l->was_up && !l->asked && l->error != -EACCES && l->addresses != NULL &&
         ib_link_next(l))
         return;
     ib_link_state_set(l, IB_ENDING);
@@ -446,7 +461,7 @@ void ib_link_fail(struct rme_link *l, int error, bool deliver)
     case IB_ADDRESSING:
     case IB_ROUTING:
         l->error = error;
-        settle(l);
+        retry_or_end(l);
         break;
     case IB_REQUESTED:
         if (l->events & IB_EVENT_REQUEST) { /* not reported to the engine */
@@ -466,7 +481,8 @@ void ib_link_fail(struct rme_link *l, int error, bool deliver)
         leave_queues(l);
         ib_link_events(l, l->events & ~IB_EVENT_ROOM);
         ib_link_state_set(l, IB_DRAINING);
-        rme_timer_set(&l->f->head->timers, &l->timer, ib_now_ms() + l->f->drain_ms);
+        rme_timer_set(&l->rail->fabric->timers, &l->timer,
+                      ib_now_ms() + l->rail->fabric->drain_ms);
         qp_drain(l);
         break;
     case IB_DRAINING:
@@ -479,49 +495,58 @@ void ib_link_fail(struct rme_link *l, int error, bool deliver)
     }
 }
 
-void ib_link_fail_all(struct rme_fabric *f, int error, const char *why)
+void ib_link_fail_all(struct ib_rail *rail, int error, const char *why)
 {
     struct rme_link *l, *next;
-    ib_log(f, RME_LOG_ERROR, "device %s: all its connections fail: %s (%s)%s", f->dev.name, why,
-           strerror(-error), f->dev.dead ? "; waiting for the device to return" : "");
-    for (l = TAILQ_FIRST(&f->links); l; l = next) {
-        next = TAILQ_NEXT(l, all_entry);
+    ib_log(rail, RME_LOG_ERROR, "device %s: all its connections fail: %s (%s)%s",
+           rail->dev.name, why, strerror(-error),
+           rail->dev.dead ? "; waiting for the device to return" : "");
+    for (l = list_first(&rail->links, struct rme_link, all_entry); l != NULL; l = next) {
+        next = list_next(l, &rail->links, all_entry);
         ib_link_fail(l, error, true);
     }
 }
 
-void ib_link_device_gone(struct rme_fabric *f, const char *why)
+void ib_link_device_lost(struct ib_rail *rail, const char *why)
 {
-    if (f->dev.dead)
+    if (rail->dev.dead)
         return;
-    f->dev.dead = true;
-    f->head->mend_at = 1;
-    ib_link_fail_all(f, -ENODEV, why);
+    rail->dev.dead = true;
+    rail->fabric->reopen_at = 1;
+    ib_link_fail_all(rail, -ENODEV, why);
 }
 
 void ib_link_drained(struct rme_link *l, unsigned parts)
 {
-    struct rme_fabric *f = l->f;
+    struct ib_rail *rail = l->rail;
     l->undrained &= (uint8_t)~parts;
     if (l->state != IB_DRAINING || l->undrained)
         return;
-    TAILQ_INSERT_TAIL(&f->drained, l, drain_entry);
+    list_add_tail(&l->drain_entry, &rail->drained);
     ib_link_state_set(l, IB_DRAINED);
-    f->attention = true;
-    l->emptied = f->cq.emptied;
-    l->polled = f->cq.polled;
+    rail->attention = true;
+    l->emptied = rail->cq.emptied;
+    l->polled = rail->cq.polled;
 }
+
+const struct ib_link_ops ib_link_ops = {
+    .fail = ib_link_fail,
+    .fail_all = ib_link_fail_all,
+    .drained = ib_link_drained,
+    .established = ib_link_established,
+};
 
 /* Destroys one QP, which is one QP operation, once all CQEs that existed at the end of its
  * drain are taken. */
-void ib_link_free_drained(struct rme_fabric *f)
+void ib_link_free_drained(struct ib_rail *rail)
 {
-    struct rme_link *l = TAILQ_FIRST(&f->drained);
-    const struct ib_cq *c = &f->cq;
-    if (!l || !(c->broken || c->emptied != l->emptied || c->polled - l->polled >= c->size))
+    struct rme_link *l = list_first(&rail->drained, struct rme_link, drain_entry);
+    const struct ib_cq *c = &rail->cq;
+    if (l == NULL ||
+        !(c->broken || c->emptied != l->emptied || c->polled - l->polled >= c->size))
         return;
-    TAILQ_REMOVE(&f->drained, l, drain_entry);
-    settle(l);
+    list_del_init(&l->drain_entry);
+    retry_or_end(l);
 }
 
 /* Abandons drains whose time is over, and one route that has taken too long: each route may be
@@ -530,11 +555,11 @@ void ib_link_timers(struct rme_fabric *f)
 {
     uint64_t now = ib_now_ms();
     struct rme_timer *t;
-    while ((t = rme_timers_due(&f->timers, now))) {
+    while ((t = rme_timers_due(&f->timers, now)) != NULL) {
         struct rme_link *l = container_of(t, struct rme_link, timer);
         if (l->state != IB_DRAINING) {
             ib_log(f, RME_LOG_INFO, "%s: %s for %u ms; trying another address or device",
-                   l->peer, ib_link_state_name[l->state], f->way_ms);
+                   l->peer, ib_link_state_name[l->state], f->route_timeout_ms);
             ib_link_fail(l, -ETIMEDOUT, false);
             return;
         }
@@ -548,11 +573,11 @@ void ib_link_timers(struct rme_fabric *f)
 int ib_link_deadline(struct rme_fabric *f)
 {
     uint64_t first = rme_timers_next(&f->timers), now = ib_now_ms();
-    if (f->mend_at && f->mend_at < first)
-        first = f->mend_at;
+    if (f->reopen_at && f->reopen_at < first)
+        first = f->reopen_at;
     for (unsigned i = 0; i < f->rails; i++) {
         uint64_t room = ib_tx_deadline(f->rail[i]);
-        if (!TAILQ_EMPTY(&f->rail[i]->drained))
+        if (!list_empty(&f->rail[i]->drained))
             return 0;
         if (room < first)
             first = room;

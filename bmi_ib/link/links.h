@@ -11,33 +11,39 @@
 
 /* ---- link.c ---- */
 extern const char *const ib_link_state_name[];
+/* Functions that queue/ calls (struct ib_link_ops, link.h), and their table. */
+extern const struct ib_link_ops ib_link_ops;
+void ib_link_fail(struct rme_link *l, int error, bool deliver);
+void ib_link_fail_all(struct ib_rail *rail, int error, const char *why);
+void ib_link_drained(struct rme_link *l, unsigned parts);
+void ib_link_established(struct rme_link *l);
 /* Allocates a link with a handle, in the state DOWN; NULL: no memory. */
-struct rme_link *ib_link_new(struct rme_fabric *f);
+struct rme_link *ib_link_new(struct ib_rail *rail);
 /* Makes a link one of this rail, with a new handle. */
-void ib_link_enter(struct rme_link *l, struct rme_fabric *f);
+void ib_link_enter(struct rme_link *l, struct ib_rail *rail);
 /* Moves a link without a QP to another rail. */
-void ib_link_move(struct rme_link *l, struct rme_fabric *to);
+void ib_link_move(struct rme_link *l, struct ib_rail *to);
 /* Sets the state of a link; logs and probes a change. */
 void ib_link_state_set(struct rme_link *l, enum ib_link_state state);
-/* Starts the timeout of a route (IB_WAY_MS) if another way exists, else stops it. */
+/* Starts the timeout of a route (IB_ROUTE_TIMEOUT_MS) if another way exists, else stops it. */
 void ib_link_route(struct rme_link *l);
 /* Delivers the events of links; LINK_DOWN only after all messages and completed transfers. */
-void ib_emit_links(struct rme_fabric *f);
+void ib_emit_links(struct ib_rail *rail);
 /* Starts the next route that does not fail at once.  Returns false if none is left. */
 bool ib_link_next(struct rme_link *l);
 /* Maps a failure to find a path to the errno of fabric.h. */
 int ib_no_route(int status);
 /* Creates the QP of a link with its CQ space. */
 int ib_qp_create(struct rme_link *l);
-void ib_link_free_drained(struct rme_fabric *f);
+void ib_link_free_drained(struct ib_rail *rail);
 void ib_link_destroy(struct rme_link *l);
 void ib_link_timers(struct rme_fabric *f);
-/* Returns ms until the next timeout of a rail; 0: poll now, -1: none. */
+/* Returns ms until the next timeout; 0: poll now, -1: none. */
 int ib_link_deadline(struct rme_fabric *f);
 /* Marks a device as failed or removed, and fails all its links. */
-void ib_link_device_gone(struct rme_fabric *f, const char *why);
+void ib_link_device_lost(struct ib_rail *rail, const char *why);
 /* Frees all links of a rail and their table. */
-void ib_links_release(struct rme_fabric *f);
+void ib_links_release(struct ib_rail *rail);
 
 /* ---- cm.c ---- */
 int ib_link_connect(struct rme_fabric *f, const struct rme_addr *addr, int part,
@@ -55,19 +61,19 @@ void ib_cm_events(struct rme_fabric *f);
 
 /* ---- rails.c ---- */
 /* Returns the rail of a device; NULL: none. */
-struct rme_fabric *ib_rail_of(const struct rme_fabric *f, const struct ibv_context *ctx);
+struct ib_rail *ib_rail_of(const struct rme_fabric *f, const struct ibv_context *ctx);
 /* Sets the next route to the peer.  Returns its rail; NULL: none is left. */
-struct rme_fabric *ib_rail_next(struct rme_link *l);
+struct ib_rail *ib_rail_next(struct rme_link *l);
 /* Returns true if ib_rail_next() would find a route. */
 bool ib_rail_more(const struct rme_link *l);
 /* Returns the rail's own address in the network of `peer`; NULL: none. */
-struct sockaddr *ib_rail_source(const struct rme_fabric *f, const struct sockaddr *peer);
+struct sockaddr *ib_rail_source(const struct ib_rail *rail, const struct sockaddr *peer);
 /* Finds the addresses of each rail, once the rails are chosen, and when they have changed. */
 int ib_rails_addresses(struct rme_fabric *f);
 
 /* ---- path.c ---- */
 /* Finds the GID that the option names, once the device is known. */
-int ib_path_open(struct rme_fabric *f);
+int ib_path_open(struct ib_rail *rail);
 /* Reads the GIDs of all ports into an array that the caller frees.  Returns their number or a
  * negative errno. */
 int ib_path_gids(const struct ib_device *d, struct ibv_gid_entry **out);
@@ -75,7 +81,7 @@ int ib_path_gids(const struct ib_device *d, struct ibv_gid_entry **out);
 bool ib_path_address(const struct ibv_gid_entry *e, struct sockaddr_storage *sa);
 /* Finds the source of a connection to `peer`: *out is `own`, filled in; NULL: routing decides.
  * Returns -EAFNOSUPPORT if the chosen source has the other family. */
-int ib_path_source(const struct rme_fabric *f, const struct sockaddr *peer,
+int ib_path_source(const struct ib_rail *rail, const struct sockaddr *peer,
                    struct sockaddr_storage *own, struct sockaddr **out);
 /* Formats the path of a link; "" if it is not up.  `all`: with rate, NUMA node and PKey, which
  * the kernel is asked for. */
@@ -91,12 +97,12 @@ uint16_t ib_listen_port(const struct rme_fabric *f);
 /* Starts to listen at all bound addresses. */
 int ib_listen_start(struct rme_fabric *f);
 /* Ends the listeners on addresses of a device; they are to listen again. */
-void ib_listen_leave(struct rme_fabric *f, const struct ibv_context *ctx);
+void ib_listen_drop_device(struct rme_fabric *f, const struct ibv_context *ctx);
 /* The same for one, whose address may have moved to another device. */
-void ib_listen_lost(struct rme_fabric *f, const struct rdma_cm_id *id);
+void ib_listen_drop(struct rme_fabric *f, const struct rdma_cm_id *id);
 /* Tries to listen again at all addresses that lost their listener.  Returns true if none is
  * left. */
-bool ib_listen_again(struct rme_fabric *f);
+bool ib_listen_retry(struct rme_fabric *f);
 void ib_listen_close(struct rme_fabric *f);
 
 /* ---- resolve.c ---- */
@@ -122,17 +128,17 @@ static inline in_port_t *ib_sockaddr_port(struct sockaddr *sa)
 void ib_sockaddr_text(const void *sa, char *text, size_t size);
 /* Converts a numeric address; *out is freed by freeaddrinfo(). */
 int ib_resolve_numeric(const char *host, const char *port, struct addrinfo **out);
-/* Queues the lookup of a host name for a link of the head; see ib_resolve_result(). */
+/* Queues the lookup of a host name for a link of the first rail; see ib_resolve_result(). */
 int ib_resolve_later(struct rme_fabric *f, const char *host, const char *port, uint32_t handle);
 /* Cancels the lookup of a link's name, unless the lookup is running. */
-void ib_resolve_forget(const struct rme_fabric *f, uint32_t handle);
+void ib_resolve_cancel(const struct rme_fabric *f, uint32_t handle);
 /* Takes one result.  Returns false if there is none.  The caller frees out->found. */
 bool ib_resolve_result(struct rme_fabric *f, struct ib_name *out);
 
 /* ---- async.c ---- */
-int ib_async_open(struct rme_fabric *f);
-void ib_async_close(struct rme_fabric *f);
+int ib_async_open(struct ib_rail *rail);
+void ib_async_close(struct ib_rail *rail);
 /* Reads the device's events, and handles those of this engine. */
-void ib_async_events(struct rme_fabric *f);
+void ib_async_events(struct ib_rail *rail);
 
 #endif

@@ -26,11 +26,12 @@ uint16_t ib_listen_port(const struct rme_fabric *f)
  * chosen one. */
 static int bind_one(struct rme_fabric *f, struct sockaddr *sa, socklen_t length)
 {
+    struct rdma_cm_id *id, **more;
     for (unsigned i = 0; i < f->listeners; i++)
         if (memcmp(rdma_get_local_addr(f->listener[i]), sa, length) == 0)
             return 0;
-    struct rdma_cm_id *id, **more = realloc(f->listener, (f->listeners + 1) * sizeof(*more));
-    if (!more)
+    more = realloc(f->listener, (f->listeners + 1) * sizeof(*more));
+    if (more == NULL)
         return -ENOMEM;
     f->listener = more;
     if (rdma_create_id(f->cm, &id, NULL, RDMA_PS_TCP))
@@ -57,22 +58,24 @@ static int bind_part(struct rme_fabric *f, const struct rme_addr_part *part, con
                              .ai_flags = AI_NUMERICSERV | AI_PASSIVE},
                     *list;
     bool specific = f->config.bind_specific;
+    int error;
+    in_port_t port = 0; /* chosen for the first address, if the part has none */
     if (!specific && ib_resolve_numeric(part->host, part->port, &list) == 0) {
         hints.ai_family = list->ai_family;
         freeaddrinfo(list);
     }
-    int error = getaddrinfo(specific ? part->host : NULL, part->port, &hints, &list);
+    error = getaddrinfo(specific ? part->host : NULL, part->port, &hints, &list);
     if (error) {
         *why = error == EAI_SYSTEM ? strerror(errno) : gai_strerror(error);
         return -EADDRNOTAVAIL;
     }
     error = -EADDRNOTAVAIL;
-    in_port_t port = 0; /* chosen for the first address, if the part has none */
-    for (struct addrinfo *a = list; a; a = a->ai_next) {
+    for (struct addrinfo *a = list; a != NULL; a = a->ai_next) {
         bool needed = specific || hints.ai_family != AF_UNSPEC || a->ai_family == AF_INET;
+        int ret;
         if (*ib_sockaddr_port(a->ai_addr) == 0)
             *ib_sockaddr_port(a->ai_addr) = port;
-        int ret = bind_one(f, a->ai_addr, a->ai_addrlen);
+        ret = bind_one(f, a->ai_addr, a->ai_addrlen);
         port = *ib_sockaddr_port(a->ai_addr);
         /* the kernel reports EADDRNOTAVAIL for a taken port if one of both addresses is a
          * wildcard */
@@ -92,20 +95,20 @@ static void log_refusal(struct rme_fabric *f, const char *host, const char *port
                         const char *why)
 {
     const char *remedy =
-        rme_remedy(error, why ? "check the host name" : "give an address of this host");
+        rme_remedy(error, why != NULL ? "check the host name" : "give an address of this host");
     if (error == -EADDRINUSE)
         remedy = "choose another port, or stop the process that listens there";
     else if (error == -EACCES)
         remedy = "choose a port from 1024 on, or run with CAP_NET_BIND_SERVICE";
     ib_log(f, RME_LOG_ERROR, "cannot listen on ib://%s:%s: %s; %s", host, port,
-           why ? why : strerror(-error), remedy);
+           why != NULL ? why : strerror(-error), remedy);
 }
 
 /* Binds all parts of the listening address.  On failure the caller calls ib_listen_close(). */
 int ib_listen_bind(struct rme_fabric *f)
 {
     const struct rme_addr *addr = f->config.listen;
-    for (int i = 0; addr && i < rme_addr_parts(addr); i++) {
+    for (int i = 0; addr != NULL && i < rme_addr_parts(addr); i++) {
         const struct rme_addr_part *part = rme_addr_part(addr, i);
         const char *why = NULL;
         int error = bind_part(f, part, &why);
@@ -122,7 +125,7 @@ int ib_listen_bind(struct rme_fabric *f)
 struct ibv_context *ib_listen_device(const struct rme_fabric *f)
 {
     for (unsigned i = 0; i < f->listeners; i++)
-        if (f->listener[i]->verbs)
+        if (f->listener[i]->verbs != NULL)
             return f->listener[i]->verbs;
     return NULL;
 }
@@ -132,12 +135,13 @@ int ib_listen_start(struct rme_fabric *f)
     for (unsigned i = 0; i < f->listeners; i++) {
         struct rdma_cm_id *id = f->listener[i];
         char text[IB_PEER_MAX];
+        const struct ib_rail *rail;
         ib_sockaddr_text(rdma_get_local_addr(id), text, sizeof(text));
-        const struct rme_fabric *rail = ib_rail_of(f, id->verbs);
-        if (id->verbs && !rail)
+        rail = ib_rail_of(f, id->verbs);
+        if (id->verbs != NULL && rail == NULL)
             ib_log(f, RME_LOG_WARN,
                    "%s belongs to device %s, but %s is used: connections there are refused",
-                   text, ibv_get_device_name(id->verbs->device), f->dev.name);
+                   text, ibv_get_device_name(id->verbs->device), f->rail[0]->dev.name);
         if (rdma_listen(id, 0)) { /* the kernel's limit, net.rdma_ucm.max_backlog */
             int error = ib_errno();
             ib_log(f, RME_LOG_ERROR, "cannot listen on %s: %s%s", text, strerror(-error),
@@ -145,7 +149,7 @@ int ib_listen_start(struct rme_fabric *f)
             return error;
         }
         ib_log(f, RME_LOG_INFO, "listening on %s, device %s", text,
-               rail ? rail->dev.name : f->dev.name);
+               (rail != NULL ? rail : f->rail[0])->dev.name);
     }
     return 0;
 }
@@ -153,15 +157,15 @@ int ib_listen_start(struct rme_fabric *f)
 /* ---- Listeners of a lost device ---- */
 
 /* Ends a listener, and keeps its address for the next attempt. */
-static void lose(struct rme_fabric *f, unsigned i)
+static void drop_listener(struct rme_fabric *f, unsigned i)
 {
     struct rdma_cm_id *id = f->listener[i];
     const struct sockaddr *sa = rdma_get_local_addr(id);
-    struct ib_lost *more = realloc(f->unheard, (f->unheards + 1) * sizeof(*more));
-    if (more) {
-        f->unheard = more;
-        memset(&more[f->unheards], 0, sizeof(*more));
-        memcpy(&more[f->unheards++].sa, sa, ib_sockaddr_size(sa));
+    struct ib_lost *more = realloc(f->lost, (f->nlost + 1) * sizeof(*more));
+    if (more != NULL) {
+        f->lost = more;
+        memset(&more[f->nlost], 0, sizeof(*more));
+        memcpy(&more[f->nlost++].sa, sa, ib_sockaddr_size(sa));
     } else {
         ib_log(f, RME_LOG_ERROR, "a listening address is lost: out of memory; restart");
     }
@@ -169,29 +173,30 @@ static void lose(struct rme_fabric *f, unsigned i)
     f->listener[i] = f->listener[--f->listeners];
 }
 
-void ib_listen_leave(struct rme_fabric *f, const struct ibv_context *ctx)
+void ib_listen_drop_device(struct rme_fabric *f, const struct ibv_context *ctx)
 {
     for (unsigned i = f->listeners; i-- > 0;)
         if (f->listener[i]->verbs == ctx)
-            lose(f, i);
+            drop_listener(f, i);
 }
 
-void ib_listen_lost(struct rme_fabric *f, const struct rdma_cm_id *id)
+void ib_listen_drop(struct rme_fabric *f, const struct rdma_cm_id *id)
 {
     for (unsigned i = f->listeners; i-- > 0;)
         if (f->listener[i] == id)
-            lose(f, i);
-    f->head->mend_at = 1;
+            drop_listener(f, i);
+    f->reopen_at = 1;
 }
 
 /* Listens at one address again.  Returns 0 or a negative errno. */
-static int listen_at(struct rme_fabric *f, struct sockaddr *sa)
+static int listen_again(struct rme_fabric *f, struct sockaddr *sa)
 {
     unsigned before = f->listeners;
     int error = bind_one(f, sa, ib_sockaddr_size(sa));
+    struct rdma_cm_id *id;
     if (error || f->listeners == before)
         return error;
-    struct rdma_cm_id *id = f->listener[before];
+    id = f->listener[before];
     if (!rdma_listen(id, 0))
         return 0;
     error = ib_errno();
@@ -200,30 +205,30 @@ static int listen_at(struct rme_fabric *f, struct sockaddr *sa)
     return error;
 }
 
-bool ib_listen_again(struct rme_fabric *f)
+bool ib_listen_retry(struct rme_fabric *f)
 {
-    for (unsigned i = f->unheards; i-- > 0;) {
-        struct ib_lost *lost = &f->unheard[i];
+    for (unsigned i = f->nlost; i-- > 0;) {
+        struct ib_lost *lost = &f->lost[i];
         char text[IB_PEER_MAX];
-        int error = listen_at(f, (struct sockaddr *)&lost->sa);
+        int error = listen_again(f, (struct sockaddr *)&lost->sa);
         ib_sockaddr_text(&lost->sa, text, sizeof(text));
         if (!error) {
             ib_log(f, RME_LOG_WARN, "listening on %s again", text);
-            *lost = f->unheard[--f->unheards];
+            *lost = f->lost[--f->nlost];
         } else if (error != lost->error) {
             ib_log(f, RME_LOG_WARN, "cannot listen on %s again: %s; trying on", text,
                    strerror(-error));
             lost->error = error;
         }
     }
-    return f->unheards == 0;
+    return f->nlost == 0;
 }
 
 void ib_listen_close(struct rme_fabric *f)
 {
-    free(f->unheard);
-    f->unheard = NULL;
-    f->unheards = 0;
+    free(f->lost);
+    f->lost = NULL;
+    f->nlost = 0;
     for (unsigned i = 0; i < f->listeners; i++)
         rdma_destroy_id(f->listener[i]);
     free(f->listener);

@@ -63,7 +63,7 @@ int ib_path_gids(const struct ib_device *d, struct ibv_gid_entry **out)
             most += (size_t)port.gid_tbl_len;
     }
     *out = calloc(most + 1, sizeof(**out));
-    return *out ? (int)ibv_query_gid_table(d->ctx, *out, most + 1, 0) : -ENOMEM;
+    return *out != NULL ? (int)ibv_query_gid_table(d->ctx, *out, most + 1, 0) : -ENOMEM;
 }
 
 /* Lists the GIDs that connections may use, as many as fit. */
@@ -85,41 +85,43 @@ static void usable_text(const struct ibv_gid_entry *entry, int n, char *text, si
     }
 }
 
-int ib_path_open(struct rme_fabric *f)
+int ib_path_open(struct ib_rail *rail)
 {
-    const char *all = rme_option_string(f->config.options, "gid");
+    const char *all = rme_option_string(rail->config.options, "gid");
+    bool several = rail->fabric->rails > 1;
     bool one = strchr(all, '+') == NULL; /* applies to each rail that has the GID */
     char text[64] = "";                  /* a longer value is not an address */
     union ibv_gid wanted = {.raw = {[10] = 0xff, [11] = 0xff}};
     struct ibv_gid_entry *entry = NULL;
+    int n;
+    bool found = false;
 
-    ib_part(all, one ? 0 : f->place, text, sizeof(text));
+    ib_part(all, one ? 0 : rail->place, text, sizeof(text));
     if (!text[0])
         return 0;
     if (inet_pton(AF_INET, text, wanted.raw + 12) != 1 &&
         inet_pton(AF_INET6, text, wanted.raw) != 1) {
-        ib_log(f, RME_LOG_ERROR, "option gid=%s: not an IP address", text);
+        ib_log(rail, RME_LOG_ERROR, "option gid=%s: not an IP address", text);
         return -EINVAL;
     }
-    int n = ib_path_gids(&f->dev, &entry);
-    bool found = false;
+    n = ib_path_gids(&rail->dev, &entry);
     for (int i = 0; i < n && !found; i++)
         if (entry[i].gid_type != IBV_GID_TYPE_IB &&
             memcmp(&entry[i].gid, &wanted, sizeof(wanted)) == 0) {
-            found = ib_path_address(&entry[i], &f->source);
-            ib_log(f, RME_LOG_INFO, "outgoing connections use %s of port %u", text,
+            found = ib_path_address(&entry[i], &rail->source);
+            ib_log(rail, RME_LOG_INFO, "outgoing connections use %s of port %u", text,
                    entry[i].port_num);
         }
     if (!found) {
         char has[320];
         usable_text(entry, n, has, sizeof(has));
-        ib_log(f, one && f->railed ? RME_LOG_INFO : RME_LOG_ERROR,
+        ib_log(rail, one && several ? RME_LOG_INFO : RME_LOG_ERROR,
                "option gid=%s: no port of device %s has this address; available: %s; on "
                "InfiniBand use the option device",
-               text, f->dev.name, has);
+               text, rail->dev.name, has);
     }
     free(entry);
-    return found || (one && f->railed) ? 0 : -ENODEV;
+    return found || (one && several) ? 0 : -ENODEV;
 }
 
 /*
@@ -127,18 +129,18 @@ int ib_path_open(struct rme_fabric *f)
  * leave from the one of the peer's family, so that they use its device instead of the routed
  * one.
  */
-int ib_path_source(const struct rme_fabric *f, const struct sockaddr *peer,
+int ib_path_source(const struct ib_rail *rail, const struct sockaddr *peer,
                    struct sockaddr_storage *own, struct sockaddr **out)
 {
+    const struct rme_fabric *fabric = rail->fabric;
     *out = NULL;
-    if (f->source.ss_family) {
-        *own = f->source;
+    if (rail->source.ss_family) {
+        *own = rail->source;
         *out = (struct sockaddr *)own;
         return own->ss_family == peer->sa_family ? 0 : -EAFNOSUPPORT;
     }
-    const struct rme_fabric *head = f->head;
-    for (unsigned i = 0; f->config.bind_specific && i < head->listeners; i++) {
-        const struct sockaddr *sa = rdma_get_local_addr(head->listener[i]);
+    for (unsigned i = 0; rail->config.bind_specific && i < fabric->listeners; i++) {
+        const struct sockaddr *sa = rdma_get_local_addr(fabric->listener[i]);
         if (sa->sa_family != peer->sa_family)
             continue;
         memcpy(own, sa, ib_sockaddr_size(sa));
@@ -155,19 +157,19 @@ static const char *why(const struct rme_link *l)
 {
     if (l->passive)
         return "chosen by the peer";
-    if (l->f->source.ss_family)
+    if (l->rail->source.ss_family)
         return "address of the option gid";
     if (l->bound)
         return "address of this device in the peer's network";
-    return l->f->config.bind_specific ? "listening address"
-                                      : "source address of the route to the peer";
+    return l->rail->config.bind_specific ? "listening address"
+                                         : "source address of the route to the peer";
 }
 
 static void rails_text(const struct rme_link *l, FILE *out)
 {
-    const struct rme_fabric *head = l->f->head;
-    for (unsigned i = 0; head->railed && i < head->rails; i++) {
-        const struct ib_device *d = &head->rail[i]->dev;
+    const struct rme_fabric *fabric = l->rail->fabric;
+    for (unsigned i = 0; fabric->rails > 1 && i < fabric->rails; i++) {
+        const struct ib_device *d = &fabric->rail[i]->dev;
         fprintf(out, "%s%s%s", i ? " + " : ", rails ", d->name,
                 d->dead   ? " (failed)"
                 : d->down ? " (down)"
@@ -178,7 +180,7 @@ static void rails_text(const struct rme_link *l, FILE *out)
 /* Appends rate and node of the device, and the partition.  Each is a call of the kernel. */
 static void place_text(const struct rme_link *l, const struct ibv_qp_attr *attr, FILE *out)
 {
-    struct ibv_context *ctx = l->f->dev.ctx;
+    struct ibv_context *ctx = l->rail->dev.ctx;
     struct ibv_port_attr port = {0};
     uint8_t number = attr->ah_attr.port_num;
     int node = ib_numa_node(ctx->device);
@@ -202,7 +204,8 @@ static void gid_text(const struct rme_link *l, const struct ibv_ah_attr *a, bool
     char gid[INET6_ADDRSTRLEN] = "";
     struct ibv_gid_entry e;
 
-    if ((all || a->is_global) && !ibv_query_gid_ex(l->f->dev.ctx, a->port_num, index, &e, 0)) {
+    if ((all || a->is_global) &&
+        !ibv_query_gid_ex(l->rail->dev.ctx, a->port_num, index, &e, 0)) {
         inet_ntop(AF_INET6, e.gid.raw, gid, sizeof(gid));
         fprintf(out, "GID %u %s %s (%s), ", index, type_name(e.gid_type), gid,
                 a->is_global ? why(l) : "not in the packets");
@@ -224,9 +227,9 @@ void ib_path_text(const struct rme_link *l, bool all, char *text, size_t size)
     if (l->state != IB_UP || ibv_query_qp(l->qp, &attr, mask, &init))
         return; /* informational only */
     out = fmemopen(text, size, "w");
-    if (!out)
+    if (out == NULL)
         return;
-    fprintf(out, "%s port %u, ", l->f->dev.name, attr.ah_attr.port_num);
+    fprintf(out, "%s port %u, ", l->rail->dev.name, attr.ah_attr.port_num);
     if (all)
         place_text(l, &attr, out);
     fprintf(out, "path MTU %u, ", 128u << attr.path_mtu);

@@ -13,8 +13,8 @@
  *
  * Dead rails and rails without an active port are skipped, so a failed link comes up over
  * another rail.  A dead device of the peer is not reported: requests are not answered, and
- * rdma_cm retries for a minute.  A route is therefore abandoned after IB_WAY_MS, while
- * another exists.
+ * rdma_cm retries for a minute.  A route is therefore abandoned after IB_ROUTE_TIMEOUT_MS,
+ * while another exists.
  *
  * At open, rdma_cm reports the device of each local address that is bound.  The addresses in
  * the GID tables of RoCE are added.
@@ -26,11 +26,11 @@
 #include <string.h>
 #include "bmi_ib/link/links.h"
 
-struct rme_fabric *ib_rail_of(const struct rme_fabric *f, const struct ibv_context *ctx)
+struct ib_rail *ib_rail_of(const struct rme_fabric *f, const struct ibv_context *ctx)
 {
-    for (unsigned i = 0; i < f->head->rails; i++)
-        if (ctx && f->head->rail[i]->dev.ctx == ctx)
-            return f->head->rail[i];
+    for (unsigned i = 0; i < f->rails; i++)
+        if (ctx != NULL && f->rail[i]->dev.ctx == ctx)
+            return f->rail[i];
     return NULL;
 }
 
@@ -72,18 +72,22 @@ static void mask_of(const struct ifaddrs *all, const struct sockaddr *sa, uint8_
 {
     bool own = false, found = false;
     memcpy(mask, exactly, sizeof(exactly));
-    for (const struct ifaddrs *i = all; i; i = i->ifa_next) {
+    for (const struct ifaddrs *i = all; i != NULL; i = i->ifa_next) {
         const uint8_t *m;
-        if (!i->ifa_addr || !i->ifa_netmask || i->ifa_addr->sa_family != sa->sa_family)
+        size_t n;
+        bool same;
+        int wider;
+        if (i->ifa_addr == NULL || i->ifa_netmask == NULL ||
+            i->ifa_addr->sa_family != sa->sa_family)
             continue;
-        size_t n = i->ifa_addr->sa_family == AF_INET ? 4 : 16;
+        n = i->ifa_addr->sa_family == AF_INET ? 4 : 16;
         /* the family of a mask is not always set */
         m = n == 4 ? (const uint8_t *)&((const struct sockaddr_in *)i->ifa_netmask)->sin_addr
                    : (const uint8_t *)&((const struct sockaddr_in6 *)i->ifa_netmask)->sin6_addr;
-        bool same = in_network(i->ifa_addr, sa, exactly);
+        same = in_network(i->ifa_addr, sa, exactly);
         if (!in_network(i->ifa_addr, sa, m) || (own && !same))
             continue;
-        int wider = memcmp(m, mask, n);
+        wider = memcmp(m, mask, n);
         if (!found || (same && !own) || (same ? wider < 0 : wider > 0))
             memcpy(mask, m, n);
         own = same;
@@ -91,31 +95,32 @@ static void mask_of(const struct ifaddrs *all, const struct sockaddr *sa, uint8_
     }
 }
 
-static int own_add(struct rme_fabric *f, const struct ifaddrs *all, const struct sockaddr *sa)
+static int own_add(struct ib_rail *rail, const struct ifaddrs *all, const struct sockaddr *sa)
 {
     char text[IB_PEER_MAX];
-    for (unsigned i = 0; i < f->owns; i++)
-        if (in_network((struct sockaddr *)&f->own[i].sa, sa, exactly))
+    struct ib_own *more, *own;
+    for (unsigned i = 0; i < rail->owns; i++)
+        if (in_network((struct sockaddr *)&rail->own[i].sa, sa, exactly))
             return 0;
-    struct ib_own *more = realloc(f->own, (f->owns + 1) * sizeof(*more));
-    if (!more)
+    more = realloc(rail->own, (rail->owns + 1) * sizeof(*more));
+    if (more == NULL)
         return -ENOMEM;
-    f->own = more;
-    struct ib_own *own = &more[f->owns++];
+    rail->own = more;
+    own = &more[rail->owns++];
     memset(own, 0, sizeof(*own));
     memcpy(&own->sa, sa, ib_sockaddr_size(sa));
     mask_of(all, sa, own->mask);
     ib_sockaddr_text(&own->sa, text, sizeof(text));
-    ib_log(f, RME_LOG_DEBUG, "rail %s has %s", f->dev.name, text);
+    ib_log(rail, RME_LOG_DEBUG, "rail %s has %s", rail->dev.name, text);
     return 0;
 }
 
 /* Returns the rail of a local address; NULL: none. */
-static struct rme_fabric *owner_of(struct rme_fabric *f, const struct sockaddr *sa)
+static struct ib_rail *owner_of(struct rme_fabric *f, const struct sockaddr *sa)
 {
     struct sockaddr_storage copy = {0};
     struct rdma_cm_id *id;
-    struct rme_fabric *rail = NULL;
+    struct ib_rail *rail = NULL;
     memcpy(&copy, sa, ib_sockaddr_size(sa));
     if (rdma_create_id(f->cm, &id, NULL, RDMA_PS_TCP))
         return NULL;
@@ -128,25 +133,27 @@ static struct rme_fabric *owner_of(struct rme_fabric *f, const struct sockaddr *
 static bool usable_address(const struct sockaddr *sa)
 {
     const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)sa;
-    return sa && (sa->sa_family == AF_INET ||
-                  (sa->sa_family == AF_INET6 && !IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr)));
+    return sa != NULL && (sa->sa_family == AF_INET || (sa->sa_family == AF_INET6 &&
+                                                       !IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr)));
 }
 
 static int find_addresses(struct rme_fabric *f, const struct ifaddrs *all)
 {
     int error = 0;
-    for (const struct ifaddrs *i = all; i && !error; i = i->ifa_next) {
-        struct rme_fabric *rail = usable_address(i->ifa_addr) ? owner_of(f, i->ifa_addr) : NULL;
-        if (rail && !rail->source.ss_family)
+    for (const struct ifaddrs *i = all; i != NULL && !error; i = i->ifa_next) {
+        struct ib_rail *rail = usable_address(i->ifa_addr) ? owner_of(f, i->ifa_addr) : NULL;
+        if (rail != NULL && !rail->source.ss_family)
             error = own_add(rail, all, i->ifa_addr);
     }
     for (unsigned i = 0; i < f->rails && !error; i++) {
-        struct rme_fabric *rail = f->rail[i];
-        if (!rail->dev.ctx) /* not opened again */
-            continue;
+        struct ib_rail *rail = f->rail[i];
         struct ibv_gid_entry *gid = NULL;
-        struct sockaddr_storage sa = rail->source;
-        int n = sa.ss_family ? 0 : ib_path_gids(&rail->dev, &gid);
+        struct sockaddr_storage sa;
+        int n;
+        if (rail->dev.ctx == NULL) /* not opened again */
+            continue;
+        sa = rail->source;
+        n = sa.ss_family ? 0 : ib_path_gids(&rail->dev, &gid);
         if (sa.ss_family)
             error = own_add(rail, all, (struct sockaddr *)&sa);
         for (int k = 0; k < n && !error; k++)
@@ -161,7 +168,8 @@ int ib_rails_addresses(struct rme_fabric *f)
 {
     struct ifaddrs *all = NULL;
     bool chosen = !rme_option_string(f->config.options, "gid")[0];
-    if (!f->railed)
+    int error;
+    if (f->rails == 1)
         return 0;
     for (unsigned i = 0; i < f->rails; i++)
         chosen = chosen || f->rail[i]->source.ss_family;
@@ -173,7 +181,7 @@ int ib_rails_addresses(struct rme_fabric *f)
         return ib_errno();
     for (unsigned i = 0; i < f->rails; i++)
         f->rail[i]->owns = 0;
-    int error = find_addresses(f, all);
+    error = find_addresses(f, all);
     freeifaddrs(all);
     for (unsigned i = 0; i < f->rails && !error; i++)
         if (!f->rail[i]->owns && !f->rail[i]->dev.dead)
@@ -184,11 +192,11 @@ int ib_rails_addresses(struct rme_fabric *f)
     return error;
 }
 
-struct sockaddr *ib_rail_source(const struct rme_fabric *f, const struct sockaddr *peer)
+struct sockaddr *ib_rail_source(const struct ib_rail *rail, const struct sockaddr *peer)
 {
-    for (unsigned i = 0; i < f->owns; i++)
-        if (in_network((struct sockaddr *)&f->own[i].sa, peer, f->own[i].mask))
-            return (struct sockaddr *)&f->own[i].sa;
+    for (unsigned i = 0; i < rail->owns; i++)
+        if (in_network((struct sockaddr *)&rail->own[i].sa, peer, rail->own[i].mask))
+            return (struct sockaddr *)&rail->own[i].sa;
     return NULL;
 }
 
@@ -205,27 +213,27 @@ static struct addrinfo *address_at(const struct rme_link *l, unsigned n)
 static unsigned addresses_of(const struct rme_link *l)
 {
     unsigned n = 0;
-    for (const struct addrinfo *a = l->addresses; a; a = a->ai_next)
+    for (const struct addrinfo *a = l->addresses; a != NULL; a = a->ai_next)
         n++;
     return n;
 }
 
 /* Returns the rail of the first route from number *at on, with its address and whether it is
  * near; NULL: none.  Numbers of near routes precede those of routed ones. */
-static struct rme_fabric *find(const struct rme_link *l, unsigned *at, struct addrinfo **a,
-                               bool *near)
+static struct ib_rail *find(const struct rme_link *l, unsigned *at, struct addrinfo **a,
+                            bool *near)
 {
-    const struct rme_fabric *head = l->f->head;
-    struct rme_fabric *any = NULL;
-    unsigned addresses = addresses_of(l), pairs = head->rails * addresses;
+    const struct rme_fabric *fabric = l->rail->fabric;
+    struct ib_rail *any = NULL;
+    unsigned addresses = addresses_of(l), pairs = fabric->rails * addresses;
     *near = false;
     for (unsigned i = 0; i < pairs; i++) {
         unsigned r = i / addresses;
-        struct rme_fabric *rail = head->rail[(l->first + r) % head->rails];
+        struct ib_rail *rail = fabric->rail[(l->first + r) % fabric->rails];
         *a = address_at(l, (i + r) % addresses);
-        if (!rail->dev.dead && (!any || (any->dev.down && !rail->dev.down)))
+        if (!rail->dev.dead && (any == NULL || (any->dev.down && !rail->dev.down)))
             any = rail;
-        if (rail->dev.dead || rail->dev.down || !ib_rail_source(rail, (*a)->ai_addr))
+        if (rail->dev.dead || rail->dev.down || ib_rail_source(rail, (*a)->ai_addr) == NULL)
             continue;
         *near = true;
         if (i < *at)
@@ -245,12 +253,12 @@ bool ib_rail_more(const struct rme_link *l)
     unsigned at = l->route_at;
     struct addrinfo *a;
     bool near;
-    return l->address && find(l, &at, &a, &near);
+    return l->address != NULL && find(l, &at, &a, &near) != NULL;
 }
 
-struct rme_fabric *ib_rail_next(struct rme_link *l)
+struct ib_rail *ib_rail_next(struct rme_link *l)
 {
-    struct rme_fabric *rail = find(l, &l->route_at, &l->address, &l->bound);
+    struct ib_rail *rail = find(l, &l->route_at, &l->address, &l->bound);
     l->route_at += rail != NULL;
     return rail;
 }

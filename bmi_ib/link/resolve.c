@@ -23,7 +23,7 @@
 #include "base/thread.h"
 
 struct job {
-    TAILQ_ENTRY(job) next;
+    struct list_head next;
     enum { WAITS, RUNS, DONE } state;
     struct ib_name name;
     char *host; /* behind the structure, followed by the port */
@@ -36,7 +36,7 @@ struct ib_resolver {
     pthread_mutex_t mutex;
     unsigned threads;
     struct rme_fabric *fabric; /* NULL: closed */
-    TAILQ_HEAD(, job) jobs;
+    struct list_head jobs;
 };
 
 static const struct addrinfo hints_stream = {
@@ -76,25 +76,25 @@ int ib_resolve_numeric(const char *host, const char *port, struct addrinfo **out
 }
 
 /* Removes and frees a job. */
-static void job_free(struct ib_resolver *r, struct job *j)
+static void job_free(struct job *j)
 {
-    TAILQ_REMOVE(&r->jobs, j, next);
-    if (j->name.found)
+    list_del_init(&j->next);
+    if (j->name.found != NULL)
         freeaddrinfo(j->name.found);
     free(j);
 }
 
 /* Unlocks the resolver; frees a closed one that no thread uses. */
-static void leave(struct ib_resolver *r)
+static void unlock_or_free(struct ib_resolver *r)
 {
     struct job *j;
-    bool last = !r->fabric && r->threads == 0;
+    bool last = r->fabric == NULL && r->threads == 0;
 
     pthread_mutex_unlock(&r->mutex);
     if (!last)
         return;
-    while ((j = TAILQ_FIRST(&r->jobs)))
-        job_free(r, j);
+    while ((j = list_first(&r->jobs, struct job, next)) != NULL)
+        job_free(j);
     pthread_mutex_destroy(&r->mutex);
     free(r);
 }
@@ -104,8 +104,8 @@ static struct job *find(const struct ib_resolver *r, int state, const char *host
 {
     struct job *j;
 
-    TAILQ_FOREACH(j, &r->jobs, next)
-        if (j->state == (unsigned)state && (!host || strcmp(j->host, host) == 0))
+    list_for_each(j, &r->jobs, next)
+        if (j->state == (unsigned)state && (host == NULL || strcmp(j->host, host) == 0))
             break;
     return j;
 }
@@ -115,8 +115,8 @@ static struct job *next_job(const struct ib_resolver *r)
 {
     struct job *j;
 
-    TAILQ_FOREACH(j, &r->jobs, next)
-        if (j->state == WAITS && !find(r, RUNS, j->host))
+    list_for_each(j, &r->jobs, next)
+        if (j->state == WAITS && find(r, RUNS, j->host) == NULL)
             break;
     return j;
 }
@@ -128,31 +128,32 @@ static void *work(void *arg)
 
     pthread_detach(pthread_self());
     pthread_mutex_lock(&r->mutex);
-    while (r->fabric && (j = next_job(r))) {
+    while (r->fabric != NULL && (j = next_job(r)) != NULL) {
+        int gai;
         j->state = RUNS;
         pthread_mutex_unlock(&r->mutex);
-        int gai = getaddrinfo(j->host, j->port, &hints_stream, &j->name.found);
+        gai = getaddrinfo(j->host, j->port, &hints_stream, &j->name.found);
         j->name.error = lookup_error(gai);
         j->name.why = gai == EAI_SYSTEM ? NULL : gai_strerror(gai);
         pthread_mutex_lock(&r->mutex);
         j->state = DONE;
-        if (!r->fabric)
+        if (r->fabric == NULL)
             break;
         atomic_fetch_or(&r->fabric->hint, IB_HINT_NAME);
         ib_wake(r->fabric);
     }
     r->threads--;
-    leave(r);
+    unlock_or_free(r);
     return NULL;
 }
 
 int ib_resolver_open(struct rme_fabric *f)
 {
     struct ib_resolver *r = calloc(1, sizeof(*r));
-    if (!r)
+    if (r == NULL)
         return -ENOMEM;
     pthread_mutex_init(&r->mutex, NULL);
-    TAILQ_INIT(&r->jobs);
+    list_init(&r->jobs);
     r->fabric = f;
     f->resolver = r;
     return 0;
@@ -161,12 +162,12 @@ int ib_resolver_open(struct rme_fabric *f)
 void ib_resolver_close(struct rme_fabric *f)
 {
     struct ib_resolver *r = f->resolver;
-    if (!r)
+    if (r == NULL)
         return;
     f->resolver = NULL;
     pthread_mutex_lock(&r->mutex);
     r->fabric = NULL;
-    leave(r);
+    unlock_or_free(r);
 }
 
 int ib_resolve_later(struct rme_fabric *f, const char *host, const char *port, uint32_t handle)
@@ -176,51 +177,52 @@ int ib_resolve_later(struct rme_fabric *f, const char *host, const char *port, u
     struct job *j = calloc(1, sizeof(*j) + h + p);
     pthread_t thread;
     int error = 0;
-    if (!j)
+    if (j == NULL)
         return -ENOMEM;
     j->name.handle = handle;
     j->host = memcpy(j + 1, host, h);
     j->port = memcpy(j->host + h, port, p);
 
     pthread_mutex_lock(&r->mutex);
-    TAILQ_INSERT_TAIL(&r->jobs, j, next);
-    if (r->threads < THREADS && next_job(r)) {
+    list_add_tail(&j->next, &r->jobs);
+    if (r->threads < THREADS && next_job(r) != NULL) {
         error = rme_thread_start(&thread, work, r);
         r->threads += !error;
         if (error && r->threads)
             error = 0; /* another thread does it */
     }
     if (error)
-        job_free(r, j);
+        job_free(j);
     pthread_mutex_unlock(&r->mutex);
     return error;
 }
 
-void ib_resolve_forget(const struct rme_fabric *f, uint32_t handle)
+void ib_resolve_cancel(const struct rme_fabric *f, uint32_t handle)
 {
     struct ib_resolver *r = f->resolver;
     struct job *j;
 
-    if (!r)
+    if (r == NULL)
         return;
     pthread_mutex_lock(&r->mutex);
-    TAILQ_FOREACH(j, &r->jobs, next)
+    list_for_each(j, &r->jobs, next)
         if (j->state == WAITS && j->name.handle == handle)
             break;
-    if (j)
-        job_free(r, j);
+    if (j != NULL)
+        job_free(j);
     pthread_mutex_unlock(&r->mutex);
 }
 
 bool ib_resolve_result(struct rme_fabric *f, struct ib_name *out)
 {
     struct ib_resolver *r = f->resolver;
+    struct job *j;
     pthread_mutex_lock(&r->mutex);
-    struct job *j = find(r, DONE, NULL);
-    if (j) {
+    j = find(r, DONE, NULL);
+    if (j != NULL) {
         *out = j->name;
         j->name.found = NULL;
-        job_free(r, j);
+        job_free(j);
     }
     pthread_mutex_unlock(&r->mutex);
     return j != NULL;

@@ -31,9 +31,9 @@ static uint64_t lesser(uint64_t a, uint64_t b)
 }
 
 /* Spreads the interrupts of the machine's processes over the device's completion vectors. */
-static int vector_of(const struct rme_fabric *f)
+static int vector_of(const struct ib_rail *rail)
 {
-    int vectors = f->dev.ctx->num_comp_vectors;
+    int vectors = rail->dev.ctx->num_comp_vectors;
     return vectors > 1 ? getpid() % vectors : 0;
 }
 
@@ -41,22 +41,23 @@ static void cq_destroy(struct ib_cq *c)
 {
     if (c->unacked)
         ibv_ack_cq_events(c->cq, c->unacked);
-    if (c->cq)
+    if (c->cq != NULL)
         ibv_destroy_cq(c->cq);
     c->cq = NULL;
 }
 
 /* Replaces the CQ, which has no links, by one with room for n CQEs of links beside the receives
  * of an SRQ, or for as many as the device permits.  On failure the old CQ stays. */
-static int cq_renew(struct rme_fabric *f, uint64_t n)
+static int cq_replace(struct ib_rail *rail, uint64_t n)
 {
-    uint64_t size = lesser(n + f->srq_depth, (uint32_t)f->dev.attr.max_cqe);
-    struct ibv_cq *cq = ibv_create_cq(f->dev.ctx, (int)size, f, f->comp, vector_of(f));
-    if (!cq)
+    uint64_t size = lesser(n + rail->srq_depth, (uint32_t)rail->dev.attr.max_cqe);
+    struct ibv_cq *cq =
+        ibv_create_cq(rail->dev.ctx, (int)size, rail, rail->comp, vector_of(rail));
+    if (cq == NULL)
         return ib_errno();
-    cq_destroy(&f->cq);
-    f->cq = (struct ib_cq){.cq = cq, .used = f->srq_depth};
-    size_set(&f->cq, size);
+    cq_destroy(&rail->cq);
+    rail->cq = (struct ib_cq){.cq = cq, .used = rail->srq_depth};
+    size_set(&rail->cq, size);
     return 0;
 }
 
@@ -67,14 +68,15 @@ static bool is_fixed(const struct ib_cq *c)
 }
 
 /* Enlarges the CQ for n more CQEs. */
-static int cq_grow(struct rme_fabric *f, uint32_t n)
+static int cq_grow(struct ib_rail *rail, uint32_t n)
 {
-    struct ib_cq *c = &f->cq;
+    struct ib_cq *c = &rail->cq;
     uint64_t least = (uint64_t)c->used + n, size = (uint64_t)c->size * 4;
-    size = lesser(size > least ? size : least, (uint32_t)f->dev.attr.max_cqe);
+    int ret;
+    size = lesser(size > least ? size : least, (uint32_t)rail->dev.attr.max_cqe);
     if (size < least)
         return -ENOSPC;
-    int ret = ibv_resize_cq(c->cq, (int)size);
+    ret = ibv_resize_cq(c->cq, (int)size);
     if (ret)
         return ib_error(ret);
     c->armed = false; /* no document says that arming outlasts the resize */
@@ -82,44 +84,45 @@ static int cq_grow(struct rme_fabric *f, uint32_t n)
     return c->size < least ? -ENOSPC : 0;
 }
 
-int ib_cq_open(struct rme_fabric *f)
+int ib_cq_open(struct ib_rail *rail)
 {
-    uint64_t most = f->config.budget ? f->config.budget / 8 / IB_QUEUE_ENTRY : CQ_FIXED;
-    f->comp = ibv_create_comp_channel(f->dev.ctx);
-    int error = f->comp ? ib_nonblocking(f->comp->fd) : ib_errno();
+    uint64_t most = rail->config.budget ? rail->config.budget / 8 / IB_QUEUE_ENTRY : CQ_FIXED;
+    int error;
+    rail->comp = ibv_create_comp_channel(rail->dev.ctx);
+    error = rail->comp != NULL ? ib_nonblocking(rail->comp->fd) : ib_errno();
     if (!error)
-        error = cq_renew(f, lesser(CQ_FIRST, most));
-    if (!error && is_fixed(&f->cq))
-        error = cq_renew(f, lesser(CQ_FIXED, most));
+        error = cq_replace(rail, lesser(CQ_FIRST, most));
+    if (!error && is_fixed(&rail->cq))
+        error = cq_replace(rail, lesser(CQ_FIXED, most));
     if (error)
-        ib_log(f, RME_LOG_ERROR, "device %s: no completion queue: %s; %s", f->dev.name,
+        ib_log(rail, RME_LOG_ERROR, "device %s: no completion queue: %s; %s", rail->dev.name,
                strerror(-error), rme_remedy(error, "close other RDMA programs"));
     return error;
 }
 
-void ib_cq_close(struct rme_fabric *f)
+void ib_cq_close(struct ib_rail *rail)
 {
-    cq_destroy(&f->cq);
-    if (f->comp)
-        ibv_destroy_comp_channel(f->comp);
-    f->comp = NULL;
+    cq_destroy(&rail->cq);
+    if (rail->comp != NULL)
+        ibv_destroy_comp_channel(rail->comp);
+    rail->comp = NULL;
 }
 
 /* Returns the number of CQEs that a link may produce at once: its sends, both markers, and its
  * own receives. */
-uint32_t ib_cq_share(const struct rme_fabric *f, uint32_t advertised)
+uint32_t ib_cq_share(const struct ib_rail *rail, uint32_t advertised)
 {
-    return f->dev.sq_depth + 2 + (f->srq ? 0 : advertised + f->rx_slack);
+    return rail->dev.sq_depth + 2 + (rail->srq != NULL ? 0 : advertised + rail->rx_slack);
 }
 
-int ib_cq_reserve(struct rme_fabric *f, uint32_t n)
+int ib_cq_reserve(struct ib_rail *rail, uint32_t n)
 {
-    struct ib_cq *c = &f->cq;
+    struct ib_cq *c = &rail->cq;
     int error = 0;
     if (c->broken)
-        error = c->used > f->srq_depth ? -EIO : cq_renew(f, c->size - f->srq_depth);
+        error = c->used > rail->srq_depth ? -EIO : cq_replace(rail, c->size - rail->srq_depth);
     if (!error && (uint64_t)c->used + n > c->size)
-        error = cq_grow(f, n);
+        error = cq_grow(rail, n);
     if (!error)
         c->used += n;
     return error;
@@ -152,13 +155,14 @@ static int wc_error(enum ibv_wc_status status)
     }
 }
 
-void ib_wc_failed(struct rme_fabric *f, struct rme_link *l, const struct ibv_wc *wc,
+void ib_wc_failed(struct ib_rail *rail, struct rme_link *l, const struct ibv_wc *wc,
                   const char *what)
 {
     if (wc->status == IBV_WC_RNR_RETRY_EXC_ERR)
-        ib_count(f, RNR, 1);
-    if (!l || l->state >= IB_DRAINING)
+        ib_count(rail, RNR, 1);
+    if (l == NULL || l->state >= IB_DRAINING)
         return;
-    ib_log(f, RME_LOG_WARN, "%s: %s failed: %s", l->peer, what, ibv_wc_status_str(wc->status));
-    ib_link_fail(l, wc_error(wc->status), true);
+    ib_log(rail, RME_LOG_WARN, "%s: %s failed: %s", l->peer, what,
+           ibv_wc_status_str(wc->status));
+    l->rail->link_ops->fail(l, wc_error(wc->status), true);
 }

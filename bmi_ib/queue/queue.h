@@ -10,71 +10,78 @@
 #include "bmi_ib/device/device.h"
 
 /* ---- cq.c ---- */
-int ib_cq_open(struct rme_fabric *f);
-void ib_cq_close(struct rme_fabric *f);
+int ib_cq_open(struct ib_rail *rail);
+void ib_cq_close(struct ib_rail *rail);
 /* Returns the CQEs to reserve for a link with `advertised` receives. */
-uint32_t ib_cq_share(const struct rme_fabric *f, uint32_t advertised);
+uint32_t ib_cq_share(const struct ib_rail *rail, uint32_t advertised);
 /* Reserves n CQEs, in a larger CQ if needed and possible.  Returns 0 or a negative errno. */
-int ib_cq_reserve(struct rme_fabric *f, uint32_t n);
+int ib_cq_reserve(struct ib_rail *rail, uint32_t n);
 /* Handles a failed request of a link.  Only the first failure of a link is logged, not the
  * flushes after it. */
-void ib_wc_failed(struct rme_fabric *f, struct rme_link *l, const struct ibv_wc *wc,
+void ib_wc_failed(struct ib_rail *rail, struct rme_link *l, const struct ibv_wc *wc,
                   const char *what);
 
 /* ---- rx.c ---- */
-int ib_rx_open(struct rme_fabric *f);
-void ib_rx_close(struct rme_fabric *f);
+int ib_rx_open(struct ib_rail *rail);
+void ib_rx_close(struct ib_rail *rail);
+/* Empties a queue, which has no buffers. */
+static inline void ib_rx_queue_init(struct ib_rx_queue *q)
+{
+    *q = (struct ib_rx_queue){.chained = 0};
+    list_init(&q->chain);
+    list_init(&q->at_device);
+}
 /* Returns true if the chain of a QP's own receive queue must be posted before the next send.  A
  * queue with few advertised receives has no slack. */
-static inline bool ib_rx_must_post(const struct rme_fabric *f, const struct ib_rx_queue *q)
+static inline bool ib_rx_must_post(const struct ib_rail *rail, const struct ib_rx_queue *q)
 {
-    return q->chained != 0 && (q->chained > f->rx_slack || q->advertised < f->rx_slack);
+    return q->chained != 0 && (q->chained > rail->rx_slack || q->advertised < rail->rx_slack);
 }
 /* Posts the chain of the link's own queue, or of the SRQ (l NULL). */
-int ib_rx_post(struct rme_fabric *f, struct rme_link *l);
+int ib_rx_post(struct ib_rail *rail, struct rme_link *l);
 /* Returns all receives of a destroyed QP to the pool; no more are advertised. */
-void ib_rx_forget(struct rme_link *l);
+void ib_rx_reclaim(struct rme_link *l);
 /* Replaces the SRQ when the last link has been freed and many receives are still posted. */
-void ib_rx_renew(struct rme_fabric *f);
+void ib_srq_replace(struct ib_rail *rail);
 /* Replaces the SRQ after its failure or that of the CQ, once no QP is left.  Returns 0 or a
  * negative errno. */
-int ib_rx_mend(struct rme_fabric *f);
+int ib_srq_recover(struct ib_rail *rail);
 /* Handles the CQE of a receive: delivers the message or immediate, or keeps it for
  * ib_emit_ready(). */
-void ib_rx_take(struct rme_fabric *f, const struct ibv_wc *wc);
-void ib_emit_ready(struct rme_fabric *f);
+void ib_rx_take(struct ib_rail *rail, const struct ibv_wc *wc);
+void ib_emit_ready(struct ib_rail *rail);
 
 int ib_rx_reserve(struct rme_link *l, uint32_t n);
 void ib_rx_release(struct rme_link *l, uint32_t n);
-bool ib_rx_return(struct rme_fabric *f, void *rx);
+bool ib_rx_return(struct ib_rail *rail, void *rx);
 
 /* ---- mw.c ---- */
-int ib_mws_open(struct rme_fabric *f);
-void ib_mws_close(struct rme_fabric *f);
+int ib_mws_open(struct ib_rail *rail);
+void ib_mws_close(struct ib_rail *rail);
 /* Deallocates windows: those of a QP that is about to be destroyed after their requests were
  * purged. */
-void ib_mws_drop(struct rme_fabric *f, struct ib_mw_list *list);
+void ib_mws_drop(struct ib_rail *rail, struct list_head *list);
 /* Builds the WR that binds or invalidates a window. */
 void ib_mw_build(struct rme_rdma_op *x, struct ibv_send_wr *wr);
 /* Handles a completed invalidation.  Returns true if the engine gets an event; ib_mw_free()
  * frees the window after that. */
-bool ib_mw_closed(struct rme_fabric *f, struct rme_rdma_op *x);
-void ib_mw_free(struct rme_fabric *f, struct rme_rdma_op *x);
+bool ib_mw_closed(struct ib_rail *rail, struct rme_rdma_op *x);
+void ib_mw_free(struct ib_rail *rail, struct rme_rdma_op *x);
 int ib_mw_bind(struct rme_link *l, struct rme_range *range, uint32_t n, unsigned access);
 bool ib_mw_invalidate(struct rme_link *l, struct rme_range *range, uint32_t n, void *owner);
 /* A message of the link's peer has closed the window with this key. */
 void ib_mw_closed_by_peer(struct rme_link *l, uint32_t key);
 
 /* ---- tx.c ---- */
-int ib_tx_open(struct rme_fabric *f);
-void ib_tx_close(struct rme_fabric *f);
-void ib_tx_release(struct rme_fabric *f, struct ib_tx *tx);
+int ib_tx_open(struct ib_rail *rail);
+void ib_tx_close(struct ib_rail *rail);
+void ib_tx_release(struct ib_rail *rail, struct ib_tx *tx);
 /* Reports TX_ROOM to waiting links; if the pool is exhausted, checks for stuck links. */
-void ib_tx_rooms(struct rme_fabric *f);
+void ib_tx_rooms(struct ib_rail *rail);
 /* Returns the time (ms) of the next check for stuck links; UINT64_MAX: none. */
-uint64_t ib_tx_deadline(const struct rme_fabric *f);
+uint64_t ib_tx_deadline(const struct ib_rail *rail);
 /* Removes a link from those that wait for a buffer. */
-void ib_tx_forget(struct rme_link *l);
+void ib_tx_cancel_wait(struct rme_link *l);
 
 void *ib_tx_get(struct rme_link *l);
 void ib_tx_put(struct rme_link *l, void *tx);
@@ -85,7 +92,7 @@ void ib_tx_send_closing(struct rme_link *l, void *tx, size_t length, uint64_t ke
 bool ib_send_now(struct rme_link *l, const void *head, size_t head_length, const void *base,
                  size_t length);
 void ib_rdma_op(struct rme_link *l, struct rme_rdma_op *x);
-void ib_flush(struct rme_fabric *f);
+void ib_flush(struct ib_rail *rail);
 /* Retires all requests up to a position. */
 void ib_rdma_op_completed(struct rme_link *l, uint32_t position);
 /* Frees the buffers of all transfers, posted or queued, of a QP that is about to be destroyed.
@@ -93,11 +100,11 @@ void ib_rdma_op_completed(struct rme_link *l, uint32_t position);
  * destroyed. */
 void ib_rdma_op_purge(struct rme_link *l);
 /* Delivers the events of completed transfers that found no room before. */
-void ib_emit_done(struct rme_fabric *f);
+void ib_emit_done(struct ib_rail *rail);
 
 /* ---- poll.c ---- */
 /* Takes CQEs while the caller's array has room. */
-void ib_cq_poll(struct rme_fabric *f);
+void ib_cq_poll(struct ib_rail *rail);
 
 /* ---- Send queues and identifiers of requests ---- */
 
@@ -145,27 +152,28 @@ static inline uint32_t ib_wr_low(uint64_t id)
 enum ib_key_kind { IB_BY_HANDLE, IB_BY_QP, IB_BY_WINDOW };
 
 /* Returns the link with this handle, NULL if gone. */
-static inline struct rme_link *ib_link_by_handle(const struct rme_fabric *f, uint32_t handle)
+static inline struct rme_link *ib_link_by_handle(const struct ib_rail *rail, uint32_t handle)
 {
-    struct rme_keyed *k = rme_table_find(&f->table, handle, IB_BY_HANDLE);
-    return k ? (struct rme_link *)((char *)k - offsetof(struct rme_link, by_handle)) : NULL;
+    struct rme_keyed *k = rme_table_find(&rail->table, handle, IB_BY_HANDLE);
+    return k != NULL ? container_of(k, struct rme_link, by_handle) : NULL;
 }
 
 /* Returns the link of a QP, NULL if none.  A CQE of an SRQ names only the QP. */
-static inline struct rme_link *ib_link_by_qp(const struct rme_fabric *f, uint32_t qp_num)
+static inline struct rme_link *ib_link_by_qp(const struct ib_rail *rail, uint32_t qp_num)
 {
-    struct rme_keyed *k = rme_table_find(&f->table, qp_num, IB_BY_QP);
-    return k ? (struct rme_link *)((char *)k - offsetof(struct rme_link, by_qp)) : NULL;
+    struct rme_keyed *k = rme_table_find(&rail->table, qp_num, IB_BY_QP);
+    return k != NULL ? container_of(k, struct rme_link, by_qp) : NULL;
 }
 
 /* Returns the next free event of the caller's array, NULL if full.  The caller sets the fields
  * that its type needs. */
-static inline struct rme_event *ib_event(struct rme_fabric *f, enum rme_event_type type,
+static inline struct rme_event *ib_event(struct ib_rail *rail, enum rme_event_type type,
                                          struct rme_link *l)
 {
-    if (f->out_used >= f->out_max)
+    struct rme_event *e;
+    if (rail->out_used >= rail->out_max)
         return NULL;
-    struct rme_event *e = &f->out[f->out_used++];
+    e = &rail->out[rail->out_used++];
     e->type = type;
     e->link = l;
     e->owner = l->owner;
@@ -178,7 +186,7 @@ static inline void ib_link_dirty(struct rme_link *l)
     if (l->dirty)
         return;
     l->dirty = true;
-    TAILQ_INSERT_TAIL(&l->f->dirty, l, dirty_entry);
+    list_add_tail(&l->dirty_entry, &l->rail->dirty);
 }
 
 /* Appends a transfer to the queue of a link that is not lost. */
@@ -191,18 +199,17 @@ static inline void ib_link_queue(struct rme_link *l, struct rme_rdma_op *x)
 }
 
 /* Sets the events (IB_EVENT_*) that ib_emit_links() has to deliver.  The first event ends a
- * sleep if raised outside its rail's poll, by a call of the engine or by the head's handling of
- * rdma_cm: no descriptor reports such an event, and the last poll before the sleep may be over.
- */
+ * sleep if raised outside its rail's poll, by a call of the engine or by the poll of another
+ * rail: no descriptor reports such an event, and the last poll before the sleep may be over. */
 static inline void ib_link_events(struct rme_link *l, unsigned events)
 {
     if (!events && l->events)
-        TAILQ_REMOVE(&l->f->eventful, l, event_entry);
+        list_del_init(&l->event_entry);
     if (events && !l->events) {
-        TAILQ_INSERT_TAIL(&l->f->eventful, l, event_entry);
-        l->f->attention = true;
-        if (!l->f->out)
-            ib_wake(l->f);
+        list_add_tail(&l->event_entry, &l->rail->eventful);
+        l->rail->attention = true;
+        if (l->rail->out == NULL && !l->rail->fabric->controlling)
+            ib_wake(l->rail->fabric);
     }
     l->events = (uint8_t)events;
 }

@@ -24,9 +24,9 @@
 
 /* ---- Building ---- */
 
-static bool is_inline(const struct rme_fabric *f, const struct rme_rdma_op *x)
+static bool is_inline(const struct ib_rail *rail, const struct rme_rdma_op *x)
 {
-    return x->tx_length <= f->dev.max_inline;
+    return x->tx_length <= rail->dev.max_inline;
 }
 
 /*
@@ -63,15 +63,15 @@ static void build_rdma(struct rme_link *l, struct ib_batch *b, struct ibv_send_w
         wr->wr.rdma.remote_addr = p->raddr;
         wr->wr.rdma.rkey = (uint32_t)p->rkey;
         for (uint32_t i = 0; i < p->nseg; i++) {
-            const struct ibv_mr *m = ib_key_mr(l->f, p->seg[i].lkey);
+            const struct ibv_mr *m = ib_key_mr(l->rail, p->seg[i].lkey);
             /* 0 is invalid: the device was dead at registration */
-            add_segment(b, wr, p->seg[i].base, p->seg[i].length, m ? m->lkey : 0);
+            add_segment(b, wr, p->seg[i].base, p->seg[i].length, m != NULL ? m->lkey : 0);
         }
     }
     if (x->read)
-        ib_count(l->f, RDMA_READS, 1);
+        ib_count(l->rail, RDMA_READS, 1);
     else
-        ib_count(l->f, RDMA_WRITES, 1);
+        ib_count(l->rail, RDMA_WRITES, 1);
 }
 
 /* Builds the send of a message or notification, inline if it fits. */
@@ -82,7 +82,7 @@ static void build_send(struct rme_link *l, struct ib_batch *b, struct ibv_send_w
     wr->opcode = x->closes ? IBV_WR_SEND_WITH_INV : IBV_WR_SEND;
     wr->invalidate_rkey = (uint32_t)x->closes;
     add_segment(b, wr, x->tx, x->tx_length, tx->lkey);
-    if (is_inline(l->f, x)) {
+    if (is_inline(l->rail, x)) {
         wr->send_flags |= IBV_SEND_INLINE;
         b->inlined[b->inlines++] = tx;
     }
@@ -94,30 +94,31 @@ static void signal_request(struct rme_link *l, struct ibv_send_wr *wr)
         return;
     wr->send_flags |= IBV_SEND_SIGNALED;
     l->ring.unsignalled = 0;
-    l->f->tx.unsignalled -= l->tx_unsignalled;
+    l->rail->tx.unsignalled -= l->tx_unsignalled;
     l->tx_unsignalled = 0;
-    ib_count(l->f, SIGNALLED, 1);
+    ib_count(l->rail, SIGNALLED, 1);
 }
 
 /* Numbers a WR.  `ends`: transfer that its completion ends; `holds`: the WR holds a send buffer
  * until then. */
-static inline void enter(struct rme_link *l, struct ibv_send_wr *wr, struct rme_rdma_op *ends,
-                         bool holds, bool signal)
+static inline void number_wr(struct rme_link *l, struct ibv_send_wr *wr,
+                             struct rme_rdma_op *ends, bool holds, bool signal)
 {
-    struct rme_fabric *f = l->f;
+    struct ib_rail *rail = l->rail;
     struct ib_ring *r = &l->ring;
     wr->wr_id = ib_wr_id(IB_WR_SEND, ++r->head, l->handle);
     r->unsignalled++;
-    signal = signal || f->signal_each || r->unsignalled >= (r->depth + 1) / 2;
-    if (ends) {
+    signal = signal || rail->signal_each || r->unsignalled >= (r->depth + 1) / 2;
+    if (ends != NULL) {
         ends->fabric.mark = r->head;
         ib_queue_put(&r->posted, ends);
     }
     if (holds) {
         l->tx_unsignalled++;
-        f->tx.unsignalled++;
-        signal = signal || f->tx.unsignalled > f->tx.unsignalled_max ||
-                 l->tx_unsignalled > f->tx.per_link / 4 || f->tx.nfree <= f->tx.kept_free;
+        rail->tx.unsignalled++;
+        signal = signal || rail->tx.unsignalled > rail->tx.unsignalled_max ||
+                 l->tx_unsignalled > rail->tx.per_link / 4 ||
+                 rail->tx.nfree <= rail->tx.kept_free;
     }
     if (signal)
         signal_request(l, wr);
@@ -127,11 +128,11 @@ static inline void enter(struct rme_link *l, struct ibv_send_wr *wr, struct rme_
  * signal of its own.  The completion of an inline message ends nothing. */
 static void build_transfer(struct rme_link *l, struct ibv_send_wr *wr, struct rme_rdma_op *x)
 {
-    struct ib_batch *b = &l->f->batch;
+    struct ib_batch *b = &l->rail->batch;
     bool message = ib_is_message(x);
     bool last = x->fabric.at + 1 == requests_of(x);
     bool send = x->fabric.at >= x->npiece && x->notify == RME_NOTIFY_MSG;
-    bool holds = send && !is_inline(l->f, x);
+    bool holds = send && !is_inline(l->rail, x);
     if (send)
         build_send(l, b, wr, x);
     else
@@ -139,8 +140,8 @@ static void build_transfer(struct rme_link *l, struct ibv_send_wr *wr, struct rm
     x->fabric.at++;
     if (last)
         ib_queue_get(&l->queue);
-    enter(l, wr, last && (holds || !message) ? x : NULL, holds,
-          last && !message && !x->unsignalled);
+    number_wr(l, wr, last && (holds || !message) ? x : NULL, holds,
+              last && !message && !x->unsignalled);
 }
 
 /* Builds a bind or invalidate.  Of several invalidates the last one is signalled. */
@@ -149,7 +150,7 @@ static void build_mw(struct rme_link *l, struct ibv_send_wr *wr, struct rme_rdma
     bool close = x->fabric.what == IB_RDMA_CLOSE;
     ib_mw_build(x, wr);
     ib_queue_get(&l->queue);
-    enter(l, wr, close ? x : NULL, false, close && x->owner);
+    number_wr(l, wr, close ? x : NULL, false, close && x->owner != NULL);
 }
 
 static struct ibv_send_wr *next_request(struct ib_batch *b)
@@ -168,21 +169,22 @@ static struct ibv_send_wr *next_request(struct ib_batch *b)
 static void keep_done(struct rme_link *l, struct rme_rdma_op *x)
 {
     x->fabric.mark = l->handle;
-    ib_queue_put(&l->f->done, x);
-    l->f->attention = true;
+    ib_queue_put(&l->rail->done, x);
+    l->rail->attention = true;
 }
 
 /* Fills f->batch from the head of the link's queue, without posting.  Returns true if more
  * could follow at once. */
 static bool build(struct rme_link *l)
 {
-    struct rme_fabric *f = l->f;
-    struct ib_batch *b = &f->batch;
+    struct ib_rail *rail = l->rail;
+    struct ib_batch *b = &rail->batch;
     struct rme_rdma_op *x;
     bool full = false;
+    unsigned first;
 
     b->wrs = b->sges = b->inlines = 0;
-    while ((x = l->queue.head)) {
+    while ((x = l->queue.head) != NULL) {
         bool window = x->fabric.what != IB_RDMA_DATA;
         if (!window && requests_of(x) == 0) {
             ib_queue_get(&l->queue);
@@ -200,8 +202,8 @@ static bool build(struct rme_link *l)
     }
     /* Signals the last WR of the batch, because more are queued.  All WRs of a link that holds
      * many buffers are signalled, so that the progress of its peer is visible (tx.c). */
-    unsigned first = l->tx_held > f->tx.per_link / 2 ? 0 : b->wrs - 1;
-    for (unsigned i = first; x && i < b->wrs; i++)
+    first = l->tx_held > rail->tx.per_link / 2 ? 0 : b->wrs - 1;
+    for (unsigned i = first; x != NULL && i < b->wrs; i++)
         signal_request(l, &b->wr[i]);
     return full;
 }
@@ -212,8 +214,9 @@ __attribute__((noinline)) static int post_failed(struct rme_link *l,
                                                  const struct ibv_send_wr *wr, unsigned wrs,
                                                  const struct ibv_send_wr *bad, int ret)
 {
-    ib_log(l->f, RME_LOG_ERROR, "%s: posting %u requests failed at number %u: %s", l->peer, wrs,
-           bad >= wr && bad < wr + wrs ? (unsigned)(bad - wr) : 0, strerror(-ib_error(ret)));
+    ib_log(l->rail, RME_LOG_ERROR, "%s: posting %u requests failed at number %u: %s", l->peer,
+           wrs, bad >= wr && bad < wr + wrs ? (unsigned)(bad - wr) : 0,
+           strerror(-ib_error(ret)));
     return ib_error(ret);
 }
 
@@ -221,56 +224,56 @@ static inline int post(struct rme_link *l, struct ibv_send_wr *wr, unsigned wrs)
 {
     struct ibv_send_wr *bad = NULL;
     int ret = ibv_post_send(l->qp, wr, &bad);
-    ib_count(l->f, DOORBELLS, 1);
-    ib_count(l->f, SEND_REQUESTS, wrs);
+    ib_count(l->rail, DOORBELLS, 1);
+    ib_count(l->rail, SEND_REQUESTS, wrs);
     return ret ? post_failed(l, wr, wrs, bad, ret) : 0;
 }
 
 /* Posts receives before sends, because a message may grant their credits. */
 static void flush_link(struct rme_link *l)
 {
-    int error = l->qp && ib_rx_must_post(l->f, &l->rxq) ? ib_rx_post(l->f, l) : 0;
-    struct ib_batch *b = &l->f->batch;
+    int error = l->qp != NULL && ib_rx_must_post(l->rail, &l->rxq) ? ib_rx_post(l->rail, l) : 0;
+    struct ib_batch *b = &l->rail->batch;
     bool more = true;
-    while (!error && more && l->state == IB_UP && l->queue.head) {
+    while (!error && more && l->state == IB_UP && l->queue.head != NULL) {
         more = build(l);
         if (b->wrs)
             error = post(l, b->wr, b->wrs);
         for (unsigned i = 0; i < b->inlines; i++)
-            ib_tx_release(l->f, b->inlined[i]);
+            ib_tx_release(l->rail, b->inlined[i]);
     }
     if (error)
-        ib_link_fail(l, error, true);
+        l->rail->link_ops->fail(l, error, true);
 }
 
-void ib_flush(struct rme_fabric *f)
+void ib_flush(struct ib_rail *rail)
 {
     struct rme_link *l;
-    if (f->rxq.chained > f->rx_slack) {
-        int error = ib_rx_post(f, NULL);
+    if (rail->rxq.chained > rail->rx_slack) {
+        int error = ib_rx_post(rail, NULL);
         if (error) {
-            f->srq_broken = true;
-            ib_link_fail_all(f, error, "cannot post shared receives");
+            rail->srq_broken = true;
+            rail->link_ops->fail_all(rail, error, "cannot post shared receives");
         }
     }
-    while ((l = TAILQ_FIRST(&f->dirty))) {
-        TAILQ_REMOVE(&f->dirty, l, dirty_entry);
+    while ((l = list_first(&rail->dirty, struct rme_link, dirty_entry)) != NULL) {
+        list_del_init(&l->dirty_entry);
         l->dirty = false;
         flush_link(l);
     }
 }
 
 /* Frees the buffer of a transfer that will not be posted or was lost. */
-static void drop(struct rme_fabric *f, struct rme_rdma_op *x)
+static void drop_op(struct ib_rail *rail, struct rme_rdma_op *x)
 {
     if (x->notify == RME_NOTIFY_MSG)
-        ib_tx_release(f, ib_tx_of(x->tx));
+        ib_tx_release(rail, ib_tx_of(x->tx));
 }
 
 static void enqueue(struct rme_link *l, struct rme_rdma_op *x)
 {
     if (l->state >= IB_DRAINING) /* lost; LINK_DOWN is pending */
-        drop(l->f, x);
+        drop_op(l->rail, x);
     else
         ib_link_queue(l, x);
 }
@@ -292,9 +295,9 @@ void ib_tx_send(struct rme_link *l, void *data, size_t length)
  * overtake, and no receive to be posted before a message that grants its credit. */
 static bool may_post(const struct rme_link *l)
 {
-    const struct rme_fabric *f = l->f;
-    return l->state == IB_UP && !l->queue.head && ib_ring_room(&l->ring) &&
-           f->rxq.chained <= f->rx_slack && !ib_rx_must_post(f, &l->rxq);
+    const struct ib_rail *rail = l->rail;
+    return l->state == IB_UP && l->queue.head == NULL && ib_ring_room(&l->ring) &&
+           rail->rxq.chained <= rail->rx_slack && !ib_rx_must_post(rail, &l->rxq);
 }
 
 /* Queues a copy of a message and posts the queue.  Returns false without a buffer. */
@@ -303,7 +306,7 @@ __attribute__((noinline)) static bool send_copy(struct rme_link *l, const void *
                                                 size_t length)
 {
     char *data = ib_tx_get(l);
-    if (!data)
+    if (data == NULL)
         return false;
     memcpy(data, head, head_length);
     memcpy(data + head_length, base, length);
@@ -315,37 +318,39 @@ __attribute__((noinline)) static bool send_copy(struct rme_link *l, const void *
 bool ib_send_now(struct rme_link *l, const void *head, size_t head_length, const void *base,
                  size_t length)
 {
+    struct ibv_send_wr wr;
+    struct ibv_sge sge[2];
+    int error;
     if (!may_post(l))
         return false;
-    if (head_length + length > l->f->dev.inline_now)
+    if (head_length + length > l->rail->dev.inline_now)
         return send_copy(l, head, head_length, base, length);
-    struct ibv_sge sge[2] = {{(uintptr_t)head, (uint32_t)head_length, 0},
-                             {(uintptr_t)base, (uint32_t)length, 0}};
-    struct ibv_send_wr wr;
+    sge[0] = (struct ibv_sge){(uintptr_t)head, (uint32_t)head_length, 0};
+    sge[1] = (struct ibv_sge){(uintptr_t)base, (uint32_t)length, 0};
     wr.next = NULL;
     wr.sg_list = sge;
     wr.num_sge = length ? 2 : 1;
     wr.opcode = IBV_WR_SEND;
     wr.send_flags = IBV_SEND_INLINE;
-    enter(l, &wr, NULL, false, false);
-    int error = post(l, &wr, 1);
+    number_wr(l, &wr, NULL, false, false);
+    error = post(l, &wr, 1);
     if (error)
-        ib_link_fail(l, error, true);
+        l->rail->link_ops->fail(l, error, true);
     return true;
 }
 
 void ib_rdma_op(struct rme_link *l, struct rme_rdma_op *x)
 {
-    uint32_t most = x->read ? l->f->caps.max_read_sge : l->f->caps.max_sge;
+    uint32_t most = x->read ? l->rail->caps.max_read_sge : l->rail->caps.max_sge;
     /* a read that the peer does not permit, or a transfer that would exceed the arrays */
     int error = x->read && !l->read_depth && l->state == IB_UP ? -EOPNOTSUPP : 0;
     for (uint32_t i = 0; i < x->npiece && !error; i++)
         error = x->piece[i].nseg > most ? -EINVAL : 0;
     if (error) {
-        ib_log(l->f, RME_LOG_ERROR, "%s: a transfer of %u pieces cannot be done: %s", l->peer,
-               x->npiece, strerror(-error));
-        drop(l->f, x);
-        ib_link_fail(l, error, true);
+        ib_log(l->rail, RME_LOG_ERROR, "%s: a transfer of %u pieces cannot be done: %s",
+               l->peer, x->npiece, strerror(-error));
+        drop_op(l->rail, x);
+        l->rail->link_ops->fail(l, error, true);
         return;
     }
     x->fabric.what = IB_RDMA_DATA;
@@ -356,26 +361,27 @@ void ib_rdma_op(struct rme_link *l, struct rme_rdma_op *x)
 
 /* Reports a completed transfer or invalidation.  Returns false if the caller's array is full.
  * l NULL: the link is gone, no event. */
-static bool report(struct rme_fabric *f, struct rme_link *l, struct rme_rdma_op *x)
+static bool report(struct ib_rail *rail, struct rme_link *l, struct rme_rdma_op *x)
 {
     bool window = x->fabric.what == IB_RDMA_CLOSE;
-    if (l) {
-        struct rme_event *e = ib_event(f, window ? RME_EV_MW_INVALIDATED : RME_EV_RDMA_DONE, l);
-        if (!e)
+    if (l != NULL) {
+        struct rme_event *e =
+            ib_event(rail, window ? RME_EV_MW_INVALIDATED : RME_EV_RDMA_DONE, l);
+        if (e == NULL)
             return false;
         e->rdma_op = x;
         e->closed = x->owner;
     }
     if (window)
-        ib_mw_free(f, x);
+        ib_mw_free(rail, x);
     return true;
 }
 
 /* Frees the buffer of a message that the device has sent or dropped; an inline one is free. */
-static void release_sent(struct rme_fabric *f, const struct rme_rdma_op *x)
+static void release_sent(struct ib_rail *rail, const struct rme_rdma_op *x)
 {
-    if (x->notify == RME_NOTIFY_MSG && !is_inline(f, x))
-        ib_tx_release(f, ib_tx_of(x->tx));
+    if (x->notify == RME_NOTIFY_MSG && !is_inline(rail, x))
+        ib_tx_release(rail, ib_tx_of(x->tx));
 }
 
 /* Ends all transfers whose last request is retired.  Ignores a position that is not in the
@@ -387,38 +393,39 @@ void ib_rdma_op_completed(struct rme_link *l, uint32_t position)
     uint32_t n = (position - r->tail) & IB_POSITION_MASK;
     if (n <= ib_ring_used(r))
         r->tail += n;
-    while ((x = r->posted.head) && (int32_t)((uint32_t)x->fabric.mark - r->tail) <= 0) {
+    while ((x = r->posted.head) != NULL && (int32_t)((uint32_t)x->fabric.mark - r->tail) <= 0) {
+        bool reports;
         ib_queue_get(&r->posted);
-        release_sent(l->f, x);
-        bool reports =
-            x->fabric.what == IB_RDMA_CLOSE ? ib_mw_closed(l->f, x) : !ib_is_message(x);
-        if (reports && (l->f->done.head || !report(l->f, l, x)))
+        release_sent(l->rail, x);
+        reports =
+            x->fabric.what == IB_RDMA_CLOSE ? ib_mw_closed(l->rail, x) : !ib_is_message(x);
+        if (reports && (l->rail->done.head != NULL || !report(l->rail, l, x)))
             keep_done(l, x); /* in order, at the next poll */
     }
     if (l->stalled) {
         l->stalled = false;
-        l->f->resume = l->f->attention = true;
+        l->rail->resume = l->rail->attention = true;
         ib_link_dirty(l);
     }
 }
 
-void ib_emit_done(struct rme_fabric *f)
+void ib_emit_done(struct ib_rail *rail)
 {
-    while (f->done.head && f->out_used < f->out_max) {
-        struct rme_rdma_op *x = ib_queue_get(&f->done);
-        report(f, ib_link_by_handle(f, (uint32_t)x->fabric.mark), x);
+    while (rail->done.head != NULL && rail->out_used < rail->out_max) {
+        struct rme_rdma_op *x = ib_queue_get(&rail->done);
+        report(rail, ib_link_by_handle(rail, (uint32_t)x->fabric.mark), x);
     }
 }
 
 void ib_rdma_op_purge(struct rme_link *l)
 {
-    struct rme_fabric *f = l->f;
+    struct ib_rail *rail = l->rail;
     struct rme_rdma_op *x;
-    while ((x = ib_queue_get(&l->ring.posted)))
-        release_sent(f, x);
-    while ((x = ib_queue_get(&l->queue)))
-        drop(f, x);
-    f->tx.unsignalled -= l->tx_unsignalled;
+    while ((x = ib_queue_get(&l->ring.posted)) != NULL)
+        release_sent(rail, x);
+    while ((x = ib_queue_get(&l->queue)) != NULL)
+        drop_op(rail, x);
+    rail->tx.unsignalled -= l->tx_unsignalled;
     l->tx_unsignalled = 0;
     l->stalled = false;
 }

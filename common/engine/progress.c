@@ -102,7 +102,7 @@ __attribute__((noinline)) static void run_timers(struct rme *rme)
         else
             rme_peer_timer(peer, now);
     }
-    rme_zone_look(rme->zone, now);
+    rme_zone_trim_due(rme->zone, now);
     rme_ring_withdraw_idle(rme, now);
 }
 

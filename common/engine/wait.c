@@ -116,7 +116,8 @@ static uint64_t sleep_until(struct rme *rme, uint64_t now, uint64_t until)
            rme_peer_timer_rest(container_of(timer, struct rme_peer, timer)))
         continue;
     until = min_u64(until, rme_timers_next(&rme->timers));
-    until = min_u64(until, min_u64(rme_zone_look(rme->zone, now), rme_ring_idle_due(rme)));
+    until = min_u64(until, rme_zone_trim_due(rme->zone, now));
+    until = min_u64(until, rme_ring_idle_due(rme));
     return fabric >= 0 ? min_u64(until, now + (uint64_t)fabric) : until;
 }
 

@@ -100,7 +100,7 @@ static bool discards(uintptr_t advice)
 
 /* Returns what a call's report afterwards needs: the length of a segment, to the end of memory
  * if unknown; the end of the heap. */
-static uintptr_t look(long number, const uintptr_t *a)
+static uintptr_t prepare_report(long number, const uintptr_t *a)
 {
     struct shmid_ds segment;
 
@@ -164,7 +164,7 @@ static struct outcome on_call(long number, const uintptr_t *a)
 
     if (atomic_load(&receiver) == NULL || !is_hooked(number))
         return outcome;
-    seen = look(number, a);
+    seen = prepare_report(number, a);
     report_before(number, a, seen);
     outcome = (struct outcome){make_call(number, a), 1};
     report_behind(number, a, seen, (uintptr_t)outcome.value);

@@ -80,7 +80,7 @@ struct rme_monitor {
     atomic_bool stopped;        /* nothing is watched any more; the thread ends */
     pthread_mutex_t watch_lock; /* serialises watch and unwatch */
     pthread_mutex_t lock;       /* guards the fields below; events are read under this lock */
-    LIST_HEAD(, rme_watcher) watchers;
+    struct list_head watchers;
     struct rme_itree claims; /* of all watchers */
     struct rme_monitor_lacks lacks;
     atomic_bool missed; /* by a hook: a change was not reported */
@@ -89,7 +89,8 @@ struct rme_monitor {
 static pthread_mutex_t root_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct rme_monitor *root; /* allocated, or `hooked` */
 /* The monitor by hooks.  Never freed: a hook may run at any time. */
-static struct rme_monitor hooked = {.lock = PTHREAD_MUTEX_INITIALIZER};
+static struct rme_monitor hooked = {.lock = PTHREAD_MUTEX_INITIALIZER,
+                                    .watchers = LIST_EMPTY_RING(hooked.watchers)};
 
 /* ---- descriptors: system calls as in thread.h ---- */
 
@@ -251,8 +252,8 @@ static void report(struct rme_monitor *monitor, uintptr_t start, uintptr_t end)
 {
     struct rme_watcher *watcher;
 
-    LIST_FOREACH(watcher, &monitor->watchers, link)
-        watcher->gone(watcher->arg, start, end);
+    list_for_each(watcher, &monitor->watchers, link)
+        watcher->on_unmap(watcher->arg, start, end);
 }
 
 /* Reads and reports one event.  Not by read(): see thread.h.  The lock is held. */
@@ -379,6 +380,7 @@ static int monitor_new(struct rme_monitor **out, const char **lacks)
     monitor->page = (uintptr_t)sysconf(_SC_PAGESIZE);
     pthread_mutex_init(&monitor->watch_lock, NULL);
     pthread_mutex_init(&monitor->lock, NULL);
+    list_init(&monitor->watchers);
     ret = open_all(monitor, lacks);
     if (ret == 0) {
         *lacks = "thread";
@@ -443,7 +445,7 @@ void rme_monitor_after_fork_in_child(void)
     if (root == &hooked) {
         rme_hooks_stop();
         pthread_mutex_init(&hooked.lock, NULL);
-        LIST_INIT(&hooked.watchers);
+        list_init(&hooked.watchers);
     } else if (root != NULL) {
         close_all(root);
     }
@@ -480,7 +482,7 @@ int rme_monitor_join(struct rme_watcher *watcher, struct rme_monitor **out,
     if (ret == 0) {
         *lacks = root->lacks;
         pthread_mutex_lock(&root->lock);
-        LIST_INSERT_HEAD(&root->watchers, watcher, link);
+        list_add_head(&watcher->link, &root->watchers);
         pthread_mutex_unlock(&root->lock);
         *out = root;
     }
@@ -494,9 +496,9 @@ void rme_monitor_leave(struct rme_monitor *monitor, struct rme_watcher *watcher)
         return;
     pthread_mutex_lock(&root_lock);
     pthread_mutex_lock(&monitor->lock);
-    LIST_REMOVE(watcher, link);
+    list_del_init(&watcher->link);
     pthread_mutex_unlock(&monitor->lock);
-    if (LIST_EMPTY(&monitor->watchers)) {
+    if (list_empty(&monitor->watchers)) {
         root = NULL;
         if (monitor == &hooked)
             rme_hooks_stop();

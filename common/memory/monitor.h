@@ -16,9 +16,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <sys/queue.h>
 
 #include "base/itree.h"
+#include "base/list.h"
 
 struct rme_monitor;
 
@@ -33,9 +33,9 @@ struct rme_monitor;
  * holding the lock.
  */
 struct rme_watcher {
-    void (*gone)(void *arg, uintptr_t start, uintptr_t end);
+    void (*on_unmap)(void *arg, uintptr_t start, uintptr_t end);
     void *arg;
-    LIST_ENTRY(rme_watcher) link; /* private to the monitor */
+    struct list_head link; /* private to the monitor */
 };
 
 /* Reasons for another monitor than userfaultfd, or for none. */

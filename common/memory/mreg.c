@@ -42,7 +42,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/queue.h>
 #include <unistd.h>
 
 #include "base/itree.h"
@@ -71,8 +70,8 @@ struct region {
     /* The registered range: of a region for one operation, or for a key that opens all of it,
      * the host's bytes, else whole pages. */
     struct rme_inode node;
-    TAILQ_ENTRY(region) link; /* in `unused` or `dead` */
-    struct rme_watch watch;   /* of a cached region: the pages of `node` */
+    struct list_head link;  /* in `unused` or `dead` */
+    struct rme_watch watch; /* of a cached region: the pages of `node` */
     struct rme_mr mr;
     unsigned access;
     unsigned refs; /* holds */
@@ -82,8 +81,6 @@ struct region {
     uint32_t spans;
     struct span span[]; /* the pages of the segments, in order of address */
 };
-
-TAILQ_HEAD(region_list, region);
 
 struct rme_mreg_hold {
     uint32_t count;
@@ -101,8 +98,8 @@ struct rme_mreg {
      * freed or registered under it. */
     pthread_mutex_t *lock, own_lock;
     struct rme_itree index;       /* cached regions */
-    struct region_list unused;    /* cached, without holds; least recently used first */
-    struct region_list dead;      /* to be deregistered */
+    struct list_head unused;      /* cached, without holds; least recently used first */
+    struct list_head dead;        /* to be deregistered */
     uint64_t entries, bytes;      /* of cached regions */
     atomic_uint_fast64_t pending; /* dead regions that are not deregistered yet */
     /* one thread at a time deregisters; taken before `lock` and before the lock of the zone */
@@ -133,15 +130,15 @@ static bool caches_for(const struct rme_mreg *mreg, unsigned access)
 
 /* ---- index: the lock is held ---- */
 
-static void bury(struct rme_mreg *mreg, struct region *region)
+static void queue_dereg(struct rme_mreg *mreg, struct region *region)
 {
-    TAILQ_INSERT_TAIL(&mreg->dead, region, link);
+    list_add_tail(&region->link, &mreg->dead);
     atomic_fetch_add(&mreg->pending, 1);
     atomic_store(&mreg->config.pin->chores, true);
 }
 
 /* Removes a region from the index.  Without holds it is dead. */
-static void forget(struct rme_mreg *mreg, struct region *region)
+static void unindex(struct rme_mreg *mreg, struct region *region)
 {
     rme_itree_remove(&mreg->index, &region->node);
     region->indexed = false;
@@ -150,24 +147,24 @@ static void forget(struct rme_mreg *mreg, struct region *region)
     if (mreg->monitor != NULL)
         rme_monitor_drop(mreg->monitor, &region->watch);
     if (region->refs == 0) {
-        TAILQ_REMOVE(&mreg->unused, region, link);
-        bury(mreg, region);
+        list_del_init(&region->link);
+        queue_dereg(mreg, region);
     }
 }
 
 /* Called by the monitor: this memory has changed.  Wakes a sleeping thread for the first dead
  * region; the thread that deregisters an earlier one, which was woken or is in a call, takes
  * all of them. */
-static void gone(void *arg, uintptr_t start, uintptr_t end)
+static void on_unmap(void *arg, uintptr_t start, uintptr_t end)
 {
     struct rme_mreg *mreg = arg;
     const struct rme_pin *pin = mreg->config.pin;
-    bool idle = TAILQ_EMPTY(&mreg->dead);
+    bool idle = list_empty(&mreg->dead);
     struct rme_inode *node;
 
     while ((node = rme_itree_overlap(&mreg->index, start, end)) != NULL)
-        forget(mreg, region_of(node));
-    if (idle && !TAILQ_EMPTY(&mreg->dead) && atomic_load(&pin->asleep))
+        unindex(mreg, region_of(node));
+    if (idle && !list_empty(&mreg->dead) && atomic_load(&pin->asleep))
         pin->ops->wake(pin->fabric);
 }
 
@@ -176,24 +173,24 @@ static bool put(struct rme_mreg *mreg, struct region *region)
 {
     /* no event reports changes after the monitor was lost */
     if (region->indexed && !(region->live && rme_mreg_caches(mreg)))
-        forget(mreg, region);
+        unindex(mreg, region);
     if (--region->refs > 0)
         return false;
     if (region->indexed)
-        TAILQ_INSERT_TAIL(&mreg->unused, region, link);
+        list_add_tail(&region->link, &mreg->unused);
     else
-        bury(mreg, region);
+        queue_dereg(mreg, region);
     return !region->indexed;
 }
 
 /* Evicts the region that was unused longest.  False: all are in use. */
 static bool evict(struct rme_mreg *mreg)
 {
-    struct region *region = TAILQ_FIRST(&mreg->unused);
+    struct region *region = list_first(&mreg->unused, struct region, link);
 
     if (region == NULL)
         return false;
-    forget(mreg, region);
+    unindex(mreg, region);
     rme_pin_count(mreg->config.pin, RME_C_REG_EVICTIONS, 1);
     return true;
 }
@@ -263,10 +260,10 @@ static struct region *find(struct rme_mreg *mreg, uintptr_t start, uintptr_t end
             same = rme_monitor_still(mreg->monitor, &region->watch);
         if (same) {
             if (region->refs++ == 0)
-                TAILQ_REMOVE(&mreg->unused, region, link);
+                list_del_init(&region->link);
             return region;
         }
-        forget(mreg, region);
+        unindex(mreg, region);
     }
     return NULL;
 }
@@ -280,7 +277,7 @@ bool rme_mreg_wants_dereg(const struct rme_mreg *mreg)
 
 void rme_mreg_dereg_flush(struct rme_mreg *mreg)
 {
-    struct region_list batch = TAILQ_HEAD_INITIALIZER(batch);
+    struct list_head batch = LIST_EMPTY_RING(batch);
     struct rme_itree watched = {NULL};
     struct region *region;
     int cancels;
@@ -290,9 +287,9 @@ void rme_mreg_dereg_flush(struct rme_mreg *mreg)
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancels);
     pthread_mutex_lock(&mreg->dereg_lock);
     pthread_mutex_lock(mreg->lock);
-    TAILQ_CONCAT(&batch, &mreg->dead, link);
+    list_move_all(&mreg->dead, &batch);
     pthread_mutex_unlock(mreg->lock);
-    TAILQ_FOREACH(region, &batch, link) {
+    list_for_each(region, &batch, link) {
         if (region->live)
             rme_pin_dereg(mreg->config.pin, &region->mr);
         if (region->watch.state != RME_WATCH_NEW)
@@ -300,8 +297,8 @@ void rme_mreg_dereg_flush(struct rme_mreg *mreg)
     }
     if (watched.root != NULL)
         rme_monitor_unwatch(mreg->monitor, &watched);
-    while ((region = TAILQ_FIRST(&batch)) != NULL) {
-        TAILQ_REMOVE(&batch, region, link);
+    while ((region = list_first(&batch, struct region, link)) != NULL) {
+        list_del_init(&region->link);
         if (region->block != NULL)
             rme_zone_release(mreg->config.zone, region->block);
         free(region);
@@ -742,12 +739,12 @@ int rme_mreg_new(const struct rme_mreg_config *config, struct rme_mreg **out)
     pthread_mutex_init(&mreg->own_lock, NULL);
     mreg->lock = &mreg->own_lock;
     pthread_mutex_init(&mreg->dereg_lock, NULL);
-    TAILQ_INIT(&mreg->unused);
-    TAILQ_INIT(&mreg->dead);
+    list_init(&mreg->unused);
+    list_init(&mreg->dead);
     mreg->demand = rme_demand_open(config->pin);
     if (mreg->demand >= 0)
         mreg->config.max_bytes = INT64_MAX; /* such memory is not pinned */
-    mreg->watcher = (struct rme_watcher){.gone = gone, .arg = mreg};
+    mreg->watcher = (struct rme_watcher){.on_unmap = on_unmap, .arg = mreg};
     atomic_store(&mreg->caches, mreg->config.max_entries > 0 && mreg->config.max_bytes > 0);
     if (mreg->caches && mreg->demand < 0)
         atomic_store(&mreg->caches, join_monitor(mreg));

@@ -26,7 +26,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/queue.h>
 
 #include "base/itree.h"
 #include "base/list.h"
@@ -59,7 +58,7 @@
 #define REST_BYTES ((size_t)1 << 20) /* idle memory that is never released */
 
 struct slab {
-    TAILQ_ENTRY(slab) link;
+    struct list_head link;
     struct rme_inode place; /* the mapping, in the tree of the zone */
     char *base;
     size_t size;
@@ -72,20 +71,18 @@ struct slab {
     struct rme_mr mr;
 };
 
-TAILQ_HEAD(slab_list, slab);
-
 struct rme_zone {
     struct rme_pin *pin;
     uint64_t max_bytes, idle_ms;       /* of rme_zone_new */
     pthread_mutex_t lock;              /* guards the fields below; a leaf in the lock order */
     size_t max_slab;                   /* reduced when a registration of that size is refused */
-    struct slab_list partial[CLASSES]; /* some blocks free, some used */
-    struct slab_list idle;             /* all blocks free; most recent first */
-    struct slab_list full;             /* all blocks used */
+    struct list_head partial[CLASSES]; /* some blocks free, some used */
+    struct list_head idle;             /* all blocks free; most recent first */
+    struct list_head full;             /* all blocks used */
     struct rme_itree places;           /* slabs by address */
     uint64_t idle_bytes;               /* of idle slabs */
-    uint64_t looks;                    /* checks so far */
-    uint64_t looked_at;                /* ms of rme_now(), of the last check */
+    uint64_t checks;                   /* checks so far */
+    uint64_t checked_at;               /* ms of rme_now(), of the last check */
 };
 
 /* ---- memory of a slab ---- */
@@ -198,7 +195,7 @@ static bool is_idle(const struct slab *slab)
 }
 
 /* Returns the list that a slab with its free blocks belongs to. */
-static struct slab_list *list_of(struct rme_zone *zone, const struct slab *slab)
+static struct list_head *list_of(struct rme_zone *zone, const struct slab *slab)
 {
     if (is_idle(slab))
         return &zone->idle;
@@ -207,16 +204,16 @@ static struct slab_list *list_of(struct rme_zone *zone, const struct slab *slab)
 
 static void enlist(struct rme_zone *zone, struct slab *slab)
 {
-    TAILQ_INSERT_HEAD(list_of(zone, slab), slab, link);
+    list_add_head(&slab->link, list_of(zone, slab));
     if (is_idle(slab)) {
-        slab->idle_since = zone->looks;
+        slab->idle_since = zone->checks;
         zone->idle_bytes += slab->size;
     }
 }
 
 static void delist(struct rme_zone *zone, struct slab *slab)
 {
-    TAILQ_REMOVE(list_of(zone, slab), slab, link);
+    list_del_init(&slab->link);
     if (is_idle(slab))
         zone->idle_bytes -= slab->size;
 }
@@ -249,7 +246,8 @@ static void *take_block(struct rme_zone *zone, struct slab *slab)
 /* Takes a block of a partly used slab of a class; NULL: none. */
 static void *take_partial(struct rme_zone *zone, int class)
 {
-    struct slab *slab = class != LARGE ? TAILQ_FIRST(&zone->partial[class]) : NULL;
+    struct slab *slab =
+        class != LARGE ? list_first(&zone->partial[class], struct slab, link) : NULL;
 
     return slab != NULL ? take_block(zone, slab) : NULL;
 }
@@ -258,13 +256,13 @@ static void *take_partial(struct rme_zone *zone, int class)
  * of at most twice its size, others one that their blocks can fill. */
 static void *take_idle(struct rme_zone *zone, const struct shape *shape)
 {
-    size_t most = shape->block * (shape->class == LARGE ? 2 : BLOCKS);
+    size_t max = shape->block * (shape->class == LARGE ? 2 : BLOCKS);
     struct slab *slab, *best = NULL;
 
-    if (shape->class != LARGE && most > MAX_SLAB)
-        most = MAX_SLAB;
-    TAILQ_FOREACH(slab, &zone->idle, link)
-        if (slab->size >= shape->block && slab->size <= most &&
+    if (shape->class != LARGE && max > MAX_SLAB)
+        max = MAX_SLAB;
+    list_for_each(slab, &zone->idle, link)
+        if (slab->size >= shape->block && slab->size <= max &&
             (best == NULL || slab->size < best->size))
             best = slab;
     if (best == NULL)
@@ -275,7 +273,7 @@ static void *take_idle(struct rme_zone *zone, const struct shape *shape)
 }
 
 /* Releases an idle slab.  The lock is dropped meanwhile. */
-static void give_back(struct rme_zone *zone, struct slab *slab)
+static void slab_release(struct rme_zone *zone, struct slab *slab)
 {
     uint64_t bytes = slab->registered ? slab->size : 0;
 
@@ -319,8 +317,8 @@ static void *extend(struct rme_zone *zone, size_t size)
         rme_pin_counted(zone->pin, RME_C_ZONE_BYTES) > 0 ? RME_ZONE_SLAB : MIN_SLAB;
     struct shape shape = shape_for(zone, size);
 
-    while (!fits(zone, shape.size) && !TAILQ_EMPTY(&zone->idle))
-        give_back(zone, TAILQ_LAST(&zone->idle, slab_list));
+    while (!fits(zone, shape.size) && !list_empty(&zone->idle))
+        slab_release(zone, list_last(&zone->idle, struct slab, link));
     while (fits(zone, shape.size)) {
         bool last = shape.class == LARGE || shape.size <= smallest;
         void *block = take_new(zone, &shape, last ? LOUD : QUIET);
@@ -377,9 +375,9 @@ int rme_zone_new(struct rme_pin *pin, uint64_t max_bytes, uint64_t idle_ms,
         zone->max_slab /= 2;
     pthread_mutex_init(&zone->lock, NULL);
     for (int class = 0; class < CLASSES; class ++)
-        TAILQ_INIT(&zone->partial[class]);
-    TAILQ_INIT(&zone->idle);
-    TAILQ_INIT(&zone->full);
+        list_init(&zone->partial[class]);
+    list_init(&zone->idle);
+    list_init(&zone->full);
     *out = zone;
     return 0;
 }
@@ -390,7 +388,7 @@ void rme_zone_free(struct rme_zone *zone)
         return;
     pthread_mutex_lock(&zone->lock);
     while (zone->places.root != NULL)
-        give_back(zone, container_of(zone->places.root, struct slab, place));
+        slab_release(zone, container_of(zone->places.root, struct slab, place));
     pthread_mutex_unlock(&zone->lock);
     pthread_mutex_destroy(&zone->lock);
     free(zone);
@@ -430,7 +428,7 @@ int rme_zone_release(struct rme_zone *zone, void *block)
         slab->free |= (uint64_t)1 << offset / slab->block;
         enlist(zone, slab);
         if (!slab->registered)
-            give_back(zone, slab);
+            slab_release(zone, slab);
         ret = 0;
     }
     pthread_mutex_unlock(&zone->lock);
@@ -442,9 +440,9 @@ int rme_zone_release(struct rme_zone *zone, void *block)
 /* Returns the slab that was idle longest if it is to be released, or NULL. */
 static struct slab *find_surplus(struct rme_zone *zone)
 {
-    struct slab *last = TAILQ_LAST(&zone->idle, slab_list);
+    struct slab *last = list_last(&zone->idle, struct slab, link);
 
-    return zone->idle_bytes > REST_BYTES && zone->looks - last->idle_since > 1 ? last : NULL;
+    return zone->idle_bytes > REST_BYTES && zone->checks - last->idle_since > 1 ? last : NULL;
 }
 
 void rme_zone_trim(struct rme_zone *zone)
@@ -453,26 +451,26 @@ void rme_zone_trim(struct rme_zone *zone)
 
     pthread_mutex_lock(&zone->lock);
     while ((slab = find_surplus(zone)) != NULL)
-        give_back(zone, slab);
+        slab_release(zone, slab);
     pthread_mutex_unlock(&zone->lock);
 }
 
-uint64_t rme_zone_look(struct rme_zone *zone, uint64_t now)
+uint64_t rme_zone_trim_due(struct rme_zone *zone, uint64_t now)
 {
     uint64_t next = UINT64_MAX;
 
     if (zone->idle_ms == 0)
         return next;
     pthread_mutex_lock(&zone->lock);
-    if (now - zone->looked_at >= zone->idle_ms) {
-        zone->looks++;
-        zone->looked_at = now;
+    if (now - zone->checked_at >= zone->idle_ms) {
+        zone->checks++;
+        zone->checked_at = now;
         if (find_surplus(zone) != NULL)
             atomic_store(&zone->pin->chores, true);
     }
     if (zone->idle_bytes > REST_BYTES &&
-        zone->looks - TAILQ_FIRST(&zone->idle)->idle_since <= 1)
-        next = zone->looked_at + zone->idle_ms;
+        zone->checks - list_first(&zone->idle, struct slab, link)->idle_since <= 1)
+        next = zone->checked_at + zone->idle_ms;
     pthread_mutex_unlock(&zone->lock);
     return next;
 }

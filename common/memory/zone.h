@@ -42,7 +42,7 @@ void *rme_zone_alloc(struct rme_zone *zone, size_t size, bool grow);
  * block); nothing is done.  Registered memory stays; the engine's lock may be held. */
 int rme_zone_release(struct rme_zone *zone, void *block);
 
-/* Releases idle memory that rme_zone_look has found.  No lock of the engine is held. */
+/* Releases idle memory that rme_zone_trim_due has found.  No lock of the engine is held. */
 void rme_zone_trim(struct rme_zone *zone);
 
 /*
@@ -50,7 +50,7 @@ void rme_zone_trim(struct rme_zone *zone);
  * up to twice that, and sets `chores` of rme_pin if there is any.  Returns the time of the next
  * check, UINT64_MAX: after the next use.  Never blocks for long; the engine's lock may be held.
  */
-uint64_t rme_zone_look(struct rme_zone *zone, uint64_t now);
+uint64_t rme_zone_trim_due(struct rme_zone *zone, uint64_t now);
 
 /* Finds the registration of a range inside one used block, with these rights.  Valid while the
  * block is used.  NULL: none, or not permitted for a part of a slab (rme_pin_alone). */

@@ -145,13 +145,13 @@ static void until_alone(struct side *server)
     uint64_t again = 0, end = guard_ms() + PATIENCE_MS;
     struct rme_link *l;
 
-    while (!TAILQ_EMPTY(&server->f->links)) {
+    while (!list_empty(&server->f->links)) {
         assert_true(guard_ms() < end);
         poll_side(server);
         if (guard_ms() < again)
             continue;
         again = guard_ms() + 20;
-        TAILQ_FOREACH(l, &server->f->links, all)
+        list_for_each(l, &server->f->links, all)
             if (l->state == ELAN_UP_STATE) {
                 char *tx = ops->tx_get(l);
                 if (tx)
@@ -184,25 +184,25 @@ static off_t log_bytes(void)
 static void back_to_the_start(struct side *server)
 {
     struct rme_fabric *f = server->f;
-    const struct elan_links *lists[] = {&f->links,   &f->eventful, &f->dirty,  &f->ready,
-                                        &f->sending, &f->ending,   &f->wanting};
+    const struct list_head *lists[] = {&f->links,   &f->eventful, &f->dirty,  &f->ready,
+                                       &f->sending, &f->ending,   &f->wanting};
     struct elan_dma *d;
     uint32_t n[ELAN_POOLS] = {0};
 
     for (int i = 0; i < 128; i++) /* unused resources are collected now and then */
         poll_side(server);
     for (unsigned i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
-        assert_true(TAILQ_EMPTY(lists[i]));
+        assert_true(list_empty(lists[i]));
     for (unsigned i = 0; i < ELAN_LINKS; i++)
         assert_null(f->table[i]);
-    assert_true(TAILQ_EMPTY(&f->orphans));
+    assert_true(list_empty(&f->orphans));
     assert_null(bmi_elan4_inbox_peek(f->inbox));
     assert_int_equal(f->norphans + f->kept_moves + f->answers.taken, 0);
     assert_int_equal(f->active.taken + f->places.taken, 0);
     assert_int_equal(f->asking, 0);
     assert_int_equal(server->stats.value[RME_C_QUARANTINED], 0);
     for (unsigned i = 0; i < ELAN_POOLS; i++) {
-        TAILQ_FOREACH(d, &f->free[i], next)
+        list_for_each(d, &f->free[i], next)
             n[i]++;
     }
     assert_int_equal(n[ELAN_TX], f->tx_count);

@@ -191,7 +191,7 @@ static uint32_t out_at(const struct side *s, unsigned vp)
 static void as_at_the_start(struct side *server)
 {
     look(server);
-    assert_true(TAILQ_EMPTY(&server->f->links));
+    assert_true(list_empty(&server->f->links));
     assert_int_equal(server->f->norphans + server->f->kept_moves + server->f->answers.taken, 0);
     assert_int_equal(server->stats.value[RME_C_QUARANTINED], 0);
     for (unsigned vp = 0; vp < BMI_ELAN4_MOST_VPS; vp++)
@@ -268,7 +268,7 @@ static bool one_turn(struct side *server)
 
     until_so_far(server, &sh->asked, asked + 1);
     look(server); /* takes HELLO */
-    if (TAILQ_EMPTY(&server->f->links)) {
+    if (list_empty(&server->f->links)) {
         end_child(pid);
         return false;
     }
@@ -339,11 +339,11 @@ static void killed_together(void **state)
         killed += CROWD;
         until_so_far(&server, &sh->ready, killed);
         look(&server);
-        TAILQ_FOREACH(l, &server.f->links, all)
+        list_for_each(l, &server.f->links, all)
             fill(&server, l);
         for (int i = 0; i < CROWD; i++)
             end_child(pid[i]);
-        TAILQ_FOREACH(l, &server.f->links, all)
+        list_for_each(l, &server.f->links, all)
             ops->link_probe(l); /* as the host does: links without a buffer have no packet */
         until(&server, NULL, RME_EV_LINK_DOWN, killed);
     }
@@ -458,7 +458,7 @@ static void many_links(void **state)
     until_so_far(&server, &sh->ready, 1);
     look(&server);
     assert_int_equal(server.count[RME_EV_LINK_UP], LINKS);
-    TAILQ_FOREACH(l, &server.f->links, all)
+    list_for_each(l, &server.f->links, all)
         given += fill(&server, l);
     assert_in_range(given, 1, PER_LINK);
     /* other clients get their buffers */
@@ -566,7 +566,7 @@ static void processes_of_a_node_leave_some_for_others(void **state)
         pid[i] = begin_child(rude, 1);
     until_so_far(&server, &sh->ready, CROWD);
     look(&server);
-    TAILQ_FOREACH(l, &server.f->links, all)
+    list_for_each(l, &server.f->links, all)
         fill(&server, l);
     assert_in_range(server.f->messages.taken, BUFFERS / 2, BUFFERS * 3 / 4);
     come(&client, &server, 1);
@@ -642,8 +642,8 @@ static void two_requests(struct side *server, struct side *client, struct rme_li
     until_landed(client);
     assert_int_equal(ops->poll(server->f, &e, 1), 1);
     assert_int_equal(e.type, RME_EV_LINK_REQUEST);
-    l[0] = TAILQ_FIRST(&server->f->links);
-    l[1] = TAILQ_NEXT(l[0], all);
+    l[0] = list_first(&server->f->links, struct rme_link, all);
+    l[1] = list_next(l[0], &server->f->links, all);
     assert_non_null(l[1]);
 }
 
@@ -687,7 +687,7 @@ static void rejected_when_it_is_down(void **state)
     assert_int_equal(ops->poll(server.f, e, 8), 1);
     assert_ptr_equal(e[0].link, l[1]);
     ops->link_reject(l[1], "no", 3);
-    assert_true(TAILQ_EMPTY(&server.f->links) && TAILQ_EMPTY(&server.f->eventful));
+    assert_true(list_empty(&server.f->links) && list_empty(&server.f->eventful));
     until(&client, &server, RME_EV_LINK_DOWN, 2);
     close_side(&client);
     as_at_the_start(&server);

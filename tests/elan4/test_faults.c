@@ -192,11 +192,11 @@ static void part_all(struct side *server, struct side *client)
         for (int i = 0; i < 2; i++) {
             if (!both[i]->f)
                 continue;
-            TAILQ_FOREACH(l, &both[i]->f->links, all)
+            list_for_each(l, &both[i]->f->links, all)
                 if (l->state == ELAN_UP_STATE || l->state == ELAN_HANDSHAKE_STATE)
                     ops->link_disconnect(l, -ESHUTDOWN);
             look(both[i]);
-            any |= !TAILQ_EMPTY(&both[i]->f->links);
+            any |= !list_empty(&both[i]->f->links);
         }
         if (!any)
             return;

@@ -109,7 +109,8 @@ static void hello_knows_whom_it_greets(void **state)
     assert_int_equal(elan4_block_inputter(server.f->nic->ctx, 1), 0);
     dial(&client, "elan4://0:2");
     assert_int_equal(client.f->norphans, 1);
-    assert_true(TAILQ_FIRST(&client.f->orphans)->to.generation == server.f->nic->generation);
+    assert_true(list_first(&client.f->orphans, struct elan_dma, next)->to.generation ==
+                server.f->nic->generation);
     assert_int_equal(elan4_block_inputter(server.f->nic->ctx, 0), 0);
     until(&client, &server, RME_EV_LINK_UP, 1);
     until(&server, &client, RME_EV_LINK_UP, 1);
@@ -141,7 +142,7 @@ static bool asks(const struct side *s)
 {
     const struct rme_link *l;
 
-    TAILQ_FOREACH(l, &s->f->links, all)
+    list_for_each(l, &s->f->links, all)
         if (l->call.fd >= 0)
             return true;
     return false;
@@ -153,7 +154,7 @@ static int handshakes(const struct side *s)
     const struct rme_link *l;
     int n = 0;
 
-    TAILQ_FOREACH(l, &s->f->links, all)
+    list_for_each(l, &s->f->links, all)
         n += l->state == ELAN_HANDSHAKE_STATE && l->pause;
     return n;
 }
@@ -454,7 +455,7 @@ static void a_client_has_a_successor(bool up, uint64_t says)
     open_side(&server, "elan4://0:2", "elan_dead_ms=3600000");
     setenv("BMI_ELAN4_SERVER_ADDR", said, 1);
     die_at("1", &server, up, says);
-    while (!TAILQ_EMPTY(&server.f->sending))
+    while (!list_empty(&server.f->sending))
         poll_side(&server);
     open_at("1", &client, false, 0); /* in the same context */
     until(&client, &server, RME_EV_LINK_UP, 1);
@@ -498,7 +499,7 @@ static void a_look_finds_who_died_with_nothing_under_way(void **state)
     ops->link_probe(server.link);
     say(&server, "in order");
     until(&client, &server, RME_EV_RECV, 1);
-    while (!TAILQ_EMPTY(&server.f->sending))
+    while (!list_empty(&server.f->sending))
         poll_side(&server);
     for (uint64_t end = guard_ms() + PATIENCE_MS; !server.count[RME_EV_LINK_DOWN];) {
         assert_true(guard_ms() < end);
@@ -637,16 +638,16 @@ static void a_buffer_of_a_link_that_ends(void **state)
     open_pair(&server, &client, "", "elan_tx_buffers=64");
     while (ops->tx_get(client.link))
         ;
-    assert_false(TAILQ_EMPTY(&client.f->wanting));
+    assert_false(list_empty(&client.f->wanting));
     ops->link_disconnect(client.link, -ESHUTDOWN);
-    assert_true(TAILQ_EMPTY(&client.f->wanting));
+    assert_true(list_empty(&client.f->wanting));
     assert_null(ops->tx_get(client.link));
-    assert_true(TAILQ_EMPTY(&client.f->wanting));
+    assert_true(list_empty(&client.f->wanting));
     elan_link_dead(server.link); /* like a probe, outside of a poll */
     assert_null(ops->tx_get(server.link));
-    assert_true(TAILQ_EMPTY(&server.f->wanting));
+    assert_true(list_empty(&server.f->wanting));
     until(&server, &client, RME_EV_LINK_DOWN, 1);
-    assert_true(TAILQ_EMPTY(&server.f->wanting));
+    assert_true(list_empty(&server.f->wanting));
     close_side(&client);
     close_side(&server);
 }
@@ -677,8 +678,8 @@ static void what_does_not_go_at_once_ends_a_sleep(void **state)
             ops->tx_send(client.link, tx, 4096);
             ops->flush(client.f);
         }
-        assert_int_equal(TAILQ_EMPTY(&client.f->dirty), few);
-        assert_int_equal(TAILQ_EMPTY(&client.f->wanting), !few);
+        assert_int_equal(list_empty(&client.f->dirty), few);
+        assert_int_equal(list_empty(&client.f->wanting), !few);
         alarm(PATIENCE_MS / 1000); /* nothing else ends the sleep */
         ops->wait(client.f, -1);
         alarm(0);

@@ -235,7 +235,7 @@ static pid_t open_server_and_stuck_client(struct side *server, int links, const 
     ops->rdma_op(server->link, &silent);
     ops->rdma_op(server->link, &told);
     ops->flush(server->f);
-    assert_false(TAILQ_EMPTY(&server->link->queued)); /* `told` */
+    assert_false(list_empty(&server->link->queued)); /* `told` */
     return pid;
 }
 
@@ -247,7 +247,7 @@ static void probe_until_down(struct side *server, pid_t pid, int links)
     end_child(pid);
     for (uint64_t end = guard_ms() + PATIENCE_MS; server->count[RME_EV_LINK_DOWN] < links;) {
         assert_true(guard_ms() < end);
-        TAILQ_FOREACH(l, &server->f->links, all)
+        list_for_each(l, &server->f->links, all)
             ops->link_probe(l);
         poll_side(server);
     }
@@ -283,7 +283,7 @@ static void dead_client_with_full_account_probed_once(void **state)
     const struct elan_account *o = &server.f->account[server.link->peer.vp];
     assert_int_equal(o->out, server.f->tx_per_link);
     for (int i = 0; i < 2; i++)
-        TAILQ_FOREACH(l, &server.f->links, all)
+        list_for_each(l, &server.f->links, all)
             ops->link_probe(l);
     assert_int_equal(o->out, server.f->tx_per_link + 1);
     probe_until_down(&server, pid, LINKS);

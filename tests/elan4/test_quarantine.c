@@ -142,7 +142,8 @@ static void silent_peer_goes_on(void **state)
         poll_side(&server);
     assert_int_equal(server.count[RME_EV_LINK_DOWN], 0);
     /* checked now and then, not at each poll */
-    assert_true(server.link->kept && TAILQ_FIRST(&server.f->ending) == server.link);
+    assert_true(server.link->kept &&
+                list_first(&server.f->ending, struct rme_link, ending_next) == server.link);
     assert_int_equal(ops->deadline(server.f), ELAN_LOOK_MS);
     assert_int_equal(kill(pid, SIGCONT), 0);
     until(&server, NULL, RME_EV_LINK_DOWN, 1);
@@ -248,19 +249,19 @@ static void who_gives_up_says_so(void **state)
 }
 
 /* Uses up the fabric's memory and sets its free buffers aside. */
-static void take_all(struct side *s, struct elan_dmas *aside)
+static void take_all(struct side *s, struct list_head *aside)
 {
     while (bmi_elan4_main(s->f->nic, 64, 4096))
         ;
-    TAILQ_INIT(aside);
-    TAILQ_CONCAT(aside, &s->f->free[ELAN_TX], next);
+    list_init(aside);
+    list_move_all(&s->f->free[ELAN_TX], aside);
 }
 
 /* Without a buffer for BYE the link has not ended: the peer may still write. */
 static void bye_without_a_buffer(void **state)
 {
     struct side server, client;
-    struct elan_dmas aside;
+    struct list_head aside;
     (void)state;
     open_pair(&server, &client, FOR_EVER, FOR_EVER);
     until_greeted(&client, &server);
@@ -269,7 +270,7 @@ static void bye_without_a_buffer(void **state)
     look(&client, &server, 300);
     assert_int_equal(client.count[RME_EV_LINK_DOWN], 0);
     assert_int_equal(server.count[RME_EV_LINK_DOWN], 0);
-    TAILQ_CONCAT(&client.f->free[ELAN_TX], &aside, next);
+    list_move_all(&aside, &client.f->free[ELAN_TX]);
     until(&client, &server, RME_EV_LINK_DOWN, 1);
     until(&server, &client, RME_EV_LINK_DOWN, 1);
     assert_int_equal(client.error, -ESHUTDOWN);
@@ -304,7 +305,7 @@ static void until_landed(struct side *server)
 {
     uint64_t end = guard_ms() + PATIENCE_MS;
 
-    while (!TAILQ_EMPTY(&server->link->queued) || !TAILQ_EMPTY(&server->link->sent)) {
+    while (!list_empty(&server->link->queued) || !list_empty(&server->link->sent)) {
         assert_true(guard_ms() < end);
         poll_side(server);
     }

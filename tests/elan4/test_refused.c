@@ -175,7 +175,7 @@ static void refusal_wakes(void **state)
     ops->rdma_op(client.link, &x);
     ops->flush(client.f);
     alarm(20);
-    while (TAILQ_EMPTY(&client.f->ending)) {
+    while (list_empty(&client.f->ending)) {
         assert_int_equal(ops->arm(client.f), 0);
         ops->wait(client.f, -1);
         poll_side(&client);
@@ -233,7 +233,7 @@ static void peer_reports_a_completion(void **state)
     struct rme_rdma_op x = list(&f, &client, false, 0);
     ops->rdma_op(client.link, &x);
     ops->flush(client.f);
-    const struct elan_move *m = TAILQ_FIRST(&client.link->moves);
+    const struct elan_move *m = list_first(&client.link->moves, struct elan_move, next);
     assert_true(m->let);
     /* a packet without order has the next number of its link */
     assert_int_equal(server.link->next_seq, m->use);
@@ -244,7 +244,7 @@ static void peer_reports_a_completion(void **state)
     }
     poll_side(&client); /* takes the packet, if not taken yet */
     assert_int_equal(client.count[RME_EV_RDMA_DONE], 0);
-    assert_ptr_equal(TAILQ_FIRST(&client.link->moves), m);
+    assert_ptr_equal(list_first(&client.link->moves, struct elan_move, next), m);
     assert_int_equal(elan4_block_inputter(server.f->nic->ctx, 0), 0);
     until(&client, &server, RME_EV_RDMA_DONE, 1);
     until(&server, &client, RME_EV_IMM, 1);
@@ -298,7 +298,7 @@ static void completion_of_another_use_ends_nothing(void **state)
     assert_int_equal(elan4_block_inputter(server.f->nic->ctx, 1), 0);
     ops->rdma_op(client.link, &x);
     ops->flush(client.f);
-    const struct elan_move *m = TAILQ_FIRST(&client.link->moves);
+    const struct elan_move *m = list_first(&client.link->moves, struct elan_move, next);
     assert_true(m->let);
     assert_int_equal(m->use, 2); /* the same transfer again */
     for (uint32_t use = 0; use < 4; use++)
@@ -308,7 +308,7 @@ static void completion_of_another_use_ends_nothing(void **state)
                                                 .from = client.f->nic->vp,
                                                 .arg = m->index});
     assert_int_equal(client.count[RME_EV_RDMA_DONE], 1);
-    assert_ptr_equal(TAILQ_FIRST(&client.link->moves), m);
+    assert_ptr_equal(list_first(&client.link->moves, struct elan_move, next), m);
     assert_int_equal(elan4_block_inputter(server.f->nic->ctx, 0), 0);
     until(&client, &server, RME_EV_RDMA_DONE, 2);
     until(&server, &client, RME_EV_IMM, 2);
@@ -586,7 +586,7 @@ static void a_lie_harms_nobody_else(void **state)
     struct rme_rdma_op x = two_pieces(&to_liar, to_liar.there, &liar);
     ops->rdma_op(first, &x);
     ops->flush(server.f);
-    struct elan_move *m = TAILQ_FIRST(&first->moves);
+    struct elan_move *m = list_first(&first->moves, struct elan_move, next);
     assert_non_null(m);
     lie(&liar, COMPAT_TRAP_SINK, &to_liar);
     until(&server, &other, RME_EV_LINK_DOWN, 1); /* the liar accepts no BYE */
@@ -598,7 +598,7 @@ static void a_lie_harms_nobody_else(void **state)
     struct rme_rdma_op y = two_pieces(&to_other, to_other.there, &other);
     ops->rdma_op(server.link, &y);
     ops->flush(server.f);
-    struct elan_move *n = TAILQ_FIRST(&server.link->moves);
+    struct elan_move *n = list_first(&server.link->moves, struct elan_move, next);
     assert_non_null(n);
     assert_ptr_not_equal(n, m);
     assert_int_equal(EVENT_COUNT(n->data), -64);
@@ -643,7 +643,7 @@ static void a_lie_blocks_no_other_reads(void **state)
     lie(&liar, COMPAT_TRAP_SOURCE, &to_liar);
     while (server.f->kept_moves == 0)
         poll_side(&server);
-    assert_true(TAILQ_EMPTY(&first->moves));
+    assert_true(list_empty(&first->moves));
     assert_int_equal(first->state, ELAN_ENDING_STATE); /* the liar accepts no BYE */
 
     struct rme_rdma_op y = two_pieces(&to_other, to_other.there, &other);
@@ -686,11 +686,11 @@ static void a_probe_past_a_waiting_notification(void **state)
     ops->rdma_op(server.link, &silent);
     ops->rdma_op(server.link, &told);
     ops->flush(server.f);
-    assert_false(TAILQ_EMPTY(&server.link->queued)); /* `told` */
+    assert_false(list_empty(&server.link->queued)); /* `told` */
     ops->link_probe(server.link);
     assert_non_null(elan_tx_flying(server.link));
     until(&server, NULL, RME_EV_RDMA_DONE, 1);
-    assert_true(TAILQ_EMPTY(&server.link->queued));
+    assert_true(list_empty(&server.link->queued));
     for (int i = 0; i < ELAN_WINDOW; i++) {
         assert_non_null(tx = ops->tx_get(server.link));
         strcpy(tx, "behind both");

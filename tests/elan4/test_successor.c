@@ -177,7 +177,7 @@ static bool asks(const struct side *s)
 {
     const struct rme_link *l;
 
-    TAILQ_FOREACH(l, &s->f->links, all)
+    list_for_each(l, &s->f->links, all)
         if (l->call.fd >= 0)
             return true;
     return false;
@@ -226,7 +226,7 @@ static void closing_beside(bool replaced)
     until(&server, NULL, RME_EV_LINK_UP, 2);
     calls = server.link;
     assert_int_equal(read(up[0], &byte, 1), 1);
-    while (!TAILQ_EMPTY(&server.f->sending))
+    while (!list_empty(&server.f->sending))
         poll_side(&server);
     assert_int_equal(kill(pid, SIGKILL), 0);
     assert_int_equal(waitpid(pid, NULL, 0), pid);
@@ -297,7 +297,7 @@ static void closing_after_a_dead_client(const char *more, bool ended)
         client_of_another_node(up[1]);
     until(&server, NULL, RME_EV_LINK_UP, 1);
     assert_int_equal(read(up[0], &byte, 1), 1);
-    while (!TAILQ_EMPTY(&server.f->sending))
+    while (!list_empty(&server.f->sending))
         poll_side(&server);
     assert_int_equal(kill(pid, SIGKILL), 0);
     assert_int_equal(waitpid(pid, NULL, 0), pid);
@@ -310,7 +310,7 @@ static void closing_after_a_dead_client(const char *more, bool ended)
         assert_true(guard_ms() < end);
         pass(&server, 10);
     }
-    assert_false(TAILQ_EMPTY(&server.f->orphans));
+    assert_false(list_empty(&server.f->orphans));
     unsigned sleeps = clock_sleeps();
     close_side(&server);
     assert_int_equal(clock_sleeps(), sleeps);

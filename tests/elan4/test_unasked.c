@@ -47,7 +47,8 @@ static void read_not_asked_for_ends_the_link(void **state)
     ops->rdma_op(client.link, &x);
     ops->flush(client.f);
     for (uint64_t end = guard_ms() + PATIENCE_MS;
-         TAILQ_EMPTY(&client.link->moves) || !*TAILQ_FIRST(&client.link->moves)->unasked;) {
+         list_empty(&client.link->moves) ||
+         !*list_first(&client.link->moves, struct elan_move, next)->unasked;) {
         assert_true(guard_ms() < end);
         poll_side(&client);
     }

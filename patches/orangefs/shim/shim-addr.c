@@ -24,15 +24,16 @@
 
 static struct shim_addr *shim_addr_of(bmi_method_addr_p host)
 {
-    return host && host->method_type == self.method_id ? host->method_data : NULL;
+    return host != NULL && host->method_type == self.method_id ? host->method_data : NULL;
 }
 
 static struct shim_addr *new_addr(struct rme_addr *peer)
 {
     bmi_method_addr_p host = bmi_alloc_method_addr(self.method_id, sizeof(struct shim_addr));
-    if (!host)
+    struct shim_addr *a;
+    if (host == NULL)
         return NULL;
-    struct shim_addr *a = host->method_data;
+    a = host->method_data;
     memset(a->guard, 0xff, sizeof(a->guard));
     a->host = host;
     a->peer = peer;
@@ -55,9 +56,9 @@ static struct shim_addr **chain_of(const char *name)
 static void unlink_addr(struct shim_addr *a)
 {
     struct shim_addr **at = chain_of(rme_addr_name(a->peer));
-    while (*at && *at != a)
+    while (*at != NULL && *at != a)
         at = &(*at)->chain;
-    if (*at)
+    if (*at != NULL)
         *at = a->chain;
     if (self.cursor == a)
         self.cursor = a->next;
@@ -74,10 +75,11 @@ static void unlink_addr(struct shim_addr *a)
  */
 static bool is_there(struct rme_addr *peer)
 {
-    if (!self.rme || atomic_load(&self.reached))
+    int error;
+    if (self.rme == NULL || atomic_load(&self.reached))
         return true;
     shim_start();
-    int error = rme_addr_reach(self.rme, peer, SHIM_FIRST_LOOKUP_MS);
+    error = rme_addr_reach(self.rme, peer, SHIM_FIRST_LOOKUP_MS);
     shim_started(error == 0);
     if (error == 0)
         atomic_store(&self.reached, true);
@@ -91,19 +93,20 @@ static bmi_method_addr_p shim_lookup(const char *text)
     struct rme_addr *peer = NULL;
 
     int ret = rme_addr_parse(SHIM_SCHEME, text, &peer);
+    struct shim_addr *a, **chain;
     if (ret < 0) {
         if (ret == -EDESTADDRREQ)
             gossip_err("bmi_%s: bad address \"%s\": expected %s://%s\n", SHIM_SCHEME, text,
                        SHIM_SCHEME, SHIM_FORM);
         return NULL;
     }
-    struct shim_addr *a, **chain = chain_of(rme_addr_name(peer));
+    chain = chain_of(rme_addr_name(peer));
     pthread_mutex_lock(&self.lock);
-    for (a = *chain; a && strcmp(rme_addr_name(a->peer), rme_addr_name(peer)) != 0;)
+    for (a = *chain; a != NULL && strcmp(rme_addr_name(a->peer), rme_addr_name(peer)) != 0;)
         a = a->chain;
-    if (a) {
+    if (a != NULL) {
         a->refs++;
-    } else if (self.rme && rme_addr_any_port(peer)) {
+    } else if (self.rme != NULL && rme_addr_any_port(peer)) {
         /* the listening address is looked up before initialize */
         gossip_err(
             "bmi_%s: bad address \"%s\": 0 is any free port to listen on; give the number "
@@ -116,20 +119,20 @@ static bmi_method_addr_p shim_lookup(const char *text)
         *chain = a;
     }
     pthread_mutex_unlock(&self.lock);
-    if (peer)
+    if (peer != NULL)
         rme_addr_free(peer);
-    if (a && !is_there(a->peer)) {
+    if (a != NULL && !is_there(a->peer)) {
         shim_drop_addr(a->host);
         a = NULL;
     }
-    return a ? a->host : NULL;
+    return a != NULL ? a->host : NULL;
 }
 
 static void shim_adopt_lookups(void)
 {
     pthread_mutex_lock(&self.lock);
     for (int i = 0; i < SHIM_CHAINS; i++)
-        for (struct shim_addr *a = self.named[i]; a; a = a->chain)
+        for (struct shim_addr *a = self.named[i]; a != NULL; a = a->chain)
             a->host->method_type = self.method_id;
     pthread_mutex_unlock(&self.lock);
 }
@@ -137,12 +140,13 @@ static void shim_adopt_lookups(void)
 /* Called after finalize, too, when addresses exist without an engine. */
 static void shim_drop_addr(bmi_method_addr_p host)
 {
-    struct shim_addr *a = host ? host->method_data : NULL;
+    struct shim_addr *a = host != NULL ? host->method_data : NULL;
+    bool last;
 
-    if (!a)
+    if (a == NULL)
         return;
     pthread_mutex_lock(&self.lock);
-    bool last = --a->refs == 0;
+    last = --a->refs == 0;
     if (last)
         unlink_addr(a);
     pthread_mutex_unlock(&self.lock);
@@ -157,7 +161,7 @@ static void shim_drop_query(struct method_drop_addr_query *query)
     struct shim_addr *a = shim_addr_of(query->addr);
 
     query->response = 0;
-    if (!a)
+    if (a == NULL)
         return;
     pthread_mutex_lock(&self.lock);
     query->response = rme_addr_is_over(a->peer);
@@ -168,7 +172,7 @@ static void shim_drop_query(struct method_drop_addr_query *query)
 static const char *shim_rev_lookup(bmi_method_addr_p host)
 {
     const struct shim_addr *a = shim_addr_of(host);
-    return a ? rme_addr_name(a->peer) : "UNKNOWN";
+    return a != NULL ? rme_addr_name(a->peer) : "UNKNOWN";
 }
 
 /* A rule of our scheme may be applied to an address of another method, which does not match.
@@ -177,7 +181,7 @@ static int shim_query_range(bmi_method_addr_p host, const char *pattern, int net
 {
     static atomic_flag told = ATOMIC_FLAG_INIT;
     const struct shim_addr *a = shim_addr_of(host);
-    int match = a ? rme_addr_match(a->peer, pattern, netmask == 32 ? -1 : netmask) : 0;
+    int match = a != NULL ? rme_addr_match(a->peer, pattern, netmask == 32 ? -1 : netmask) : 0;
 
     if (match < 0 && !atomic_flag_test_and_set(&told))
         gossip_err("bmi_%s: rule \"%s\": selects no client: host names are not resolved; use "
@@ -199,11 +203,11 @@ static void look_for_dead(void)
     pthread_mutex_lock(&self.lock);
     for (int i = 0; i < SHIM_AT_ONCE; i++) {
         struct shim_addr *a = self.cursor;
-        if (!a || a == &self.peers)
+        if (a == NULL || a == &self.peers)
             a = self.peers.next;
         if (a == &self.peers || a == first)
             break;
-        first = first ? first : a;
+        first = first != NULL ? first : a;
         self.cursor = a->next;
         if (!rme_addr_is_dead(a->peer))
             break;
@@ -221,7 +225,7 @@ static void look_for_dead(void)
 static struct shim_addr *introduce(struct rme_addr *peer)
 {
     struct shim_addr *a = new_addr(peer);
-    if (!a)
+    if (a == NULL)
         return NULL;
     a->known_as = bmi_method_addr_reg_callback(a->host);
     if (!a->known_as) {
@@ -241,11 +245,11 @@ static struct shim_addr *introduce(struct rme_addr *peer)
 static struct shim_addr *sender_of(struct rme_addr *peer)
 {
     struct shim_addr *a = rme_addr_host(peer);
-    if (a)
+    if (a != NULL)
         return a;
     pthread_mutex_lock(&self.newcomer);
     a = rme_addr_host(peer);
-    if (!a)
+    if (a == NULL)
         a = introduce(peer);
     pthread_mutex_unlock(&self.newcomer);
     return a;
@@ -258,10 +262,12 @@ static struct shim_addr *sender_of(struct rme_addr *peer)
  */
 static int take_parked(struct rme_unexpected *message, int max)
 {
+    int count, n;
     if (atomic_load_explicit(&self.parked_count, memory_order_relaxed) == 0)
         return 0;
     pthread_mutex_lock(&self.newcomer);
-    int count = self.parked_count, n = count < max ? count : max;
+    count = self.parked_count;
+    n = count < max ? count : max;
     memcpy(message, self.parked, (size_t)n * sizeof(*message));
     memmove(self.parked, self.parked + n, (size_t)(count - n) * sizeof(*message));
     self.parked_count = count - n;
@@ -272,9 +278,12 @@ static int take_parked(struct rme_unexpected *message, int max)
 /* Parks messages, before the others if they came from there. */
 static void park(const struct rme_unexpected *message, int n, bool first)
 {
+    int count, fit;
+    struct rme_unexpected *at;
     pthread_mutex_lock(&self.newcomer);
-    int count = self.parked_count, fit = n <= SHIM_PARKED - count ? n : SHIM_PARKED - count;
-    struct rme_unexpected *at = self.parked + (first ? 0 : count);
+    count = self.parked_count;
+    fit = n <= SHIM_PARKED - count ? n : SHIM_PARKED - count;
+    at = self.parked + (first ? 0 : count);
     if (first)
         memmove(at + fit, at, (size_t)count * sizeof(*at));
     memcpy(at, message, (size_t)fit * sizeof(*at));
@@ -300,7 +309,8 @@ static void shim_free_messages(void)
     /* frees senders that were never registered; the others belong to the host */
     for (int i = 0; i < self.parked_count; i++) {
         struct rme_addr *addr = self.parked[i].addr;
-        if (!is_among(self.parked, i, addr) && !rme_addr_host(addr)) /* else it may be freed */
+        if (!is_among(self.parked, i, addr) &&
+            rme_addr_host(addr) == NULL) /* else it may be freed */
             rme_addr_free(addr);
     }
     self.parked_count = 0;
@@ -311,20 +321,22 @@ static int shim_test_unexpected(int incount, int *outcount,
 {
     struct rme_unexpected message[SHIM_AT_ONCE];
     int count = 0, again = 0;
+    int max, n;
+    bool parked;
 
     *outcount = 0;
-    if (!self.rme || incount <= 0)
+    if (self.rme == NULL || incount <= 0)
         return 0;
-    int max = incount < SHIM_AT_ONCE ? incount : SHIM_AT_ONCE;
+    max = incount < SHIM_AT_ONCE ? incount : SHIM_AT_ONCE;
     look_for_dead();
-    int n = take_parked(message, max);
-    bool parked = n > 0;
+    n = take_parked(message, max);
+    parked = n > 0;
     if (!parked)
         n = rme_test_unexpected(self.rme, message, max, idle_ms);
     for (int i = 0; i < n; i++) {
         const struct rme_unexpected m = message[i];
         struct shim_addr *a = is_among(message, again, m.addr) ? NULL : sender_of(m.addr);
-        if (!a) {
+        if (a == NULL) {
             message[again++] = m;
             continue;
         }
@@ -339,7 +351,7 @@ static int shim_test_unexpected(int incount, int *outcount,
 
 static int shim_unexpected_free(void *buffer)
 {
-    if (!self.rme) /* rme_close has freed the memory */
+    if (self.rme == NULL) /* rme_close has freed the memory */
         return 0;
     return shim_error(rme_unexpected_free(self.rme, buffer));
 }

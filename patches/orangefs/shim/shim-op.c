@@ -47,9 +47,10 @@ static int shim_post(enum shim_kind kind, bmi_op_id_t *id, bmi_method_addr_p hos
     int ctx = (int)context, ret;
 
     *id = 0; /* the id if nothing is posted */
-    if (!self.rme)
+    if (self.rme == NULL)
         return -BMI_ENETDOWN;
-    if (!addr || !is_sum(sizes, count, total) || context < 0 || context >= BMI_MAX_CONTEXTS)
+    if (addr == NULL || !is_sum(sizes, count, total) || context < 0 ||
+        context >= BMI_MAX_CONTEXTS)
         return -BMI_EINVAL;
     if (kind == SHIM_SEND)
         ret = rme_post_send(self.rme, addr->peer, &list, tag, ctx, user, engine_id);
@@ -121,7 +122,7 @@ static int post_recv(bmi_op_id_t *id, bmi_method_addr_p src, void *buffer, bmi_s
 static int shim_cancel(bmi_op_id_t id, bmi_context_id context)
 {
     (void)context;
-    if (self.rme)
+    if (self.rme != NULL)
         rme_cancel(self.rme, (rme_id)id);
     return 0;
 }
@@ -131,9 +132,9 @@ static void report(const struct rme_done *done, int n, bmi_op_id_t *ids,
                    bmi_error_code_t *error, bmi_size_t *actual, void **user)
 {
     for (int i = 0; i < n; i++) {
-        if (ids)
+        if (ids != NULL)
             ids[i] = (bmi_op_id_t)done[i].id;
-        if (user)
+        if (user != NULL)
             user[i] = done[i].user;
         error[i] = shim_error(done[i].error);
         actual[i] = done[i].actual;
@@ -149,11 +150,11 @@ static int shim_test_some(int incount, bmi_op_id_t *ids, int *outcount, int *ind
 
     (void)context;
     *outcount = 0;
-    if (!self.rme || incount <= 0)
+    if (self.rme == NULL || incount <= 0)
         return 0;
     if (incount > SHIM_AT_ONCE)
         done = calloc((size_t)incount, sizeof(*done));
-    if (done) {
+    if (done != NULL) {
         n = rme_test_some(self.rme, (const rme_id *)ids, incount, index, done, idle_ms);
         report(done, n, NULL, error, actual, user);
         n = n < 0 ? shim_error(n) : n;
@@ -187,12 +188,13 @@ static int shim_test_context(int incount, bmi_op_id_t *ids, int *outcount,
                              int idle_ms, bmi_context_id context)
 {
     struct rme_done done[SHIM_AT_ONCE];
+    int n;
 
     *outcount = 0;
-    if (!self.rme || incount <= 0 || context < 0 || context >= BMI_MAX_CONTEXTS)
+    if (self.rme == NULL || incount <= 0 || context < 0 || context >= BMI_MAX_CONTEXTS)
         return 0;
-    int n = rme_test_context(self.rme, (int)context, done,
-                             incount < SHIM_AT_ONCE ? incount : SHIM_AT_ONCE, idle_ms);
+    n = rme_test_context(self.rme, (int)context, done,
+                         incount < SHIM_AT_ONCE ? incount : SHIM_AT_ONCE, idle_ms);
     report(done, n, ids, error, actual, user);
     if (n > 0)
         *outcount = n;

@@ -18,10 +18,11 @@
  * times in a row to start a method, or to reach its first server. */
 static bool heard_before(enum rme_log_level level, const char *line)
 {
+    bool heard;
     if (!atomic_load(&self.starting) || level > RME_LOG_NOTICE)
         return false;
     pthread_mutex_lock(&self.complaint_lock);
-    bool heard = strncmp(self.complaint, line, sizeof(self.complaint) - 1) == 0;
+    heard = strncmp(self.complaint, line, sizeof(self.complaint) - 1) == 0;
     if (!heard)
         snprintf(self.complaint, sizeof(self.complaint), "%s", line);
     pthread_mutex_unlock(&self.complaint_lock);
@@ -117,15 +118,16 @@ static int shim_initialize(bmi_method_addr_p listen, int method_id, int flags, c
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     struct shim_addr *addr = NULL;
     int ret;
+    struct rme_config config;
 
     self.tells_why = (flags & SHIM_TELLS_WHY) != 0;
-    if (listen) {
+    if (listen != NULL) {
         listen->method_type = method_id;
         addr = listen->method_data;
     }
-    struct rme_config config = {
+    config = (struct rme_config){
         .fabric = SHIM_FABRIC(),
-        .listen = addr ? addr->peer : NULL,
+        .listen = addr != NULL ? addr->peer : NULL,
         .bind_specific = (flags & BMI_TCP_BIND_SPECIFIC) != 0,
         .options = options,
         .log = log_line,
@@ -138,7 +140,7 @@ static int shim_initialize(bmi_method_addr_p listen, int method_id, int flags, c
     shim_started(ret == 0);
     if (ret < 0) {
         self.rme = NULL;
-        if (listen) /* the host forgets this address without dropping it */
+        if (listen != NULL) /* the host forgets this address without dropping it */
             shim_drop_addr(listen);
         return shim_error(ret);
     }
@@ -161,13 +163,13 @@ static int initialize_without_options(bmi_method_addr_p listen, int method_id, i
  * the next initialize. */
 static int shim_finalize(void)
 {
-    if (!self.rme)
+    if (self.rme == NULL)
         return 0;
     rme_close(self.rme);
     self.rme = NULL;
     self.method_id = -1;
     shim_free_messages();
-    if (self.listen)
+    if (self.listen != NULL)
         shim_drop_addr(self.listen->host);
     self.listen = NULL;
     return 0;
@@ -184,12 +186,12 @@ static int shim_set_info(int option, void *value)
         shim_drop_addr(value);
         break;
     case BMI_FORCEFUL_CANCEL_MODE:
-        if (self.rme)
+        if (self.rme != NULL)
             rme_set_forceful_cancel(self.rme);
         break;
     case BMI_OPTIMISTIC_BUFFER_REG: {
         const struct bmi_optimistic_buffer_info *hint = value;
-        if (self.rme && hint && hint->buffer && hint->len > 0)
+        if (self.rme != NULL && hint != NULL && hint->buffer != NULL && hint->len > 0)
             rme_memory_hint(self.rme, hint->buffer, (size_t)hint->len,
                             (int)hint->rw == HINT_READ ? RME_TO_RECEIVE : RME_TO_SEND);
         break;
@@ -204,7 +206,7 @@ static int get_attribute(struct shim_attribute *a)
 {
     struct shim_addr *addr = shim_addr_of(a->addr);
     struct rme_counter found = {.name = NULL};
-    int error = self.rme && addr ? 0 : -ENOTCONN;
+    int error = self.rme != NULL && addr != NULL ? 0 : -ENOTCONN;
 
     for (int i = a->index < 0 ? 0 : a->index; !error; i++) {
         error = rme_session_get(self.rme, addr->peer, i, &found);
@@ -233,7 +235,7 @@ static int shim_get_info(int option, void *value)
         shim_drop_query(value);
         return 0;
     case SHIM_GET_PORT: {
-        int port = self.rme ? rme_listen_port(self.rme) : -ENOTCONN;
+        int port = self.rme != NULL ? rme_listen_port(self.rme) : -ENOTCONN;
         if (port < 0)
             return -BMI_ENODEV;
         *(int *)value = port;
@@ -243,7 +245,7 @@ static int shim_get_info(int option, void *value)
         return get_attribute(value);
     case SHIM_GET_ENGINE:
         *(struct rme **)value = self.rme;
-        return self.rme ? 0 : -BMI_ENETDOWN;
+        return self.rme != NULL ? 0 : -BMI_ENETDOWN;
     case SHIM_KNOWS_OPTION:
         return rme_option_known(SHIM_FABRIC(), value) ? 0 : -BMI_ENOENT;
     default:
@@ -254,21 +256,21 @@ static int shim_get_info(int option, void *value)
 static void *shim_memalloc(bmi_size_t size, enum bmi_op_type send_recv)
 {
     (void)send_recv;
-    return self.rme && size >= 0 ? rme_memory_alloc(self.rme, (size_t)size) : NULL;
+    return self.rme != NULL && size >= 0 ? rme_memory_alloc(self.rme, (size_t)size) : NULL;
 }
 
 static int shim_memfree(void *buffer, bmi_size_t size, enum bmi_op_type send_recv)
 {
     (void)size;
     (void)send_recv;
-    if (!self.rme) /* rme_close has freed the memory */
+    if (self.rme == NULL) /* rme_close has freed the memory */
         return 0;
     return shim_error(rme_memory_free(self.rme, buffer));
 }
 
 static int shim_open_context(bmi_context_id context)
 {
-    if (!self.rme)
+    if (self.rme == NULL)
         return -BMI_ENETDOWN;
     if (context < 0 || context >= BMI_MAX_CONTEXTS)
         return -BMI_EINVAL;
@@ -277,6 +279,6 @@ static int shim_open_context(bmi_context_id context)
 
 static void shim_close_context(bmi_context_id context)
 {
-    if (self.rme && context >= 0 && context < BMI_MAX_CONTEXTS)
+    if (self.rme != NULL && context >= 0 && context < BMI_MAX_CONTEXTS)
         rme_context_close(self.rme, (int)context);
 }

@@ -3,6 +3,7 @@
 #include <unistd.h>
 #include "rig.h"
 #include "bmi_ib/bmi_ib.h"
+#include "bmi_ib/rail.h"
 
 #undef ibv_reg_mr
 #undef ibv_query_port
@@ -371,7 +372,7 @@ int rdma_create_qp(struct rdma_cm_id *id, struct ibv_pd *pd, struct ibv_qp_init_
 void rdma_destroy_qp(struct rdma_cm_id *id)
 {
     unsigned kept = 0;
-    assert_int_equal(rig.mws, rig.f->mws.nfree); /* soft-RoCE waits for open ones */
+    assert_int_equal(rig.mws, rig.rail->mws.nfree); /* soft-RoCE waits for open ones */
     for (unsigned i = 0; i < nwaiting; i++)
         if (waiting[i].qp_num != id->qp->qp_num)
             waiting[kept++] = waiting[i];
@@ -533,68 +534,61 @@ void rig_open(const char *options, uint32_t max_sge, uint32_t max_inline)
     struct rme_fabric *f = rig.f;
     f->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     assert_true(f->wake_fd >= 0);
-    f->head = f->rail[f->rails++] = f;
-    f->slab = IB_SLAB;
-    assert_int_equal(rme_table_init(&f->table, 64), 0);
     f->config = (struct rme_fabric_config){
         .rx_size = 4096, .options = rig.options, .stats = &rig.stats, .log = log_line};
-    f->dev = (struct ib_device){.ctx = &context,
-                                .pd = &domain,
-                                .read_depth = 16,
-                                .name = "fake0",
-                                .max_inline = max_inline,
-                                .inline_now = max_sge > 1 ? max_inline : 0,
-                                .sq_depth = (uint32_t)ib_option(f, "sq_depth"),
-                                .rq_depth = 127};
-    f->caps = (struct rme_caps){.max_sge = max_sge, .max_read_sge = max_sge, .has_read = true};
-    f->way_ms = f->drain_ms = 600000; /* long enough for a slow machine */
-    f->signal_each = ib_option(f, "signal_each") != 0;
+    f->route_timeout_ms = f->drain_ms = 600000; /* long enough for a slow machine */
     f->cm = &channel;
-    f->comp = &comp;
-    f->cq = (struct ib_cq){.cq = &cq, .size = 65536};
-    f->dev.attr.max_cqe = 65536;
-    TAILQ_INIT(&f->links);
-    TAILQ_INIT(&f->dirty);
-    TAILQ_INIT(&f->eventful);
-    TAILQ_INIT(&f->tx_waiters);
-    TAILQ_INIT(&f->drained);
-    TAILQ_INIT(&f->rx.open);
-    STAILQ_INIT(&f->rxq.chain);
-    STAILQ_INIT(&f->rx_ready);
-    assert_int_equal(ib_tx_open(f), 0);
-    assert_int_equal(ib_async_open(f), 0);
-    LIST_INIT(&f->mws.free);
+    list_init(&f->regs.keys);
+    struct ib_rail *rail = rig.rail = ib_rail_new(f);
+    assert_non_null(rail);
+    rail->slab = IB_SLAB;
+    rail->dev = (struct ib_device){.ctx = &context,
+                                   .pd = &domain,
+                                   .read_depth = 16,
+                                   .name = "fake0",
+                                   .max_inline = max_inline,
+                                   .inline_now = max_sge > 1 ? max_inline : 0,
+                                   .sq_depth = (uint32_t)ib_option(rail, "sq_depth"),
+                                   .rq_depth = 127};
+    rail->caps =
+        (struct rme_caps){.max_sge = max_sge, .max_read_sge = max_sge, .has_read = true};
+    rail->comp = &comp;
+    rail->cq = (struct ib_cq){.cq = &cq, .size = 65536};
+    rail->dev.attr.max_cqe = 65536;
+    assert_int_equal(ib_tx_open(rail), 0);
+    assert_int_equal(ib_async_open(rail), 0);
 }
 
 void rig_buffers(uint32_t most)
 {
-    rig.f->tx.most = most;
-    rig.f->tx.per_link = most / 8 > 8 ? most / 8 : 8;
+    rig.rail->tx.max = most;
+    rig.rail->tx.per_link = most / 8 > 8 ? most / 8 : 8;
 }
 
 /* Checks that everything was returned: buffers, QPs, ids, CQ space. */
 void rig_close(void)
 {
     struct rme_fabric *f = rig.f;
-    ib_links_release(f);
-    ib_async_close(f);
-    assert_int_equal(f->tx.nfree, f->tx.slabs * f->slab);
-    assert_int_equal(f->tx.unsignalled, 0);
-    assert_int_equal(f->rx.nfree, f->rx.there * f->slab);
-    assert_int_equal(f->rx.unused, f->rx.there);
-    assert_int_equal(f->cq.used, 0);
-    assert_int_equal(f->connecting, 0);
+    struct ib_rail *rail = rig.rail;
+    ib_links_release(rail);
+    ib_async_close(rail);
+    assert_int_equal(rail->tx.nfree, rail->tx.slabs * rail->slab);
+    assert_int_equal(rail->tx.unsignalled, 0);
+    assert_int_equal(rail->rx.nfree, rail->rx.nslab * rail->slab);
+    assert_int_equal(rail->rx.unused, rail->rx.nslab);
+    assert_int_equal(rail->cq.used, 0);
+    assert_int_equal(f->unsettled, 0);
     assert_int_equal(rig.qps, rig.qps_gone);
     assert_int_equal(rig.created, rig.destroyed);
-    ib_tx_close(f);
-    ib_rx_close(f);
-    ib_mws_close(f);
-    rme_table_clear(&f->table);
+    ib_tx_close(rail);
+    ib_rx_close(rail);
+    ib_mws_close(rail);
     assert_int_equal(rig.mrs, 0);
     assert_int_equal(rig.mws, 0);
-    assert_int_equal(f->mws.made, 0);
+    assert_int_equal(rail->mws.made, 0);
     close(channel.fd);
     close(f->wake_fd);
+    ib_rail_drop(f);
     free(f);
     rme_options_free(rig.options);
     free(rig.posted);
@@ -602,20 +596,20 @@ void rig_close(void)
 
 struct rme_link *rig_link_in(enum ib_link_state state)
 {
-    struct rme_fabric *f = rig.f;
-    struct rme_link *l = ib_link_new(f);
+    struct ib_rail *rail = rig.rail;
+    struct rme_link *l = ib_link_new(rail);
     assert_non_null(l);
     l->rx_first = 8;
     l->passive = state == IB_REQUESTED || state == IB_ACCEPTING;
     strcpy(l->peer, "peer:1");
     if (state != IB_NAMING)
-        rdma_create_id(f->cm, &l->id, l, RDMA_PS_TCP);
+        rdma_create_id(rig.f->cm, &l->id, l, RDMA_PS_TCP);
     if (state == IB_CONNECTING || state == IB_ACCEPTING || state == IB_UP ||
         state >= IB_DRAINING) {
         ib_link_state_set(l, IB_ROUTING);
         assert_int_equal(ib_qp_create(l), 0);
         assert_int_equal(ib_rx_reserve(l, 8), 0);
-        assert_int_equal(ib_rx_post(f, l), 0);
+        assert_int_equal(ib_rx_post(rail, l), 0);
         l->read_depth = 16;
     }
     if (state < IB_DRAINING) {
@@ -628,12 +622,12 @@ struct rme_link *rig_link_in(enum ib_link_state state)
     if (state > IB_DRAINING)
         ib_link_drained(l, IB_DRAIN_ALL);
     if (state > IB_DRAINED) {
-        f->out = events;
-        f->out_max = 4;
-        ib_cq_poll(f);
-        ib_link_free_drained(f);
-        f->out = NULL;
-        f->out_max = 0;
+        rail->out = events;
+        rail->out_max = 4;
+        ib_cq_poll(rail);
+        ib_link_free_drained(rail);
+        rail->out = NULL;
+        rail->out_max = 0;
     }
     if (state == IB_DOWN)
         rig_poll(events, 4);
@@ -655,7 +649,7 @@ void rig_complete(struct rme_link *l, unsigned upto)
 
 int rig_poll(struct rme_event *events, int max)
 {
-    rig.f->mend_at = 0; /* no device comes back, see test_rails */
+    rig.f->reopen_at = 0; /* no device comes back, see test_rails */
     return bmi_ib_fabric()->poll(rig.f, events, max);
 }
 

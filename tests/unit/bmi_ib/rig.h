@@ -27,6 +27,7 @@ struct rig_posted {
 struct rig {
     enum ibv_fork_status fork;
     struct rme_fabric *f;
+    struct ib_rail *rail; /* its only one */
     struct rme_stats stats;
     struct rme_options *options;
     struct rig_posted *posted; /* posted sends, in order */

@@ -24,7 +24,7 @@ static void every_event_in_every_state(void **state)
             struct rme_link *l = rig_link_in((enum ib_link_state)s);
             uint32_t handle = l->handle;
             rig_cm(l, (enum rdma_cm_event_type)type, -ETIMEDOUT, "data", 5);
-            l = ib_link_by_handle(rig.f, handle);
+            l = ib_link_by_handle(rig.rail, handle);
             assert_int_equal(rig.acked, 1);
             bool lethal =
                 type == RDMA_CM_EVENT_DISCONNECTED || type == RDMA_CM_EVENT_DEVICE_REMOVAL ||
@@ -171,7 +171,7 @@ static void again(struct rme_link *l)
 /* Delivers a message of 5 bytes by this receive. */
 static void message_in(const struct rme_link *l, unsigned index)
 {
-    struct ib_rx *rx = &rig.f->rx.slab[index / rig.f->slab]->rx[index % rig.f->slab];
+    struct ib_rx *rx = &rig.rail->rx.slab[index / rig.rail->slab]->rx[index % rig.rail->slab];
     rig_wc((struct ibv_wc){.wr_id = ib_wr_id(IB_WR_RECV, rx->generation, index),
                            .opcode = IBV_WC_RECV,
                            .byte_len = 5,
@@ -182,9 +182,10 @@ static void message_in(const struct rme_link *l, unsigned index)
 static unsigned posted(unsigned *n)
 {
     unsigned seen = 0;
-    for (unsigned i = 0; i < rig.f->rx.slabs * rig.f->slab; i++)
-        if (rig.f->rx.slab[i / rig.f->slab] &&
-            rig.f->rx.slab[i / rig.f->slab]->rx[i % rig.f->slab].posted && seen++ == *n)
+    for (unsigned i = 0; i < rig.rail->rx.slabs * rig.rail->slab; i++)
+        if (rig.rail->rx.slab[i / rig.rail->slab] &&
+            rig.rail->rx.slab[i / rig.rail->slab]->rx[i % rig.rail->slab].posted &&
+            seen++ == *n)
             return i;
     *n = seen;
     return 0;
@@ -221,7 +222,7 @@ static void stale_is_asked_again(void **state)
             struct rme_event e;
             message_in(l, nth_posted(0));
             assert_int_equal(rig_count(RME_EV_RECV, &e), 1);
-            ib_rx_return(rig.f, e.rx);
+            ib_rx_return(rig.rail, e.rx);
         } else {
             assert_int_equal(down.error, -ECONNRESET);
         }
@@ -248,7 +249,7 @@ static void second_address_delivers(void **state)
     struct rme_event e;
     message_in(l, nth_posted(0));
     assert_int_equal(rig_count(RME_EV_RECV, &e), 1);
-    ib_rx_return(rig.f, e.rx);
+    ib_rx_return(rig.rail, e.rx);
     ib_link_free(l);
     rig_close();
 }
@@ -260,12 +261,12 @@ static void shared_receives_are_not_lost(void **state)
     static struct ibv_srq srq;
     (void)state;
     rig_open("srq=on", 16, 256);
-    struct rme_fabric *f = rig.f;
-    f->srq = &srq;
-    srq.context = f->dev.ctx;
-    f->srq_depth = 1024;
-    f->rx_slack = 0;
-    f->dev.attr.vendor_id = 1; /* a device that reports the last receive of a QP */
+    struct ib_rail *rail = rig.rail;
+    rail->srq = &srq;
+    srq.context = rail->dev.ctx;
+    rail->srq_depth = 1024;
+    rail->rx_slack = 0;
+    rail->dev.attr.vendor_id = 1; /* a device that reports the last receive of a QP */
     struct rme_link *stays = rig_link();
     for (int i = 0; i < 100000; i++) {
         struct rme_link *l = rig_link();
@@ -280,52 +281,53 @@ static void shared_receives_are_not_lost(void **state)
         struct ibv_async_event e = {.element.qp = l->qp,
                                     .event_type = IBV_EVENT_QP_LAST_WQE_REACHED};
         rig.async = &e;
-        ib_async_events(f);
+        ib_async_events(rail);
         int downs = 0, n;
         while ((n = rig_poll(events, EVENTS)))
             for (int k = 0; k < n; k++) {
                 if (events[k].type == RME_EV_RECV)
-                    ib_rx_return(f, events[k].rx);
+                    ib_rx_return(rail, events[k].rx);
                 downs += events[k].type == RME_EV_LINK_DOWN;
             }
         assert_int_equal(downs, 1);
         ib_link_free(l);
-        ib_flush(f);
-        assert_int_equal(f->rxq.held, 0);
-        assert_in_range(f->rxq.posted, 8, 16);
+        ib_flush(rail);
+        assert_int_equal(rail->rxq.held, 0);
+        assert_in_range(rail->rxq.posted, 8, 16);
         unsigned there = UINT_MAX;
         posted(&there);
-        assert_int_equal(there, f->rxq.posted);
+        assert_int_equal(there, rail->rxq.posted);
         assert_int_equal(there,
                          /* receives really posted at the device */
                          rig.nrecv - 2u * ((unsigned)i + 1));
-        assert_int_equal(there + f->rx.nfree, f->rx.there * f->slab);
+        assert_int_equal(there + rail->rx.nfree, rail->rx.nslab * rail->slab);
     }
     ib_link_free(stays);
-    while (f->rxq.posted) { /* the shared queue is destroyed */
+    while (rail->rxq.posted) { /* the shared queue is destroyed */
         unsigned index = nth_posted(0);
-        rig_wc(
-            (struct ibv_wc){.wr_id = f->rx.slab[index / f->slab]->rx[index % f->slab].wr.wr_id,
-                            .status = IBV_WC_WR_FLUSH_ERR});
+        rig_wc((struct ibv_wc){
+            .wr_id = rail->rx.slab[index / rail->slab]->rx[index % rail->slab].wr.wr_id,
+            .status = IBV_WC_WR_FLUSH_ERR});
         assert_int_equal(rig_poll(events, EVENTS), 0);
     }
-    f->srq = NULL;
+    rail->srq = NULL;
     rig_close();
 }
 
 /* Engines share the device's events: an engine passes another one's event on. */
 static void events_find_their_engine(void **state)
 {
-    struct rme_fabric *other = calloc(1, sizeof(*other));
+    struct rme_fabric *engine = calloc(1, sizeof(*engine));
+    struct ib_rail *other = calloc(1, sizeof(*other));
     (void)state;
     rig_open(NULL, 16, 256);
-    struct rme_fabric *f = rig.f;
+    struct ib_rail *rail = rig.rail;
     struct rme_link *l = rig_link(), *second = rig_link(), *third = rig_link();
-    other->head = other;
-    other->dev.ctx = f->dev.ctx;
-    other->config = f->config;
-    other->wake_fd = f->wake_fd;
-    TAILQ_INIT(&other->links);
+    other->fabric = engine;
+    other->dev.ctx = rail->dev.ctx;
+    other->config = rail->config;
+    engine->wake_fd = rig.f->wake_fd;
+    list_init(&other->links);
     assert_int_equal(ib_async_open(other), 0);
 
     struct ibv_async_event fatal = {.element.qp = l->qp, .event_type = IBV_EVENT_QP_FATAL};
@@ -341,21 +343,22 @@ static void events_find_their_engine(void **state)
     rig.async = &device;
     ib_async_events(other);
     assert_true(other->dev.dead);
-    assert_false(f->dev.dead);
+    assert_false(rail->dev.dead);
     rig_poll(events, EVENTS);
-    assert_true(f->dev.dead);
+    assert_true(rail->dev.dead);
     assert_int_equal(second->state, IB_DRAINING);
 
     struct ibv_async_event late = {.element.qp = third->qp,
                                    .event_type = IBV_EVENT_QP_LAST_WQE_REACHED};
     rig.async = &late;
-    ib_async_events(f); /* its own */
+    ib_async_events(rail); /* its own */
     rig.async = &late;
     ib_async_events(other);
-    ib_async_close(f); /* with an unhandled event pending */
-    assert_int_equal(ib_async_open(f), 0);
+    ib_async_close(rail); /* with an unhandled event pending */
+    assert_int_equal(ib_async_open(rail), 0);
     ib_async_close(other);
     free(other);
+    free(engine);
     rig_close();
 }
 
@@ -364,15 +367,15 @@ static void iwarp_is_refused(void **state)
 {
     (void)state;
     rig_open(NULL, 16, 256);
-    struct rme_fabric *f = rig.f;
-    struct ib_device kept = f->dev;
+    struct ib_rail *rail = rig.rail;
+    struct ib_device kept = rail->dev;
     kept.ctx->device->transport_type = IBV_TRANSPORT_IWARP;
-    f->dev = (struct ib_device){.ctx = NULL};
-    assert_int_equal(ib_device_list(f), 0);
-    assert_int_equal(ib_device_choose(f, "", NULL), -ENODEV);
+    rail->dev = (struct ib_device){.ctx = NULL};
+    assert_int_equal(ib_device_list(rig.f), 0);
+    assert_int_equal(ib_device_choose(rail, "", NULL), -ENODEV);
     assert_non_null(strstr(rig.lines, "iWARP"));
     kept.ctx->device->transport_type = IBV_TRANSPORT_IB;
-    f->dev = kept;
+    rail->dev = kept;
     rig_close();
 }
 
@@ -381,28 +384,28 @@ static void queues_fit_the_budget(void **state)
 {
     (void)state;
     rig_open(NULL, 16, 256);
-    struct rme_fabric *f = rig.f;
-    struct ib_cq kept = f->cq;
-    f->cq = (struct ib_cq){.cq = NULL};
-    f->comp = NULL;
-    f->dev.attr.max_cqe = 1 << 22;
-    f->config.budget = 1 << 20;
-    assert_int_equal(ib_cq_open(f), 0);
+    struct ib_rail *rail = rig.rail;
+    struct ib_cq kept = rail->cq;
+    rail->cq = (struct ib_cq){.cq = NULL};
+    rail->comp = NULL;
+    rail->dev.attr.max_cqe = 1 << 22;
+    rail->config.budget = 1 << 20;
+    assert_int_equal(ib_cq_open(rail), 0);
     assert_in_range(rig.cqe, 1, (1 << 20) / 8 / 64);
-    ib_cq_close(f);
-    f->config.budget = 0;
-    assert_int_equal(ib_cq_open(f), 0);
+    ib_cq_close(rail);
+    rail->config.budget = 0;
+    assert_int_equal(ib_cq_open(rail), 0);
     assert_in_range(rig.cqe, 1, 8193);
-    ib_cq_close(f);
+    ib_cq_close(rail);
     rig.fixed_cq = true;
-    assert_int_equal(ib_cq_open(f), 0);
+    assert_int_equal(ib_cq_open(rail), 0);
     assert_in_range(rig.cqe, 1 << 16, 1 << 20);
-    ib_cq_close(f);
-    f->config.budget = 1 << 20;
-    assert_int_equal(ib_cq_open(f), 0);
+    ib_cq_close(rail);
+    rail->config.budget = 1 << 20;
+    assert_int_equal(ib_cq_open(rail), 0);
     assert_in_range(rig.cqe, 1, (1 << 20) / 8 / 64);
-    ib_cq_close(f);
-    f->cq = kept;
+    ib_cq_close(rail);
+    rail->cq = kept;
     rig_close();
 }
 
@@ -427,7 +430,7 @@ static void message_before_confirmation(void **state)
     assert_int_equal(events[2].imm, 9);
     rig_cm(l, RDMA_CM_EVENT_ESTABLISHED, 0, NULL, 0);
     assert_int_equal(rig_count(RME_EV_LINK_UP, NULL), 0);
-    ib_rx_return(rig.f, events[1].rx);
+    ib_rx_return(rig.rail, events[1].rx);
     assert_int_equal(l->rxq.posted, 8);
     ib_link_disconnect(l, 0);
     rig_drain(l);
@@ -494,18 +497,18 @@ static void completion_space_is_booked(void **state)
 {
     (void)state;
     rig_open("sq_depth=100", 16, 256);
-    rig.f->dev.rq_depth = 255;
-    rig.f->cq.size = rig.f->dev.attr.max_cqe = 400;
+    rig.rail->dev.rq_depth = 255;
+    rig.rail->cq.size = rig.rail->dev.attr.max_cqe = 400;
     struct rme_link *a = rig_link(), *b = rig_link();
-    assert_int_equal(rig.f->cq.used, 2 * (100 + 2 + 8));
+    assert_int_equal(rig.rail->cq.used, 2 * (100 + 2 + 8));
     assert_int_equal(ib_rx_reserve(a, 56), 0);
-    assert_int_equal(rig.f->cq.used, 2 * (100 + 2 + 8) + 56);
+    assert_int_equal(rig.rail->cq.used, 2 * (100 + 2 + 8) + 56);
     assert_int_equal(ib_rx_reserve(b, 120), 0);
-    assert_int_equal(rig.f->cq.used, 2 * (100 + 2 + 8) + 56 + 120);
-    ib_flush(rig.f);
+    assert_int_equal(rig.rail->cq.used, 2 * (100 + 2 + 8) + 56 + 120);
+    ib_flush(rig.rail);
     ib_rx_release(b, 120); /* they are posted and may complete */
     assert_int_equal(ib_rx_reserve(b, 120), 0);
-    assert_int_equal(rig.f->cq.used, 2 * (100 + 2 + 8) + 56 + 120);
+    assert_int_equal(rig.rail->cq.used, 2 * (100 + 2 + 8) + 56 + 120);
     assert_int_equal(ib_rx_reserve(a, 5), -ENOSPC);
     assert_int_equal(a->rx_advertised, 64);
     assert_int_equal(a->rxq.posted, 64);
@@ -513,7 +516,7 @@ static void completion_space_is_booked(void **state)
     rig_cm(c, RDMA_CM_EVENT_ROUTE_RESOLVED, 0, NULL, 0);
     assert_int_equal(c->state, IB_ENDING);
     assert_int_equal(c->error, -ENOSPC);
-    rig.f->dev.attr.max_cqe = 65536;
+    rig.rail->dev.attr.max_cqe = 65536;
     assert_int_equal(bmi_ib_fabric()->arm(rig.f), 0);
     assert_int_equal(bmi_ib_fabric()->arm(rig.f), 0);
     assert_int_equal(rig.arms, 1);
@@ -521,7 +524,7 @@ static void completion_space_is_booked(void **state)
     assert_int_equal(bmi_ib_fabric()->arm(rig.f), 0);
     assert_int_equal(rig.arms, 2); /* the resized CQ is armed again, before the next sleep */
     assert_int_equal(rig.cqe, 1600);
-    assert_int_equal(rig.f->cq.size, 1600);
+    assert_int_equal(rig.rail->cq.size, 1600);
     rig_close();
 }
 
@@ -530,13 +533,13 @@ static void completion_vectors_spread_over_processes(void **state)
     (void)state;
     for (int vectors = 1; vectors <= 64; vectors *= 4) {
         rig_open(NULL, 16, 256);
-        struct ib_cq kept = rig.f->cq;
-        rig.f->cq = (struct ib_cq){.cq = NULL};
-        rig.f->dev.ctx->num_comp_vectors = vectors;
-        assert_int_equal(ib_cq_open(rig.f), 0);
+        struct ib_cq kept = rig.rail->cq;
+        rig.rail->cq = (struct ib_cq){.cq = NULL};
+        rig.rail->dev.ctx->num_comp_vectors = vectors;
+        assert_int_equal(ib_cq_open(rig.rail), 0);
         assert_int_equal(rig.vector, getpid() % vectors);
-        ib_cq_close(rig.f);
-        rig.f->cq = kept;
+        ib_cq_close(rig.rail);
+        rig.rail->cq = kept;
         rig_close();
     }
 }
@@ -547,27 +550,27 @@ static void a_failed_queue_is_replaced(void **state)
     struct rme_event down;
     (void)state;
     rig_open(NULL, 16, 256);
-    struct rme_fabric *f = rig.f;
-    struct ib_cq kept = f->cq;
-    f->cq = (struct ib_cq){.cq = NULL};
-    assert_int_equal(ib_cq_open(f), 0);
-    const struct ibv_cq *first = f->cq.cq;
+    struct ib_rail *rail = rig.rail;
+    struct ib_cq kept = rail->cq;
+    rail->cq = (struct ib_cq){.cq = NULL};
+    assert_int_equal(ib_cq_open(rail), 0);
+    const struct ibv_cq *first = rail->cq.cq;
     struct rme_link *l = rig_link();
-    struct ibv_async_event failed = {.element.cq = f->cq.cq, .event_type = IBV_EVENT_CQ_ERR};
+    struct ibv_async_event failed = {.element.cq = rail->cq.cq, .event_type = IBV_EVENT_CQ_ERR};
     rig.async = &failed;
-    ib_async_events(f);
+    ib_async_events(rail);
     assert_int_equal(l->state, IB_DRAINED); /* nothing to wait for */
-    assert_int_equal(ib_cq_reserve(f, 1), -EIO);
+    assert_int_equal(ib_cq_reserve(rail, 1), -EIO);
     assert_int_equal(rig_count(RME_EV_LINK_DOWN, &down), 1);
     assert_int_equal(down.error, -EIO);
     ib_link_free(l);
     l = rig_link();
     assert_int_equal(l->state, IB_UP);
-    assert_ptr_not_equal(f->cq.cq, first);
-    assert_false(f->cq.broken);
+    assert_ptr_not_equal(rail->cq.cq, first);
+    assert_false(rail->cq.broken);
     ib_link_free(l);
-    ib_cq_close(f);
-    f->cq = kept;
+    ib_cq_close(rail);
+    rail->cq = kept;
     rig_close();
 }
 
@@ -581,7 +584,7 @@ static void the_last_receive_ends_a_link(void **state)
     struct ibv_async_event last = {.element.qp = l->qp,
                                    .event_type = IBV_EVENT_QP_LAST_WQE_REACHED};
     rig.async = &last;
-    ib_async_events(rig.f);
+    ib_async_events(rig.rail);
     assert_int_equal(l->state, IB_DRAINING);
     assert_int_equal(l->error, -ECONNRESET);
     rig_close();
@@ -604,11 +607,11 @@ static void promises(void **state)
     assert_int_equal(l->rxq.held, 8);
     ib_rx_release(l, 3);
     for (int i = 0; i < 8; i++)
-        ib_rx_return(rig.f, e[i].rx);
+        ib_rx_return(rig.rail, e[i].rx);
     assert_int_equal(l->rxq.posted, 5);
     assert_int_equal(l->rxq.held, 0);
     unsigned before = rig.nrecv;
-    ib_flush(rig.f);
+    ib_flush(rig.rail);
     assert_int_equal(rig.nrecv, before + 5);
     assert_int_equal(ib_rx_reserve(l, 100000), -ENOSPC);
     assert_int_equal(ib_rx_reserve(l, 100), 0);

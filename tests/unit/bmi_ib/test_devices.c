@@ -31,8 +31,8 @@ static int tear_down(void **state)
 /* Closes the device and lists again, like the next engine. */
 static int open_again(void)
 {
-    rig.f->dev.pd = NULL;
-    ib_device_close(rig.f);
+    rig.rail->dev.pd = NULL;
+    ib_device_close(rig.rail);
     ib_device_unlist(rig.f);
     return ib_device_list(rig.f);
 }
@@ -73,14 +73,14 @@ static void fork_that_parts_memory_is_warned_of(void **state)
     (void)state;
     for (int i = 0; i < 3; i++) {
         rig_open(NULL, 16, 0);
-        struct ibv_pd *kept = rig.f->dev.pd;
-        rig.f->dev.attr.max_qp_wr = 128;
+        struct ibv_pd *kept = rig.rail->dev.pd;
+        rig.rail->dev.attr.max_qp_wr = 128;
         rig.fork = kinds[i];
-        assert_int_equal(ib_device_open(rig.f), 0);
+        assert_int_equal(ib_device_open(rig.rail), 0);
         const char *line = strstr(rig.lines, "calls system()");
         assert_true((line != NULL) == (kinds[i] == IBV_FORK_DISABLED));
         assert_true(!line || strstr(line, "RDMAV_FORK_SAFE=1"));
-        rig.f->dev.pd = kept;
+        rig.rail->dev.pd = kept;
         rig_close();
     }
 }
@@ -110,7 +110,7 @@ static void buffers_are_kept_from_children(void **state)
 
     (void)state;
     rig_open(NULL, 16, 0);
-    assert_int_equal(ib_memory_get(rig.f, 5000, &m), 0);
+    assert_int_equal(ib_memory_get(rig.rail, 5000, &m), 0);
     assert_true(is_kept_from_children(m.base));
     assert_true(is_kept_from_children((char *)m.base + m.length - 1));
     ib_memory_put(&m);
@@ -127,7 +127,7 @@ static void check_ordering(const char *options, int relaxed)
     assert_int_equal(ib_reg(rig.f, buffer, sizeof(buffer), RME_ACCESS_LOCAL_WRITE, &mr), 0);
     assert_int_equal(rig.access & IBV_ACCESS_RELAXED_ORDERING, relaxed);
     ib_dereg(rig.f, &mr);
-    assert_int_equal(ib_memory_get(rig.f, sizeof(buffer), &m), 0);
+    assert_int_equal(ib_memory_get(rig.rail, sizeof(buffer), &m), 0);
     assert_int_equal(rig.access & IBV_ACCESS_RELAXED_ORDERING, relaxed);
     ib_memory_put(&m);
     rig_close();

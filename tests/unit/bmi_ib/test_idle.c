@@ -48,16 +48,16 @@ static uint32_t receives(const struct rme_link *l)
 /* Makes a link on the active side, in its initial state. */
 static struct rme_link *asked_for(void)
 {
-    const struct rme rme = {.caps = &rig.f->caps};
+    const struct rme rme = {.caps = &rig.rail->caps};
     struct rme_link *l;
-    assert_int_equal(ib_rx_open(rig.f), 0);
-    l = ib_link_new(rig.f);
+    assert_int_equal(ib_rx_open(rig.rail), 0);
+    l = ib_link_new(rig.rail);
     assert_non_null(l);
     rdma_create_id(rig.f->cm, &l->id, l, RDMA_PS_TCP);
     ib_link_state_set(l, IB_ROUTING);
     assert_int_equal(ib_qp_create(l), 0);
     assert_int_equal(ib_rx_reserve(l, rme_grant_ask(&rme)), 0);
-    assert_int_equal(ib_rx_post(rig.f, l), 0);
+    assert_int_equal(ib_rx_post(rig.rail, l), 0);
     ib_link_state_set(l, IB_UP);
     return l;
 }
@@ -65,7 +65,7 @@ static struct rme_link *asked_for(void)
 /* Receives a message, whose buffer the engine returns, and sends one. */
 static void message(struct rme_link *l)
 {
-    const struct ib_rx *rx = LIST_FIRST(&l->rxq.at_device);
+    const struct ib_rx *rx = list_first(&l->rxq.at_device, struct ib_rx, entry);
     struct rme_event e;
     assert_non_null(rx);
     rig_wc((struct ibv_wc){.wr_id = ib_wr_id(IB_WR_RECV, rx->generation, rx->index),
@@ -73,8 +73,8 @@ static void message(struct rme_link *l)
                            .byte_len = 16});
     assert_int_equal(rig_poll(&e, 1), 1);
     assert_int_equal(e.type, RME_EV_RECV);
-    ib_rx_return(rig.f, e.rx);
-    ib_flush(rig.f);
+    ib_rx_return(rig.rail, e.rx);
+    ib_flush(rig.rail);
 }
 
 /* Checks that as many receives are posted as the peer may use, not counting those that wait to
@@ -101,7 +101,7 @@ static void a_client_has_more_once_it_is_used(void **state)
     }
     assert_int_equal(rig.nrecv, 24);
     assert_int_equal(ib_rx_reserve(l, 4), 0);
-    ib_flush(rig.f);
+    ib_flush(rig.rail);
     assert_int_equal(receives(l), 16);
     uint64_t doorbells = rig.stats.value[RME_C_RECV_DOORBELLS];
     for (unsigned i = 0; i < 27; i++) {
@@ -136,17 +136,17 @@ static void an_idle_connection_takes_little(void **state)
     (void)state;
     assert_non_null(engine);
     rig_open(NULL, 16, 256);
-    struct rme_fabric *f = rig.f;
-    uint64_t sends = (uint64_t)ib_option(f, "sq_depth") + 1,
-             receiving = (uint64_t)f->dev.rq_depth + 1,
+    struct ib_rail *rail = rig.rail;
+    uint64_t sends = (uint64_t)ib_option(rail, "sq_depth") + 1,
+             receiving = (uint64_t)rail->dev.rq_depth + 1,
              buffer = up_to((uint64_t)rme_option(engine, "rx_size") + RME_WIRE_HEADER_SIZE, 64);
     /* a server's connections share their receives, and begin with one; a client's has the
      * minimum for a request (grant.c), and no more (rx.c) */
     uint64_t own = receives(asked_for());
     const struct row rows[] = {
         {"the device: send queue",
-         send_queue(sends, IB_SGE_MAX, (uint64_t)ib_option(f, "max_inline")),
-         send_queue(sends, IB_SGE_MAX, (uint64_t)ib_option(f, "max_inline"))},
+         send_queue(sends, IB_SGE_MAX, (uint64_t)ib_option(rail, "max_inline")),
+         send_queue(sends, IB_SGE_MAX, (uint64_t)ib_option(rail, "max_inline"))},
         {"the device: receive queue, or its place in the shared one", receive_queue(1),
          receive_queue(receiving)},
         {"receive buffers", buffer, own * buffer},

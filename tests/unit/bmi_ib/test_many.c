@@ -15,22 +15,22 @@ static void open_server(void)
 {
     static struct ibv_srq srq;
     rig_open("srq=on", 16, 256);
-    srq.context = rig.f->dev.ctx;
-    rig.f->srq = &srq;
-    rig.f->srq_depth = 8 * MANY + 64;
-    rig.f->dev.attr.vendor_id = 1;
+    srq.context = rig.rail->dev.ctx;
+    rig.rail->srq = &srq;
+    rig.rail->srq_depth = 8 * MANY + 64;
+    rig.rail->dev.attr.vendor_id = 1;
 }
 
 /* Returns the shared queue's receives before it is destroyed. */
 static void take_all_back(void)
 {
-    struct rme_fabric *f = rig.f;
+    struct ib_rail *rail = rig.rail;
     struct rme_event event;
-    assert_int_equal(ib_rx_post(f, NULL), 0);
-    for (uint32_t s = 0; s < f->rx.slabs; s++)
-        for (uint32_t i = 0; f->rx.slab[s] && i < f->slab; i++)
-            if (f->rx.slab[s]->rx[i].posted) {
-                rig_wc((struct ibv_wc){.wr_id = f->rx.slab[s]->rx[i].wr.wr_id,
+    assert_int_equal(ib_rx_post(rail, NULL), 0);
+    for (uint32_t s = 0; s < rail->rx.slabs; s++)
+        for (uint32_t i = 0; rail->rx.slab[s] && i < rail->slab; i++)
+            if (rail->rx.slab[s]->rx[i].posted) {
+                rig_wc((struct ibv_wc){.wr_id = rail->rx.slab[s]->rx[i].wr.wr_id,
                                        .status = IBV_WC_WR_FLUSH_ERR});
                 assert_int_equal(rig_poll(&event, 1), 0);
             }
@@ -38,10 +38,10 @@ static void take_all_back(void)
 
 static void close_server(void)
 {
-    while (!TAILQ_EMPTY(&rig.f->links))
-        ib_link_destroy(TAILQ_FIRST(&rig.f->links));
+    while (!list_empty(&rig.rail->links))
+        ib_link_destroy(list_first(&rig.rail->links, struct rme_link, all_entry));
     take_all_back();
-    rig.f->srq = NULL;
+    rig.rail->srq = NULL;
     rig_close();
 }
 
@@ -57,7 +57,7 @@ static void last_receive(struct rme_link *l)
     struct ibv_async_event e = {.element.qp = l->qp,
                                 .event_type = IBV_EVENT_QP_LAST_WQE_REACHED};
     rig.async = &e;
-    ib_async_events(rig.f);
+    ib_async_events(rig.rail);
 }
 
 /* ---- Cost per event ---- */
@@ -85,9 +85,9 @@ static void come_and_go(void *arg)
 {
     (void)arg;
     for (int i = 0; i < 2; i++) {
-        rme_table_take(&rig.f->table, &link_at[i]->by_handle);
-        TAILQ_REMOVE(&rig.f->links, link_at[i], all_entry);
-        ib_link_enter(link_at[i], rig.f);
+        rme_table_take(&rig.rail->table, &link_at[i]->by_handle);
+        list_del_init(&link_at[i]->all_entry);
+        ib_link_enter(link_at[i], rig.rail);
     }
 }
 
@@ -161,15 +161,15 @@ static void names_rest(void **state)
     struct rme_link *first = rig_link_in(IB_NAMING), *second = rig_link_in(IB_NAMING);
     uint32_t gone = second->handle;
     ib_link_free(second);
-    assert_null(ib_link_by_handle(rig.f, gone));
-    rig.f->last_handle = UINT32_MAX;
+    assert_null(ib_link_by_handle(rig.rail, gone));
+    rig.rail->last_handle = UINT32_MAX;
     for (uint32_t i = 0; i < 100; i++) {
         struct rme_link *l = rig_link_in(IB_NAMING);
         assert_int_not_equal(l->handle, 0);
         assert_ptr_not_equal(l, first);
-        assert_ptr_equal(ib_link_by_handle(rig.f, l->handle), l);
+        assert_ptr_equal(ib_link_by_handle(rig.rail, l->handle), l);
     }
-    assert_ptr_equal(ib_link_by_handle(rig.f, first->handle), first);
+    assert_ptr_equal(ib_link_by_handle(rig.rail, first->handle), first);
     rig_close();
 }
 
@@ -291,14 +291,14 @@ static void leave(unsigned first, unsigned n)
 static void open_own(void)
 {
     rig_open(NULL, 16, 256);
-    rig.f->cq.size = 1 << 20;
+    rig.rail->cq.size = 1 << 20;
 }
 
 static struct rme_link *receiving(void)
 {
     struct rme_link *l = rig_link();
     ib_link_dirty(l);
-    ib_flush(rig.f);
+    ib_flush(rig.rail);
     assert_int_equal(l->rxq.posted, 8);
     assert_int_equal(l->rxq.chained, 0);
     return l;
@@ -307,7 +307,7 @@ static struct rme_link *receiving(void)
 /* Returns the wr_id of the link's first posted receive. */
 static uint64_t receive_of(const struct rme_link *l)
 {
-    const struct ib_rx *rx = LIST_FIRST(&l->rxq.at_device);
+    const struct ib_rx *rx = list_first(&l->rxq.at_device, struct ib_rx, entry);
     return ib_wr_id(IB_WR_RECV, rx->generation, rx->index);
 }
 
@@ -315,12 +315,12 @@ static uint64_t receive_of(const struct rme_link *l)
 static void is_late(uint64_t wr_id)
 {
     struct rme_event event[4];
-    uint32_t nfree = rig.f->rx.nfree, posted = rig.f->rxq.posted;
+    uint32_t nfree = rig.rail->rx.nfree, posted = rig.rail->rxq.posted;
     rig_wc((struct ibv_wc){.wr_id = wr_id, .status = IBV_WC_WR_FLUSH_ERR});
     rig_wc((struct ibv_wc){.wr_id = wr_id, .opcode = IBV_WC_RECV, .byte_len = 1});
     assert_int_equal(rig_poll(event, 4), 0);
-    assert_int_equal(rig.f->rx.nfree, nfree);
-    assert_int_equal(rig.f->rxq.posted, posted);
+    assert_int_equal(rig.rail->rx.nfree, nfree);
+    assert_int_equal(rig.rail->rxq.posted, posted);
 }
 
 /* Slabs are freed with the links, in any order; remaining links keep theirs. Late completions
@@ -331,7 +331,7 @@ static void slabs_go_back_with_links(void **state)
     struct rme_event event[4];
     (void)state;
     open_own();
-    struct rme_fabric *f = rig.f;
+    struct ib_rail *rail = rig.rail;
     const unsigned used = MANY / 4 * 8 / IB_SLAB; /* by the remaining links */
     for (unsigned round = 0; round < 3; round++) {
         unsigned mrs = rig.mrs;
@@ -339,9 +339,9 @@ static void slabs_go_back_with_links(void **state)
             link_at[i] = receiving();
             of[i] = receive_of(link_at[i]);
         }
-        assert_int_equal(f->rx.there, MANY * 8 / IB_SLAB);
+        assert_int_equal(rail->rx.nslab, MANY * 8 / IB_SLAB);
         leave(MANY / 4, MANY - MANY / 4);
-        assert_in_range(f->rx.there, used, used + used / 4 + 1);
+        assert_in_range(rail->rx.nslab, used, used + used / 4 + 1);
         assert_in_range(rig.mrs, 1, mrs + used + used / 4 + 1);
         for (unsigned i = 0; i < MANY / 4; i++)
             link_at[MANY / 4 + i] = receiving(); /* in former places */
@@ -353,7 +353,7 @@ static void slabs_go_back_with_links(void **state)
             assert_int_equal(link_at[i]->rxq.chained, 0);
         }
         leave(0, MANY / 2);
-        assert_int_equal(f->rx.there, 1);
+        assert_int_equal(rail->rx.nslab, 1);
         assert_in_range(rig.mrs, 1, mrs + 1);
         while (rig_poll(event, 4))
             ;
@@ -368,7 +368,7 @@ static void what_is_held_stays(void **state)
     struct rme_event event[MANY];
     (void)state;
     open_own();
-    struct rme_fabric *f = rig.f;
+    struct ib_rail *rail = rig.rail;
     for (unsigned i = 0; i < MANY; i++) {
         link_at[i] = receiving();
         rig_wc((struct ibv_wc){.wr_id = receive_of(link_at[i]),
@@ -378,13 +378,13 @@ static void what_is_held_stays(void **state)
         assert_int_equal(rig_poll(&event[i], 1), 1);
     }
     leave(0, MANY);
-    assert_int_equal(f->rx.there, MANY * 8 / IB_SLAB); /* each has a held buffer */
+    assert_int_equal(rail->rx.nslab, MANY * 8 / IB_SLAB); /* each has a held buffer */
     for (unsigned i = 0; i < MANY; i++) {
         assert_int_equal(event[i].type, RME_EV_RECV);
         memset((void *)(uintptr_t)event[i].data, 0xff, event[i].length);
-        ib_rx_return(f, event[i].rx);
+        ib_rx_return(rail, event[i].rx);
     }
-    assert_int_equal(f->rx.there, 1);
+    assert_int_equal(rail->rx.nslab, 1);
     rig_close();
 }
 
@@ -392,13 +392,13 @@ static void come(unsigned n)
 {
     for (unsigned i = 0; i < n; i++)
         link_at[i] = rig_link(); /* each is promised 8 */
-    ib_flush(rig.f);
+    ib_flush(rig.rail);
 }
 
 /* Returns the wr_id of a receive in the shared queue. */
 static uint64_t posted_one(void)
 {
-    const struct ib_rx *rx = rig.f->rx.slab[0]->rx;
+    const struct ib_rx *rx = rig.rail->rx.slab[0]->rx;
     while (!rx->posted)
         rx++;
     return ib_wr_id(IB_WR_RECV, rx->generation, rx->index);
@@ -414,20 +414,20 @@ static void a_queue_is_renewed_when_all_have_left(void **state)
     struct rme_event event[4];
     (void)state;
     rig_open("srq=on", 16, 256);
-    struct rme_fabric *f = rig.f;
-    struct ibv_srq_init_attr attr = {.srq_context = f};
-    f->srq = ibv_create_srq(f->dev.pd, &attr);
-    f->srq_depth = 8 * MANY + 64;
-    f->cq.size = 1 << 20;
+    struct ib_rail *rail = rig.rail;
+    struct ibv_srq_init_attr attr = {.srq_context = rail};
+    rail->srq = ibv_create_srq(rail->dev.pd, &attr);
+    rail->srq_depth = 8 * MANY + 64;
+    rail->cq.size = 1 << 20;
     unsigned mrs = rig.mrs;
     for (unsigned round = 0; round < 3; round++) {
-        const struct ibv_srq *old = f->srq;
+        const struct ibv_srq *old = rail->srq;
         unsigned made = rig.srqs_made;
         come(MANY);
-        assert_in_range(f->rx.there, MANY * 8 / IB_SLAB, MANY * 8 / IB_SLAB + 2);
+        assert_in_range(rail->rx.nslab, MANY * 8 / IB_SLAB, MANY * 8 / IB_SLAB + 2);
         uint64_t late = posted_one();
         leave(0, MANY - 1);
-        assert_ptr_equal(f->srq, old);
+        assert_ptr_equal(rail->srq, old);
         rig.fail_srq = round == 1;
         rig.srq_in_use = round == 2 ? old : NULL;
         leave(MANY - 1, 1);
@@ -436,13 +436,13 @@ static void a_queue_is_renewed_when_all_have_left(void **state)
         assert_int_equal(rig.srqs, 1);
         if (round == 0) {
             assert_int_equal(rig.srqs_made, made + 1);
-            assert_int_equal(f->rxq.posted, f->rxq.chained);
-            assert_in_range(f->rx.there, 1, 2);
+            assert_int_equal(rail->rxq.posted, rail->rxq.chained);
+            assert_in_range(rail->rx.nslab, 1, 2);
             assert_in_range(rig.mrs, 1, mrs + 2);
             is_late(late);
         } else {
-            assert_ptr_equal(f->srq, old);
-            assert_in_range(f->rxq.posted, MANY * 8, MANY * 8 + f->rx_slack);
+            assert_ptr_equal(rail->srq, old);
+            assert_in_range(rail->rxq.posted, MANY * 8, MANY * 8 + rail->rx_slack);
         }
         while (rig_poll(event, 4))
             ;
@@ -451,13 +451,13 @@ static void a_queue_is_renewed_when_all_have_left(void **state)
     leave(0, 1); /* of the remaining ones */
     assert_int_equal(rig.srqs, 1);
     unsigned made = rig.srqs_made;
-    assert_in_range(f->rx.there, 1, 2);
+    assert_in_range(rail->rx.nslab, 1, 2);
     come(1);
     leave(0, 1);
     assert_int_equal(rig.srqs_made, made);
     take_all_back();
-    ibv_destroy_srq(f->srq);
-    f->srq = NULL;
+    ibv_destroy_srq(rail->srq);
+    rail->srq = NULL;
     rig_close();
 }
 

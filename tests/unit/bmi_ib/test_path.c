@@ -24,7 +24,7 @@ static void gid(uint32_t port, uint32_t index, uint32_t type, const char *addres
 static void open_with(const char *options)
 {
     rig_open(options, 16, 256);
-    rig.f->dev.attr.phys_port_cnt = 2;
+    rig.rail->dev.attr.phys_port_cnt = 2;
     gid(1, 0, V1, "fe80::5");
     gid(1, 1, V2, "fe80::5");
     gid(1, 2, V1, "::ffff:10.0.0.5");
@@ -49,7 +49,7 @@ static void check_source(const char *options, const char *peer, const char *sour
     char text[64] = "";
 
     open_with(options);
-    assert_int_equal(ib_path_open(rig.f), 0);
+    assert_int_equal(ib_path_open(rig.rail), 0);
     struct rme_link *l = start(peer, &list);
     assert_int_equal(ib_link_next(l), source != NULL);
     assert_int_equal(l->error, source ? 0 : -EHOSTUNREACH);
@@ -78,7 +78,7 @@ static void what_the_device_has_not_is_refused(void **state)
     (void)state;
     for (unsigned i = 0; i < sizeof(absent) / sizeof(*absent); i++) {
         open_with(absent[i]);
-        assert_int_equal(ib_path_open(rig.f), -ENODEV);
+        assert_int_equal(ib_path_open(rig.rail), -ENODEV);
         assert_non_null(strstr(rig.line, "no port of device fake0 has this address"));
         assert_non_null(strstr(rig.line, "::ffff:10.0.0.5, "));
         assert_non_null(strstr(rig.line, "fd00::6"));
@@ -86,20 +86,20 @@ static void what_the_device_has_not_is_refused(void **state)
     }
     for (unsigned i = 0; i < sizeof(no_gid) / sizeof(*no_gid); i++) {
         open_with(no_gid[i]);
-        assert_int_equal(ib_path_open(rig.f), -EINVAL);
+        assert_int_equal(ib_path_open(rig.rail), -EINVAL);
         assert_non_null(strstr(rig.line, "not an IP address"));
         rig_close();
     }
     open_with("gid=fe80::1"); /* InfiniBand's GIDs are not IP addresses */
     rig.ngid = 0;
     gid(1, 0, IBV_GID_TYPE_IB, "fe80::1");
-    assert_int_equal(ib_path_open(rig.f), -ENODEV);
+    assert_int_equal(ib_path_open(rig.rail), -ENODEV);
     assert_non_null(strstr(rig.line, "available: no IP address"));
     rig_close();
     open_with("gid=10.0.0.6");
     for (uint32_t i = 6; i < 30; i++)
         gid(2, i, V2, "fd00:1234:5678:9abc:1234:5678:9abc:6");
-    assert_int_equal(ib_path_open(rig.f), -ENODEV);
+    assert_int_equal(ib_path_open(rig.rail), -ENODEV);
     assert_non_null(strstr(rig.line, ", and more; on InfiniBand"));
     rig_close();
 }
@@ -153,7 +153,7 @@ static void check_text(const char *options, bool passive, const char *want)
     char text[RME_PATH_TEXT] = "?", line[RME_PATH_TEXT + 64];
 
     open_with(options);
-    assert_int_equal(ib_path_open(rig.f), 0);
+    assert_int_equal(ib_path_open(rig.rail), 0);
     rig.path = (struct ibv_qp_attr){.path_mtu = IBV_MTU_4096, .pkey_index = 2};
     rig.path.ah_attr = (struct ibv_ah_attr){
         .is_global = 1, .port_num = 1, .sl = 3, .grh = {.sgid_index = 2, .traffic_class = 104}};

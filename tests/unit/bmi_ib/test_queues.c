@@ -95,7 +95,7 @@ static void a_failed_completion_queue(void **state)
         connect_both(uri);
         fill();
         send_some(WIRE_RX);
-        fail_queue("emuverbs_fail_cq", server.f->cq.cq);
+        fail_queue("emuverbs_fail_cq", server.f->rail[0]->cq.cq);
         server.ops->wait(server.f, 0); /* finds the event before the next poll */
         both_end(-EIO);
         assert_int_equal(wire_count(&server, RME_EV_RECV), 0);
@@ -111,11 +111,11 @@ static void a_failed_shared_receive_queue(void **state)
 {
     const char *uri = open_both();
     (void)state;
-    for (int i = 0; i < 3 && server.f->srq; i++) {
+    for (int i = 0; i < 3 && server.f->rail[0]->srq; i++) {
         connect_both(uri);
         fill();
         send_some(1);
-        fail_queue("emuverbs_fail_srq", server.f->srq);
+        fail_queue("emuverbs_fail_srq", server.f->rail[0]->srq);
         both_end(-EIO);
         assert_int_equal(wire_count(&server, RME_EV_RECV), 1);
     }
@@ -143,8 +143,8 @@ static void a_release_after_the_end(void **state)
         both_until(&server, RME_EV_LINK_DOWN, 1);
         both_until(&client, RME_EV_LINK_DOWN, 1);
         struct rme_link *l = wire_event(&server, RME_EV_LINK_DOWN, 0)->link;
-        struct ib_rx_queue *q = server.f->srq ? &server.f->rxq : &l->rxq;
-        uint32_t posted = q->posted, unused = server.f->rx.nfree;
+        struct ib_rx_queue *q = server.f->rail[0]->srq ? &server.f->rail[0]->rxq : &l->rxq;
+        uint32_t posted = q->posted, unused = server.f->rail[0]->rx.nfree;
         assert_null(l->qp);
         server.ops->rx_release(l, 1);
         assert_int_equal(q->advertised, 0);
@@ -152,10 +152,10 @@ static void a_release_after_the_end(void **state)
         if (freed)
             server.ops->link_free(l);
         assert_false(server.ops->rx_return(server.f, event.rx));
-        if (!freed || server.f->srq) {
+        if (!freed || server.f->rail[0]->srq) {
             assert_int_equal(q->posted, posted);
             assert_int_equal(q->held, 0);
-            assert_int_equal(server.f->rx.nfree, unused + 1);
+            assert_int_equal(server.f->rail[0]->rx.nfree, unused + 1);
         }
         if (!freed)
             server.ops->link_free(l);
@@ -173,7 +173,7 @@ static void inline_size_is_the_largest_granted(void **state)
     const char *most = getenv("EMUVERBS_MAX_INLINE");
     (void)state;
     wire_open(&client, NULL);
-    assert_int_equal(client.f->dev.max_inline, most != NULL ? atoi(most) : 256);
+    assert_int_equal(client.f->rail[0]->dev.max_inline, most != NULL ? atoi(most) : 256);
     wire_close(&client);
 }
 

@@ -153,7 +153,7 @@ static void change(const char *name, const char *state)
 }
 
 /* Checks that remains of the device do not end every sleep. */
-static void sleeps_again(struct wire *w, const struct rme_fabric *rail)
+static void sleeps_again(struct wire *w, const struct ib_rail *rail)
 {
     struct pollfd asleep = {.fd = w->f->sleep_fd, .events = POLLIN};
     time_t end = wire_now() + PATIENCE_S;
@@ -245,7 +245,7 @@ static void a_rail_dies(int which)
 }
 
 /* Polls until a device is used, or no longer. */
-static void until_open(struct wire *w, const struct rme_fabric *rail, bool open)
+static void until_open(struct wire *w, const struct ib_rail *rail, bool open)
 {
     time_t end = wire_now() + PATIENCE_S;
     while (!rail->dev.dead != open || !rail->dev.ctx != !open) {
@@ -401,7 +401,7 @@ static void address_moves(void **state)
     int on[2] = {0, 0};
     (void)state;
     wire_open(&w, NULL);
-    const struct rme_fabric *rail = w.f->rail[1];
+    const struct ib_rail *rail = w.f->rail[1];
     time_t end = wire_now() + PATIENCE_S;
     change("emu1", "127.0.0.7");
     for (uint32_t got = 0; got != htonl(INADDR_LOOPBACK + 6);) {

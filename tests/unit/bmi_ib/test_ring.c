@@ -25,7 +25,7 @@ static void small_messages_signal_rarely(void **state)
     struct rme_link *l = rig_link();
     for (int i = 0; i < 1000; i++) {
         queue_message(l, 64);
-        ib_flush(rig.f);
+        ib_flush(rig.rail);
         assert_int_equal(l->tx_held, 0);
         if (rig.posted[i].flags & IBV_SEND_SIGNALED)
             ib_rdma_op_completed(l, ib_wr_position(rig.posted[i].wr_id));
@@ -56,7 +56,7 @@ static void message_without_queue_is_posted_at_once(void **state)
     assert_int_equal(rig.posted[1].flags & IBV_SEND_INLINE, 0);
     assert_int_equal(rig.posted[1].bytes, 300);
     assert_int_equal(l->tx_held, 1);
-    ib_flush(rig.f);
+    ib_flush(rig.rail);
     assert_int_equal(rig.stats.value[RME_C_DOORBELLS], 2);
     rig_close();
 }
@@ -70,14 +70,14 @@ static void message_behind_others_waits_for_a_flush(void **state)
     queue_message(l, 10);
     assert_false(send_now(l, 20));
     assert_int_equal(rig.nposted, 0);
-    ib_flush(rig.f);
+    ib_flush(rig.rail);
     assert_int_equal(rig.nposted, 1);
 
     unsigned receives = rig.nrecv;
     assert_int_equal(ib_rx_reserve(l, 20), 0);
     assert_false(send_now(l, 30));
     assert_int_equal(rig.nrecv, receives);
-    ib_flush(rig.f);
+    ib_flush(rig.rail);
     assert_true(rig.nrecv > receives);
     assert_true(send_now(l, 30));
     assert_int_equal(rig.nposted, 2);
@@ -98,10 +98,10 @@ static void one_flush_one_doorbell(void **state)
     struct rme_link *l = rig_link();
     for (int i = 0; i < IB_BATCH; i++)
         queue_message(l, 64);
-    ib_flush(rig.f);
+    ib_flush(rig.rail);
     assert_int_equal(rig.stats.value[RME_C_DOORBELLS], 1);
     assert_int_equal(rig.nposted, IB_BATCH);
-    ib_flush(rig.f);
+    ib_flush(rig.rail);
     assert_int_equal(rig.stats.value[RME_C_DOORBELLS], 1);
     rig_close();
 }
@@ -112,7 +112,7 @@ static void unsignalled_messages_hold_few_buffers(void **state)
     (void)state;
     rig_open(NULL, 16, 0);
     rig_buffers(128);
-    rig.f->tx.per_link = 64;
+    rig.rail->tx.per_link = 64;
     struct rme_link *l[40];
     for (int i = 0; i < 40; i++)
         l[i] = rig_link();
@@ -120,8 +120,8 @@ static void unsignalled_messages_hold_few_buffers(void **state)
         for (int i = 0; i < 40; i++) {
             unsigned first = rig.nposted;
             queue_message(l[i], 64);
-            ib_flush(rig.f);
-            assert_true(rig.f->tx.unsignalled <= rig.f->tx.unsignalled_max);
+            ib_flush(rig.rail);
+            assert_true(rig.rail->tx.unsignalled <= rig.rail->tx.unsignalled_max);
             if (rig.posted[first].flags & IBV_SEND_SIGNALED)
                 ib_rdma_op_completed(l[i], ib_wr_position(rig.posted[first].wr_id));
         }
@@ -135,13 +135,13 @@ static void a_link_never_waits_for_itself(void **state)
     for (int per_link = 8; per_link <= 64; per_link *= 2) {
         rig_open("sq_depth=1024", 16, 0);
         rig_buffers(64);
-        rig.f->tx.per_link = (uint32_t)per_link;
+        rig.rail->tx.per_link = (uint32_t)per_link;
         struct rme_link *l = rig_link();
         for (int i = 0; i < 1000; i++) {
             if (l->tx_held == (uint32_t)per_link)
                 rig_complete(l, rig.nposted);
             queue_message(l, 64); /* fails if no buffer is free */
-            ib_flush(rig.f);
+            ib_flush(rig.rail);
         }
         rig_close();
     }
@@ -191,7 +191,7 @@ static void positions_wrap(void **state)
             ib_rdma_op(l, load(&d[i], true, RME_NOTIFY_NONE, 1, 1));
             queue_message(l, 10);
         }
-        ib_flush(rig.f);
+        ib_flush(rig.rail);
         assert_int_equal(ib_ring_room(&l->ring), 0);
         uint32_t position = l->ring.head;
         ib_rdma_op_completed(l, (position + 1) & IB_POSITION_MASK);
@@ -217,7 +217,7 @@ static void list_of_64_writes(void **state)
     rig_open("sq_depth=64", 1, 256);
     struct rme_link *l = rig_link();
     ib_rdma_op(l, load(&d, false, RME_NOTIFY_IMM, 64, 1));
-    ib_flush(rig.f);
+    ib_flush(rig.rail);
     assert_int_equal(rig.nposted, 64);
     assert_int_equal(rig.stats.value[RME_C_DOORBELLS], 1);
     for (unsigned i = 0; i < 64; i++) {
@@ -228,13 +228,13 @@ static void list_of_64_writes(void **state)
     }
     assert_int_equal(rig.posted[63].imm, 77);
     assert_int_equal(signals(), 2); /* half of 64 and the last */
-    rig.f->out = e;
-    rig.f->out_used = 0;
-    rig.f->out_max = 4;
+    rig.rail->out = e;
+    rig.rail->out_used = 0;
+    rig.rail->out_max = 4;
     rig_complete(l, 63);
-    assert_int_equal(rig.f->out_used, 0);
+    assert_int_equal(rig.rail->out_used, 0);
     rig_complete(l, 64);
-    assert_int_equal(rig.f->out_used, 1);
+    assert_int_equal(rig.rail->out_used, 1);
     assert_int_equal(e[0].type, RME_EV_RDMA_DONE);
     assert_ptr_equal(e[0].rdma_op, &d.x);
     rig_close();
@@ -251,29 +251,29 @@ static void each_is_signalled(void **state)
     int owner;
     (void)state;
     rig_open("sq_depth=128,signal_each=1", 1, 256);
-    rig.f->caps.mws = 4;
+    rig.rail->caps.mws = 4;
     struct rme_link *l = rig_link();
     assert_int_equal(ib_mw_bind(l, &range, 1, RME_ACCESS_REMOTE_WRITE), 0);
     for (int i = 0; i < 20; i++)
         queue_message(l, 64);
     ib_rdma_op(l, load(&d, false, RME_NOTIFY_IMM, 64, 1));
     ib_mw_invalidate(l, &range, 1, &owner);
-    ib_flush(rig.f);
+    ib_flush(rig.rail);
     assert_int_equal(rig.nposted, 1 + 20 + 64 + 1);
     assert_int_equal(signals(), rig.nposted);
     assert_int_equal(rig.stats.value[RME_C_SIGNALLED], rig.nposted);
-    rig.f->out = e;
-    rig.f->out_used = 0;
-    rig.f->out_max = 4;
+    rig.rail->out = e;
+    rig.rail->out_used = 0;
+    rig.rail->out_max = 4;
     for (unsigned i = 1; i < 1 + 20 + 64; i++)
         rig_complete(l, i);
-    assert_int_equal(rig.f->out_used, 0);
+    assert_int_equal(rig.rail->out_used, 0);
     rig_complete(l, 1 + 20 + 64);
-    assert_int_equal(rig.f->out_used, 1);
+    assert_int_equal(rig.rail->out_used, 1);
     assert_int_equal(e[0].type, RME_EV_RDMA_DONE);
     assert_ptr_equal(e[0].rdma_op, &d.x);
     rig_complete(l, rig.nposted);
-    assert_int_equal(rig.f->out_used, 2);
+    assert_int_equal(rig.rail->out_used, 2);
     assert_int_equal(e[1].type, RME_EV_MW_INVALIDATED);
     assert_int_equal(ib_ring_used(&l->ring), 0);
     rig_close();
@@ -293,7 +293,7 @@ static void nothing_behind_reads_is_fenced(void **state)
     behind(l, load(&c, false, RME_NOTIFY_MSG, 1, 1));
     ib_rdma_op(l, &c.x);
     ib_rdma_op(l, load(&d, true, RME_NOTIFY_NONE, 1, 4));
-    ib_flush(rig.f);
+    ib_flush(rig.rail);
     static const struct {
         enum ibv_wr_opcode opcode;
         bool signal;
@@ -322,12 +322,12 @@ static void reads_beyond_the_queue_wait(void **state)
     ib_rdma_op(l, load(&d, true, RME_NOTIFY_NONE, 20, 1));
     queue_message(l, 10);
     for (unsigned n = 8; n < 24; n += 8) {
-        ib_flush(rig.f);
+        ib_flush(rig.rail);
         assert_int_equal(rig.nposted, n);
         assert_true(rig.posted[n - 1].flags & IBV_SEND_SIGNALED);
         rig_complete(l, n);
     }
-    ib_flush(rig.f);
+    ib_flush(rig.rail);
     assert_int_equal(rig.nposted, 21);
     assert_int_equal(rig.posted[20].opcode, IBV_WR_SEND);
     rig_close();
@@ -348,7 +348,7 @@ static void refused_post_loses_the_link(void **state)
         ib_rdma_op(l, &d.x);
         rig.fail_post = ENOMEM;
         rig.fail_at = at;
-        ib_flush(rig.f);
+        ib_flush(rig.rail);
         assert_int_equal(rig.errors_set, 1);
         assert_int_equal(rig_poll(e, 8), 0); /* the receive marker has not completed */
         rig_wc((struct ibv_wc){.wr_id = ib_wr_id(IB_WR_MARK_SEND, 0, l->handle),
@@ -376,7 +376,7 @@ static void sending_on_a_lost_link(void **state)
         queue_message(l, 64);
         behind(l, load(&d, false, RME_NOTIFY_MSG, 2, 1));
         ib_rdma_op(l, &d.x);
-        ib_flush(rig.f);
+        ib_flush(rig.rail);
         assert_int_equal(rig.nposted, posted);
         ib_link_free(l);
         rig_close();
@@ -424,7 +424,7 @@ static void random_loads(void **state)
                 messages += tx != NULL;
             }
             if (rand() % 3 == 0)
-                ib_flush(rig.f);
+                ib_flush(rig.rail);
             assert_true(ib_ring_used(&l->ring) <= depth);
             unsigned upto = complete + (unsigned)rand() % 8;
             for (; complete < rig.nposted && complete < upto; complete++)
@@ -440,10 +440,10 @@ static void random_loads(void **state)
                 }
             assert_true(queued < LOADS || rig.nposted < RIG_POSTED);
         }
-        ib_flush(rig.f);
+        ib_flush(rig.rail);
         while (l->queue.head) { /* send messages behind the last transfer */
             rig_complete(l, rig.nposted);
-            ib_flush(rig.f);
+            ib_flush(rig.rail);
         }
         assert_int_equal(rig.nposted, expected + messages);
         rig_close();
@@ -462,9 +462,9 @@ static void windows_in_chains(void **state)
     (void)state;
     for (int lost = 0; lost < 3; lost++) {
         rig_open("sq_depth=127", 16, 256);
-        struct rme_fabric *f = rig.f;
-        f->caps.mws = 4;
-        memset(&f->batch, 0x5a, sizeof(f->batch)); /* left over from another use */
+        struct ib_rail *rail = rig.rail;
+        rail->caps.mws = 4;
+        memset(&rail->batch, 0x5a, sizeof(rail->batch)); /* left over from another use */
         struct rme_link *l = rig_link();
         for (int i = 0; i < 3; i++)
             range[i] = (struct rme_range){.base = memory + 7 * i,
@@ -474,7 +474,7 @@ static void windows_in_chains(void **state)
         assert_null(range[1].window);
         void *tx = ib_tx_get(l);
         ib_tx_send(l, tx, 10);
-        ib_flush(f);
+        ib_flush(rail);
         assert_int_equal(rig.doorbells, 1);
         assert_int_equal(rig.nposted, 3);
         for (unsigned i = 0; i < 2; i++) {
@@ -486,10 +486,10 @@ static void windows_in_chains(void **state)
         }
         struct rme_range more[3] = {range[0], range[0], range[0]};
         assert_int_equal(ib_mw_bind(l, more, 3, RME_ACCESS_REMOTE_READ), -EAGAIN);
-        assert_int_equal(f->mws.nfree, 2);
+        assert_int_equal(rail->mws.nfree, 2);
         if (lost != 1)
             ib_mw_invalidate(l, range, 3, &owner);
-        ib_flush(f);
+        ib_flush(rail);
         if (lost != 1) {
             assert_int_equal(rig.doorbells, 2);
             assert_int_equal(rig.posted[3].opcode, IBV_WR_LOCAL_INV);
@@ -502,11 +502,11 @@ static void windows_in_chains(void **state)
             assert_int_equal(rig_poll(e, 4), 1);
             assert_int_equal(e[0].type, RME_EV_MW_INVALIDATED);
             assert_ptr_equal(e[0].closed, &owner);
-            assert_int_equal(f->mws.nfree, 4);
+            assert_int_equal(rail->mws.nfree, 4);
             uint32_t before = range[2].key;
             assert_int_equal(ib_mw_bind(l, range, 3, RME_ACCESS_REMOTE_READ), 0);
             assert_int_not_equal(range[0].key, before);
-            ib_flush(f); /* the rig checks the window's own key */
+            ib_flush(rail); /* the rig checks the window's own key */
         }
         /* windows that are open or being closed end with the link */
         ib_link_fail(l, -ECONNRESET, true);
@@ -516,8 +516,8 @@ static void windows_in_chains(void **state)
             for (int i = 0; i < got; i++)
                 n += e[i].type == RME_EV_MW_INVALIDATED;
         assert_int_equal(n, 0);
-        assert_int_equal(f->mws.nfree, 2);
-        assert_int_equal(f->mws.made, 2);
+        assert_int_equal(rail->mws.nfree, 2);
+        assert_int_equal(rail->mws.made, 2);
         /* the engine may close windows when the loss is reported, after they were freed */
         struct ib_mw gone, freed;
         memset(&freed, 0x5a, sizeof(freed));
@@ -536,19 +536,19 @@ static void message_closes(struct rme_link *l, uint64_t key)
 {
     struct rme_event e[8];
     unsigned i = 0;
-    while (!rig.f->rx.slab[0]->rx[i].posted || rig.f->rx.slab[0]->rx[i].link != l->handle)
+    while (!rig.rail->rx.slab[0]->rx[i].posted || rig.rail->rx.slab[0]->rx[i].link != l->handle)
         i++;
-    rig_wc(
-        (struct ibv_wc){.wr_id = ib_wr_id(IB_WR_RECV, rig.f->rx.slab[0]->rx[i].generation, i),
-                        .opcode = IBV_WC_RECV,
-                        .wc_flags = IBV_WC_WITH_INV,
-                        .invalidated_rkey = (uint32_t)key,
-                        .byte_len = 16,
-                        .qp_num = l->qp->qp_num});
+    rig_wc((struct ibv_wc){.wr_id =
+                               ib_wr_id(IB_WR_RECV, rig.rail->rx.slab[0]->rx[i].generation, i),
+                           .opcode = IBV_WC_RECV,
+                           .wc_flags = IBV_WC_WITH_INV,
+                           .invalidated_rkey = (uint32_t)key,
+                           .byte_len = 16,
+                           .qp_num = l->qp->qp_num});
     int n = rig_poll(e, 8);
     for (i = 0; (int)i < n; i++)
         if (e[i].type == RME_EV_RECV)
-            ib_rx_return(rig.f, e[i].rx);
+            ib_rx_return(rig.rail, e[i].rx);
 }
 
 /* Invalidates ranges and returns the number of requests that takes. */
@@ -557,7 +557,7 @@ static unsigned closing_takes(struct rme_link *l, struct rme_range *range, uint3
     static int owner;
     unsigned before = rig.nposted;
     assert_int_equal(ib_mw_invalidate(l, range, n, &owner), all);
-    ib_flush(rig.f);
+    ib_flush(rig.rail);
     return rig.nposted - before;
 }
 
@@ -569,7 +569,7 @@ static void window_closed_by_peer_takes_no_request(void **state)
     struct rme_range range[3];
     (void)state;
     rig_open("srq=off", 16, 256);
-    rig.f->caps.mws = 8;
+    rig.rail->caps.mws = 8;
     struct rme_link *l = rig_link(), *other = rig_link();
     ib_rx_reserve(l, 4);
     ib_rx_reserve(other, 4);
@@ -577,7 +577,7 @@ static void window_closed_by_peer_takes_no_request(void **state)
         range[i] =
             (struct rme_range){.base = memory + 64 * i, .length = 64, .rkey = (uintptr_t)&keys};
     assert_int_equal(ib_mw_bind(l, range, 3, RME_ACCESS_REMOTE_READ), 0);
-    ib_flush(rig.f);
+    ib_flush(rig.rail);
     uint64_t key = range[0].key;
     message_closes(l, key ^ 1);
     message_closes(l, key + 256 * 1000);
@@ -588,11 +588,11 @@ static void window_closed_by_peer_takes_no_request(void **state)
     rig_complete(l, rig.nposted);
     assert_int_equal(rig_count(RME_EV_MW_INVALIDATED, NULL), 1);
     assert_int_equal(ib_mw_bind(l, range, 3, RME_ACCESS_REMOTE_READ), 0);
-    ib_flush(rig.f); /* the rig checks the windows' own keys */
+    ib_flush(rig.rail); /* the rig checks the windows' own keys */
     for (int i = 0; i < 3; i++)
         message_closes(l, range[i].key);
     assert_int_equal(closing_takes(l, range, 3, true), 0);
-    assert_int_equal(rig.f->mws.nfree, rig.f->mws.made);
+    assert_int_equal(rig.rail->mws.nfree, rig.rail->mws.made);
     rig_close();
 }
 
@@ -609,10 +609,10 @@ static void memory_of_a_failed_device_is_not_opened(void **state)
             {.base = memory, .length = 0, .rkey = (uintptr_t)&none},
             {.base = memory, .length = empty ? 0 : 4096, .rkey = (uintptr_t)&none}};
         rig_open(NULL, 16, 0);
-        rig.f->caps.mws = 64;
+        rig.rail->caps.mws = 64;
         struct rme_link *l = rig_link();
         assert_int_equal(ib_mw_bind(l, range, 2, RME_ACCESS_REMOTE_WRITE), empty ? 0 : -EAGAIN);
-        ib_flush(rig.f);
+        ib_flush(rig.rail);
         assert_int_equal(rig.nposted, empty ? 0 : 1); /* 1: the drain marker */
         assert_int_equal(l->state, empty ? IB_UP : IB_DRAINING);
         if (!empty) {

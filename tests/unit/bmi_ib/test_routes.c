@@ -155,10 +155,18 @@ int rdma_bind_addr(struct rdma_cm_id *id, struct sockaddr *sa)
     return 0;
 }
 
+/* A second rail, whose device is lost. */
+static void add_rail(void)
+{
+    static struct ib_rail lost;
+    lost = (struct ib_rail){.fabric = rig.f, .number = 1, .dev.dead = true};
+    rig.f->rail[rig.f->rails++] = &lost;
+}
+
 static void open_with(const struct interface *have, unsigned n)
 {
     rig_open(NULL, 16, 256);
-    rig.f->railed = true;
+    add_rail();
     memcpy(interfaces, have, n * sizeof(*have));
     ninterfaces = n;
     assert_int_equal(ib_rails_addresses(rig.f), 0);
@@ -166,16 +174,17 @@ static void open_with(const struct interface *have, unsigned n)
 
 static void close_networks(void)
 {
-    free(rig.f->own);
-    rig.f->own = NULL;
-    rig.f->owns = 0;
+    rig.f->rails = 1;
+    free(rig.rail->own);
+    rig.rail->own = NULL;
+    rig.rail->owns = 0;
     rig_close();
 }
 
 static bool is_near(const char *peer)
 {
     struct sockaddr_in sa = ipv4(peer);
-    return ib_rail_source(rig.f, (struct sockaddr *)&sa) != NULL;
+    return ib_rail_source(rig.rail, (struct sockaddr *)&sa) != NULL;
 }
 
 /*
@@ -214,7 +223,7 @@ static void near_is_who_is_in_its_network(void **state)
         rig.gid[rig.ngid++] = (struct ibv_gid_entry){
             .port_num = 1, .gid_index = 0, .gid_type = IBV_GID_TYPE_ROCE_V2};
         assert_int_equal(inet_pton(AF_INET6, "::ffff:10.1.2.4", rig.gid[0].gid.raw), 1);
-        rig.f->railed = true;
+        add_rail();
         interfaces[i] = wide;
         interfaces[1 - i] = middle;
         ninterfaces = 2;

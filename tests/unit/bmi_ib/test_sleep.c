@@ -7,39 +7,34 @@
 #include "bmi_ib/bmi_ib.h"
 #include "rig.h"
 
-/* One rail or several: the last event of each is fetched, and no further one is armed once its
- * QPs are destroyed. */
+/* The last event is fetched, and no further one is armed once the QPs are destroyed. */
 static void events_of_a_dead_device_are_fetched(void **state)
 {
     (void)state;
-    for (int railed = 0; railed < 2; railed++) {
-        struct rme_event down;
-        rig_open(NULL, 16, 256);
-        struct rme_fabric *f = rig.f;
-        struct rme_link *l = rig_link();
-        f->railed = railed;
-        assert_int_equal(bmi_ib_fabric()->arm(f), 0);
-        assert_int_equal(rig.arms, 1);
-        struct ibv_async_event fatal = {.event_type = IBV_EVENT_DEVICE_FATAL};
-        rig.async = &fatal;
-        ib_async_events(f);
-        assert_int_equal(l->state, IB_DRAINING);
-        /* the first flushed completion; further ones are waited for, too */
-        rig.comp_events = 1;
-        assert_int_equal(bmi_ib_fabric()->arm(f), 0);
-        assert_int_equal(rig.comp_events, 0);
-        assert_int_equal(rig.arms, 2);
-        rig_drain(l);
-        rig.comp_events = 1;
-        assert_int_equal(rig_count(RME_EV_LINK_DOWN, &down), 1);
-        for (int i = 0; i < 3; i++)
-            assert_int_equal(bmi_ib_fabric()->arm(f), 0);
-        assert_int_equal(rig.comp_events, 0);
-        assert_int_equal(rig.arms, 2);
-        ib_link_free(down.link);
-        f->railed = false;
-        rig_close();
-    }
+    struct rme_event down;
+    rig_open(NULL, 16, 256);
+    struct ib_rail *rail = rig.rail;
+    struct rme_link *l = rig_link();
+    assert_int_equal(bmi_ib_fabric()->arm(rig.f), 0);
+    assert_int_equal(rig.arms, 1);
+    struct ibv_async_event fatal = {.event_type = IBV_EVENT_DEVICE_FATAL};
+    rig.async = &fatal;
+    ib_async_events(rail);
+    assert_int_equal(l->state, IB_DRAINING);
+    /* the first flushed completion; further ones are waited for, too */
+    rig.comp_events = 1;
+    assert_int_equal(bmi_ib_fabric()->arm(rig.f), 0);
+    assert_int_equal(rig.comp_events, 0);
+    assert_int_equal(rig.arms, 2);
+    rig_drain(l);
+    rig.comp_events = 1;
+    assert_int_equal(rig_count(RME_EV_LINK_DOWN, &down), 1);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(bmi_ib_fabric()->arm(rig.f), 0);
+    assert_int_equal(rig.comp_events, 0);
+    assert_int_equal(rig.arms, 2);
+    ib_link_free(down.link);
+    rig_close();
 }
 
 /* If arming a dead device failed, the host would poll without sleeping. */
@@ -50,10 +45,10 @@ static void a_dead_device_may_refuse_to_be_asked(void **state)
     rig.fail_arm = true;
     assert_true(bmi_ib_fabric()->arm(rig.f) < 0);
     rig_link();
-    rig.f->dev.dead = true;
-    ib_link_fail_all(rig.f, -ENODEV, "failed");
+    rig.rail->dev.dead = true;
+    ib_link_fail_all(rig.rail, -ENODEV, "failed");
     assert_int_equal(bmi_ib_fabric()->arm(rig.f), 0);
-    assert_false(rig.f->cq.armed);
+    assert_false(rig.rail->cq.armed);
     rig_close();
 }
 
@@ -67,37 +62,37 @@ static bool is_readable(int fd)
  * readable. */
 static void descriptors_in_error_are_left(void **state)
 {
-    int broken[2][2], cm[2], kept, kept_wake;
+    int broken[2][2], other[2], kept[2];
     (void)state;
     rig_open(NULL, 16, 256);
     struct rme_fabric *f = rig.f;
+    struct ib_rail *rail = rig.rail;
     for (int i = 0; i < 2; i++) {
         assert_int_equal(pipe(broken[i]), 0);
         close(broken[i][0]);
     }
-    assert_int_equal(pipe(cm), 0);
-    kept = f->cm->fd;
-    kept_wake = f->wake_fd;
-    f->comp->fd = broken[0][1];
-    f->dev.ctx->async_fd = broken[1][1];
-    f->wake_fd = kept; /* a descriptor without events */
-    f->cm->fd = cm[0];
+    assert_int_equal(pipe(other), 0);
+    kept[0] = rail->comp->fd;
+    kept[1] = rail->dev.ctx->async_fd;
+    rail->comp->fd = broken[0][1];
+    rail->dev.ctx->async_fd = broken[1][1];
     f->sleep_fd = epoll_create1(EPOLL_CLOEXEC);
     assert_true(f->sleep_fd >= 0);
-    assert_int_equal(ib_wait_watch(f), 0);
+    assert_int_equal(ib_wait_watch(rail), 0);
+    assert_int_equal(ib_wait_add(f, other[0], IB_HINT_CM), 0);
     assert_true(is_readable(f->sleep_fd));
     ib_wait(f, 0);
-    assert_int_equal(atomic_load(&f->hint) & IB_HINT_ASYNC, IB_HINT_ASYNC); /* checked once */
+    assert_int_equal(atomic_load(&f->hint), IB_HINT_ASYNC(0)); /* checked once */
     assert_false(is_readable(f->sleep_fd));
-    assert_int_equal(write(cm[1], "", 1), 1); /* other descriptors end a sleep as before */
+    assert_int_equal(write(other[1], "", 1), 1); /* other descriptors end a sleep as before */
     assert_true(is_readable(f->sleep_fd));
     close(f->sleep_fd);
     for (int i = 0; i < 2; i++) {
         close(broken[i][1]);
-        close(cm[i]);
+        close(other[i]);
     }
-    f->cm->fd = kept;
-    f->wake_fd = kept_wake;
+    rail->comp->fd = kept[0];
+    rail->dev.ctx->async_fd = kept[1];
     rig_close();
 }
 

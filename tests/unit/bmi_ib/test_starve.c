@@ -17,7 +17,7 @@ static struct rme_link *mute_link(int messages)
     struct rme_link *l = rig_link();
     for (void *tx; messages-- > 0 && (tx = ib_tx_get(l));)
         ib_tx_send(l, tx, 300);
-    ib_flush(rig.f);
+    ib_flush(rig.rail);
     return l;
 }
 
@@ -28,16 +28,16 @@ static void fill(void)
     good = rig_link();
     for (int i = 0; i < MUTE; i++)
         mute[i] = mute_link(INT_MAX);
-    while (rig.f->tx.nfree)
+    while (rig.rail->tx.nfree)
         mute_link(1);
-    assert_int_equal(rig.f->tx.nfree, 0);
+    assert_int_equal(rig.rail->tx.nfree, 0);
 }
 
 /* Lets the next check of the links become due. */
 static void look(void)
 {
     struct rme_event event[16];
-    rig.f->tx.look_at = 0;
+    rig.rail->tx.check_at = 0;
     for (int n = rig_poll(event, 16); n-- > 0;)
         assert_int_equal(event[n].type, RME_EV_TX_ROOM);
 }
@@ -58,7 +58,7 @@ static void take(struct rme_link *l)
             if (rig.posted[i].wr_id == ib_wr_id(IB_WR_SEND, at & IB_POSITION_MASK, l->handle) &&
                 rig.posted[i].flags & IBV_SEND_SIGNALED) {
                 ib_rdma_op_completed(l, at & IB_POSITION_MASK);
-                ib_flush(rig.f);
+                ib_flush(rig.rail);
                 return;
             }
     fail_msg("nothing is to complete");
@@ -92,17 +92,17 @@ static void who_wants_more_is_told_in_turn(void **state)
     (void)state;
     rig_open(NULL, 128, 0);
     rig_buffers(128);
-    rig.f->tx.per_link = 128;
+    rig.rail->tx.per_link = 128;
     good = rig_link();
     for (int i = 0; i < 2; i++)
         assert_non_null(kept[i] = ib_tx_get(good));
     for (int i = 0; i < 3; i++)
         mute[i] = mute_link(i < 2 ? 30 : INT_MAX);
-    assert_int_equal(rig.f->tx.nfree, rig.f->tx.kept_free);
+    assert_int_equal(rig.rail->tx.nfree, rig.rail->tx.kept_free);
     for (int i = 0; i < 3; i++)
         assert_null(ib_tx_get(mute[i]));
-    struct rme_link *first = TAILQ_FIRST(&rig.f->tx_waiters);
-    struct rme_link *second = TAILQ_NEXT(first, room_entry);
+    struct rme_link *first = list_first(&rig.rail->tx_waiters, struct rme_link, room_entry);
+    struct rme_link *second = list_next(first, &rig.rail->tx_waiters, room_entry);
     ib_tx_put(good, kept[0]);
     assert_int_equal(rig_poll(event, 16), 1);
     assert_int_equal(event->type, RME_EV_TX_ROOM);
@@ -124,7 +124,7 @@ static void who_takes_nothing_ends(void **state)
     (void)state;
     rig_open(NULL, 16, 0);
     rig_buffers(160);
-    rig.f->tx.per_link = 16;
+    rig.rail->tx.per_link = 16;
     fill();
     for (int i = 0; i < 3 * LOOKS; i++)
         look(); /* no link lacks a buffer */
@@ -160,7 +160,7 @@ static void who_takes_little_lives(void **state)
     (void)state;
     rig_open(NULL, 16, 0);
     rig_buffers(160);
-    rig.f->tx.per_link = 16;
+    rig.rail->tx.per_link = 16;
     fill();
     assert_null(ib_tx_get(good));
     for (int i = 0; i < 6 * LOOKS; i++) {
@@ -169,7 +169,7 @@ static void who_takes_little_lives(void **state)
             take(mute[k]);
             while ((tx = ib_tx_get(mute[k]))) /* keeps sending as much as it may */
                 ib_tx_send(mute[k], tx, 300);
-            ib_flush(rig.f);
+            ib_flush(rig.rail);
         }
         look();
         assert_int_equal(ended(), 0);
@@ -184,10 +184,10 @@ static void who_waits_for_nothing_lives(void **state)
     (void)state;
     rig_open(NULL, 16, 0);
     rig_buffers(160);
-    rig.f->tx.per_link = 16;
+    rig.rail->tx.per_link = 16;
     struct rme_link *idle = rig_link();
     ib_tx_send(idle, ib_tx_get(idle), 300);
-    ib_flush(rig.f);
+    ib_flush(rig.rail);
     assert_int_equal(idle->tx_unsignalled, 1);
     fill();
     assert_null(ib_tx_get(good));

@@ -232,7 +232,7 @@ static void server_killed(void **state)
     int n = 0;
     while (n < 4096 && (tx[n] = w.ops->tx_get(w.link))) /* as many as one link may hold */
         n++;
-    assert_int_equal(n, w.f->tx.per_link);
+    assert_int_equal(n, w.f->rail[0]->tx.per_link);
     while (n--)
         w.ops->tx_put(w.link, tx[n]);
     wire_disconnect(&w);
@@ -436,9 +436,9 @@ static void mute_peers_do_not_keep_all(void **state)
     assert_non_null(channel);
     assert_int_equal(fcntl(channel->fd, F_SETFL, O_NONBLOCK), 0);
     wire_open(&w, uri);
-    w.f->tx.most = 64;
-    w.f->tx.per_link = 8;
-    w.f->tx.stuck_ms = 400;
+    w.f->rail[0]->tx.max = 64;
+    w.f->rail[0]->tx.per_link = 8;
+    w.f->rail[0]->tx.stuck_ms = 400;
     for (int i = 0; i < MUTE; i++) {
         id[i] = mute_peer(&w, channel, uri);
         for (int n = 0; n < (i < 7 ? 9 : 1) && (tx = w.ops->tx_get(w.link)); n++)

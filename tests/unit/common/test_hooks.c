@@ -141,7 +141,7 @@ static void *nothing(void *arg)
  * thread with a stack of its own. */
 static void calls_inside_the_library_are_seen(void **state)
 {
-    struct seen seen = {.watcher = {.gone = note, .arg = &seen}};
+    struct seen seen = {.watcher = {.on_unmap = note, .arg = &seen}};
     struct rme_monitor_lacks lacks;
     pthread_attr_t large;
     pthread_t thread;
@@ -257,7 +257,7 @@ static void change_under_the_lock_ends_all(void **state)
 {
     struct engine *e = engine_new(64, 1);
     char *base = map_anonymous(PAGES), *other = map_anonymous(PAGES);
-    struct seen seen = {.watcher = {.gone = note, .arg = &seen}};
+    struct seen seen = {.watcher = {.on_unmap = note, .arg = &seen}};
 
     (void)state;
     assert_int_equal(
@@ -283,7 +283,7 @@ static void children_change_memory_of_their_own(void **state)
 {
     struct engine *e = engine_new(64, 1);
     char *base = map_anonymous(PAGES);
-    struct seen seen = {.watcher = {.gone = note, .arg = &seen}};
+    struct seen seen = {.watcher = {.on_unmap = note, .arg = &seen}};
 
     (void)state;
     assert_int_equal(

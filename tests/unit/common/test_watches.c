@@ -46,7 +46,7 @@ static void watch_all(struct watches *w)
 {
     engine_free(engine_new(64, 8)); /* skips where memory cannot be watched */
     *w = (struct watches){.base = map_anonymous(PAGES)};
-    w->watcher = (struct rme_watcher){.gone = changed, .arg = w};
+    w->watcher = (struct rme_watcher){.on_unmap = changed, .arg = w};
     assert_int_equal(
         rme_monitor_join(&w->watcher, &w->monitor, &(struct rme_monitor_lacks){NULL}), 0);
     for (int i = 0; i < WATCHES; i++) {

@@ -352,7 +352,7 @@ static int mincore_of(char *block)
 
 static uint64_t bytes_after_look(struct fixture *f, uint64_t now, uint64_t next)
 {
-    assert_true(rme_zone_look(f->zone, now) == next);
+    assert_true(rme_zone_trim_due(f->zone, now) == next);
     if (atomic_exchange(&f->pin.chores, false))
         rme_zone_trim(f->zone);
     return rme_pin_counted(&f->pin, RME_C_REGISTERED_BYTES);
@@ -476,7 +476,7 @@ static void many_threads(void **state)
         assert_int_equal(worker[i].errors, 0);
     }
     for (uint64_t now = 10000; now <= 12000; now += 1000) {
-        (void)rme_zone_look(f->zone, now);
+        (void)rme_zone_trim_due(f->zone, now);
         rme_zone_trim(f->zone);
     }
     assert_true(rme_pin_counted(&f->pin, RME_C_REGISTERED_BYTES) <= MIB);
