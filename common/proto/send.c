@@ -176,7 +176,7 @@ void rme_progress_tx(struct rme_peer *peer)
     start(peer);
     if (peer->bye_state == RME_BYE_DUE)
         rme_peer_send_bye(peer);
-    rme_rx_account_look(peer);
+    rme_rx_account_check(peer);
     if (peer->credit.throttled)
         rme_grant_reserve(peer);
     if (rme_credit_due(&peer->credit) && !peer->credit_waits)

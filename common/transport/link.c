@@ -335,7 +335,7 @@ void rme_peer_watch_cancel(struct rme_peer *peer)
  * may have used all of them, so silence does not mean that the peer is dead. */
 static bool can_answer(struct rme_peer *peer)
 {
-    rme_rx_account_look(peer);
+    rme_rx_account_check(peer);
     return peer->credit.unreturned == 0 ||
            peer->credit.advertised - peer->credit.unreturned >= RME_CREDIT_CONTROL ||
            !peer->credit.throttled;

@@ -24,7 +24,7 @@ bool rme_peer_may(struct rme_peer *peer, enum rme_credit_class class)
 {
     if (rme_credit_may(&peer->credit, class))
         return true;
-    rme_rx_account_look(peer);
+    rme_rx_account_check(peer);
     return may_last(peer, rme_credit_ready(&peer->credit));
 }
 
@@ -100,7 +100,7 @@ static bool send_credit_now(struct rme_peer *peer)
 
     if (ops->send_now == NULL || peer->tx_wait || !rme_peer_may(peer, RME_CREDIT_RETURN))
         return false;
-    rme_rx_account_look(peer); /* decides on rme_credit_more() */
+    rme_rx_account_check(peer); /* decides on rme_credit_more() */
     rme_head_fill(peer, RME_WIRE_CREDIT, (int32_t)rme_credit_more(&peer->credit), &message);
     rme_wire_copy_head(head, &message);
     if (!ops->send_now(peer->link, head, sizeof(head), NULL, 0))

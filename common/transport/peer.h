@@ -125,7 +125,7 @@ static inline bool rme_rx_account_is_tight(const struct rme *rme)
 void rme_rx_account_judge(struct rme_peer *peer);
 /* Subtracts bytes from the account of the peer; rme_quota_add adds them. */
 void rme_rx_uncharge(struct rme_peer *peer, uint64_t bytes);
-static inline void rme_rx_account_look(struct rme_peer *peer)
+static inline void rme_rx_account_check(struct rme_peer *peer)
 {
     if (rme_rx_account_is_tight(peer->rme) || peer->credit.throttled)
         rme_rx_account_judge(peer);
@@ -248,7 +248,7 @@ static inline void rme_head_fill(struct rme_peer *peer, uint8_t type, int32_t ta
     bool last = peer->credit.have == 1 && type != RME_WIRE_CREDIT && type != RME_WIRE_PING &&
                 type != RME_WIRE_PONG && type != RME_WIRE_BYE;
 
-    rme_rx_account_look(peer);
+    rme_rx_account_check(peer);
     out->type = type;
     out->flags = peer->credit.stalled || last ? RME_WIRE_F_STALLED : 0;
     out->tag = tag;

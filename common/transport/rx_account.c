@@ -39,7 +39,7 @@ void rme_rx_uncharge(struct rme_peer *peer, uint64_t bytes)
     struct list_head *node;
 
     rme_quota_add(peer, RME_QUOTA_RX, -bytes);
-    rme_rx_account_look(peer);
+    rme_rx_account_check(peer);
     while (!rme_rx_account_is_tight(rme) && (node = list_pop(&rme->throttled)) != NULL)
         rme_rx_account_judge(container_of(node, struct rme_peer, throttled));
 }

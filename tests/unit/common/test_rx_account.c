@@ -349,7 +349,7 @@ static void a_release_looks_at_few_of_many_that_wait(void **state)
         rme_quota_add(crowd.peer[i], RME_QUOTA_RX, 65536 + i);
     }
     for (unsigned i = 0; i < WAITERS; i++)
-        rme_rx_account_look(crowd.peer[i]);
+        rme_rx_account_check(crowd.peer[i]);
     assert_int_equal(scheduled(&rme), WAITERS); /* scheduled to be sent a reserve */
     while (list_pop(&rme.scheduled) != NULL)
         continue;
