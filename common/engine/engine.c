@@ -44,7 +44,7 @@
 #define WINDOW_MIN  (64u << 10) /* bytes of unexpected messages that a peer may send */
 #define RTS_BYTES   16u         /* of the eager window, for each RTS without a receive */
 /* receive buffers of a busy connection: a stream returns half of them with each CREDIT, one
- * message of 32 (doc/design/control-messages.md) */
+ * message of 32 (doc/design/credits.md) */
 #define CREDITS_MAX 64u
 /* outstanding transfers of the process; the bytes of each are limited, too */
 #define XFERS      256u

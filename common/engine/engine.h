@@ -7,6 +7,16 @@
 #include "op/operations.h"
 #include "proto/proto.h"
 
+/* How waits poll before they sleep (wait.c). */
+struct rme_polling {
+    unsigned fails;      /* recent failed polls, less two for each poll that ended a wait */
+    unsigned pause_left; /* waits of the pause that are left, which do not poll */
+    /* length of the last pause, without its random part; 0: polling has ended a wait since */
+    unsigned pause;
+    uint64_t yield_ns;   /* duration of a sched_yield() with no other thread; 0: not called */
+    unsigned yield_skip; /* rounds between two calls of sched_yield(); 0: another thread ran */
+};
+
 /* All state of an engine.  The lower layers access `rme` only. */
 struct rme_engine {
     struct rme rme;
@@ -18,13 +28,7 @@ struct rme_engine {
     unsigned forks; /* rme_forks in the opening process */
     bool logged;    /* the error of a forked child is in the log */
 
-    /* wait.c */
-    /* recent failed spins less successes; above SPIN_FAILS the waits of a pause that are left,
-     * which do not spin */
-    unsigned spin_fails;
-    unsigned spins_longer; /* number of times that the pause has doubled */
-    uint64_t offer_ns;     /* idle cost of sched_yield() in ns; 0: not called yet */
-    unsigned offer_skip;   /* rounds of the leader between two calls of sched_yield() */
+    struct rme_polling polling;
     uint32_t timer_skip;
 };
 

@@ -15,24 +15,8 @@
  * leader as well, because the fabric may report the result without an event.  wake() also ends
  * a wait() that has not begun yet.
  *
- * Duration of polling.  A wait polls for spin_us, a few times the cost of a wake-up: a longer
- * exchange gains little from polling.  If other threads take the processor meanwhile, the wait
- * polls for the fraction CROWDED_PART of spin_us only, about the cost of a wake-up, because
- * longer polling would delay the awaited work itself, such as that of a software device on the
- * same processor.
- *
- * A process that waits for large messages, or for a peer without a processor, should not poll.
- * So polling stops after SPIN_FAILS failed spins, less two for each success.  After a
- * pause the next SPINS_TRIED waits try again, and if these trials fail, too, the pause is
- * doubled.  More than one trial is necessary: where a wake-up takes as long as spin_us, two
- * sleeping processes see each other's fast replies only if both poll at the same time.  The
- * pause has a random part, so that their trials do not miss each other permanently.  One or two
- * late messages do not stop polling, because otherwise a process delayed once would sleep from
- * then on.
- *
- * Servers and clients use the same rules, whereas in [000 4.4] servers poll and clients sleep
- * for replies: a server without requests sleeps soon, and a client polls while its replies are
- * fast.
+ * A wait polls for spin_us unless polling is paused (record_poll).  doc/design/polling.md has
+ * the rules, for servers and clients alike, and their reasons.
  *
  * A leader runs pending work (engine.c) like every other thread.  While registering or packing
  * memory of an operation, the thread has released the lock but remains the leader: followers
@@ -53,38 +37,33 @@
 
 #include "engine/engine.h"
 
-#define SPIN_FAILS   8  /* failed spins, less two per success, that stop spinning */
-#define SPINS_TRIED  4  /* trials after a pause */
-#define SPINS_PAUSE  16 /* waits without spinning, at first */
-#define SPINS_LONGER 4  /* maximum number of doublings of the pause */
-/* fractions of spin_us polled before the first sched_yield(): usually, and if another thread
- * ran during the last one */
-#define QUICK_PART  16
-#define SHARED_PART 64
-/* fraction of spin_us polled under CPU contention */
-#define CROWDED_PART 4
-#define CLOCK_SKIP   8 /* empty rounds per reading of the clock */
-/* maximum of offer_skip; a power of two less one */
-#define OFFER_SKIP  15
-#define TAKEN       2 /* factor of the idle cost above which another thread ran */
-#define TAKEN_AGAIN 2 /* such calls in a row that mean contention, not an interrupt */
+#define FAILS_MAX      8  /* failed polls, less two per success, before a pause */
+#define PAUSE_MIN      16 /* waits of a pause, without its random part */
+#define PAUSE_MAX      (16 * PAUSE_MIN)
+#define YIELD_SKIP_MAX 15 /* a power of two less one */
+#define CLOCK_SKIP     8  /* empty rounds per reading of the clock */
+/* Parts of spin_us: polled before the first sched_yield(), usually and under contention; and
+ * polled under contention in all, about the cost of a wake-up. */
+#define QUIET_PART     16
+#define CONTENDED_PART 64
+#define SHORT_PART     4
 
-/* Yields the processor, without the lock, and adapts offer_skip: 0 means that another thread
- * ran.  Returns the duration.  The idle cost is that of the first call, or of a later one that
- * takes less than half: the earlier one was made under contention. */
-static uint64_t offer(struct rme_engine *e)
+/* Yields the processor, without the lock, and adapts yield_skip.  Returns the duration.  The
+ * idle cost is that of the first call, or of a later one that takes less than half: the earlier
+ * one was made under contention. */
+static uint64_t yield(struct rme_polling *p)
 {
-    uint64_t begin = rme_now_ns(), for_ns;
+    uint64_t begin = rme_now_ns(), took_ns;
 
     sched_yield();
-    for_ns = rme_now_ns() - begin;
-    if (e->offer_ns == 0 || TAKEN * for_ns < e->offer_ns)
-        e->offer_ns = for_ns;
-    if (for_ns > TAKEN * e->offer_ns)
-        e->offer_skip = 0;
-    else if (e->offer_skip < OFFER_SKIP)
-        e->offer_skip = 2 * e->offer_skip + 1;
-    return for_ns;
+    took_ns = rme_now_ns() - begin;
+    if (p->yield_ns == 0 || 2 * took_ns < p->yield_ns)
+        p->yield_ns = took_ns;
+    if (took_ns > 2 * p->yield_ns)
+        p->yield_skip = 0;
+    else if (p->yield_skip < YIELD_SKIP_MAX)
+        p->yield_skip = 2 * p->yield_skip + 1;
+    return took_ns;
 }
 
 /*
@@ -92,7 +71,7 @@ static uint64_t offer(struct rme_engine *e)
  * once only: if no unexpected message has arrived or been fetched since that return, the host
  * fetches none at present, and repeated returns would only waste processor time.
  */
-static bool is_called_away(const struct rme *rme, const struct rme_waiter *waiter)
+static bool has_new_unexpected(const struct rme *rme, const struct rme_waiter *waiter)
 {
     return waiter->ctx >= 0 && !list_empty(&rme->protocols->unexpected) &&
            rme->operations->ctx[waiter->ctx].unexpected_seen !=
@@ -100,9 +79,9 @@ static bool is_called_away(const struct rme *rme, const struct rme_waiter *waite
 }
 
 /* Takes what is ready for the waiter.  Returns true if the waiter should return. */
-static bool look(struct rme *rme, struct rme_waiter *waiter)
+static bool take_ready(struct rme *rme, struct rme_waiter *waiter)
 {
-    return waiter->ready(rme, waiter) || is_called_away(rme, waiter);
+    return waiter->ready(rme, waiter) || has_new_unexpected(rme, waiter);
 }
 
 /* Stops the timers of links without work; at the end of the work that would cost time for every
@@ -130,7 +109,7 @@ static bool sleep_leading(struct rme *rme, struct rme_waiter *waiter)
     rme_grant_send_waiting(rme);
     busy = rme->ops->arm(rme->fabric) != 0 || rme_progress(rme, true) > 0;
     rme_run_pending(rme);
-    if (look(rme, waiter))
+    if (take_ready(rme, waiter))
         return true;
     /* taken while rme_run_pending had released the lock */
     if (busy || rme->credit_waiting != NULL)
@@ -154,95 +133,101 @@ static bool sleep_leading(struct rme *rme, struct rme_waiter *waiter)
     if (rme_progress(rme, true) > 0)
         rme_count(rme, RME_C_WAKEUPS);
     rme_run_pending(rme);
-    return look(rme, waiter);
+    return take_ready(rme, waiter);
 }
 
 uint32_t rme_wait_polls_us(struct rme *rme)
 {
-    return rme_engine(rme)->spin_fails < SPIN_FAILS ? rme->tuning.spin_us : 0;
+    return rme_engine(rme)->polling.pause_left == 0 ? rme->tuning.spin_us : 0;
 }
 
-/* Returns the microseconds that this wait polls.  Counts a wait of the pause; trials follow the
- * last one. */
-static uint32_t spin_for(struct rme *rme)
-{
-    struct rme_engine *e = rme_engine(rme);
+enum poll_result { POLL_ENDED_WAIT, POLL_FAILED, POLL_PREEMPTED };
 
-    if (e->spin_fails > SPIN_FAILS && --e->spin_fails == SPIN_FAILS)
-        e->spin_fails = SPIN_FAILS - SPINS_TRIED;
-    return rme_wait_polls_us(rme);
+/* Pauses polling.  The random part keeps two processes from missing each other's attempts
+ * permanently.  Half of FAILS_MAX attempts follow. */
+static void pause_polling(struct rme *rme)
+{
+    struct rme_polling *p = &rme_engine(rme)->polling;
+
+    p->pause = p->pause == 0 ? PAUSE_MIN : p->pause < PAUSE_MAX ? 2 * p->pause : PAUSE_MAX;
+    p->pause_left = p->pause + rme_random(rme, p->pause);
+    p->fails = FAILS_MAX / 2;
 }
 
-/* Records the result of a spin.  `ended`: polling ended the wait.  `lost`: a sched_yield() took
- * longer than polling may take. */
-static void learn(struct rme *rme, bool ended, bool lost)
+/* Records the result of a poll, and pauses polling after FAILS_MAX failures, less two for each
+ * success, or if a computing process kept the yielded processor. */
+static void record_poll(struct rme *rme, enum poll_result result)
 {
-    struct rme_engine *e = rme_engine(rme);
-    unsigned pause = SPINS_PAUSE << e->spins_longer;
+    struct rme_polling *p = &rme_engine(rme)->polling;
 
-    if (ended && !lost) {
-        e->spin_fails -= e->spin_fails < 2 ? e->spin_fails : 2;
-        e->spins_longer = 0;
-    } else if (lost || ++e->spin_fails == SPIN_FAILS) {
-        e->spin_fails = SPIN_FAILS + pause + rme_random(rme, pause) + 1;
-        e->spins_longer += e->spins_longer < SPINS_LONGER;
+    switch (result) {
+    case POLL_ENDED_WAIT:
+        p->fails -= p->fails < 2 ? p->fails : 2;
+        p->pause = 0;
+        break;
+    case POLL_FAILED:
+        if (++p->fails == FAILS_MAX)
+            pause_polling(rme);
+        break;
+    case POLL_PREEMPTED:
+        pause_polling(rme);
     }
 }
 
 /*
- * Polls for spin_us, releasing the lock between rounds.  For the first part (QUICK_PART, or
- * SHARED_PART) the leader only polls, because an early reply comes from a peer that was already
- * at work.  Afterwards the leader yields the processor between rounds.  With fewer processors
- * than threads, the thread that gets the processor is often the one, here or at the peer, that
- * produces the awaited event; and a thread that has used its time slice for polling has to wait
- * for the processor when there is work.  A higher spin_us means that processors are available,
- * and lengthens the first part in proportion.  The leader does not yield after a round with
- * events, because more work may follow at once, such as the next fragment of a large message.
- *
- * A computing process keeps a yielded processor for its whole time slice, milliseconds, whereas
- * a sleeping thread gets the processor back at its wake-up.  So a sched_yield() that takes
- * longer than polling may take ends the spin, and the next waits sleep at once.  (Without this
- * rule, copying a file in blocks of 256 KiB beside two computing processes ran at a fifth of
- * TCP's rate.)
- *
- * A sched_yield() costs as much as several rounds, and much more in a virtual machine.  So
- * after each call in which no other thread ran, more rounds pass until the next call, up to
- * OFFER_SKIP.  A call in which another thread ran, as its duration shows, resets this to a call
- * per round.
+ * Polls for spin_us, releasing the lock between rounds.  After the first part (QUIET_PART, or
+ * CONTENDED_PART if another thread ran during the last sched_yield()), the leader yields the
+ * processor: every round under contention, else after more rounds each time, up to
+ * YIELD_SKIP_MAX.  The leader does not yield after a round with events, because more work may
+ * follow at once, such as the next fragment of a large message.  Two contended calls in a row
+ * shorten the polling, a single one may be an interrupt.  A call that takes longer than spin_us
+ * ends the polling.
  *
  * Reading the clock costs a good part of a round and is not needed after the last one.  Empty
  * rounds are short, so one reading serves several.
  */
-static bool spin_leading(struct rme *rme, struct rme_waiter *waiter)
+static bool poll_leading(struct rme *rme, struct rme_waiter *waiter)
 {
+    struct rme_polling *p = &rme_engine(rme)->polling;
     uint64_t spin = rme->tuning.spin_us * 1000ull, begin = rme_now_ns(), now = begin;
     uint64_t end =
         min_u64(begin + spin, min_u64(waiter->until, UINT64_MAX / 1000000) * 1000000);
-    struct rme_engine *e = rme_engine(rme);
-    uint64_t quick = spin / (e->offer_skip != 0 ? QUICK_PART : SHARED_PART);
-    unsigned rounds = 0, kept = 0, taken = 0; /* kept: rounds since the last sched_yield() */
-    uint64_t for_ns = 0;
-    bool busy = true, offered, over;
+    uint64_t quiet = spin / (p->yield_skip != 0 ? QUIET_PART : CONTENDED_PART);
+    unsigned rounds = 0, since_yield = 0, contended = 0;
+    uint64_t yield_took = 0;
+    bool busy = true, yields, over;
 
     do {
-        offered = now - begin >= quick && !busy && kept++ >= e->offer_skip;
+        yields = now - begin >= quiet && !busy && since_yield++ >= p->yield_skip;
         pthread_mutex_unlock(&rme->lock);
-        if (offered) {
-            for_ns = offer(e);
-            taken = e->offer_skip == 0 ? taken + 1 : 0;
-            if (taken == TAKEN_AGAIN)
-                end = min_u64(end, begin + spin / CROWDED_PART);
-            kept = 0;
+        if (yields) {
+            yield_took = yield(p);
+            contended = p->yield_skip == 0 ? contended + 1 : 0;
+            if (contended == 2)
+                end = min_u64(end, begin + spin / SHORT_PART);
+            since_yield = 0;
         }
         rme_lock(rme);
         busy = rme_progress(rme, false) > 0;
         rme_run_pending(rme);
-        over = look(rme, waiter);
-        if (!over && (busy || offered || ++rounds % CLOCK_SKIP == 0))
+        over = take_ready(rme, waiter);
+        if (!over && (busy || yields || ++rounds % CLOCK_SKIP == 0))
             now = rme_now_ns();
-    } while (!over && for_ns <= spin && now < end);
-    learn(rme, over, for_ns > spin);
+    } while (!over && yield_took <= spin && now < end);
+    record_poll(rme, yield_took > spin ? POLL_PREEMPTED : over ? POLL_ENDED_WAIT : POLL_FAILED);
     return over;
+}
+
+/* Polls, unless this wait is one of a pause. */
+static bool poll_first(struct rme *rme, struct rme_waiter *waiter)
+{
+    struct rme_polling *p = &rme_engine(rme)->polling;
+
+    if (p->pause_left != 0) {
+        p->pause_left--;
+        return false;
+    }
+    return rme->tuning.spin_us != 0 && poll_leading(rme, waiter);
 }
 
 static bool lead(struct rme *rme, struct rme_waiter *waiter)
@@ -250,7 +235,7 @@ static bool lead(struct rme *rme, struct rme_waiter *waiter)
     bool over;
 
     rme->leader = waiter;
-    over = (spin_for(rme) != 0 && spin_leading(rme, waiter)) || sleep_leading(rme, waiter);
+    over = poll_first(rme, waiter) || sleep_leading(rme, waiter);
     rme->leader = NULL;
     return over;
 }
@@ -269,7 +254,7 @@ static bool follow(struct rme *rme, struct rme_waiter *waiter)
     pthread_cond_timedwait(&waiter->cond, &rme->lock, &ts);
     list_del_init(&waiter->link);
     pthread_cond_destroy(&waiter->cond);
-    return look(rme, waiter);
+    return take_ready(rme, waiter);
 }
 
 /* Waits after a first attempt found nothing.  Not inlined, so that a successful call saves no
@@ -277,7 +262,7 @@ static bool follow(struct rme *rme, struct rme_waiter *waiter)
 __attribute__((noinline)) static bool wait_on(struct rme *rme, struct rme_waiter *waiter,
                                               int wait_ms)
 {
-    bool over = is_called_away(rme, waiter);
+    bool over = has_new_unexpected(rme, waiter);
 
     if (over)
         return true;
@@ -289,7 +274,7 @@ __attribute__((noinline)) static bool wait_on(struct rme *rme, struct rme_waiter
             /* wakes the leader now, because this thread will not return soon */
             rme_unlock(rme);
             rme_lock(rme);
-            over = look(rme, waiter);
+            over = take_ready(rme, waiter);
         } else {
             over = follow(rme, waiter);
         }
@@ -317,8 +302,8 @@ int rme_wait(struct rme *rme, struct rme_waiter *waiter, int wait_ms)
     if (!over && wait_ms > 0)
         over = wait_on(rme, waiter, wait_ms);
     if (__builtin_expect(rme->credit_waiting != NULL, 0))
-        rme_grant_count_call(rme, !over && !is_called_away(rme, waiter));
-    if (waiter->found == 0 && wait_ms > 0 && is_called_away(rme, waiter))
+        rme_grant_count_call(rme, !over && !has_new_unexpected(rme, waiter));
+    if (waiter->found == 0 && wait_ms > 0 && has_new_unexpected(rme, waiter))
         rme->operations->ctx[waiter->ctx].unexpected_seen = rme->protocols->unexpected_changes;
     rme_unlock(rme);
     pthread_setcancelstate(cancels, NULL);

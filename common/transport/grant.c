@@ -1,26 +1,21 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Number of receive buffers advertised to a link at first, in use and idle.  credit.c defines
- * credits and proves that one is enough.  Credits beyond the first are a quota (quota.c), the
- * option credits_pool, and return with PONG or at the end of the link.
+ * Number of receive buffers advertised to a link at first, in use and idle (option credits;
+ * doc/design/credits.md).  Credits beyond the first are a quota, the option credits_pool, and
+ * return with PONG or, where posted receives cannot be withdrawn (caps.keeps_rx), at the end of
+ * the link.
  *
- * Where posted receives of a link cannot be withdrawn (caps.keeps_rx), a link keeps its credits
- * until it ends.
+ * Without a shared queue, a connection request advertises the minimum until the peer lacks
+ * credits or has sent RME_GRANT_USED messages: below that number, a fabric may hand buffers to
+ * its device one by one.
  *
- * A connection request without a shared queue advertises the minimum until the link is used.
- * The link gets the option `credits` when the peer lacks credits, like any link, or after
- * RME_GRANT_USED messages.  Below that number, a fabric may hand buffers to its device one by
- * one.
- *
- * A link with few credits needs a CREDIT message after each message of the peer.  But most
- * messages are requests, and the reply returns the credit if the CREDIT message is delayed.  So
- * the peer waits in rme->credit_waiting until a call returns nothing to the host, which then
- * has sent its replies, or for RME_CREDIT_WAIT_CALLS calls that return something.  A reply to
- * the first peer of this stack removes the peer from the stack; a peer further down gets no
- * CREDIT message in the end if a reply has returned its credits.  A host that makes no calls
- * takes no messages either.  The CREDIT message for a message consumed while another thread
- * sleeps in the fabric is not delayed: that thread may sleep for the next message of the peer,
- * and the thread that took this one may never call again.
+ * A link with few credits needs a CREDIT message after each message of the peer, but the reply
+ * to a request returns the credit as well.  So the peer waits in rme->credit_waiting until a
+ * call returns nothing to the host, or for RME_CREDIT_WAIT_CALLS calls that return something.
+ * A reply to the first peer of this stack removes the peer from the stack; a peer further down
+ * gets no CREDIT message in the end if a reply has returned its credits.  The CREDIT message is
+ * not delayed while another thread sleeps in the fabric: that thread may sleep for the next
+ * message of the peer, and the thread that took this one may never call again.
  */
 #include <errno.h>
 

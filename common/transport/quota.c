@@ -1,18 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Quotas of resources that are held for peers: a peer, or a host with many peers, leaves some
- * to the others.  One rule holds for each resource.
- *
- * - All peers together hold at most the limit.
- * - While less than half of the limit is used, a host may take the rest of that half.
- * - From then on, a host may hold a fair share of half of the limit: divided by the number of
- *   hosts that hold a part, including this one, plus one.
- * - A peer that is alone on its host may hold what the host may.  Otherwise a peer may take the
- *   rest of the first half of that, or hold a fair share: divided by the number of the host's
- *   peers that hold a part, including this one, plus one.  Where no other hosts exist, later
- *   peers of the host take their shares out of the other half.
- *
- * doc/design/quotas.md has the proof, and the behaviour of a peer without room.
+ * Quotas of resources that are held for peers.  All peers together hold at most the limit.  A
+ * host may take the rest of the first half of the limit, or hold a fair share of that half; a
+ * peer may do the same with the share of its host.  doc/design/quotas.md has the exact rule,
+ * the proof of its bounds, and the behaviour of a peer without room.
  */
 #include <stdlib.h>
 #include <string.h>

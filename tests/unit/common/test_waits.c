@@ -8,10 +8,10 @@
 
 #define SPIN_US  50
 #define OPTIONS  "regcache_entries=0,spin_us=50,keepalive_ms=0"
-#define VAIN     8    /* SPINS_IN_VAIN */
-#define TRIES    4    /* SPINS_TRIED */
-#define PAUSE    16   /* SPINS_PAUSE */
-#define SKIP     15   /* OFFER_SKIP */
+#define VAIN     8    /* FAILS_MAX */
+#define TRIES    4    /* polls after a pause */
+#define PAUSE    16   /* PAUSE_MIN */
+#define SKIP     15   /* YIELD_SKIP_MAX */
 #define ALONE_NS 2000 /* duration of an offer that no other thread takes */
 #define TAKEN_NS 20000
 #define KEPT_NS  4000000 /* duration of one that a process uses for its time slice */
@@ -133,9 +133,9 @@ static void it_tries_again(void **state)
     (void)state;
     wait_in_vain(VAIN);
     for (unsigned least = PAUSE; least <= 2 * PAUSE; least *= 2) {
-        pause = waits_until(SPIN_US); /* includes the first that tries */
-        assert_in_range(pause, least + 1, 2 * least);
-        wait_in_vain(TRIES - 2);
+        pause = waits_until(SPIN_US);
+        assert_in_range(pause, least, 2 * least - 1);
+        wait_in_vain(TRIES - 1);
         assert_int_equal(polls_us(), SPIN_US);
         wait_in_vain(1);
         assert_int_equal(polls_us(), 0);
@@ -149,29 +149,29 @@ static void a_try_that_pays_is_enough(void **state)
     wait_in_vain(VAIN);
     for (unsigned i = 0; i < 2; i++) {
         waits_until(SPIN_US);
-        wait_in_vain(TRIES - 2);
+        wait_in_vain(TRIES - 1);
         wait_and_get();
         wait_in_vain(2);
         assert_int_equal(polls_us(), SPIN_US);
         wait_in_vain(1);
         assert_int_equal(polls_us(), 0);
     }
-    assert_in_range(waits_until(SPIN_US), PAUSE + 1, 2 * PAUSE);
+    assert_in_range(waits_until(SPIN_US), PAUSE, 2 * PAUSE - 1);
 }
 
 static void offers_that_nobody_takes_are_rare(void **state)
 {
-    struct rme_engine *e = rme_engine(scripted.rme);
+    struct rme_polling *polling = &rme_engine(scripted.rme)->polling;
 
     (void)state;
-    for (int i = 0; i < 100 && e->offer_skip < SKIP; i++)
+    for (int i = 0; i < 100 && polling->yield_skip < SKIP; i++)
         wait_in_vain(1);
-    assert_int_equal(e->offer_skip, SKIP);
+    assert_int_equal(polling->yield_skip, SKIP);
     cpu.taken = true;
     cpu.offers = 0;
     for (int i = 0; i < 200 && cpu.offers == 0; i++)
         wait_in_vain(1);
-    assert_int_equal(e->offer_skip, 0);
+    assert_int_equal(polling->yield_skip, 0);
 }
 
 /* Returns the nanoseconds that a wait polls before it offers the processor.  The wait may last
@@ -251,7 +251,7 @@ static void a_processor_that_others_keep_ends_polling(void **state)
         assert_int_equal(cpu.offers, 1);
         assert_int_equal(polls_us(), 0);
     }
-    assert_in_range(waits_until(SPIN_US), PAUSE << 2, 2 * (PAUSE << 2));
+    assert_in_range(waits_until(SPIN_US), PAUSE << 2, 2 * (PAUSE << 2) - 1);
 }
 
 int main(void)
