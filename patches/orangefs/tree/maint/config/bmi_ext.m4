@@ -6,7 +6,7 @@ dnl   --with-bmi-ib[=PREFIX]     InfiniBand and RoCE, library bmi_ib
 dnl   --with-bmi-elan4[=PREFIX]  Quadrics QsNetII, library bmi_elan4
 dnl
 dnl Both stand on the engine, library rme.  Without PREFIX the library comes from pkg-config, or from where the compiler looks by itself.  With it, headers are in
-dnl PREFIX/include and the library in PREFIX/lib, lib64 or lib/<multiarch>.
+dnl PREFIX/include/bmi-rdma and the library in PREFIX/lib, lib64 or lib/<multiarch>.
 
 dnl AX_BMI_EXT_METHOD(option, VARIABLE, library, function that proves it, what it is, packages to install)
 AC_DEFUN([AX_BMI_EXT_METHOD],
@@ -39,12 +39,12 @@ AC_DEFUN([AX_BMI_EXT_METHOD],
                 bmi_ext_libs="-l$3 -lrme"
             fi
         else
-            if test ! -f "$bmi_ext_prefix/include/rme.h"; then
+            if test ! -f "$bmi_ext_prefix/include/bmi-rdma/rme.h"; then
                 AC_MSG_RESULT([no])
-                AC_MSG_ERROR([--with-$1=$bmi_ext_prefix: there is no $bmi_ext_prefix/include/rme.h; install $3 there (make install) or name the prefix where it is])
+                AC_MSG_ERROR([--with-$1=$bmi_ext_prefix: there is no $bmi_ext_prefix/include/bmi-rdma/rme.h; install $3 there (make install) or name the prefix where it is])
             fi
-            $2_INCDIR="$bmi_ext_prefix/include"
-            bmi_ext_cflags="-I$bmi_ext_prefix/include"
+            $2_INCDIR="$bmi_ext_prefix/include/bmi-rdma"
+            bmi_ext_cflags="-I$bmi_ext_prefix/include/bmi-rdma"
             bmi_ext_arch=`$CC -print-multiarch 2>/dev/null`
             for bmi_ext_dir in lib lib64 ${bmi_ext_arch:+lib/$bmi_ext_arch}; do
                 bmi_ext_dir="$bmi_ext_prefix/$bmi_ext_dir"
