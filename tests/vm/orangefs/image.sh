@@ -19,7 +19,7 @@ orangefs_programs() { # prefix, name in the guest
     for p in "$1"/bin/pvfs2-* "$1"/sbin/pvfs2-{server,client,client-core}; do
         head -c 4 "$p" | grep -q ELF && with_libraries "$p" "$2/$(basename "$(dirname "$p")")"
     done
-    for p in "$1"/lib/lib*.so.* "$1"/lib/bmi-rdma/libemuelan4.so; do
+    for p in "$1"/lib/lib*.so.* "$1"/lib/libemuelan4.so; do # the last one has no version
         [ ! -f "$p" ] || with_libraries "$p" "$2/lib"
     done
     strip --strip-debug "$root/$2"/*/* 2>/dev/null
