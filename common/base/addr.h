@@ -12,7 +12,7 @@ struct rme_addr_part {
 };
 
 /* Returns the number of parts with our scheme; 0 for a peer that connected to us. */
-int rme_addr_parts(const struct rme_addr *addr);
-const struct rme_addr_part *rme_addr_part(const struct rme_addr *addr, int part);
+RME_API int rme_addr_parts(const struct rme_addr *addr);
+RME_API const struct rme_addr_part *rme_addr_part(const struct rme_addr *addr, int part);
 
 #endif

@@ -56,6 +56,6 @@ void rme_log_drain(struct rme_log *log);
 
 /* Returns the remedy for an error (negative errno) that may be a limit of this process or
  * machine; otherwise `else_do`. */
-const char *rme_remedy(int error, const char *else_do);
+RME_API const char *rme_remedy(int error, const char *else_do);
 
 #endif

@@ -12,6 +12,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "rme.h"
+
 struct rme_options;
 
 /* One option.  The last row of a table has the name NULL. */
@@ -42,8 +44,8 @@ int rme_options_parse(struct rme_options *options, const char *text, char *why, 
 
 /* Return a value by name.  0 or "" for an unknown name (a unit test checks the names in the
  * source). */
-int64_t rme_option(const struct rme_options *options, const char *name);
-const char *rme_option_string(const struct rme_options *options, const char *name);
+RME_API int64_t rme_option(const struct rme_options *options, const char *name);
+RME_API const char *rme_option_string(const struct rme_options *options, const char *name);
 int rme_option_find(const struct rme_options *options, const char *name, int64_t *value);
 
 /* Limits a number to the available maximum.  True: a larger number was set explicitly. */

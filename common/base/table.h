@@ -7,6 +7,8 @@
 #include <stdint.h>
 #include <stddef.h>
 
+#include "rme.h"
+
 /* A member of objects that are found by (key, kind); zero-initialised for rme_table_drop. */
 struct rme_keyed {
     struct rme_keyed *next; /* in the chain */
@@ -27,12 +29,12 @@ struct rme_table {
 uint64_t rme_draw(void);
 
 /* Allocates `chains` chains, a power of 2.  -ENOMEM. */
-int rme_table_init(struct rme_table *table, uint32_t chains);
+RME_API int rme_table_init(struct rme_table *table, uint32_t chains);
 /* Frees the chains, not the nodes. */
-void rme_table_clear(struct rme_table *table);
+RME_API void rme_table_clear(struct rme_table *table);
 
 /* Doubles the chains, if there is memory. */
-void rme_table_grow(struct rme_table *table);
+RME_API void rme_table_grow(struct rme_table *table);
 
 /* Returns the hash of a key.  Peers cannot choose keys that share a chain, because the factor
  * is random.  Without the second product, keys in sequence, such as handles, had chains of more

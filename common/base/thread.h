@@ -14,7 +14,9 @@
 
 #include <pthread.h>
 
+#include "rme.h"
+
 /* Starts a thread.  0 or a negative errno.  Any thread may call. */
-int rme_thread_start(pthread_t *thread, void *(*body)(void *arg), void *arg);
+RME_API int rme_thread_start(pthread_t *thread, void *(*body)(void *arg), void *arg);
 
 #endif

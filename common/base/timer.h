@@ -4,6 +4,7 @@
 #define RME_TIMER_H
 
 #include "base/itree.h"
+#include "rme.h"
 
 /* A member of objects with a deadline; zero-initialised. */
 struct rme_timer {
@@ -21,18 +22,18 @@ static inline bool rme_timer_is_set(const struct rme_timer *timer)
 }
 
 /* Sets or changes a timer. */
-void rme_timer_set(struct rme_timers *timers, struct rme_timer *timer, uint64_t when);
-void rme_timer_stop(struct rme_timers *timers, struct rme_timer *timer);
+RME_API void rme_timer_set(struct rme_timers *timers, struct rme_timer *timer, uint64_t when);
+RME_API void rme_timer_stop(struct rme_timers *timers, struct rme_timer *timer);
 
 /* Stops and returns the earliest timer if it is due at `now`, else NULL. */
-struct rme_timer *rme_timers_due(struct rme_timers *timers, uint64_t now);
+RME_API struct rme_timer *rme_timers_due(struct rme_timers *timers, uint64_t now);
 /* Returns the earliest timer; NULL: none. */
 struct rme_timer *rme_timers_first(const struct rme_timers *timers);
 /* Returns when the earliest timer is due; UINT64_MAX: never. */
-uint64_t rme_timers_next(const struct rme_timers *timers);
+RME_API uint64_t rme_timers_next(const struct rme_timers *timers);
 
 /* Return a monotonic time in milliseconds and in nanoseconds. */
-uint64_t rme_now(void);
+RME_API uint64_t rme_now(void);
 uint64_t rme_now_ns(void);
 
 #endif

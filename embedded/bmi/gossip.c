@@ -10,16 +10,21 @@
 #define LINE_MAX_BYTES 1024
 
 static struct {
-    gossip_sink_fn sink;
+    BMI_log_sink *sink;
     void *arg;
     atomic_uint_fast64_t mask;
     atomic_bool debug_on;
 } logger;
 
-void gossip_set_sink(gossip_sink_fn sink, void *arg)
+void gossip_set_sink(BMI_log_sink *sink, void *arg)
 {
     logger.sink = sink;
     logger.arg = arg;
+}
+
+void BMI_set_log_sink(BMI_log_sink *sink, void *arg)
+{
+    gossip_set_sink(sink, arg);
 }
 
 int gossip_set_debug_mask(int debug_on, uint64_t mask)

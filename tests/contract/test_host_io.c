@@ -40,7 +40,8 @@ static void note_call(const char *name, void *where)
 
     if (dladdr(where, &info) == 0)
         return;
-    method = strstr(info.dli_fname, "libbmi_ib") != NULL;
+    method =
+        strstr(info.dli_fname, "libbmi_ib") != NULL || strstr(info.dli_fname, "librme") != NULL;
     /* the software HCA has a thread, too */
     hca = strstr(info.dli_fname, "libemuverbs") != NULL;
     if (syscall(SYS_gettid) != getpid() && (method || hca))

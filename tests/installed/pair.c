@@ -10,7 +10,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include <bmi.h>
-#include <gossip.h>
 
 #if BMI_API < 20908
 #define OPTIONS
@@ -70,7 +69,7 @@ int main(void)
     int way[2];
     pid_t pid;
 
-    gossip_set_sink(keep_line, NULL);
+    BMI_set_log_sink(keep_line, NULL);
     must(pipe(way) == 0, "pipe");
     pid = fork(); /* before BMI starts */
     must(pid >= 0, "fork");

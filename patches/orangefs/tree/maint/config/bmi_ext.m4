@@ -5,8 +5,8 @@ dnl
 dnl   --with-bmi-ib[=PREFIX]     InfiniBand and RoCE, library bmi_ib
 dnl   --with-bmi-elan4[=PREFIX]  Quadrics QsNetII, library bmi_elan4
 dnl
-dnl Without PREFIX the library comes from pkg-config, or from where the compiler looks by itself.  With it, headers are in
-dnl PREFIX/include and the library in PREFIX/lib, lib64 or lib/<multiarch>.
+dnl Both stand on the engine, library rme.  Without PREFIX the library comes from pkg-config, or from where the compiler looks by itself.  With it, headers are in
+dnl PREFIX/include/bmi-rdma and the library in PREFIX/lib, lib64 or lib/<multiarch>.
 
 dnl AX_BMI_EXT_METHOD(option, VARIABLE, library, function that proves it, what it is, packages to install)
 AC_DEFUN([AX_BMI_EXT_METHOD],
@@ -36,25 +36,25 @@ AC_DEFUN([AX_BMI_EXT_METHOD],
                 esac
             else
                 bmi_ext_where="the compiler's default paths"
-                bmi_ext_libs="-l$3"
+                bmi_ext_libs="-l$3 -lrme"
             fi
         else
-            if test ! -f "$bmi_ext_prefix/include/rme.h"; then
+            if test ! -f "$bmi_ext_prefix/include/bmi-rdma/rme.h"; then
                 AC_MSG_RESULT([no])
-                AC_MSG_ERROR([--with-$1=$bmi_ext_prefix: there is no $bmi_ext_prefix/include/rme.h; install $3 there (make install) or name the prefix where it is])
+                AC_MSG_ERROR([--with-$1=$bmi_ext_prefix: there is no $bmi_ext_prefix/include/bmi-rdma/rme.h; install $3 there (make install) or name the prefix where it is])
             fi
-            $2_INCDIR="$bmi_ext_prefix/include"
-            bmi_ext_cflags="-I$bmi_ext_prefix/include"
+            $2_INCDIR="$bmi_ext_prefix/include/bmi-rdma"
+            bmi_ext_cflags="-I$bmi_ext_prefix/include/bmi-rdma"
             bmi_ext_arch=`$CC -print-multiarch 2>/dev/null`
             for bmi_ext_dir in lib lib64 ${bmi_ext_arch:+lib/$bmi_ext_arch}; do
                 bmi_ext_dir="$bmi_ext_prefix/$bmi_ext_dir"
                 if test -f "$bmi_ext_dir/lib$3.so"; then
                     bmi_ext_where="$bmi_ext_dir"
-                    bmi_ext_libs="-L$bmi_ext_dir -l$3 -Wl,-rpath,$bmi_ext_dir"
+                    bmi_ext_libs="-L$bmi_ext_dir -l$3 -lrme -Wl,-rpath,$bmi_ext_dir"
                     break
                 elif test -f "$bmi_ext_dir/lib$3.a"; then
                     bmi_ext_where="$bmi_ext_dir"
-                    bmi_ext_libs="$bmi_ext_dir/lib$3.a $6 -lpthread"
+                    bmi_ext_libs="$bmi_ext_dir/lib$3.a $bmi_ext_dir/librme.a $6 -lpthread"
                     break
                 fi
             done
