@@ -35,6 +35,8 @@
  * by itself (caps.chains_reads).
  */
 #include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "move/move.h"
@@ -59,6 +61,21 @@ struct rme_remote_window *rme_remote_window_new(const struct rme_wire_message *m
     return window;
 }
 
+/* Ends the link for a window out of order, and says all of the window and of the op. */
+static void refuse_window(struct rme_op *op, const struct rme_wire_message *message,
+                          unsigned waiting)
+{
+    char why[256];
+
+    snprintf(why, sizeof(why),
+             "a CTS whose window does not follow the last one: %" PRIu64 " bytes at %" PRIu64
+             " for send %" PRIu32 " by receive %" PRIu32 "; the send has %" PRIu64
+             " bytes, %" PRIu64 " opened by receive %" PRIu32 ", %u windows waiting",
+             message->rndv_window, message->offset, message->to, message->from, op->size,
+             op->rndv.opened, rme_rndv_peer_handle(op), waiting);
+    rme_peer_protocol_error(op->peer, why);
+}
+
 bool rme_rndv_open(struct rme_op *op, const struct rme_wire_message *message)
 {
     struct rme_rndv *r = &op->rndv;
@@ -70,7 +87,7 @@ bool rme_rndv_open(struct rme_op *op, const struct rme_wire_message *message)
         waiting++;
     if (waiting >= REMOTE_WINDOWS_MAX || message->offset != r->opened ||
         message->rndv_window == 0 || message->rndv_window > op->size - r->opened) {
-        rme_peer_protocol_error(op->peer, "a CTS whose window does not follow the last one");
+        refuse_window(op, message, waiting);
         return false;
     }
     window = rme_remote_window_new(message);
