@@ -8,6 +8,8 @@
  * memory window that only the end of an op releases.
  */
 #include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "rndv/rndv.h"
@@ -213,6 +215,21 @@ struct rme_remote_window *rme_remote_window_new(const struct rme_wire_message *m
     return window;
 }
 
+/* Ends the link for a window out of order, and says all of the window and of the op. */
+static void refuse_window(struct rme_op *op, const struct rme_wire_message *cts,
+                          unsigned waiting)
+{
+    char why[256];
+
+    snprintf(why, sizeof(why),
+             "a CTS whose window does not follow the last one: %" PRIu64 " bytes at %" PRIu64
+             " for send %" PRIu32 " by receive %" PRIu32 "; the send has %" PRIu64
+             " bytes, %" PRIu64 " opened by receive %" PRIu32 ", %u windows waiting",
+             cts->rndv_window, cts->offset, cts->to, cts->from, op->size, op->rndv->opened,
+             rme_rndv_peer_handle(op), waiting);
+    rme_peer_protocol_error(op->peer, why);
+}
+
 bool rme_remote_window_add(struct rme_op *op, const struct rme_wire_message *cts)
 {
     struct rme_rndv *r = op->rndv;
@@ -224,7 +241,7 @@ bool rme_remote_window_add(struct rme_op *op, const struct rme_wire_message *cts
         waiting++;
     if (waiting >= REMOTE_WINDOWS_MAX || cts->offset != r->opened || cts->rndv_window == 0 ||
         cts->rndv_window > op->size - r->opened) {
-        rme_peer_protocol_error(op->peer, "a CTS whose window does not follow the last one");
+        refuse_window(op, cts, waiting);
         return false;
     }
     window = rme_remote_window_new(cts);

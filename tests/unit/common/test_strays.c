@@ -76,6 +76,25 @@ static void offered_in_part(void **state)
     end();
 }
 
+/* A window begins where the last one ended, and ends within the message. */
+static void window_out_of_order_is_refused(void **state)
+{
+    static const uint64_t wrong[][2] = {{0, 65536}, {131072, 65536}, {65536, LARGE}};
+
+    (void)state;
+    for (unsigned i = 0; i < 3; i++) {
+        begin(&usual, "");
+        send_(plain, LARGE, 3);
+        uint32_t handle = LAST;
+
+        SAYS(CTS, 65536, .to = handle, .from = 9);
+        assert_int_equal(errors(), 0);
+        SAYS(CTS, wrong[i][1], .to = handle, .from = 9, .offset = wrong[i][0]);
+        assert_int_equal(errors(), 1);
+        end();
+    }
+}
+
 /* ---- unmapped memory ---- */
 
 static unsigned under_way; /* transfers in flight when the engine abandoned an operation */
@@ -705,6 +724,7 @@ int main(void)
         cmocka_unit_test(read_in_part),
         cmocka_unit_test(read_without_an_offer),
         cmocka_unit_test(offered_in_part),
+        cmocka_unit_test(window_out_of_order_is_refused),
         cmocka_unit_test(nothing_is_written_after_cancel),
         cmocka_unit_test(nothing_is_read_after_fin),
         cmocka_unit_test(nothing_is_opened_after_fin),
