@@ -7,8 +7,6 @@
 #include "bmi_elan4/packet.h"
 #include "medium.h"
 
-extern const struct medium medium_elan4;
-
 /* Opens a TCP connection to the bootstrap server of the last target; returns a socket, or a
  * negative value. */
 int elan4_visit(void);

@@ -52,7 +52,7 @@ struct medium {
                  size_t length);
 };
 
-extern const struct medium medium_verbs;
+extern const struct medium medium_verbs, medium_elan4;
 
 struct end *link_end(struct link *link);
 

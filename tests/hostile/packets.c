@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* A link over any medium: messages of the wire protocol and credits; see link.h. */
 #include "config.h"
-#include "link_elan4.h"
+#include "medium.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -67,7 +67,7 @@ void link_hello(const struct link_plan *plan, struct rme_hello *hello)
 {
     *hello = (struct rme_hello){.version = RME_WIRE_VERSION,
                                 .version_min = RME_WIRE_VERSION_MIN,
-                                .flags = (uint8_t)(RME_HELLO_F_READ | RME_HELLO_F_INVITE |
+                                .flags = (uint8_t)(RME_HELLO_F_READ | RME_HELLO_F_EARLY_CTS |
                                                    (plan->borrows ? RME_HELLO_F_RING : 0)),
                                 .incarnation = clock_us() ^ (uint64_t)getpid() << 40,
                                 .rx_size = LINK_MESSAGE,
