@@ -593,7 +593,7 @@ struct requests {
 
 static void requests_open(struct requests *r)
 {
-    bed_options("eager_window=64K,credits=16,connect_timeout_ms=600000");
+    bed_options("eager_window=64K,credits=16,rx_size=4608,connect_timeout_ms=600000");
     pair_open(&r->p);
     pair_meet(&r->p);
     pair_exchange(&r->p, 100, REQUESTS);
