@@ -59,7 +59,7 @@ static struct counts counts_of(const struct node *n, const char *side)
     struct counts counts = {.copied = node_counter(n, "bytes_copied"),
                             .refused = node_counter(n, "reg_refused"),
                             .full = node_counter(n, "eager_ring_full"),
-                            .has_early_cts = node_counter(n, "invites_sent")};
+                            .invites = node_counter(n, "invites_sent")};
 
     snprintf(name, sizeof(name), "%s_eager", side);
     counts.eager = node_counter(n, name);
