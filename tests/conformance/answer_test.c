@@ -249,7 +249,7 @@ void answer_to_something_else_does_not_wait(void **state)
 
 /* Does the same after both sides have advertised more credits: new credits are not taken for
  * returned ones. */
-void answer_of_a_busy_link_does_not_wait(void **state)
+void answer_on_busy_link_is_immediate(void **state)
 {
     enum { FLOOD = 300 };
     static struct op send[2][FLOOD], recv[2][FLOOD];

@@ -169,7 +169,7 @@ void freed_address_ends_its_operations(void **state)
     }
 }
 
-void nobody_listens(void **state)
+void connect_without_listener_refused(void **state)
 {
     struct op ops[3];
     struct blob b;
@@ -191,7 +191,7 @@ void nobody_listens(void **state)
 }
 
 /* A server listens; the client polls the state of its connection attempt. */
-void somebody_listens(void **state)
+void connect_to_listener_succeeds(void **state)
 {
     struct pair p;
     int outcome;

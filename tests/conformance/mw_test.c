@@ -55,7 +55,7 @@ static void exchange(struct pair *p, struct blob *out, struct blob *in, bool rec
     blob_check(in, seed, 300000);
 }
 
-void nothing_stays_open(void **state)
+void windows_close_with_their_operation(void **state)
 {
     static const char *const options[] = {"rndv=write,invite=0",
                                           "rndv=write",
@@ -151,7 +151,7 @@ static uint64_t shown(void)
 
 /* Without windows memory for a peer is registered for one operation, and deregistered before
  * the operation is reported. Only the engines' reserve blocks stay registered. */
-void nothing_stays_registered_for_peers(void **state)
+void peer_registrations_end_with_their_operation(void **state)
 {
     static const struct {
         const char *options;

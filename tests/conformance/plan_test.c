@@ -214,7 +214,7 @@ void engine_does_what_is_explained(void **state)
 }
 
 /* The same with eager rings. */
-void engine_does_what_is_explained_of_lent_memory(void **state)
+void engine_uses_ring_as_explained(void **state)
 {
     (void)state;
     bed_options("eager_ring_bytes=512K,invite=0"); /* an invitation would take precedence */

@@ -244,7 +244,9 @@ int main(void)
     if (finished == MAP_FAILED)
         return 1;
     for (unsigned s = 0; s < sizeof(steps) / sizeof(steps[0]); s++) {
-        if (case_begins(steps[s]))
+        char name[64];
+        snprintf(name, sizeof(name), "death_at_%s", steps[s]);
+        if (case_begins(name))
             case_ends(deaths_at(steps[s]));
     }
     return cases_end();

@@ -153,7 +153,7 @@ static void failed_link_leaves_all_rail_lists(void **state)
 
 /* The peer withdraws a request, or its device fails, between the event and the engine's answer:
  * the answer alone fails. */
-static void a_request_is_taken_back_before_the_answer(void **state)
+static void request_withdrawn_before_its_answer(void **state)
 {
     (void)state;
     for (int what = 0; what < 4; what++) {
@@ -185,7 +185,7 @@ static void a_request_is_taken_back_before_the_answer(void **state)
 
 /* The head gets a connection event for a rail that was polled before, in a poll without other
  * events: the sleep after it ends. */
-static void what_comes_for_a_rail_already_polled_ends_a_sleep(void **state)
+static void event_of_polled_rail_ends_sleep(void **state)
 {
     (void)state;
     for (int fails = 0; fails < 2; fails++) {
@@ -218,8 +218,8 @@ int main(void)
         cmocka_unit_test(ports_go_down_and_come_back),
         cmocka_unit_test(receives_come_with_the_queue_pair),
         cmocka_unit_test(failed_link_leaves_all_rail_lists),
-        cmocka_unit_test(a_request_is_taken_back_before_the_answer),
-        cmocka_unit_test(what_comes_for_a_rail_already_polled_ends_a_sleep),
+        cmocka_unit_test(request_withdrawn_before_its_answer),
+        cmocka_unit_test(event_of_polled_rail_ends_sleep),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -166,7 +166,7 @@ static void holds(const char *options, const char *says, int64_t rx_size,
 
 /* Under a low memlock limit larger options are reduced, which is logged once, and the host
  * reads the reduced values. Reduced defaults are not logged. */
-static void what_is_not_had_is_said(void **state)
+static void reduced_options_are_logged(void **state)
 {
     static const char base[] = "regcache_entries=0,zone_bytes=64K";
     struct rlimit before, little;
@@ -204,7 +204,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(cancels_of_invitations, set_up, scripted_teardown),
         cmocka_unit_test_setup_teardown(unexpected_messages_of_no_bytes, set_up,
                                         scripted_teardown),
-        cmocka_unit_test(what_is_not_had_is_said),
+        cmocka_unit_test(reduced_options_are_logged),
     };
 
     return cmocka_run_group_tests_name("bounds", tests, NULL, NULL);

@@ -531,7 +531,7 @@ static const struct row receives[] = {
     {"leave rts post", "cts", LARGE, 0},
 };
 
-static void receive(void **state)
+static void receive_in_all_event_orders(void **state)
 {
     (void)state;
     crossing(SCENE(receives, .options = "invite=0,", .begin = nothing,
@@ -716,7 +716,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(send_of_registered_memory),
         cmocka_unit_test(send_that_is_invited),
-        cmocka_unit_test(receive),
+        cmocka_unit_test(receive_in_all_event_orders),
         cmocka_unit_test(receive_that_is_too_small),
         cmocka_unit_test(receive_that_invites),
         cmocka_unit_test(receive_that_reads),

@@ -21,7 +21,7 @@ static struct rme_options *make(void)
     return options;
 }
 
-static void presets(void **state)
+static void option_defaults(void **state)
 {
     struct rme_options *options = make();
 
@@ -275,7 +275,7 @@ static void keys_of_engine_and_fabric_are_known(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(presets),
+        cmocka_unit_test(option_defaults),
         cmocka_unit_test(presets_are_in_range),
         cmocka_unit_test(names_are_unique),
         cmocka_unit_test(sets_values),

@@ -47,7 +47,7 @@ static const struct decision {
      WRITE},
 };
 
-static void direction(void **state)
+static void rendezvous_direction_by_load(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof(decisions) / sizeof(decisions[0]); i++) {
@@ -71,7 +71,7 @@ static void direction(void **state)
 }
 
 /* Readable memory is offered for any current loads. */
-static void offers(void **state)
+static void readable_memory_offered(void **state)
 {
     struct rme_plan_in in = base(MIB);
 
@@ -94,7 +94,7 @@ static void offers(void **state)
     assert_false(decide(&in).offer);
 }
 
-static void invites(void **state)
+static void early_cts_conditions(void **state)
 {
     struct rme_plan_in in = base(MIB);
 
@@ -181,7 +181,7 @@ static void requests_have_a_price(void **state)
     assert_false(decide(&in).send_pack);
 }
 
-static void units(void **state)
+static void fragment_sizes(void **state)
 {
     (void)state;
     assert_int_equal(rme_plan_frag_size(MIB, false), MIB);
@@ -305,7 +305,7 @@ static void explains_the_very_decisions(void **state)
 }
 
 /* The eager ring is used up to the size that its protocol gives. */
-static void the_ring_is_used_up_to_its_size(void **state)
+static void ring_used_up_to_its_size(void **state)
 {
     struct rme_plan_in in = base(16 * KIB);
 
@@ -464,18 +464,18 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(small_is_eager),
-        cmocka_unit_test(direction),
-        cmocka_unit_test(offers),
-        cmocka_unit_test(invites),
+        cmocka_unit_test(rendezvous_direction_by_load),
+        cmocka_unit_test(readable_memory_offered),
+        cmocka_unit_test(early_cts_conditions),
         cmocka_unit_test(single_use_registration_must_pay),
         cmocka_unit_test(kept_registrations_are_not_for_one_use),
         cmocka_unit_test(requests_have_a_price),
-        cmocka_unit_test(units),
+        cmocka_unit_test(fragment_sizes),
         cmocka_unit_test(unknown_receiver),
         cmocka_unit_test(huge_sizes),
         cmocka_unit_test(explains_what_is_decided),
         cmocka_unit_test(explains_the_very_decisions),
-        cmocka_unit_test(the_ring_is_used_up_to_its_size),
+        cmocka_unit_test(ring_used_up_to_its_size),
         cmocka_unit_test(lists_are_copied_up_to_the_limit),
         cmocka_unit_test(dear_openings_decide_direction),
         cmocka_unit_test(list_on_both_sides_is_offered),

@@ -621,7 +621,7 @@ static void note_word(const struct rme_wire_message *message)
 
 /* The send has taken the invitation already. The peer's receive must not meet the next message
  * of the tag, which would happen if that came before CANCEL. */
-static void no_memory_for_the_transfer_of_an_invited_send(void **state)
+static void early_cts_send_without_transfer_memory(void **state)
 {
     enum { PIECES = 20, PIECE = 10000 };
     struct rme_hello poor = usual;
@@ -780,7 +780,7 @@ int main(void)
         cmocka_unit_test(no_memory_for_what_is_offered),
         cmocka_unit_test(no_memory_for_an_invitation),
         cmocka_unit_test(no_memory_though_invited),
-        cmocka_unit_test(no_memory_for_the_transfer_of_an_invited_send),
+        cmocka_unit_test(early_cts_send_without_transfer_memory),
         cmocka_unit_test(no_memory_for_what_is_early),
         cmocka_unit_test(no_memory_to_answer),
         cmocka_unit_test(no_memory_for_an_unexpected_offer),

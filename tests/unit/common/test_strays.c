@@ -113,7 +113,7 @@ static void a_part_ends(char *base)
 }
 
 /* After CANCEL no write begins. */
-static void nothing_is_written_after_cancel(void **state)
+static void cancel_starts_no_write(void **state)
 {
     uint32_t handle;
     char *base;
@@ -134,7 +134,7 @@ static void nothing_is_written_after_cancel(void **state)
 }
 
 /* After a FIN that refuses no read begins. */
-static void nothing_is_read_after_fin(void **state)
+static void fin_starts_no_read(void **state)
 {
     char *base;
 
@@ -152,7 +152,7 @@ static void nothing_is_read_after_fin(void **state)
 
 /* After a FIN that refuses nothing is opened; the link goes down while FIN waits for a send
  * buffer. */
-static void nothing_is_opened_after_fin(void **state)
+static void fin_opens_no_window(void **state)
 {
     char *base;
 
@@ -544,7 +544,7 @@ static int run_in_a_child(const char *function)
 }
 
 /* All functions of rme.h: a new one needs a row above. */
-static void nothing_of_the_engine_is_a_childs(void **state)
+static void forked_child_cannot_use_engine(void **state)
 {
     char path[4096], line[256], *name;
     const char *top = getenv("srcdir");
@@ -705,16 +705,16 @@ int main(void)
         cmocka_unit_test(read_in_part),
         cmocka_unit_test(read_without_an_offer),
         cmocka_unit_test(offered_in_part),
-        cmocka_unit_test(nothing_is_written_after_cancel),
-        cmocka_unit_test(nothing_is_read_after_fin),
-        cmocka_unit_test(nothing_is_opened_after_fin),
+        cmocka_unit_test(cancel_starts_no_write),
+        cmocka_unit_test(fin_starts_no_read),
+        cmocka_unit_test(fin_opens_no_window),
         cmocka_unit_test(unexpected_behind_one_that_goes),
         cmocka_unit_test(unexpected_of_the_link_before),
         cmocka_unit_test(freed_while_it_is_copied),
         cmocka_unit_test(reached_while_its_link_ends),
         cmocka_unit_test(dropped_with_their_context),
         cmocka_unit_test(of_a_context_before),
-        cmocka_unit_test(nothing_of_the_engine_is_a_childs),
+        cmocka_unit_test(forked_child_cannot_use_engine),
         cmocka_unit_test(answered_memory_is_closed),
     };
 
