@@ -148,7 +148,7 @@ static void print_session(BMI_addr_t addr, struct rme *rme, const char *address)
         {"regcache_entries", ""},
         {"max_inline", ""},
         {"read_depth", ""},
-        {"spin_us",
+        {"poll_us",
          " us        longest polling of a wait before a sleep, on servers and clients"},
         {"traffic_class",
          " value     of all messages and data of a connection, which is one queue pair"},

@@ -31,8 +31,8 @@ enum { WAYS = 6, SIZES = 6, WINDOWS = 2, LATS = 4, ROUNDS = 3 };
 #define SLOWER       1.25 /* a forced protocol that is faster by this factor is a warning */
 
 #define RENDEZVOUS "rx_size=1K,eager_ring_bytes=0,"
-#define PLACE      "pack_threshold=1,lists=group"
-#define COPY       "pack_threshold=1G,lists=pack"
+#define PLACE      "pack_threshold=1,list_mode=group"
+#define COPY       "pack_threshold=1G,list_mode=pack"
 
 /* The chosen protocol is first.  `forces`: the protocol that the options force, where the size
  * permits it. */

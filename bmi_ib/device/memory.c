@@ -185,8 +185,8 @@ static const char *no_paging(struct rme_fabric *f, int *error)
         IBV_ODP_SUPPORT_WRITE | (f->caps.has_read ? IBV_ODP_SUPPORT_READ : 0);
     struct ibv_device_attr_ex attr = {0};
     if (!f->caps.mws && !f->caps.register_each)
-        return "expose=region would let a peer access memory that is mapped there later; set "
-               "expose=operation";
+        return "rkey_scope=region would let a peer access memory that is mapped there later; "
+               "set rkey_scope=operation";
     *error = ib_error(ibv_query_device_ex(f->dev.ctx, NULL, &attr));
     if (*error)
         return "the device query failed";

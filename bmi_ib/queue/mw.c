@@ -15,8 +15,8 @@
  * Windows of soft-RoCE are not used: accesses with a window's rkey are checked against the
  * bounds of the MR (Linux 6.1; tests/verbs: "use of a memory window"), and a process killed
  * with an open window hangs for a minute, because the QP is destroyed before the window.
- * Without usable windows expose=operation makes the engine register the bytes of each operation
- * (caps.register_each).
+ * Without usable windows rkey_scope=operation makes the engine register the bytes of each
+ * operation (caps.register_each).
  *
  * All links reuse the windows.  More are allocated when none is free, up to MOST_WINDOWS.
  * Windows open at the destruction of a QP are deallocated before: no other QP could close them,
@@ -85,7 +85,7 @@ static int ensure(struct rme_fabric *f, uint32_t n)
 int ib_mws_open(struct rme_fabric *f)
 {
     const struct ibv_device_attr *a = &f->dev.attr;
-    bool region = ib_option(f, "expose") != 0;
+    bool region = ib_option(f, "rkey_scope") != 0;
     LIST_INIT(&f->mws.free);
     if (!region && a->max_mw > 0 && !ib_is_rxe(f) &&
         a->device_cap_flags & (IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B)) {
@@ -99,10 +99,10 @@ int ib_mws_open(struct rme_fabric *f)
            f->caps.mws ? "the bytes of one operation, to one peer"
            : f->caps.register_each
                ? "the bytes of one operation, to every peer: the device has no usable memory "
-                 "windows of type 2; each operation registers its bytes (expose=region avoids "
-                 "that)"
+                 "windows of type 2; each operation registers its bytes "
+                 "(rkey_scope=region avoids that)"
                : "all of a registration, to every peer, until deregistration: option "
-                 "expose=region");
+                 "rkey_scope=region");
     return 0;
 }
 

@@ -4,7 +4,7 @@
  * window.  2.  A write into the eager ring, if there is room, up to a size
  * (rme_eager_rdma_most(), rme_plan_sizes()).  3.  Each side copies through a bounce buffer
  * ("packs") up to a limit in bytes.  A list [001 5.1] has limits for its segments, and for the
- * requests and openings of its use in place, too.  Option `lists` may decide instead.  Memory
+ * requests and openings of its use in place.  Option `list_mode` may decide instead.  Memory
  * that is registered is used in place, and a large single segment whose registration stays
  * cached, too: the first use pays for the later ones.  4.  Read or write, by the first of the
  * rules in read_or_write() that holds.  5.  The sender offers its memory if the receiver could
@@ -117,7 +117,7 @@ static bool packs(const struct rme_plan_in *in, const struct rme_plan_side *side
     const struct rule rules[] = {
         {side->ready, false, .why = "the memory is registered already"},
         {list && in->lists != RME_LISTS_AUTO, in->lists == RME_LISTS_PACK,
-         .why = "option lists"},
+         .why = "option list_mode"},
         {kept && !list, false, .why = "the registration stays cached for later messages"},
         {in->bytes <= most, true, .why = "within the limit of copies"},
         {true, false, .why = "above the limit of copies"},

@@ -217,6 +217,6 @@ void engine_does_what_is_explained(void **state)
 void engine_uses_ring_as_explained(void **state)
 {
     (void)state;
-    bed_options("eager_ring_bytes=512K,invite=0"); /* an invitation would take precedence */
+    bed_options("eager_ring_bytes=512K,early_cts=0"); /* an invitation would take precedence */
     explained_and_done(262144, true);
 }

@@ -572,8 +572,8 @@ static void settles_at(uint64_t before, uint64_t transfers)
 void rdma_in_flight_stays_below_limit(void **state)
 {
     enum { N = 4, SIZE = 1000000, BOUND = 128 << 10, LAST = 100000 };
-    static const char *const options[] = {"xfer_bytes_peer=128K,rndv=write",
-                                          "xfer_bytes_peer=128K,rndv=read"};
+    static const char *const options[] = {"rdma_inflight_bytes=128K,rndv=write",
+                                          "rdma_inflight_bytes=128K,rndv=read"};
 
     (void)state;
     if (!lane.is_loop)

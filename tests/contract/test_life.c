@@ -155,7 +155,7 @@ static void listen_port_in_use(void **state)
 static void wrong_option_body(void)
 {
     BMI_addr_t addr;
-    char wrong[] = "spin_us=banana", other[] = "tcp_only=7,retry_count=6";
+    char wrong[] = "poll_us=banana", other[] = "tcp_only=7,retry_count=6";
 
     CHECK_EQUAL(BMI_initialize(test_network()->method, test_uri(), BMI_INIT_SERVER, wrong),
                 -BMI_EINVAL);

@@ -136,7 +136,7 @@ static void operations(const char *rndv, int packets)
     pthread_t closes;
 
     snprintf(options, sizeof(options),
-             "elan_servers=0:2=127.0.0.1:%d,lists=group,invite=0,rndv=%s,"
+             "elan_servers=0:2=127.0.0.1:%d,list_mode=group,early_cts=0,rndv=%s,"
              "keepalive_ms=0",
              ports_take(), rndv);
     snprintf(log, sizeof(log), "%s/log", folder);

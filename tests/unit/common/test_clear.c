@@ -4,8 +4,8 @@
 #include "scripted.h"
 
 #define OPTIONS                                                                                \
-    "regcache_entries=0,spin_us=0,zone_bytes=64M,lists=pack,pack_threshold=1M,"                \
-    "fragment_bytes=1M,rndv=write,credits=8,keepalive_ms=0,invite=0,"
+    "regcache_entries=0,poll_us=0,pool_bytes=64M,list_mode=pack,pack_threshold=1M,"            \
+    "fragment_bytes=1M,rndv=write,credits=8,keepalive_ms=0,early_cts=0,"
 #define PIECE 1000u
 #define MOST  200u /* pieces */
 

@@ -22,7 +22,7 @@
 #define TAG     3
 #define THEIR   77 /* the peer's handle */
 #define OPTIONS                                                                                \
-    "regcache_entries=0,spin_us=0,zone_bytes=64M,pack_threshold=0,fragment_bytes=1M,"          \
+    "regcache_entries=0,poll_us=0,pool_bytes=64M,pack_threshold=0,fragment_bytes=1M,"          \
     "credits=8,keepalive_ms=0,connect_timeout_ms=600000,"
 
 static const struct rme_wire_segment memory_of_peer = {
@@ -534,7 +534,7 @@ static const struct row receives[] = {
 static void receive_in_all_event_orders(void **state)
 {
     (void)state;
-    crossing(SCENE(receives, .options = "invite=0,", .begin = nothing,
+    crossing(SCENE(receives, .options = "early_cts=0,", .begin = nothing,
                    .event = {{"post", e_post},
                              {"rts", e_rts},
                              {"written", e_written},
@@ -560,7 +560,7 @@ static const struct row small_receives[] = {
 static void receive_that_is_too_small(void **state)
 {
     (void)state;
-    crossing(SCENE(small_receives, .options = "invite=0,", .begin = nothing,
+    crossing(SCENE(small_receives, .options = "early_cts=0,", .begin = nothing,
                    .event = {{"post", e_post},
                              {"rts", e_too_large},
                              {"leave", e_sender_leaves},
@@ -627,7 +627,7 @@ static const struct row reading[] = {
 static void receive_that_reads(void **state)
 {
     (void)state;
-    crossing(SCENE(reading, .options = "rndv=read,invite=0,", .begin = nothing,
+    crossing(SCENE(reading, .options = "rndv=read,early_cts=0,", .begin = nothing,
                    .event = {{"post", e_post},
                              {"offer", e_offer},
                              {"leave", e_sender_leaves},
@@ -673,16 +673,17 @@ static const struct row in_ring[] = {
 static void receive_with_a_ring(void **state)
 {
     (void)state;
-    crossing(SCENE(in_ring,
-                   .options = "rndv=write,invite=0,eager_ring_bytes=128K,eager_ring_pool=256K,",
-                   .flags = RME_HELLO_F_EAGER_RDMA, .begin = grant,
-                   .event = {{"post", e_post},
-                             {"ring", e_ring},
-                             {"eager", e_eager},
-                             {"rts", e_rts},
-                             {"release", e_release},
-                             {"stop", e_stop}}),
-             97);
+    crossing(
+        SCENE(in_ring,
+              .options = "rndv=write,early_cts=0,eager_ring_bytes=128K,eager_ring_pool=256K,",
+              .flags = RME_HELLO_F_EAGER_RDMA, .begin = grant,
+              .event = {{"post", e_post},
+                        {"ring", e_ring},
+                        {"eager", e_eager},
+                        {"rts", e_rts},
+                        {"release", e_release},
+                        {"stop", e_stop}}),
+        97);
 }
 
 static const struct row invited[] = {

@@ -11,9 +11,9 @@
 #include "tests/lib/clock.h"
 
 #define OPTIONS                                                                                \
-    "regcache_entries=0,spin_us=0,zone_bytes=64M,rndv=write,invite=0,"                         \
+    "regcache_entries=0,poll_us=0,pool_bytes=64M,rndv=write,early_cts=0,"                      \
     "rx_size=4096,credits=32,keepalive_ms=0,"                                                  \
-    "eager_ring_bytes=128K,eager_ring_pool=256K,zone_idle_ms=1000"
+    "eager_ring_bytes=128K,eager_ring_pool=256K,pool_idle_ms=1000"
 
 enum { SIZE = 20000, AREA = 128 << 10, CREDITS = 32 };
 

@@ -17,8 +17,8 @@
 
 #define LARGE (1 << 20) /* too large to be copied: registered */
 #define OPTIONS                                                                                \
-    "regcache_entries=0,spin_us=0,zone_bytes=64M,pack_threshold=0,"                            \
-    "fragment_bytes=1M,rndv=write,invite=0,keepalive_ms=0"
+    "regcache_entries=0,poll_us=0,pool_bytes=64M,pack_threshold=0,"                            \
+    "fragment_bytes=1M,rndv=write,early_cts=0,keepalive_ms=0"
 
 static char memory[3][LARGE];
 static const struct rme_wire_segment target = {.address = 4096, .key = 7, .length = LARGE};

@@ -239,7 +239,7 @@ static void lists_by_option(void **state)
             plan = decide(&in);
             assert_int_equal(plan.send_pack, pack);
             assert_int_equal(plan.recv_pack, pack);
-            assert_string_equal(plan.why_send, "option lists");
+            assert_string_equal(plan.why_send, "option list_mode");
             assert_int_equal(decide(&flat).send_pack, before.send_pack);
             assert_int_equal(decide(&flat).recv_pack, before.recv_pack);
             flat.lists = RME_LISTS_AUTO;

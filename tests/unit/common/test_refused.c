@@ -40,7 +40,7 @@ static void take_line(void *arg, enum rme_log_level level, const char *line)
     snprintf(said, sizeof(said), "%s", line);
 }
 
-#define OPTIONS "regcache_entries=0,spin_us=0"
+#define OPTIONS "regcache_entries=0,poll_us=0"
 
 static void open_engine(const char *options)
 {

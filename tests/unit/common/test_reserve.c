@@ -13,7 +13,7 @@
 #define MEDIUM  100000u /* and one that needs two */
 #define BLOCK   65536u
 #define RTS_MAX 2
-#define OPTIONS ",zone_bytes=512K,lists=pack,pack_threshold=1M"
+#define OPTIONS ",pool_bytes=512K,list_mode=pack,pack_threshold=1M"
 
 static char from[2 * MOST * PIECE], to[2 * MOST * PIECE];
 static struct rme_addr *first;
@@ -141,7 +141,7 @@ static void blocked_early_cts_send_passes_reserve(void **state)
 static void no_copy_waits_for_an_answer(void **state)
 {
     (void)state;
-    begin(&usual, ",lists=pack,pack_threshold=1M,rndv=write");
+    begin(&usual, ",list_mode=pack,pack_threshold=1M,rndv=write");
     invite_and_owe();
     assert_int_equal(count("pack_bytes"), BLOCK);
     SAYS(CANCEL, 0, .from = 9);

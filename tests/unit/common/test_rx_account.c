@@ -14,7 +14,7 @@
 #include "tests/lib/clock.h"
 
 #define OPTIONS                                                                                \
-    "regcache_entries=0,spin_us=0,zone_bytes=64M,keepalive_ms=0,invite=0,"                     \
+    "regcache_entries=0,poll_us=0,pool_bytes=64M,keepalive_ms=0,early_cts=0,"                  \
     "credits=64,eager_window=1M,rx_buffered_bytes="
 /* of rx_buffered_bytes: from here on the only peer is throttled */
 #define HALF         (512u << 10)
@@ -452,7 +452,7 @@ static void no_memory_for_what_is_early_again(void **state)
     uint64_t before;
 
     (void)state;
-    open_with("regcache_entries=0,spin_us=0,zone_bytes=64M,keepalive_ms=0,credits=64,"
+    open_with("regcache_entries=0,poll_us=0,pool_bytes=64M,keepalive_ms=0,credits=64,"
               "eager_window=64K",
               1024);
     other = another();

@@ -6,8 +6,8 @@
 #define SMALL 8
 
 #define OPTIONS                                                                                \
-    "regcache_entries=0,spin_us=0,keepalive_ms=0,zone_bytes=64M,"                              \
-    "rndv=read,invite=0,pack_threshold=0"
+    "regcache_entries=0,poll_us=0,keepalive_ms=0,pool_bytes=64M,"                              \
+    "rndv=read,early_cts=0,pack_threshold=0"
 
 #define HUGE (1 << 20) /* too large to be copied: registered */
 

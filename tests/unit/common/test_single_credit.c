@@ -8,7 +8,7 @@
 #include "tests/lib/clock.h"
 
 #define OPTIONS                                                                                \
-    "regcache_entries=0,spin_us=0,zone_bytes=64M,rndv=write,invite=0,"                         \
+    "regcache_entries=0,poll_us=0,pool_bytes=64M,rndv=write,early_cts=0,"                      \
     "credits=8,keepalive_ms=0,"
 
 static char memory[64];

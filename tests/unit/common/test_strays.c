@@ -315,14 +315,14 @@ static void freed_while_it_is_copied(void **state)
     rme_id id = 0;
 
     (void)state;
-    begin(&usual, ",lists=pack");
+    begin(&usual, ",list_mode=pack");
     blocks = take_blocks(block, MOST);
     assert_in_range(blocks, 1, MOST - 1);
     for (unsigned i = 0; i < blocks; i++)
         assert_int_equal(rme_memory_free(rme, block[i]), 0);
     end();
 
-    begin(&usual, ",lists=pack");
+    begin(&usual, ",list_mode=pack");
     take_blocks(block, --blocks); /* allocate all free blocks */
     freed = false;
     script.registering = free_meanwhile;
@@ -490,15 +490,15 @@ static FILE *to_nowhere(void)
     X(rme_session_get, rme_session_get(rme, peer, 0, &counter) < 0)                            \
     X(rme_print_peers, (rme_print_peers(rme, write_nothing, NULL), true))                      \
     X(rme_print_options, (rme_print_options(to_nowhere(), NULL), true))                        \
-    X(rme_option_get, rme_option_get(rme, "spin_us", &actual) == 0)                            \
-    X(rme_option_known, rme_option_known(&script_ops, "spin_us"))                              \
+    X(rme_option_get, rme_option_get(rme, "poll_us", &actual) == 0)                            \
+    X(rme_option_known, rme_option_known(&script_ops, "poll_us"))                              \
     X(rme_key_opens, rme_key_opens(rme) != NULL)                                               \
     X(rme_explain, (rme_explain(rme, 4096, 1, to_nowhere()), true))
 
 /* Begins to open an engine of the child's own, up to the parsing of options. */
 static bool child_opens(void)
 {
-    struct rme_config config = {.fabric = &script_ops, .options = "spin_us=many"};
+    struct rme_config config = {.fabric = &script_ops, .options = "poll_us=many"};
     struct rme *own = NULL;
 
     return rme_open(&config, &own) == -EINVAL;

@@ -40,7 +40,7 @@ static void begin_all(void)
     struct rme_hello hello = usual;
 
     hello.credits = 1024;
-    begin(&hello, ",rndv=write,eager_ring_bytes=0,invite=0");
+    begin(&hello, ",rndv=write,eager_ring_bytes=0,early_cts=0");
     rme->tuning.rdma_ops = rme->tuning.rdma_ops_peer = SLOTS;
     peers[0] = peer;
     for (unsigned n = 1; n < PEERS; n++)

@@ -7,7 +7,7 @@
 #include "tests/lib/clock.h"
 
 #define SPIN_US  50
-#define OPTIONS  "regcache_entries=0,spin_us=50,keepalive_ms=0"
+#define OPTIONS  "regcache_entries=0,poll_us=50,keepalive_ms=0"
 #define VAIN     8    /* SPINS_IN_VAIN */
 #define TRIES    4    /* SPINS_TRIED */
 #define PAUSE    16   /* SPINS_PAUSE */
@@ -193,7 +193,7 @@ static void wanted_processor_is_offered_sooner(void **state)
     const uint64_t spin_ns = 8000000;
 
     (void)state;
-    sleeper_open(OPTIONS ",spin_us=8000");
+    sleeper_open(OPTIONS ",poll_us=8000");
     polls_before_offer();
     assert_in_range(polls_before_offer(), spin_ns / 16, spin_ns / 8);
     cpu.taken = true;
@@ -212,7 +212,7 @@ static uint64_t slept_after(bool before, bool taken)
     struct rme_done done;
     uint64_t begin;
 
-    sleeper_open(OPTIONS ",spin_us=100000");
+    sleeper_open(OPTIONS ",poll_us=100000");
     cpu.taken = before;
     for (int i = 0; i < (before ? 2 : 1); i++) {
         /* learns the duration of an offer */

@@ -12,10 +12,10 @@
 
 #define LARGE 200000 /* one fragment, by write and by read */
 #define OPTIONS                                                                                \
-    "regcache_entries=0,spin_us=0,zone_bytes=64M,pack_threshold=0,"                            \
+    "regcache_entries=0,poll_us=0,pool_bytes=64M,pack_threshold=0,"                            \
     "fragment_bytes=1M,rndv=write,credits=8,"                                                  \
     "keepalive_ms=0,connect_timeout_ms=600000,"
-#define NO_INVITE OPTIONS "invite=0,"
+#define NO_INVITE OPTIONS "early_cts=0,"
 
 static char memory[LARGE];
 static const struct rme_wire_segment target = {.address = 4096, .key = 7, .length = LARGE};
