@@ -33,10 +33,9 @@ static struct choice explained(const struct node *n, uint64_t bytes, uint64_t pi
     row = strstr(text, "eager up to ");
     assert_non_null(row);
     choice.eager_max = strtoul(row + strlen("eager up to "), NULL, 10);
-    row = strstr(text, "  <- chosen");
+    row = strstr(text, "\nprotocol ");
     assert_non_null(row);
-    *row = '\0';
-    row = strrchr(text, '\n') + 1;
+    row = strchr(row + 1, '\n') + 1;
     assert_true(strlen(row) > RECEIVER_AT);
     choice.fast = strncmp(row + PROTO_AT, "fast write", 10) == 0;
     choice.eager = choice.fast || strncmp(row + PROTO_AT, "eager", 5) == 0;

@@ -154,9 +154,7 @@ static void copying_receiver_reads(void **state)
     in.recv.segments = 64;
     in.lists = RME_LISTS_PACK;
     assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_READ);
-    explains(&in,
-             "the receiver copies and is not more loaded than the sender: the receiver reads",
-             true);
+    explains(&in, "receiver reads: receiver copies, receiver load <= sender load", true);
     in.recv.load.ops = 1;
     assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_WRITE);
     in.send.load.ops = 1;
