@@ -189,7 +189,7 @@ int inspect_session(const char *address, const char *options)
     int rc = bmi_transport.open(servers, 1, options, &state, why);
 
     if (!rc)
-        bmi_tell_ignored(options);
+        bmi_warn_ignored(options);
     if (!rc)
         rc = bmi_transport.prepare(state, &job, (struct part){0, 1}, why);
     if (!rc && BMI_addr_lookup(&addr, address, NULL) >= 0 && engine_of(addr))
@@ -214,7 +214,7 @@ int inspect_server(const char *address, const char *options)
     int rc = text ? bmi_transport.open(servers, 1, options, &state, why) : -1;
 
     if (!rc)
-        bmi_tell_ignored(options);
+        bmi_warn_ignored(options);
     if (!rc)
         rc = bmi_metrics(state, text, SESSION_METRICS_MAX, why);
     if (rc)

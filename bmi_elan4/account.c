@@ -82,7 +82,7 @@ bool elan_account_over(const struct rme_fabric *f, const struct elan_peer *of)
     return of->generation && (of->generation != o->generation || o->dead);
 }
 
-bool elan_account_gone(const struct rme_fabric *f, const struct elan_peer *of)
+bool elan_account_dead(const struct rme_fabric *f, const struct elan_peer *of)
 {
     uint64_t now = 0;
     int node, context;
@@ -139,7 +139,7 @@ bool elan_kept_full(struct rme_fabric *f, int node, const struct elan_peer *from
 
     TAILQ_FOREACH(d, &f->orphans, next)
         kept += (int)(d->to.vp / f->places.per_node) + f->nic->range.low_node == node;
-    if (kept >= f->kept_most)
+    if (kept >= f->kept_max)
         elan_log(
             f, RME_LOG_ERROR,
             "node %d: no new connections: %u buffers wait for DMAs to this node, most likely "

@@ -9,7 +9,7 @@
  * packets belong to its sleeper thread, which returns them before it raises the signal.
  *
  * Conditions without a packet are polled for every few milliseconds while something waits for
- * them.  Such a wait may begin while another thread sleeps without a limit: elan_look_soon()
+ * them.  Such a wait may begin while another thread sleeps without a limit: elan_check_soon()
  * ends that sleep.
  */
 #include <errno.h>
@@ -28,14 +28,14 @@ struct rme_event *elan_emit(struct rme_fabric *f, enum rme_event_type type, stru
     return e;
 }
 
-void elan_tell(struct rme_link *l)
+void elan_report(struct rme_link *l)
 {
     for (int type = 0; type <= RME_EV_TX_ROOM && elan_room(l->f); type++) {
-        if (!(l->tell & 1u << type)) /* enum elan_tell */
+        if (!(l->reports & 1u << type)) /* enum elan_report */
             continue;
-        l->tell &= ~(1u << type);
+        l->reports &= ~(1u << type);
         struct rme_event *e = elan_emit(l->f, (enum rme_event_type)type, l);
-        if (l->heard) {
+        if (l->has_hello) {
             e->hello = l->hello;
             e->hello_length = l->hello_length;
         }
@@ -46,14 +46,14 @@ void elan_tell(struct rme_link *l)
     }
 }
 
-void elan_tell_all(struct rme_fabric *f)
+void elan_report_all(struct rme_fabric *f)
 {
     struct rme_link *l;
 
     while (elan_room(f) && (l = TAILQ_FIRST(&f->eventful)) != NULL) {
         ELAN_REMOVE(l, eventful);
-        elan_tell(l);
-        if (l->tell)
+        elan_report(l);
+        if (l->reports)
             ELAN_ADD(l, eventful);
     }
 }
@@ -109,7 +109,7 @@ void elan_op_wake(struct rme_fabric *f)
     bmi_elan4_signal_raise(&f->nic->signal);
 }
 
-void elan_look_soon(struct rme_fabric *f)
+void elan_check_soon(struct rme_fabric *f)
 {
     if (atomic_load(&f->restless) != 0) /* a sleeper has a limit already */
         return;

@@ -27,11 +27,11 @@
 #include "bmi_elan4/elan.h"
 
 /* Keeps what the peer says of itself. */
-static void hear(struct rme_link *l, const struct elan_peer *from, const uint8_t *data,
-                 size_t length)
+static void take_hello(struct rme_link *l, const struct elan_peer *from, const uint8_t *data,
+                       size_t length)
 {
     l->peer = *from;
-    l->heard = true;
+    l->has_hello = true;
     memcpy(l->hello, data, length);
     l->hello_length = length;
 }
@@ -39,7 +39,7 @@ static void hear(struct rme_link *l, const struct elan_peer *from, const uint8_t
 static void link_up(struct rme_link *l)
 {
     elan_link_step(l, ELAN_UP_STATE);
-    elan_tell_later(l, ELAN_TELL_UP);
+    elan_report_later(l, ELAN_REPORT_UP);
 }
 
 /* ---- Queries ---- */
@@ -251,7 +251,7 @@ int elan_op_connect(struct rme_fabric *f, const struct rme_addr *addr, int part,
     l->hello_length = length;
     int rc = elan_op_rx_reserve(l, rx);
     if (rc < 0) {
-        l->tell |= ELAN_TELL_REQUEST; /* not reported to the host */
+        l->reports |= ELAN_REPORT_REQUEST; /* not reported to the host */
         elan_link_down(l, rc);
         return rc;
     }
@@ -290,9 +290,9 @@ static void hello(struct rme_fabric *f, const struct elan_peer *from,
     }
     l->passive = true;
     elan_link_step(l, ELAN_REQUESTED_STATE);
-    hear(l, from, data, length);
+    take_hello(l, from, data, length);
     snprintf(l->name, sizeof(l->name), "%d:%d", node, context);
-    elan_tell_later(l, ELAN_TELL_REQUEST);
+    elan_report_later(l, ELAN_REPORT_REQUEST);
 }
 
 int elan_op_accept(struct rme_link *l, const void *data, size_t length, uint32_t rx,
@@ -323,7 +323,7 @@ void elan_op_reject(struct rme_link *l, const void *data, size_t length)
     }
     elan_tx_alone(l->f, &l->peer, ELAN_REJECT, 0, data,
                   length < ELAN_HELLO_MAX ? length : ELAN_HELLO_MAX);
-    l->tell |= ELAN_TELL_REQUEST; /* ends without LINK_DOWN */
+    l->reports |= ELAN_REPORT_REQUEST; /* ends without LINK_DOWN */
     elan_link_down(l, -EACCES);
 }
 
@@ -346,7 +346,7 @@ void elan_op_probe(struct rme_link *l)
 {
     if (l->state != ELAN_UP_STATE)
         return;
-    if (elan_account_gone(l->f, &l->peer))
+    if (elan_account_dead(l->f, &l->peer))
         elan_link_dead(l);
     else
         elan_ask(l, (int64_t)rme_now());
@@ -384,7 +384,7 @@ static void accepted(struct rme_link *l, const struct elan_peer *from, const uin
         return;
     }
     l->pause = 0;
-    hear(l, from, data, length);
+    take_hello(l, from, data, length);
     elan_see(l->f, from);
     link_up(l);
 }
@@ -395,7 +395,7 @@ static void rejected(struct rme_link *l, const struct elan_packet *p, const uint
         refused(l, p->arg);
         return;
     }
-    hear(l, &l->peer, data, p->bytes < ELAN_HELLO_MAX ? p->bytes : ELAN_HELLO_MAX);
+    take_hello(l, &l->peer, data, p->bytes < ELAN_HELLO_MAX ? p->bytes : ELAN_HELLO_MAX);
     elan_link_down(l, -EACCES);
 }
 

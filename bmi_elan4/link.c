@@ -120,11 +120,11 @@ struct rme_link *elan_link_new(struct rme_fabric *f)
     l->call.fd = -1;
     l->number = f->uses * ELAN_LINKS + index;
     f->table[index] = l;
-    TAILQ_INIT(&l->lent);
+    TAILQ_INIT(&l->at_host);
     TAILQ_INIT(&l->queued);
     TAILQ_INIT(&l->sent);
     TAILQ_INIT(&l->moves);
-    LIST_INIT(&l->rx_lent);
+    LIST_INIT(&l->rx_at_host);
     TAILQ_INSERT_TAIL(&f->links, l, all);
     return l;
 }
@@ -161,12 +161,12 @@ void elan_link_down(struct rme_link *l, int error)
     if (l->reads) /* requests that were not issued are dropped */
         compat_free_cmdq(f->nic->ctx, f->nic->alloc, l->reads);
     l->reads = NULL;
-    if (l->tell & ELAN_TELL_REQUEST) { /* not reported to the host */
+    if (l->reports & ELAN_REPORT_REQUEST) { /* not reported to the host */
         elan_op_free(l);
         return;
     }
-    l->tell = 0; /* nothing else */
-    elan_tell_later(l, ELAN_TELL_DOWN);
+    l->reports = 0; /* nothing else */
+    elan_report_later(l, ELAN_REPORT_DOWN);
 }
 
 void elan_link_end(struct rme_link *l, int error)
@@ -217,11 +217,11 @@ void elan_op_free(struct rme_link *l)
     struct elan_tx *tx;
     struct elan_rx *rx;
 
-    while ((tx = TAILQ_FIRST(&l->lent)) != NULL) {
-        TAILQ_REMOVE(&l->lent, tx, next);
+    while ((tx = TAILQ_FIRST(&l->at_host)) != NULL) {
+        TAILQ_REMOVE(&l->at_host, tx, next);
         elan_tx_give(f, tx);
     }
-    while ((rx = LIST_FIRST(&l->rx_lent)) != NULL) { /* held by the host */
+    while ((rx = LIST_FIRST(&l->rx_at_host)) != NULL) { /* held by the host */
         LIST_REMOVE(rx, next);
         rx->link = NULL;
     }

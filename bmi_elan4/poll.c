@@ -56,9 +56,9 @@ static void given_up(struct rme_link *l, int64_t now)
  */
 static void check(struct rme_link *l, int64_t now)
 {
-    if (now - l->looked >= ELAN_LOOK_MS) {
-        l->looked = now;
-        if (elan_account_gone(l->f, &l->peer))
+    if (now - l->checked >= ELAN_CHECK_MS) {
+        l->checked = now;
+        if (elan_account_dead(l->f, &l->peer))
             elan_link_dead(l); /* a dead peer has no DMAs in flight */
     }
     if (l->state == ELAN_ENDING_STATE && now >= l->until)
@@ -113,10 +113,10 @@ static void overdue(struct rme_link *l, int64_t now)
     struct elan_move *m = TAILQ_FIRST(&l->moves);
     struct elan_tx *tx = elan_tx_flying(l);
     int64_t age = tx ? age_of(l->f, &tx->d) : 0, move_age = m ? age_of(l->f, &m->d) : 0;
-    if ((age < ELAN_LOOK_MS && move_age < ELAN_LOOK_MS) || now - l->looked < ELAN_LOOK_MS)
+    if ((age < ELAN_CHECK_MS && move_age < ELAN_CHECK_MS) || now - l->checked < ELAN_CHECK_MS)
         return;
-    l->looked = now;
-    if (elan_account_gone(l->f, &l->peer)) {
+    l->checked = now;
+    if (elan_account_dead(l->f, &l->peer)) {
         elan_link_dead(l);
     } else if (l->state == ELAN_UP_STATE && elan_unasked(l)) {
         return; /* it ends */
@@ -151,7 +151,7 @@ static void accounts_check(struct rme_fabric *f)
             elan_link_dead(l);
 }
 
-static void look_around(struct rme_fabric *f)
+static void check_links(struct rme_fabric *f)
 {
     bool hint = atomic_exchange(&f->hint, 0);
     int64_t now = (int64_t)rme_now();
@@ -169,13 +169,13 @@ static void look_around(struct rme_fabric *f)
 /* Returns ms until the next check of an ending link, which grow with the time since its end
  * began: the last packets land within a millisecond, or the peer has no processor time.  Many
  * processes that leave a busy server at once must not use up the processor by polling. */
-static int until_next_look(const struct rme_link *ending)
+static int until_next_check(const struct rme_link *ending)
 {
     int64_t begun = ending->until - ELAN_DRAIN_MS;
     int64_t pause = ((int64_t)rme_now() - begun) / 8;
 
     return pause < ELAN_RESTLESS_MS ? ELAN_RESTLESS_MS
-           : pause > ELAN_LOOK_MS   ? ELAN_LOOK_MS
+           : pause > ELAN_CHECK_MS  ? ELAN_CHECK_MS
                                     : (int)pause;
 }
 
@@ -186,8 +186,8 @@ static int restless(const struct rme_fabric *f)
         !TAILQ_EMPTY(&f->eventful) || f->died)
         return ELAN_RESTLESS_MS;
     if (!TAILQ_EMPTY(&f->ending))
-        return until_next_look(TAILQ_FIRST(&f->ending));
-    return f->asking || f->bootstrap.behind ? ELAN_LOOK_MS : 0;
+        return until_next_check(TAILQ_FIRST(&f->ending));
+    return f->asking || f->bootstrap.behind ? ELAN_CHECK_MS : 0;
 }
 
 int elan_op_poll(struct rme_fabric *f, struct rme_event *events, int max)
@@ -197,15 +197,15 @@ int elan_op_poll(struct rme_fabric *f, struct rme_event *events, int max)
     f->max = max;
     f->polls++;
     if (atomic_load(&f->hint) || f->died || f->polls % 64 == 0)
-        look_around(f);
+        check_links(f);
     if (atomic_load_explicit(&f->nic->traps, memory_order_relaxed) != f->traps)
         elan_refusals(f);
-    elan_tell_all(f);
+    elan_report_all(f);
     elan_rx_ready(f);
     elan_rx_take(f);
     elan_tx_landed(f);
     elan_op_flush(f);
-    elan_tell_all(f);
+    elan_report_all(f);
     f->max = 0;
     atomic_store_explicit(&f->restless, restless(f), memory_order_relaxed);
     return f->used;
@@ -215,7 +215,7 @@ int elan_op_deadline(struct rme_fabric *f)
 {
     int ms = restless(f);
 
-    return ms ? ms : TAILQ_EMPTY(&f->sending) ? -1 : ELAN_LOOK_MS;
+    return ms ? ms : TAILQ_EMPTY(&f->sending) ? -1 : ELAN_CHECK_MS;
 }
 
 /* ---- Leaving ---- */
@@ -230,7 +230,7 @@ static bool unheard(struct rme_fabric *f)
     TAILQ_FOREACH(d, &f->orphans, next) {
         const struct elan_tx *tx = (const struct elan_tx *)d;
         if (!d->is_move && tx->kind == ELAN_LEFT && !elan_tx_over(f, tx) &&
-            !elan_tx_waits(f, &d->to, now - most) && !elan_account_gone(f, &d->to))
+            !elan_tx_waits(f, &d->to, now - most) && !elan_account_dead(f, &d->to))
             return true;
     }
     return false;
@@ -241,13 +241,14 @@ void elan_leave(struct rme_fabric *f)
     struct rme_link *l;
 
     while ((l = TAILQ_FIRST(&f->links)) != NULL) {
-        bool known = !(l->tell & ELAN_TELL_REQUEST); /* otherwise the link is freed when down */
+        bool known =
+            !(l->reports & ELAN_REPORT_REQUEST); /* otherwise the link is freed when down */
         if (l->state == ELAN_UP_STATE || l->state == ELAN_ENDING_STATE)
             (void)elan_tx_alone(l->f, &l->peer, ELAN_LEFT, 0, NULL, 0);
         elan_link_down(l, -ESHUTDOWN);
         if (known)
             elan_op_free(l);
     }
-    for (int ms = ELAN_RESTLESS_MS; unheard(f); ms = ms < ELAN_LOOK_MS ? ms + 1 : ms)
+    for (int ms = ELAN_RESTLESS_MS; unheard(f); ms = ms < ELAN_CHECK_MS ? ms + 1 : ms)
         nanosleep(&(struct timespec){.tv_nsec = ms * 1000000L}, NULL);
 }

@@ -46,7 +46,7 @@ static bool message(struct rme_link *l, const struct elan_packet *p, const uint8
     e->data = rx->data;
     e->length = p->arg;
     e->rx = rx;
-    LIST_INSERT_HEAD(&l->rx_lent, rx, next);
+    LIST_INSERT_HEAD(&l->rx_at_host, rx, next);
     l->filling = NULL;
     return true;
 }
@@ -55,9 +55,9 @@ static bool message(struct rme_link *l, const struct elan_packet *p, const uint8
  * together with the answer to the connection request are delivered after LINK_UP. */
 static bool deliver(struct rme_link *l, const struct elan_packet *p, const uint8_t *body)
 {
-    if (l->tell & ELAN_TELL_UP)
-        elan_tell(l);
-    if (l->tell & ELAN_TELL_UP)
+    if (l->reports & ELAN_REPORT_UP)
+        elan_report(l);
+    if (l->reports & ELAN_REPORT_UP)
         return false;
     switch (p->kind) {
     case ELAN_ACCEPT:
@@ -181,7 +181,7 @@ static void dispatch(struct rme_fabric *f, const uint8_t *slot)
      * this poll */
     if (l && (p.from != l->peer.vp || l->state == ELAN_REQUESTED_STATE))
         return;
-    if (l && f->norphans + f->kept_moves && l->heard && !elan_account_over(f, &l->peer))
+    if (l && f->norphans + f->kept_moves && l->has_hello && !elan_account_over(f, &l->peer))
         elan_see(f, &l->peer);
     if (!l || !elan_kind_ordered(p.kind))
         elan_handshake_packet(f, l, &p, slot + ELAN_HEADER);

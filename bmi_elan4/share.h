@@ -19,7 +19,7 @@
 struct elan_share {
     uint32_t most, taken;
     unsigned per_node; /* processes */
-    uint16_t of[BMI_ELAN4_MOST_VPS], of_node[BMI_ELAN4_MOST_VPS];
+    uint16_t of[BMI_ELAN4_MAX_VPS], of_node[BMI_ELAN4_MAX_VPS];
 };
 
 /* Returns true if that process may take one now. */

@@ -20,7 +20,7 @@ static size_t first_bytes(size_t bytes)
 /* Makes a buffer; NULL: no memory. */
 static struct elan_tx *make(struct rme_fabric *f)
 {
-    size_t all = first_bytes(f->tx_bytes) + (f->packets_most - 1) * (size_t)BMI_ELAN4_SLOT;
+    size_t all = first_bytes(f->tx_bytes) + (f->packets_max - 1) * (size_t)BMI_ELAN4_SLOT;
     struct elan_tx *tx = calloc(1, sizeof(*tx));
 
     if (!tx)
@@ -94,12 +94,12 @@ void *elan_op_tx_get(struct rme_link *l)
     struct elan_tx *tx = may_have(l) ? take(f, &f->messages, &l->peer) : NULL;
 
     if (tx) {
-        TAILQ_INSERT_HEAD(&l->lent, tx, next);
+        TAILQ_INSERT_HEAD(&l->at_host, tx, next);
         return tx->at + ELAN_HEADER;
     }
     if (l->state == ELAN_UP_STATE) { /* a link that is down never gets a buffer again */
         ELAN_ADD(l, wanting);
-        elan_look_soon(f);
+        elan_check_soon(f);
     }
     return NULL;
 }
@@ -111,17 +111,17 @@ void elan_tx_rooms(struct rme_fabric *f)
     TAILQ_FOREACH_SAFE(l, &f->wanting, wanting_next, after)
         if (may_have(l)) {
             ELAN_REMOVE(l, wanting);
-            elan_tell_later(l, ELAN_TELL_ROOM);
+            elan_report_later(l, ELAN_REPORT_ROOM);
         }
 }
 
 struct elan_tx *elan_tx_of(struct rme_link *l, const void *data, size_t length)
 {
-    struct elan_tx *tx = TAILQ_FIRST(&l->lent);
+    struct elan_tx *tx = TAILQ_FIRST(&l->at_host);
 
     while (tx->at + ELAN_HEADER != (const uint8_t *)data)
         tx = TAILQ_NEXT(tx, next);
-    TAILQ_REMOVE(&l->lent, tx, next);
+    TAILQ_REMOVE(&l->at_host, tx, next);
     tx->length = tx->arg = (uint32_t)length;
     return tx;
 }

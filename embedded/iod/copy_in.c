@@ -22,7 +22,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define SEALS_MOST 1000 /* each beyond the first is due to a removal */
+#define SEALS_MAX 1000 /* each beyond the first is due to a removal */
 
 /* Result of the commit at the first server. */
 enum decision {
@@ -219,7 +219,7 @@ static bool finish_uploads(struct copy *copy, uint64_t upload)
     enum decision decision = AGAIN;
 
     for (int seals = 0; decision == AGAIN; seals++) {
-        if (seals == SEALS_MOST)
+        if (seals == SEALS_MAX)
             return remote_fail(client->remote[0],
                                "the name is being copied in and removed by others; copy again");
         for (int i = 0; i < client->count; i++)

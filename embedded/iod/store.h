@@ -150,7 +150,7 @@ const struct object_meta *object_meta(const struct object *object);
  * permission. */
 struct store_unread {
     /* receives a name and its error, unless reported recently */
-    void (*say)(void *arg, const char *name, int error);
+    void (*report)(void *arg, const char *name, int error);
     void *arg;
     uint32_t count; /* number among the names listed */
 };

@@ -43,7 +43,7 @@ bool transfer_reserve(struct peer *peer)
     struct server *server = peer->server;
 
     if (peer->transfer_count >= server->config.peer_transfers ||
-        !host_may(peer->host->transfers, 1, server->transfers, server->transfers_most))
+        !host_may(peer->host->transfers, 1, server->transfers, server->transfers_max))
         return false;
     peer->transfer_count++;
     peer->host->transfers++;

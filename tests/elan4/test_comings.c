@@ -207,7 +207,7 @@ static void back_to_the_start(struct side *server)
     }
     assert_int_equal(n[ELAN_TX], f->tx_count);
     assert_int_equal(n[ELAN_MOVE], f->nmove);
-    for (unsigned vp = 0; vp < BMI_ELAN4_MOST_VPS; vp++)
+    for (unsigned vp = 0; vp < BMI_ELAN4_MAX_VPS; vp++)
         assert_int_equal(f->account[vp].out + f->account[vp].former + f->active.of[vp], 0);
     all_contexts_free(server);
 }

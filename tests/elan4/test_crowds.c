@@ -194,7 +194,7 @@ static void as_at_the_start(struct side *server)
     assert_true(TAILQ_EMPTY(&server->f->links));
     assert_int_equal(server->f->norphans + server->f->kept_moves + server->f->answers.taken, 0);
     assert_int_equal(server->stats.value[RME_C_QUARANTINED], 0);
-    for (unsigned vp = 0; vp < BMI_ELAN4_MOST_VPS; vp++)
+    for (unsigned vp = 0; vp < BMI_ELAN4_MAX_VPS; vp++)
         assert_int_equal(out_at(server, vp), 0);
     assert_in_range(server->f->tx_count, 1, 2 * BUFFERS);
     close_side(server);

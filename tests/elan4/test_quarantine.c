@@ -143,7 +143,7 @@ static void silent_peer_goes_on(void **state)
     assert_int_equal(server.count[RME_EV_LINK_DOWN], 0);
     /* checked now and then, not at each poll */
     assert_true(server.link->kept && TAILQ_FIRST(&server.f->ending) == server.link);
-    assert_int_equal(ops->deadline(server.f), ELAN_LOOK_MS);
+    assert_int_equal(ops->deadline(server.f), ELAN_CHECK_MS);
     assert_int_equal(kill(pid, SIGCONT), 0);
     until(&server, NULL, RME_EV_LINK_DOWN, 1);
     assert_int_equal(server.error, -ESHUTDOWN);
@@ -189,7 +189,7 @@ static void silent_peer_stays(void **state)
         passed += 10;
         clock_step(10);
     }
-    assert_in_range(passed, ELAN_DRAIN_MS + 200, ELAN_DRAIN_MS + 200 + ELAN_LOOK_MS);
+    assert_in_range(passed, ELAN_DRAIN_MS + 200, ELAN_DRAIN_MS + 200 + ELAN_CHECK_MS);
     clock_run();
     assert_int_equal(server.error, -ESHUTDOWN);
     assert_true(kept(&server) <= 1);

@@ -118,9 +118,9 @@ static int trap_survives_dead_helper(bool here)
             rc = trap_survives_dead_helper_at(step, here);
         }
     if (rc == 0)
-        rc = trap_survives_dead_helper_at("telling:1", here);
+        rc = trap_survives_dead_helper_at("reporting:1", here);
     if (rc == 0)
-        rc = trap_survives_dead_helper_at("told:1", here);
+        rc = trap_survives_dead_helper_at("reported:1", here);
     if (rc)
         printf("# failed at %s\n", die);
     return rc;
@@ -162,7 +162,7 @@ static void writes_nowhere(struct bed *b)
 
 static void sets_it(struct bed *b)
 {
-    setenv(die[0] ? "EMUELAN4_DIE" : "EMUELAN4_STOP", die[0] ? die : "telling:1", 1);
+    setenv(die[0] ? "EMUELAN4_DIE" : "EMUELAN4_STOP", die[0] ? die : "reporting:1", 1);
     setenv("EMUELAN4_REORDER", "0", 1);
     bed_open(b, LOW);
     E4_Addr ev = told(b, AT);
@@ -175,8 +175,8 @@ static void sets_it(struct bed *b)
 
 static int trap_survives_its_dead_setter(void)
 {
-    static const char *const steps[] = {"logged:1", "half_applied:1", "telling:1",
-                                        "told:1",   "stored:1",       "applied:1"};
+    static const char *const steps[] = {"logged:1",   "half_applied:1", "reporting:1",
+                                        "reported:1", "stored:1",       "applied:1"};
     int rc = 0;
 
     for (unsigned i = 0; i < 6 && rc == 0; i++) {

@@ -453,7 +453,7 @@ static void hear_of_the_end(struct last *t)
 /* Waits until the end is delayed and was checked a few times. */
 static void wait_held(void)
 {
-    while (counter("ends_looked_at") < 10)
+    while (counter("ends_checked") < 10)
         sched_yield();
 }
 
@@ -493,7 +493,7 @@ PASSIVE(last_message_of_dead_precedes_end)
 /* Waits until the held end has been looked at once more, and for the effect of that look. */
 static void await_look(int64_t looks)
 {
-    while (counter("ends_looked_at") == looks)
+    while (counter("ends_checked") == looks)
         sched_yield();
     settle();
 }
@@ -517,7 +517,7 @@ PASSIVE(end_event_delay_is_bounded)
     settle();
     clock_step_ms(1000);
     for (await_look(0); !readable(chan->fd, 0); steps++) {
-        int64_t looks = counter("ends_looked_at");
+        int64_t looks = counter("ends_checked");
         clock_step_ms(1);
         await_look(looks);
     }
@@ -651,8 +651,8 @@ PASSIVE(delayed_end_searches_no_queue)
     wait_held();
     if (!is_watched()) /* valgrind reports the accesses as errors */
         guard_ring(cq);
-    int64_t looks = counter("ends_looked_at");
-    while (counter("ends_looked_at") < looks + 10)
+    int64_t looks = counter("ends_checked");
+    while (counter("ends_checked") < looks + 10)
         sched_yield();
     CHECK_EQ(atomic_load(&ring.touched), 0);
     CHECK(!readable(chan->fd, 0));

@@ -81,7 +81,7 @@ ACTIVE(event_of_dead_poster_counted_once)
 }
 PASSIVE(event_of_dead_poster_counted_once)
 {
-    stop_at(s, "told");
+    stop_at(s, "reported");
     side_open(s);
     side_connect(s);
     meet(s);

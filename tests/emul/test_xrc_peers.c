@@ -441,7 +441,7 @@ ACTIVE(srq_destroyed_under_its_sender)
     while (counter("drains") == 0)
         sched_yield();
     clock_step_ms(21);
-    while (counter("drain_looks") == 0)
+    while (counter("drain_checks") == 0)
         sched_yield();
     go_on(s->stop, 0);
     CHECK_EQ(pthread_join(thread, NULL), 0);

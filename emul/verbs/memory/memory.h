@@ -101,7 +101,7 @@ bool emu_mw_invalidate_remote(struct emu_peer *p, uint32_t qpn, uint32_t rkey);
 /* Returns whether a window is bound to the region. Under d->lock. */
 bool emu_mw_any(struct emu_dev *d, struct emu_mr *mr);
 /* Revokes the keys of a QP's windows. No poster executes at the QP any more. */
-void emu_mw_qp_gone(struct emu_dev *d, struct emu_mw_link **windows);
+void emu_mw_qp_destroyed(struct emu_dev *d, struct emu_mw_link **windows);
 
 /* dm.c: device memory */
 struct ibv_dm *emu_alloc_dm(struct ibv_context *context, struct ibv_alloc_dm_attr *attr);

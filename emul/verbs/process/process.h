@@ -150,7 +150,7 @@ enum emu_floor_above { EMU_ABOVE_MEMORY, EMU_ABOVE_QUEUE, EMU_ABOVE_CM, EMU_FLOO
 
 /* above.c; named after the callbacks */
 void emu_above_is(enum emu_floor_above floor, const struct emu_above *row);
-void emu_above_told(struct emu_dev *d, const struct shm_msg *m);
+void emu_above_notified(struct emu_dev *d, const struct shm_msg *m);
 void emu_above_untold(struct emu_dev *d);
 void emu_above_slot_died(struct emu_dev *d, uint32_t slot);
 void emu_above_peer_died(struct emu_dev *d, struct emu_peer *p);
@@ -218,7 +218,7 @@ uint32_t emu_port_of_address(const struct emu_dev *d, const struct sockaddr *sa)
  * addresses; false if there is none. `name` has IF_NAMESIZE bytes. */
 bool emu_port_interface(const struct emu_dev *d, uint32_t number, char *name);
 /* Returns whether two devices are on one network. */
-bool emu_port_meets(const struct emu_dev *d, uint32_t device, uint32_t other);
+bool emu_port_reaches(const struct emu_dev *d, uint32_t device, uint32_t other);
 /* Returns the value of shm_qp.fabric for a device. */
 uint8_t emu_fabric(const struct emu_dev *d, uint32_t device);
 /* Returns whether a path from a device leads to a port of this machine. */

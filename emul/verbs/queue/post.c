@@ -18,7 +18,7 @@
  * An error completes the failing request, moves the QP to the error state, and flushes the
  * rest, signalled or not.
  *
- * A message is reported to the sender before its receiver (emu_sq_tell, called by the
+ * A message is reported to the sender before its receiver (emu_sq_report, called by the
  * executor), so that no reply arrives before the message's own completion. On a wire an
  * acknowledgement takes half a round trip and a reply a whole one, and programs rely on this
  * order. Only behind a read in flight a message is reported later, because completions keep
@@ -45,7 +45,8 @@ static const uint32_t rnr_us[32] = {
 static bool finish(struct emu_dev *d, struct emu_qp *qp, uint64_t i, const struct emu_wr *wr,
                    enum ibv_wc_status status)
 {
-    return qp->sq_told == i + 1 ? qp->sq_told_ok : emu_sq_complete(d, qp, i, wr, status);
+    return qp->sq_reported == i + 1 ? qp->sq_reported_ok
+                                    : emu_sq_complete(d, qp, i, wr, status);
 }
 
 static uint64_t retry_bound(struct emu_dev *d, struct emu_qp *qp)
@@ -220,7 +221,7 @@ static bool retire(struct emu_dev *d, struct emu_qp *qp)
             break;
         uint64_t i = qp->sq_retire++;
         bool ok = finish(d, qp, i, &e->wr, e->status) && e->status == IBV_WC_SUCCESS;
-        emu_sq_forget(e);
+        emu_sq_release(e);
         if (!ok)
             return false;
     }

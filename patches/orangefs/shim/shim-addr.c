@@ -175,11 +175,11 @@ static const char *shim_rev_lookup(bmi_method_addr_p host)
  * OrangeFS passes 32 for a rule without bits, which is the whole address, also of IPv6. */
 static int shim_query_range(bmi_method_addr_p host, const char *pattern, int netmask)
 {
-    static atomic_flag told = ATOMIC_FLAG_INIT;
+    static atomic_flag warned = ATOMIC_FLAG_INIT;
     const struct shim_addr *a = shim_addr_of(host);
     int match = a ? rme_addr_match(a->peer, pattern, netmask == 32 ? -1 : netmask) : 0;
 
-    if (match < 0 && !atomic_flag_test_and_set(&told))
+    if (match < 0 && !atomic_flag_test_and_set(&warned))
         gossip_err("bmi_%s: rule \"%s\": selects no client: host names are not resolved; use "
                    "addresses\n",
                    SHIM_SCHEME, pattern);
@@ -190,7 +190,7 @@ static int shim_query_range(bmi_method_addr_p host, const char *pattern, int net
 
 /* Checks one peer, and the next ones while they are dead; asks the host to forget those that
  * are over. */
-static void look_for_dead(void)
+static void find_dead_peers(void)
 {
     BMI_addr_t over[SHIM_AT_ONCE];
     struct shim_addr *first = NULL;
@@ -316,7 +316,7 @@ static int shim_test_unexpected(int incount, int *outcount,
     if (!self.rme || incount <= 0)
         return 0;
     int max = incount < SHIM_AT_ONCE ? incount : SHIM_AT_ONCE;
-    look_for_dead();
+    find_dead_peers();
     int n = take_parked(message, max);
     bool parked = n > 0;
     if (!parked)

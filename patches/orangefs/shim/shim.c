@@ -16,16 +16,16 @@
 
 /* Returns true for a line that the last failed start has logged already: OrangeFS tries four
  * times in a row to start a method, or to reach its first server. */
-static bool heard_before(enum rme_log_level level, const char *line)
+static bool is_repeated(enum rme_log_level level, const char *line)
 {
     if (!atomic_load(&self.starting) || level > RME_LOG_NOTICE)
         return false;
     pthread_mutex_lock(&self.complaint_lock);
-    bool heard = strncmp(self.complaint, line, sizeof(self.complaint) - 1) == 0;
-    if (!heard)
+    bool repeated = strncmp(self.complaint, line, sizeof(self.complaint) - 1) == 0;
+    if (!repeated)
         snprintf(self.complaint, sizeof(self.complaint), "%s", line);
     pthread_mutex_unlock(&self.complaint_lock);
-    return heard;
+    return repeated;
 }
 
 static void shim_start(void)
@@ -44,10 +44,10 @@ static void shim_started(bool well)
 
 static void log_line(void *arg, enum rme_log_level level, const char *line)
 {
-    bool notice = self.tells_why || atomic_load(&self.starting);
+    bool notice = self.log_notices || atomic_load(&self.starting);
 
     (void)arg;
-    if (heard_before(level, line))
+    if (is_repeated(level, line))
         return;
     if (level <= (notice ? RME_LOG_NOTICE : RME_LOG_WARN))
         gossip_err("bmi_%s: %s\n", SHIM_SCHEME, line);
@@ -118,7 +118,7 @@ static int shim_initialize(bmi_method_addr_p listen, int method_id, int flags, c
     struct shim_addr *addr = NULL;
     int ret;
 
-    self.tells_why = (flags & SHIM_TELLS_WHY) != 0;
+    self.log_notices = (flags & SHIM_LOG_NOTICES) != 0;
     if (listen) {
         listen->method_type = method_id;
         addr = listen->method_data;

@@ -68,7 +68,7 @@ static struct {
 
     struct rme *rme;                /* NULL: not initialized */
     atomic_bool reached;            /* a lookup has reached its server, or lookups need not */
-    bool tells_why;                 /* SHIM_TELLS_WHY */
+    bool log_notices;               /* SHIM_LOG_NOTICES */
     atomic_bool starting;           /* opening the engine, or looking for the first server */
     pthread_mutex_t complaint_lock; /* innermost lock; protects: */
     char complaint[512];            /* error of the last failed start; also after finalize */

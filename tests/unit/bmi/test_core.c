@@ -73,7 +73,7 @@ static void initialize_failure_undoes_itself(void **state)
     assert_int_equal(BMI_get_info(0, BMI_CHECK_INIT, NULL), 0);
     assert_string_equal(A->options, "k=v");
     assert_string_equal(B->listening, "loopb://me");
-    assert_int_equal(A->flags, BMI_INIT_SERVER | SHIM_TELLS_WHY);
+    assert_int_equal(A->flags, BMI_INIT_SERVER | SHIM_LOG_NOTICES);
 }
 
 static void nested_initialize(void **state)

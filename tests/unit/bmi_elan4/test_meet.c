@@ -64,7 +64,7 @@ static void conn_info_is_judged(void **state)
     assert_int_equal(bmi_elan4_conn_info_judge(&mine, &c), BMI_ELAN4_WELCOME);
     c.wanted = 1;
     assert_int_equal(bmi_elan4_conn_info_judge(&mine, &c), BMI_ELAN4_OTHER);
-    c.wanted = BMI_ELAN4_ANYBODY;
+    c.wanted = BMI_ELAN4_ANY_PROCESS;
     assert_int_equal(bmi_elan4_conn_info_judge(&mine, &c), BMI_ELAN4_WELCOME);
     c.key ^= 1;
     assert_int_equal(bmi_elan4_conn_info_judge(&mine, &c), BMI_ELAN4_KEY);

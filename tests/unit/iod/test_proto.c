@@ -371,7 +371,7 @@ static void list_replies(void **state)
         bytes = iod_reply_encode(&in, buf, sizeof buf);
         assert_int_equal(iod_reply_decode(buf, (size_t)bytes, &out), 0);
         assert_int_equal(out.flags, IOD_FLAG_MORE);
-        assert_int_equal(out.unread, i < 2 ? in.unread : IOD_UNREAD_MOST);
+        assert_int_equal(out.unread, i < 2 ? in.unread : IOD_UNREAD_MAX);
     }
     while (iod_entry_next(&out.entries, &at, &entry)) {
         assert_text(&entry.name, n ? "two" : "one");

@@ -169,7 +169,7 @@ static void damage_is_seen(void **state)
     struct iod_string all = iod_string_of(""), x = iod_string_of("x"), y = iod_string_of("y"),
                       dir = iod_string_of("dir");
     struct said said = {0};
-    struct store_unread unread = {.say = note, .arg = &said};
+    struct store_unread unread = {.report = note, .arg = &said};
     uint8_t packed[1024];
     char path[128], link[128];
     bool more = true;
@@ -291,7 +291,7 @@ static void lists_in_pieces(void **state)
     char name[16], last[IOD_NAME_MAX + 1] = "";
     uint8_t packed[300]; /* room for a few */
     struct said said = {0};
-    struct store_unread unread = {.say = note, .arg = &said};
+    struct store_unread unread = {.report = note, .arg = &said};
     uint32_t missing = 0;
     char path[128];
     bool more = true;
@@ -344,7 +344,7 @@ static void lists_behind_thousands_that_cannot_be_read(void **state)
     enum { BAD = 3000 };
     struct store *store = open_it();
     uint8_t packed[300];
-    struct store_unread unread = {.say = say_nothing};
+    struct store_unread unread = {.report = say_nothing};
     struct iod_string all = iod_string_of("");
     struct iod_entries entries;
     struct iod_entry entry;

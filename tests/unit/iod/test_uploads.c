@@ -180,7 +180,7 @@ static void two_parts_of_a_copy_are_refused(void **state)
  * limited number by each; those left over are below the object, so not pending. */
 static void prepared_parts_removed_without_the_lock(void **state)
 {
-    enum { CROWD = 2 * STORE_DROP_MOST + 1 };
+    enum { CROWD = 2 * STORE_DROP_MAX + 1 };
     struct store *store = open_it();
     uint64_t number = 0;
     int left = CROWD;
@@ -189,7 +189,7 @@ static void prepared_parts_removed_without_the_lock(void **state)
     for (uint64_t i = 0; i < CROWD; i++)
         prepare(store, 5 + i, 1, "part");
     for (uint64_t version = 2; left > 0; version++) {
-        int most = left < STORE_DROP_MOST ? left : STORE_DROP_MOST;
+        int most = left < STORE_DROP_MAX ? left : STORE_DROP_MAX;
         struct object *head = begin_part(store, 5 + CROWD + version, 0, "head");
 
         assert_int_equal(files(".prepared-"), left);
