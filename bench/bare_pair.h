@@ -5,7 +5,7 @@
  *
  *     child = bare_fork(&b, "name");   both continue; side 0 is the parent
  *     bare_open(&b, &want);            device, memory, a QP with receives
- *     bare_connect(&b);                returns when the other side is connected, too
+ *     bare_connect(&b);                returns when both sides are connected
  *     ...
  *     bare_close(&b);
  *
@@ -55,7 +55,7 @@ void bare_open(struct bare *b, const struct bare_want *want);
 void bare_connect(struct bare *b);
 void bare_close(struct bare *b);
 
-/* Waits for the other side to call it, too. */
+/* Waits until the other side has also called it. */
 void bare_barrier(const struct bare *b);
 uint64_t bare_peer_memory(const struct bare *b);
 uint32_t bare_peer_rkey(const struct bare *b);

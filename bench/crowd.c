@@ -13,7 +13,7 @@
  *       COUNT (100000) connections made and closed by PROCESSES (10) engines at a time. Prints
  *       the memory of the server after the first hundredth and at the end.
  *   crowd bare [CLIENTS [PROCESSES]]
- *       The baseline of librdmacm alone: as many QPs connect at once to a server that creates
+ *       The baseline of librdmacm alone: as many QPs connect together to a server that creates
  *       a QP for each.
  *
  * With --hold the server handles no request before each process has had one rejected. Each

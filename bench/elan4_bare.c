@@ -9,7 +9,7 @@
  *   putlat    ping-pong by RDMA writes with a remote event, one way
  *   getlat    one RDMA read after the other, time of each
  *   queue     a stream of queue DMAs, N in flight
- *   write, read    a stream of RDMAs of BYTES each, N in flight, each with memory of its own
+ *   write, read    a stream of RDMAs of BYTES each, N in flight, each with its own memory
  *   one       N noncontiguous pieces of BYTES: one event for all of them, which notifies the
  *             peer by a chained DMA
  *   each      the same, with an event for each piece

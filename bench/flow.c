@@ -34,7 +34,7 @@ struct flow {
     struct job job;
     unsigned pieces;
     uint64_t footprint; /* bytes of memory of a message */
-    uint64_t buffers;   /* messages with memory of their own */
+    uint64_t buffers;   /* messages with their own memory */
     unsigned char *memory;
     struct flow_op *ring;
     uint64_t places;

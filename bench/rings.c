@@ -52,7 +52,7 @@ enum {
 
 struct way {
     const char *name;
-    bool shared, write, imm, both; /* both: the completion queue is polled, too */
+    bool shared, write, imm, both; /* both: the completion queue is also polled */
 };
 static const struct way ways[] = {
     {"send-shared", true, false, false, false},   {"send-own", false, false, false, false},

@@ -12,11 +12,11 @@
  * successor has been there for long.  A place whose processes repeatedly die leaves
  * more each time: at twice the limit there are no new links with the place until buffers are
  * reclaimed.  Connection requests are refused, and show that the predecessors are long gone
- * (move.c).  The refusals may be left behind, too, so at three times the limit there are none.
+ * (move.c).  The refusals may also be left behind, so at three times the limit there are none.
  * Other places are not affected.
  *
  * A process known to be dead is recorded here, so that the discovery by one link ends the
- * others at once, and nothing more is sent to it.
+ * others immediately, and nothing more is sent to it.
  *
  * A DMA cannot be withdrawn.  A packet that has not landed at the end of its link is an orphan
  * until the packet lands, or another process has been at the receiver's place for quarantine_ms

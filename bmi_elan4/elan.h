@@ -153,7 +153,7 @@ struct rme_link {
     bool eventful, dirty, ready, sending, wanting;
     unsigned reports; /* enum elan_report: events to be reported */
     bool passive, bye_sent, bye_in;
-    bool kept; /* in quarantine: given up, but the peer may still access local memory */
+    bool kept; /* in quarantine: dropped, but the peer may still access local memory */
     enum elan_state state;
     int error;
     const char *why; /* additional reason, or NULL; constant */
@@ -308,7 +308,7 @@ bool elan_account_dead(const struct rme_fabric *f, const struct elan_peer *of);
 void elan_see(struct rme_fabric *f, const struct elan_peer *from);
 /* Adds a buffer or transfer whose link is gone, or that never had a link, to the orphans. */
 void elan_orphan(struct rme_fabric *f, struct elan_dma *d, bool kept);
-/* Removes an orphan that no DMA uses any more. */
+/* Removes an orphan that no DMA uses. */
 void elan_orphan_over(struct rme_fabric *f, struct elan_dma *d);
 /* Returns true, and logs at a limited rate, if too many orphans of a node, or of that process,
  * are held for a new link. */
@@ -338,8 +338,8 @@ static inline uint32_t elan_packets(size_t length)
  * not landed; -ECONNREFUSED: the process is dead. */
 int elan_tx_alone(struct rme_fabric *f, const struct elan_peer *to, enum elan_kind kind,
                   uint32_t arg, const void *data, size_t length);
-/* Sends a packet of a link, in its order, or at once for a kind without order, whose landing is
- * watched all the same.  Returns 0 or -ENOMEM. */
+/* Sends a packet of a link, in its order, or immediately for a kind without order, whose
+ * landing is watched all the same.  Returns 0 or -ENOMEM. */
 int elan_tx_control(struct rme_link *l, enum elan_kind kind, uint32_t arg, const void *data,
                     size_t length);
 /* Replaces each packet of a message that is not sent yet by BREAK. */

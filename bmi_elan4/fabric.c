@@ -326,8 +326,8 @@ static const struct rme_option_row options[] = {
      "one node; more wait."},
     {"elan_dead_ms", "ms", 10000, 200, 3600000, NULL,
      "A peer whose input queue has accepted no message for this long is considered "
-     "unresponsive (elan_quarantine_ms).  A dead peer of the same node is found at once by the "
-     "context log; a server of another node that is met at HOST:PORT is asked there."},
+     "unresponsive (elan_quarantine_ms).  A dead peer of the same node is found immediately by "
+     "the context log; a server of another node that is met at HOST:PORT is asked there."},
     {"elan_quarantine_ms", "ms", 5000, 0, 3600000, NULL,
      "Time for which the memory of an aborted connection stays mapped while its peer may still "
      "write to it."},

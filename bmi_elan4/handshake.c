@@ -6,7 +6,7 @@
  * (servers.h) has the address, or names the server's bootstrap server, which is queried over
  * TCP.  HELLO, with the own connection data, is sent to that queue; the server's host gets a
  * request, and ACCEPT or REJECT is sent to the queue in the connection data.  An answer to an
- * abandoned request is answered by REJECT, too.
+ * abandoned request is also answered by REJECT.
  *
  * A HELLO to a dead process never lands and is an orphan like any other packet (link.c).  HELLO
  * has the generation reported by the bootstrap server, or by this node's log, so that a
@@ -73,7 +73,7 @@ void elan_ask(struct rme_link *l, int64_t now)
     if (rc == -ECONNREFUSED && f->account[l->peer.vp].bootstrap)
         elan_link_dead(l);
     else if ((rc == -EMFILE || rc == -ENFILE) && l->state == ELAN_HANDSHAKE_STATE)
-        elan_link_down(l, rc); /* under emuelan4 the peer's memory needs a descriptor, too */
+        elan_link_down(l, rc); /* under emuelan4 the peer's memory also needs a descriptor */
 }
 
 /* ---- The active side ---- */
@@ -115,7 +115,7 @@ static void refused(struct rme_link *l, uint32_t verdict)
  * within half a second from then on have no route.  A stopped or slow server does not answer;
  * then the handshake waits.
  *
- * If the queue accepted HELLO and no answer comes, the bootstrap server is queried, too, with
+ * If the queue accepted HELLO and no answer arrives, the bootstrap server is also queried, with
  * exponential back-off: the server may have died meanwhile, which no packet in flight would
  * show.
  */

@@ -7,7 +7,7 @@
  * A link of the active side starts as HANDSHAKE, one of the passive side as REQUESTED; both
  * are UP until a side ends them.  In ENDING posted DMAs complete, BYE informs the peer that no
  * DMA to its memory is in flight, and the peer's BYE does the same for this side.  Only then is
- * the link DOWN, because nothing accesses the host's memory any more.
+ * the link DOWN, because nothing accesses the host's memory.
  *
  * BREAK takes the place of a notification whose data is not complete, and ends the link of the
  * peer.

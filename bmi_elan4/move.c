@@ -9,14 +9,14 @@
  * whose number is further ahead of the oldest one that has not landed.
  *
  * All DMAs of a transfer set one event, which is primed with their number plus one.  After the
- * last set the interface continues by itself: the event copies commands to a command port,
- * which send the notification to the peer; when that has landed, a second event sends a packet
- * to the own queue in the same way (DONE).  A silent transfer, without notification, has the
- * second chain only.  One packet thus notifies the peer and one this process, for any number of
- * pieces and without a processor in between.
+ * last set the interface continues without the host: the event copies commands to a command
+ * port, which send the notification to the peer; when that has landed, a second event sends a
+ * packet to the own queue in the same way (DONE).  A silent transfer, without notification, has
+ * the second chain only.  One packet thus notifies the peer and one this process, for any
+ * number of pieces and without a processor in between.
  *
  * This process does the additional set when all DMAs are posted.  A notification covers the
- * data of earlier silent transfers, too.  The set therefore waits until these are complete.
+ * data of earlier silent transfers as well.  The set therefore waits until these are complete.
  * Meanwhile the transfer stays first in the queue of its link, because the receiver would hold
  * packets behind the missing notification.  Earlier transfers with notifications need not be
  * complete, for the same reason.
@@ -536,7 +536,7 @@ static bool succeeded(const struct rme_fabric *f, const struct elan_peer *p)
            o->last - o->first >= f->quarantine_ms;
 }
 
-/* Returns true if no DMA of an orphan is in flight any more: the packet has landed, another
+/* Returns true if no DMA of an orphan is in flight: the packet has landed, another
  * process has been in the context for long enough, or the reads were left to the interface of a
  * process that is dead. */
 static bool is_over(const struct rme_fabric *f, const struct elan_dma *d, int64_t now)

@@ -7,7 +7,7 @@
  * command queue is, the time of an ending link is over.  deadline() requests this only while
  * something waits for them.
  *
- * A side that gives up a link before its BYE has landed sends LEFT, unless too much waits for
+ * A side that drops a link before its BYE has landed sends LEFT, unless too much waits for
  * the peer already, because packets to a link that is gone are not answered.  A peer that got
  * no LEFT detects the end by its probes.
  *
@@ -51,7 +51,7 @@ static void given_up(struct rme_link *l, int64_t now)
 
 /*
  * Advances an ending link.  BYE says that no DMA to the peer's memory is in flight.  A process
- * may have thousands of links that end at once and accept nothing: BYEs to one place wait for
+ * may have thousands of links that end together and accept nothing: BYEs to one place wait for
  * each other, because their buffers would keep others from connecting (elan_kept_full()).
  */
 static void check(struct rme_link *l, int64_t now)
@@ -168,7 +168,7 @@ static void check_links(struct rme_fabric *f)
 
 /* Returns ms until the next check of an ending link, which grow with the time since its end
  * began: the last packets land within a millisecond, or the peer has no processor time.  Many
- * processes that leave a busy server at once must not use up the processor by polling. */
+ * processes that leave a busy server together must not use up the processor by polling. */
 static int until_next_check(const struct rme_link *ending)
 {
     int64_t begun = ending->until - ELAN_DRAIN_MS;

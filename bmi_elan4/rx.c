@@ -2,7 +2,7 @@
 /*
  * rx.c - received packets, in order.
  *
- * A packet is removed from its slot at once, because all links share the queue.  The next
+ * A packet is removed from its slot immediately, because all links share the queue.  The next
  * packet of a link is delivered from the slot; a packet that overtook others is copied and held
  * until they arrive.  The bodies of a message are assembled in a receive buffer of the link; a
  * peer that exceeds its credits finds none, and its packets wait until one is returned.
@@ -22,7 +22,7 @@ static bool message(struct rme_link *l, const struct elan_packet *p, const uint8
     bool last = p->offset + p->bytes == p->arg;
 
     if (l->state != ELAN_UP_STATE)
-        return true; /* not needed any more */
+        return true; /* no longer needed */
     if (last && !elan_room(l->f))
         return false;
     if (p->arg > l->f->config.rx_size || p->offset != (l->filling ? l->filled : 0) ||
@@ -134,7 +134,7 @@ static void in_order(struct rme_link *l, const struct elan_packet *p, const uint
 {
     uint32_t ahead = p->seq - l->expected;
 
-    if (l->state == ELAN_ENDING_STATE) { /* nothing is delivered any more */
+    if (l->state == ELAN_ENDING_STATE) { /* nothing is delivered */
         if (p->kind == ELAN_BYE)
             elan_link_bye(l);
         return;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * share.h - division of a limited resource among all processes.  A holder of as many as are
- * left gets no more.  So the first holder gets at most a half, the second one a half of the
- * rest, and a few holders cannot exhaust the resource.  The processes of a node together get at
- * most three times what is left, that is three quarters, so that many processes of one node
- * cannot exhaust the resource either: without this limit, 7 unresponsive processes hold 56 of
- * 64 send buffers.  Measured with three quarters: beside 30 hostile processes of a node, which
- * are renewed for 60 s, requests of other nodes take 1.1 to 2.7 times their quiet median.
+ * left gets nothing further.  So the first holder gets at most a half, the second one a half of
+ * the rest, and a few holders cannot exhaust the resource.  The processes of a node together
+ * get at most three times what is left, that is three quarters, so that many processes of one
+ * node cannot exhaust the resource either: without this limit, 7 unresponsive processes hold 56
+ * of 64 send buffers.  Measured with three quarters: beside 30 hostile processes of a node,
+ * which are renewed for 60 s, requests of other nodes take 1.1 to 2.7 times their quiet median.
  */
 #ifndef BMI_ELAN4_SHARE_H
 #define BMI_ELAN4_SHARE_H

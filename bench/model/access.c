@@ -195,7 +195,7 @@ static void serve(struct op *op)
 
 /* ---- A client ---- */
 
-/* The counters before the first timed access (0), and what came since (1). */
+/* The counters before the first timed access (0), and the difference since (1). */
 static void note_registrations(struct run *r, int c, uint64_t since)
 {
     struct client *k = &r->client[c];

@@ -227,8 +227,8 @@ int crowd_page(FILE *out, int most)
 
     fputs("# Devices in virtual time: one server\n\n"
           "Written by `bench/model/model crowd`. Each client has one request of 64 bytes under "
-          "way, which the\nserver answers with 64 bytes: one thread, all requests at once. 100 "
-          "clients share a host. Not\nmeasured: modelled (`doc/design/model.md`).\n\n"
+          "way, which the\nserver answers with 64 bytes: one thread, all requests together. "
+          "100 clients share a host. Not\nmeasured: modelled (`doc/design/model.md`).\n\n"
           "| device | clients | M requests/s | request to answer, us |\n|---|---|---|---|\n",
           out);
     for (size_t i = 0; i < sizeof devices / sizeof *devices; i++)

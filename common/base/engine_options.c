@@ -38,7 +38,7 @@ const struct rme_option_row rme_engine_options[] = {
      "with.  A connection gets a part of what is left; idle ones return theirs, if there "
      "is a shared receive queue.  A peer that waits for rx_buffered_bytes gets three.  "
      "Raise the limit where hundreds of clients of a server without a shared receive queue "
-     "are busy at once."},
+     "are busy together."},
 
     /* large messages */
     /* the order of enum rme_prefer */
@@ -86,7 +86,7 @@ const struct rme_option_row rme_engine_options[] = {
 
     /* connections */
     {"connect_timeout_ms", "ms", 30000, 10, 600000, NULL,
-     "Time to establish a connection.  Servers that get 10,000 connections at once need "
+     "Time to establish a connection.  Servers that get 10,000 connections together need "
      "more than 10 s for the last one.  A peer that rejects connections because its backlog "
      "is full is tried again for twice the time.  A cancelled operation whose peer has not "
      "released the memory after a tenth of the time breaks the connection."},

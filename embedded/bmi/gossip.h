@@ -3,7 +3,7 @@
  * gossip.h - log lines of the BMI core and its methods, under OrangeFS's names.
  *
  * Lines go to stderr unless gossip_set_sink() is called.  Debug lines are off until their mask
- * is set.  Any thread may log; each line is written at once.
+ * is set.  Any thread may log; each line is written immediately.
  */
 #ifndef GOSSIP_H
 #define GOSSIP_H

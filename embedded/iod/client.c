@@ -294,7 +294,7 @@ static bool flows_run(const struct client *client)
 /*
  * Checks the silence of a server.  A server that has answered may still owe data, or its
  * acceptance.  Time in which this process did not run does not count, because servers may have
- * been stopped, too, as in a virtual machine: the timeout starts again.
+ * also been stopped, as in a virtual machine: the timeout starts again.
  */
 static void check_silence(struct remote *r, int64_t now)
 {

@@ -37,7 +37,7 @@ struct remote {
 
     bool used;    /* part of this copy */
     bool lenient; /* a refusal is an answer and does not fail the session */
-    bool hasty;   /* a refusal at a limit is an answer, too; otherwise the request is
+    bool hasty;   /* a refusal at a limit is also an answer; otherwise the request is
                    * repeated */
 
     /* the request in progress */
@@ -46,7 +46,7 @@ struct remote {
     struct net_op request_op, reply_op;
     bool requesting, receiving; /* the operations above are posted */
     bool sent;                  /* the request was sent, its memory is free */
-    int64_t early;              /* bytes of a reply that came before; -1: none */
+    int64_t early;              /* bytes of a reply that arrived before; -1: none */
     bmi_msg_tag_t tag;
     int64_t received_at;
     int attempts;

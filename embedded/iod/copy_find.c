@@ -8,7 +8,7 @@
  *
  *  - A server reports a prepared part above its object of this name.  The upload is looked up
  *    at its first server: if found, it was decided; if unknown there, it cannot be decided any
- *    more and the part is given up; if its client is still at work, it is ignored.
+ *    more and the part is dropped; if its client is still at work, it is ignored.
  *  - If no object has the name, a lower upload may be prepared that was decided: its first
  *    server has the name.
  *  - Any part leads to the first server of its upload.  If a higher upload has the name there,

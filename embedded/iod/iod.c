@@ -75,7 +75,7 @@ static const char help[] =
     "  -h, --help  -V, --version\n"
     "\n"
     "SIGUSR1 prints one line per client and the counters.  SIGTERM, SIGINT and SIGHUP end the\n"
-    "server; a second signal ends it at once.\n";
+    "server; a second signal ends it immediately.\n";
 
 struct settings {
     struct server_config server;

@@ -28,7 +28,7 @@
 #define WATCH_TAG INT32_MAX
 
 #define HOST_KEEP_MS  10000 /* ms; time for which a host without peers is kept */
-#define HOST_KEEP_MAX 1000  /* hosts; beyond, those without peers are freed at once */
+#define HOST_KEEP_MAX 1000  /* hosts; beyond, those without peers are freed immediately */
 #define HOST_LINES    100   /* log lines per second and host */
 #define REFUSED_LINES 10    /* log lines about hosts that are not admitted, together, ... */
 #define REFUSED_MS    10000 /* ... in this time */

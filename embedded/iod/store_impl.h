@@ -59,7 +59,7 @@ struct object {
     int fd;
     int replaced; /* descriptor of the object replaced by a commit; -1: none */
     char file[NAME_FILE_MAX];
-    struct upload *upload; /* NULL: not an upload (any more); protected by the store's lock */
+    struct upload *upload; /* NULL: never or no longer an upload; under the store's lock */
 };
 
 /* store.c */

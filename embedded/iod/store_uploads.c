@@ -119,7 +119,7 @@ int upload_prepare(struct store *store, struct upload *upload)
     return store_sync(store);
 }
 
-/* Drops lower prepared uploads of the name without clients, which are not needed any more; at
+/* Drops lower prepared uploads of the name without clients, which are no longer needed; at
  * most STORE_DROP_MAX, because the committing client waits for the removal of their files. */
 static void drop_lower(struct store *store, const struct upload *upload)
 {

@@ -283,7 +283,7 @@ static int name_file(struct target *t)
     return 0;
 }
 
-/* Names the file; with `sync` the name is on the disk afterwards, too. */
+/* Names the file; with `sync` the name is also on the disk afterwards. */
 static bool take_name(struct target *t, bool sync, char *why, size_t size)
 {
     char path[PATH_MAX];

@@ -9,7 +9,7 @@
  * upload) and frees the transfer.
  *
  * A flow that cannot write (disk full) continues to receive and discards the data: its request
- * is answered with the error at once, the client stops and closes, and no message is left
+ * is answered with the error immediately, the client stops and closes, and no message is left
  * unmatched on either side.
  */
 #include "config.h"

@@ -8,7 +8,7 @@
  *
  * A process may execute a DMA of another process (engine.c). If the executing process dies
  * between the two transactions, the owner reads the mark left by the first one to learn whether
- * the DMA was delivered. Each of the claims that a process may hold has a mark of its own.
+ * the DMA was delivered. Each of the claims that a process may hold has its own mark.
  *
  * Consecutive writes of a command queue to one process, without a remote event, are moved by
  * one system call, whose cost equals that of copying some kilobytes. After any error all of

@@ -333,7 +333,7 @@ bool emu4_engine_keep(const struct emu4_end *own, const uint64_t w[7], uint64_t 
                       uint64_t due);
 /*
  * Returns the bytes that a thread of the program moves itself: `burst` and one slice, so that
- * the events of a DMA of `burst` bytes are handled, too. Waking the engine's thread would cost
+ * the events of a DMA of `burst` bytes are also handled. Waking the engine's thread would cost
  * more.
  */
 uint64_t emu4_burst(const struct emu4_proc *p);

@@ -351,7 +351,7 @@ static bool take_job(struct emu4_end *e, unsigned i)
     return found;
 }
 
-/* Removes a job. The caller holds a reference of its own. */
+/* Removes a job. The caller holds its own reference. */
 static void drop_job(struct emu4_proc *p, const struct emu4_end *e)
 {
     bool found = false;

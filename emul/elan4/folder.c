@@ -7,8 +7,8 @@
  * because it would wait for peers without end.
  *
  * The first versions had no such file, but a registry in files `node-N`; logs of bmi_elan4 have
- * such names, too. A live owner is recognized by its record lock and the record's content. The
- * check closes descriptors and thereby drops this process's own locks on these files, so it
+ * such names as well. A live owner is recognized by its record lock and the record's content.
+ * The check closes descriptors and thereby drops this process's own locks on these files, so it
  * runs once, before any are taken.
  */
 #include "emul/elan4/emu.h"

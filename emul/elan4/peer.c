@@ -6,7 +6,7 @@
  * process enters itself as a user and wakes the owner. From then on each process watches the
  * other's life.
  *
- * A dead peer leaves the list at once and is unmapped with its last reference.
+ * A dead peer leaves the list immediately and is unmapped with its last reference.
  */
 #include "emul/elan4/emu.h"
 

@@ -3,7 +3,7 @@
  * The network interface of this process: its segment, created at the first call.
  *
  * The segment is an anonymous memfd and disappears with the last process that maps it. A forked
- * child does not use its parent's segment, but creates one of its own when needed.
+ * child does not use its parent's segment, but creates its own when needed.
  */
 #include "emul/elan4/emu.h"
 

@@ -524,7 +524,7 @@ void idle_server_of_100_clients(void **state)
     assert_int_equal(node_counter(server, "sleeps") - sleeps, CALLS);
     assert_int_equal(node_counter(server, "wakeups") - wakeups, 0);
 #ifdef __SANITIZE_THREAD__
-    const bool counts = false; /* has a thread of its own that wakes up */
+    const bool counts = false; /* has its own thread that wakes up */
 #else
     const bool counts = !lane.is_loop;
 #endif

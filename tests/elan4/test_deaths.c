@@ -204,7 +204,7 @@ static int death_at(const char *step, int k)
     return run_beds_kill(3, (bed_fn[]){passive, victim, third}, 1);
 }
 
-/* Runs each in a process of its own, because they mostly wait. */
+/* Runs each in its own process, because they mostly wait. */
 static int deaths_at(const char *step)
 {
     static const int at[] = {1, 2, 3, 5, 12, 40};

@@ -164,7 +164,7 @@ static void remote_death_detected_by_query(void **state)
     struct side client;
     (void)state;
     open_client(&client);
-    /* no process is there any more */
+    /* no process is there */
     pid_t pid = begin_there(server_there, NULL);
     meet_there(&client);
     end_child(pid);

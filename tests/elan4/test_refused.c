@@ -557,7 +557,7 @@ static void lie(struct side *liar, enum compat_trap kind, const struct field *f)
         elan_tx_alone(liar->f, &liar->link->peer, ELAN_REFUSED, kind, at, sizeof(at)), 0);
 }
 
-/* Opens a server and two clients, the first of which accepts nothing any more.  Returns the
+/* Opens a server and two clients, the first of which accepts nothing.  Returns the
  * server's link to that one; server->link is the other one. */
 static struct rme_link *open_three(struct side *server, const char *options, struct side *deaf,
                                    const char *its_options, struct side *other)

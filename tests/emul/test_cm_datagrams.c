@@ -148,7 +148,7 @@ PASSIVE(stopped_listener)
     CHECK_EQ(rdma_listen(l, 4), 0);
     meet(s);
     meet(s);
-    drop(l); /* and the request, for which nothing waits any more */
+    drop(l); /* and the request, for which nothing waits */
     all_gone();
 }
 

@@ -341,7 +341,7 @@ static void files_of_the_program_are_left_alone(void **state)
     assert_int_equal(run_one(set_first), 0);
 }
 
-/* Objects of the parent, and a device of its own, in a child of fork. */
+/* Objects of the parent, and its own device, in a child of fork. */
 static void destroy_as_child(struct side *a, struct rdma_cm_id *id)
 {
     struct side own = {.use_chan = true};

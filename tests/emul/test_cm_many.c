@@ -469,7 +469,7 @@ TEST(to_move_where_one_is_changes_nothing)
 
 /*
  * A function registered before all others runs after the destructors of all libraries, like
- * that of a library with a connection of its own. The function ends the connection without a
+ * that of a library with its own connection. The function ends the connection without a
  * hang.
  */
 static struct rdma_cm_id *kept;

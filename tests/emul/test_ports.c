@@ -286,7 +286,7 @@ TEST(failed_device_fails_own_qps_only)
 }
 
 /* Calls on a removed device fail, and its objects can be destroyed; the device that takes its
- * place has the name, and contexts of its own. */
+ * place has the name, and its own contexts. */
 TEST(removed_device_is_replaced_by_another)
 {
     struct side a = {.device = 1}, b = {.device = 1};

@@ -245,7 +245,7 @@ PASSIVE(wrong_receive_fails_three_parties)
     xrc_close(&x);
 }
 
-/* A process that answers nothing does not answer for an SRQ of its own, either. */
+/* A process that answers nothing does not answer for its own SRQ, either. */
 PAIR(srq_of_silent_process_times_out, run_two)
 ACTIVE(srq_of_silent_process_times_out)
 {

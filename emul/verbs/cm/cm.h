@@ -109,7 +109,7 @@ struct cm_event {
     struct rdma_cm_event ev;
     struct cm_event *next;
     struct cm_id *owner;    /* its destruction waits for the acknowledgement */
-    struct cm_group *group; /* group of a join, whose destruction waits, too; or NULL */
+    struct cm_group *group; /* group of a join, whose destruction also waits; or NULL */
     unsigned char private_data[256];
 };
 

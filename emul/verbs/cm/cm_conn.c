@@ -47,7 +47,7 @@ static void fill(struct cm_msg *m, struct cm_id *id, const struct rdma_conn_para
     }
 }
 
-/* Checks parameters of connect and accept: required unless the id has a QP of its own; read
+/* Checks parameters of connect and accept: required unless the id has its own QP; read
  * depths are limited by the device. */
 static bool is_bad_param(const struct rdma_cm_id *id, const struct rdma_conn_param *p,
                          size_t max_private)
@@ -166,7 +166,7 @@ EMU_EXPORT int rdma_accept(struct rdma_cm_id *ibid, struct rdma_conn_param *p)
         id->state = CM_REP_SENT;
         cm_set_deadline(id, d->knobs.cm_timeout_ms);
     } else {
-        ret = fail(EINVAL); /* the peer gave up meanwhile */
+        ret = fail(EINVAL); /* the peer withdrew meanwhile */
     }
     pthread_mutex_unlock(&cm.lock);
     if (ret) {

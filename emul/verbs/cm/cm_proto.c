@@ -54,8 +54,8 @@ static void give_up(struct cm_id *id, enum rdma_cm_event_type type, int status,
 /*
  * Returns true while a listener may still appear. At the end of the wait the slots are searched
  * once for processes that want a processor: such a process may be about to listen. The wait
- * then goes on until they have run, and as long again, counting only time in which they ran. A
- * busy machine always has such processes, so the wait ends after CM_LATE_MAX.
+ * then continues until they have run, and as long again, counting only time in which they ran.
+ * A busy machine always has such processes, so the wait ends after CM_LATE_MAX.
  */
 static bool may_be_late(struct emu_dev *d, struct cm_id *id)
 {
@@ -192,7 +192,7 @@ static void gone(struct cm_id *id)
 /*
  * Holds a disconnection back while earlier completions have not been polled. On a network the
  * disconnection passes through the connection managers of two kernels and arrives long after
- * the data; some programs destroy the QP at once. False if not needed.
+ * the data; some programs destroy the QP immediately. False if not needed.
  *
  * Each look takes at most HOLD_CHECK from the time that is left: time in which this process had
  * no processor, and could not poll either, does not count.
@@ -354,7 +354,7 @@ static void on_dreq(struct cm_id *id)
         if (!hold(id))
             disconnected(id);
         break;
-    case CM_DREQ_SENT: /* both sides disconnected at once */
+    case CM_DREQ_SENT: /* both sides disconnected simultaneously */
         cm_send_simple(id, CM_DREP);
         cm_enter_timewait(id);
         cm_event_post(id, RDMA_CM_EVENT_DISCONNECTED, 0, NULL, 0);

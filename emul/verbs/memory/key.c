@@ -7,12 +7,12 @@
  *
  * A poster increments the region's user count, notes the pin in its own segment, and checks the
  * key again; after the copy it clears the note and decrements the count. A thread that revokes
- * a key waits for the users. Usually the count is zero at once. Otherwise the notes decide,
+ * a key waits for the users. Usually the count is zero immediately. Otherwise the notes decide,
  * because only a poster with a note may be copying; one that adds a note later finds the key
  * revoked. Running processes are waited for, up to PIN_WAIT. For a stopped or dead process the
  * pin is undone: its note is cleared, so that the process does not decrement the count if it
  * continues. Posters of datagrams are unknown until their greeting has been read, so a
- * non-empty inbox is waited for, too.
+ * non-empty inbox is also waited for.
  */
 #include "emul/verbs/memory/memory.h"
 

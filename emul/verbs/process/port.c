@@ -4,7 +4,7 @@
  *
  * All devices of a machine share the object tables, and a QP number locates a QP independently
  * of the path. Paths are checked nevertheless: the destination port must exist and, with
- * EMUVERBS_SEPARATE, belong to the same device, and the QP must be on that network, too. All
+ * EMUVERBS_SEPARATE, belong to the same device, and the QP must also be on that network. All
  * processes must be given the same devices.
  */
 #include "emul/verbs/process/process.h"

@@ -175,7 +175,7 @@ static inline struct emu_hca *emu_hca_of(struct ibv_context *c)
     return (struct emu_hca *)c->device;
 }
 
-/* Returns whether the device of this context has failed; object creation then fails, too. */
+/* Returns whether the device of this context has failed; object creation then also fails. */
 static inline bool emu_has_failed(struct ibv_context *c)
 {
     return atomic_load_explicit(&emu_hca_of(c)->failed, memory_order_relaxed);
@@ -362,7 +362,7 @@ void emu_watch_close(void);
 void emu_watch_forked(void); /* in a forked child: drops the parent's descriptor */
 /* Watches a descriptor, not of a peer; BELL and TIMER are not to be read. 0 or -errno. */
 int emu_watch(int fd, enum emu_watch what);
-/* Closes an own descriptor that may be watched. The number may be reused at once, so the
+/* Closes an own descriptor that may be watched. The number may be reused immediately, so the
  * service thread uses a listener's descriptor only between emu_watch_hold() and
  * emu_watch_let_go(). */
 void emu_unwatch_close(int fd);

@@ -88,7 +88,7 @@ static bool has_waiter(int listener)
 /*
  * Accepts and closes all connections of a backlog; otherwise they would wake this thread again.
  * At the descriptor limit the spare descriptor is released for accept4(). The kernel allocates
- * a descriptor before it checks for connections, so an empty backlog yields EMFILE, too: the
+ * a descriptor before it checks for connections, so an empty backlog also yields EMFILE: the
  * spare is released only if a connection is waiting.
  */
 static void empty_backlog(int listener)

@@ -43,7 +43,7 @@ void emu_watch_close(void)
 void emu_watch_forked(void)
 {
     pthread_mutex_init(&set.lock, NULL);
-    if (emu_is_own(set.bell)) /* then the set is, too */
+    if (emu_is_own(set.bell)) /* then so is the set */
         emu_watch_close();
     set.epfd = -1;
 }

@@ -2,7 +2,7 @@
 /*
  * Atomic operations: atomic among each other, as on an adapter, not to instructions of the
  * program that owns the memory. Posters take turns by a word in the owner's segment that names
- * the current one. A dead poster, which cannot write any more, is skipped. A stopped poster is
+ * the current one. A dead poster, which can no longer write, is skipped. A stopped poster is
  * not skipped, because the write would happen after continuing; requests that wait for it fail
  * as with an unresponsive peer.
  */

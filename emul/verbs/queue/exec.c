@@ -206,9 +206,9 @@ static bool is_mine(struct run *r, struct shm_cqe *c)
 
 /*
  * Completes the receive that was taken, and leaves; false on failure. The requester's
- * completion is pushed first, because the receiver may answer at once. From then on the request
- * has succeeded, whether or not the receiver fails afterwards, as after an acknowledgement by
- * its device.
+ * completion is pushed first, because the receiver may answer immediately. From then on the
+ * request has succeeded, whether or not the receiver fails afterwards, as after an
+ * acknowledgement by its device.
  */
 static bool complete_receive(struct run *r, struct shm_cqe *c, bool fatal)
 {

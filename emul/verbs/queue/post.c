@@ -247,7 +247,7 @@ static void set_timer(struct emu_dev *d, struct emu_qp *qp)
         due = emu_sqe(qp, qp->sq_exec)->due;
     if (is_tried(qp) || (qp->sq_exec < qp->sq_tail && qp->qp.state == IBV_QPS_RTS)) {
         if (qp->rnr_due && qp->rnr_due < due)
-            due = qp->rnr_due; /* a timer already due runs at once */
+            due = qp->rnr_due; /* a timer already due runs immediately */
         if (qp->retry_until && now + RETRY_TICK < due)
             due = now + RETRY_TICK;
     }
@@ -540,7 +540,7 @@ static int bind_request(struct emu_wr *w, const struct ibv_send_wr *wr)
     const struct ibv_mw *mw = wr->bind_mw.mw;
 
     if (mw && mw->type != IBV_MW_TYPE_2)
-        return EINVAL; /* windows of type 1 have a call of their own */
+        return EINVAL; /* windows of type 1 have their own call */
     return emu_mw_request(w, mw, wr->bind_mw.rkey, &wr->bind_mw.bind_info);
 }
 
@@ -599,7 +599,7 @@ static int64_t total_length(const struct emu_wr *w)
     return total <= (1u << 30) ? (int64_t)total : -1;
 }
 
-/* Returns whether the next request executes at once and needs no individual treatment. */
+/* Returns whether the next request executes immediately and needs no individual treatment. */
 static bool is_free(const struct emu_dev *d, const struct emu_qp *qp)
 {
     return qp->qp.qp_type == IBV_QPT_RC && qp->qp.state == IBV_QPS_RTS &&

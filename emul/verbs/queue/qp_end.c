@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* BUSY_CHECK: time until a poster that executes at a failing QP is examined; BUSY_WAIT: until
- * it is given up. */
+ * the wait ends. */
 #define BUSY_CHECK (EMU_NSEC / 50)
 #define BUSY_WAIT  (EMU_NSEC * 5)
 

@@ -324,7 +324,7 @@ int emu_mw_request(struct emu_wr *w, const struct ibv_mw *mw, uint32_t rkey,
                    const struct ibv_mw_bind_info *info);
 
 /* EMU_TURN_CHECK: time until a waiting poster examines the holder; EMU_TURN_WAIT: until it
- * gives up. */
+ * stops waiting. */
 #define EMU_TURN_CHECK (EMU_NSEC / 50)
 #define EMU_TURN_WAIT  (EMU_NSEC * 2)
 

@@ -9,7 +9,7 @@
  *
  * The end of a peer.  Each testunexpected checks one peer of the ring, and those behind it as
  * long as they are dead, up to a limit: the cost does not grow with the number of peers, and
- * many that die at once are released soon.  A peer is over (rme_addr_is_over) when the engine,
+ * many that die together are released soon.  A peer is over (rme_addr_is_over) when the engine,
  * this method and the host have no message of the peer; a peer that is over stays so.  The host
  * is asked to forget a peer that is over, and sends DROP_ADDR_QUERY as soon as it has no
  * reference.  A thread that looks at a peer holds `lock`, without which no address is freed;
@@ -134,7 +134,7 @@ static void shim_adopt_lookups(void)
     pthread_mutex_unlock(&self.lock);
 }
 
-/* Called after finalize, too, when addresses exist without an engine. */
+/* Also called after finalize, when addresses exist without an engine. */
 static void shim_drop_addr(bmi_method_addr_p host)
 {
     struct shim_addr *a = host ? host->method_data : NULL;
@@ -269,7 +269,7 @@ static int take_parked(struct rme_unexpected *message, int max)
     return n;
 }
 
-/* Parks messages, before the others if they came from there. */
+/* Parks messages, before the others if they are from there. */
 static void park(const struct rme_unexpected *message, int n, bool first)
 {
     pthread_mutex_lock(&self.newcomer);

@@ -174,7 +174,7 @@ static int shim_finalize(void)
 }
 
 /*
- * Accepts options of other methods and of newer hosts: OrangeFS gives up on all methods if one
+ * Accepts options of other methods and of newer hosts: OrangeFS drops all methods if one
  * of them refuses.
  */
 static int shim_set_info(int option, void *value)

@@ -87,7 +87,7 @@ static struct {
 
 /* ---- shim.c ---- */
 
-/* Enclose an attempt that a host repeats until it gives up: an error is logged once until an
+/* Enclose an attempt that a host repeats until it stops: an error is logged once until an
  * attempt succeeds. */
 static void shim_start(void);
 static void shim_started(bool well);

@@ -266,7 +266,7 @@ static void use_pinned(void)
     _exit(0);
 }
 
-/* Runs `body` in a process of its own.  Status 77: it cannot be tested here. */
+/* Runs `body` in its own process.  Status 77: it cannot be tested here. */
 static void in_a_process(void (*body)(void))
 {
     pid_t child;

@@ -442,7 +442,7 @@ static void unmap_all(char *base[4])
         munmap(base[i], PAGES * PAGE);
 }
 
-/* Runs `body` in a process of its own; a hang fails the test.  Status 77: it cannot be tested
+/* Runs `body` in its own process; a hang fails the test.  Status 77: it cannot be tested
  * here. */
 static void in_a_process(void (*body)(void))
 {
@@ -654,7 +654,7 @@ static void break_the_monitor(void)
     child = sleeping_child();
     await_unwatched();
     must(registers(e, base[2], PAGE), 3);
-    must(registers(e, base[2], PAGE), 4); /* nothing is cached any more */
+    must(registers(e, base[2], PAGE), 4); /* nothing is cached */
     unmap_all(base);
     engine_free(e);
     end_child(child);

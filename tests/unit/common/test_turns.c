@@ -137,7 +137,7 @@ static rme_id let_two_wait(void)
     return id;
 }
 
-/* The first waiting peer has nothing to move any more: the second gets its turn. */
+/* The first waiting peer has nothing to move: the second gets its turn. */
 static void turn_of_a_cancelled_transfer(void **state)
 {
     rme_id id = let_two_wait();

@@ -459,7 +459,7 @@ static void highest_upload_wins(void **state)
     assert_int_equal(store_seal(b, 2), 0);
     assert_int_equal(commit(a, &number), 0);
     assert_true(number == 9);
-    assert_int_equal(files(".prepared-"), 0); /* not needed any more */
+    assert_int_equal(files(".prepared-"), 0); /* no longer needed */
     assert_int_equal(commit(b, &number), 0);
     assert_true(number == 9);
     store_release(a, false);
