@@ -253,7 +253,7 @@
     X(clients_in_processes)                                                                    \
     X(client_outlives_its_device)                                                              \
     X(server_outlives_its_device)                                                              \
-    X(failed_device_traffic_moves_to_other_rail) /* last: the failure lasts as long as the process */
+    X(failed_device_traffic_moves_to_other_rail) /* last: the device stays failed */
 
 #define ALL_CASES(X)                                                                           \
     BASIC_CASES(X)                                                                             \
