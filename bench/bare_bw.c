@@ -14,7 +14,7 @@
 
 #include "bench/bare_pair.h"
 
-enum { MOST_WINDOW = 128, MOST_BUFFERS = 1024, MOST_COUNT = 10000000, STEP = 4096 };
+enum { MAX_WINDOW = 128, MAX_BUFFERS = 1024, MAX_COUNT = 10000000, STEP = 4096 };
 
 struct job {
     bool read;
@@ -43,7 +43,7 @@ static void start(struct bare *b, const struct job *j, unsigned n)
 static uint64_t stream(struct bare *b, const struct job *j, unsigned count)
 {
     uint64_t begin = bare_now_ns(), since = 0;
-    unsigned started = 0, looks = 0;
+    unsigned started = 0, polls = 0;
 
     for (unsigned ended = 0; ended < count;) {
         struct ibv_wc wc;
@@ -52,10 +52,10 @@ static uint64_t stream(struct bare *b, const struct job *j, unsigned count)
             start(b, j, started++);
         if (bare_poll(b, &wc)) {
             ended++;
-            looks = 0;
+            polls = 0;
             since = 0;
         } else {
-            bare_rest(b, &looks, &since);
+            bare_rest(b, &polls, &since);
         }
     }
     return bare_now_ns() - begin;
@@ -67,9 +67,9 @@ static bool read_arguments(int argc, char **argv, struct job *j)
         return false;
     j->read = strcmp(argv[1], "read") == 0;
     j->bytes = bare_number(argv[2], 1, 1 << 30);
-    j->count = (unsigned)bare_number(argv[3], 1, MOST_COUNT);
-    j->window = (unsigned)bare_number(argv[4], 1, MOST_WINDOW);
-    j->buffers = (unsigned)bare_number(argv[5], 1, MOST_BUFFERS);
+    j->count = (unsigned)bare_number(argv[3], 1, MAX_COUNT);
+    j->window = (unsigned)bare_number(argv[4], 1, MAX_WINDOW);
+    j->buffers = (unsigned)bare_number(argv[5], 1, MAX_BUFFERS);
     j->step = (j->bytes + STEP - 1) / STEP * STEP;
     return (j->read || strcmp(argv[1], "write") == 0) && j->bytes && j->count && j->window &&
            j->buffers;
@@ -85,7 +85,7 @@ int main(int argc, char **argv)
         fprintf(stderr,
                 "Usage: bare_bw write|read BYTES COUNT WINDOW BUFFERS\n"
                 "(at most %d requests, %d under way, %d buffers)\n",
-                MOST_COUNT, MOST_WINDOW, MOST_BUFFERS);
+                MAX_COUNT, MAX_WINDOW, MAX_BUFFERS);
         return 2;
     }
     pid_t child = bare_fork(&b, "bare_bw");
@@ -97,7 +97,7 @@ int main(int argc, char **argv)
         stream(&b, &j, j.count / 10 + j.buffers);
         ns = stream(&b, &j, j.count);
     }
-    bare_meet(&b);
+    bare_barrier(&b);
     bare_close(&b);
     if (b.side == 1)
         return 0;

@@ -6,9 +6,9 @@
 #include <stdint.h>
 
 /*
- * Connects `clients` QPs in `processes` processes at once to one server at 127.0.0.1. Returns
- * the seconds until all are established; *again: number of repeated requests. A failure ends
- * the process, as described in ends.h.
+ * Connects `clients` QPs in `processes` processes, all together, to one server at 127.0.0.1.
+ * Returns the seconds until all are established; *again: number of repeated requests. A failure
+ * ends the process, as described in ends.h.
  */
 double bare_connects(unsigned clients, unsigned processes, uint64_t *again);
 

@@ -15,7 +15,7 @@
 
 #include "bench/bare_pair.h"
 
-enum { MOST_BYTES = 16 << 20, MOST_COUNT = 10000000, RECEIVES = 16, STEP = 4096, TURNS = 64 };
+enum { MAX_BYTES = 16 << 20, MAX_COUNT = 10000000, RECEIVES = 16, STEP = 4096, TURNS = 64 };
 
 struct job {
     size_t bytes, step;
@@ -52,14 +52,14 @@ static void send_it(struct bare *b, const struct job *j)
  * yielding takes as long as a message. */
 static void receive(struct bare *b, const struct job *j)
 {
-    unsigned looks = 0, turns = 0;
+    unsigned polls = 0, turns = 0;
     uint64_t since = 0;
     struct ibv_wc wc;
 
     for (;;) {
         if (!bare_poll(b, &wc)) {
             if (++turns % TURNS == 0)
-                bare_rest(b, &looks, &since);
+                bare_rest(b, &polls, &since);
         } else if (wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
             break;
         }
@@ -84,9 +84,9 @@ static bool read_arguments(int argc, char **argv, struct job *j)
 {
     if (argc != 4 || strlen(argv[3]) != 1 || argv[3][0] < '0' || argv[3][0] > '2')
         return false;
-    j->bytes = bare_number(argv[1], 1, MOST_BYTES);
+    j->bytes = bare_number(argv[1], 1, MAX_BYTES);
     j->step = (j->bytes + STEP - 1) / STEP * STEP;
-    j->count = (unsigned)bare_number(argv[2], 1, MOST_COUNT);
+    j->count = (unsigned)bare_number(argv[2], 1, MAX_COUNT);
     j->copies = (unsigned)(argv[3][0] - '0');
     return j->bytes && j->count;
 }
@@ -102,7 +102,7 @@ int main(int argc, char **argv)
         fprintf(stderr,
                 "Usage: bare_lat BYTES COUNT COPIES\n"
                 "(at most %d bytes, %d messages, 2 copies)\n",
-                MOST_BYTES, MOST_COUNT);
+                MAX_BYTES, MAX_COUNT);
         return 2;
     }
     j.own = calloc(1, j.bytes);
@@ -121,7 +121,7 @@ int main(int argc, char **argv)
     begin = bare_now_ns();
     play(&b, &j, j.count);
     us = (double)(bare_now_ns() - begin) / 1e3 / j.count / 2;
-    bare_meet(&b);
+    bare_barrier(&b);
     bare_close(&b);
     free(j.own);
     if (b.side == 1)

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 enum {
-    LOOKS = 64,  /* polls before yielding */
+    POLLS = 64,  /* polls before yielding */
     WAIT_S = 60, /* time-out */
 };
 
@@ -45,9 +45,9 @@ uint64_t bare_now_ns(void)
     return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
-void bare_rest(const struct bare *b, unsigned *looks, uint64_t *since)
+void bare_rest(const struct bare *b, unsigned *polls, uint64_t *since)
 {
-    if (++*looks % LOOKS)
+    if (++*polls % POLLS)
         return;
     sched_yield();
     if (*since == 0) {
@@ -58,13 +58,13 @@ void bare_rest(const struct bare *b, unsigned *looks, uint64_t *since)
     }
 }
 
-void bare_meet(const struct bare *b)
+void bare_barrier(const struct bare *b)
 {
-    unsigned looks = 0, mine = atomic_fetch_add(&b->board->arrived[b->side], 1) + 1;
+    unsigned polls = 0, mine = atomic_fetch_add(&b->board->arrived[b->side], 1) + 1;
     uint64_t since = 0;
 
     while (atomic_load(&b->board->arrived[1 - b->side]) < mine)
-        bare_rest(b, &looks, &since);
+        bare_rest(b, &polls, &since);
 }
 
 uint64_t bare_add(const struct bare *b, uint64_t n)
@@ -206,7 +206,7 @@ void bare_connect(struct bare *b)
 {
     unsigned peer = 1 - b->side;
 
-    bare_meet(b);
+    bare_barrier(b);
     struct ibv_qp_attr attr = {
         .qp_state = IBV_QPS_RTR,
         .path_mtu = b->port.active_mtu,
@@ -234,7 +234,7 @@ void bare_connect(struct bare *b)
                       IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
                           IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC))
         bare_die(b, "connecting");
-    bare_meet(b);
+    bare_barrier(b);
 }
 
 void bare_close(struct bare *b)

@@ -5,7 +5,7 @@
  *
  *     child = bare_fork(&b, "name");   both continue; side 0 is the parent
  *     bare_open(&b, &want);            device, memory, a QP with receives
- *     bare_connect(&b);                returns when the other side is connected, too
+ *     bare_connect(&b);                returns when both sides are connected
  *     ...
  *     bare_close(&b);
  *
@@ -55,8 +55,8 @@ void bare_open(struct bare *b, const struct bare_want *want);
 void bare_connect(struct bare *b);
 void bare_close(struct bare *b);
 
-/* Waits for the other side to call it, too. */
-void bare_meet(const struct bare *b);
+/* Waits until the other side has also called it. */
+void bare_barrier(const struct bare *b);
 uint64_t bare_peer_memory(const struct bare *b);
 uint32_t bare_peer_rkey(const struct bare *b);
 /* Adds to a counter shared by both sides; returns the sum. */
@@ -65,7 +65,7 @@ uint64_t bare_add(const struct bare *b, uint64_t n);
 uint64_t bare_now_ns(void);
 /* Called after a poll without result, with both arguments 0 initially: yields the processor at
  * times, and ends the process after a minute without result. */
-void bare_rest(const struct bare *b, unsigned *looks, uint64_t *since);
+void bare_rest(const struct bare *b, unsigned *polls, uint64_t *since);
 /* Takes a successful completion; false if there is none. */
 bool bare_poll(const struct bare *b, struct ibv_wc *wc);
 void bare_die(const struct bare *b, const char *what) __attribute__((noreturn));

@@ -27,8 +27,8 @@ enum {
     BULK = 2,
     REPLY = 3,
     FIRST_BULK = 100,
-    BULK_MOST = 64,
-    TIMES_MOST = 1 << 20,
+    BULK_MAX = 64,
+    TIMES_MAX = 1 << 20,
     REST_TIMES = 2000
 };
 
@@ -48,7 +48,7 @@ struct bulk {
 
 const char ends_program[] = "beside";
 
-static double times[TIMES_MOST];
+static double times[TIMES_MAX];
 
 /* ---- The server: answers requests, and receives announced messages ---- */
 
@@ -79,7 +79,7 @@ static void answer(struct end *server, struct rme_addr *to)
 static void serve(struct rme *rme)
 {
     struct end self = {.rme = rme}, *server = &self;
-    static struct bulk bulk[BULK_MOST];
+    static struct bulk bulk[BULK_MAX];
     static struct order order;
 
     for (;;) {
@@ -185,14 +185,14 @@ static size_t for_seconds(struct end *client, struct order *order, double second
     double end = ends_now_us() + seconds * 1e6;
     size_t n = 0;
 
-    while (n < TIMES_MOST && ends_now_us() < end)
+    while (n < TIMES_MAX && ends_now_us() < end)
         times[n++] = exchange(client, REQUEST, order);
     return n;
 }
 
 static void beside_bulk(struct end *client, struct order *order, double seconds)
 {
-    static struct bulk bulk[BULK_MOST];
+    static struct bulk bulk[BULK_MAX];
     double rest = at_rest(client, order), begin, spent;
     uint64_t before;
 
@@ -262,7 +262,7 @@ static void beside_connects(struct end *client, const char *what, pid_t other,
 
     waitpid(other, &status, WUNTRACED);
     kill(other, SIGCONT);
-    while (n < TIMES_MOST && waitpid(other, &status, WNOHANG) == 0)
+    while (n < TIMES_MAX && waitpid(other, &status, WNOHANG) == 0)
         times[n++] = exchange(client, REQUEST, order);
     if (n == 0)
         ends_die("the process that connects", ECHILD);
@@ -291,7 +291,7 @@ int main(int argc, char **argv)
         return 2;
     }
     const char *first = argc > 2 ? argv[2] : NULL, *second = argc > 3 ? argv[3] : NULL;
-    struct order order = {.messages = bulk ? ends_number(first, 8, BULK_MOST)
+    struct order order = {.messages = bulk ? ends_number(first, 8, BULK_MAX)
                                            : ends_number(first, 1000, 100000),
                           .bytes = bulk ? ends_number(second, 64 << 20, UINT64_C(1) << 30) : 0};
     double seconds = (double)(bulk ? ends_number(argc > 4 ? argv[4] : NULL, 3, 3600)

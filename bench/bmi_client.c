@@ -341,7 +341,7 @@ static int bmi_counters(void *state, int server, char *text, size_t size, char *
     return 0;
 }
 
-void bmi_tell_ignored(const char *options)
+void bmi_warn_ignored(const char *options)
 {
     char key[64];
 

@@ -10,7 +10,7 @@
  *
  * Memory for all clients together is limited (budget.h), and so are the sessions of one
  * address; requests beyond are refused. A refused session lives until its report has been sent.
- * Refusals are limited, too: a client that does not receive one gets no further ones.
+ * Refusals are also limited: a client that does not receive one gets no further ones.
  */
 #include "bench/bmi_server.h"
 

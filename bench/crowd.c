@@ -13,7 +13,7 @@
  *       COUNT (100000) connections made and closed by PROCESSES (10) engines at a time. Prints
  *       the memory of the server after the first hundredth and at the end.
  *   crowd bare [CLIENTS [PROCESSES]]
- *       The baseline of librdmacm alone: as many QPs connect at once to a server that creates
+ *       The baseline of librdmacm alone: as many QPs connect together to a server that creates
  *       a QP for each.
  *
  * With --hold the server handles no request before each process has had one rejected. Each
@@ -112,7 +112,7 @@ static void ask(struct client *c)
 }
 
 /* Returns whether the reply has arrived. */
-static bool look(struct client *c, int wait_ms)
+static bool poll_client(struct client *c, int wait_ms)
 {
     struct rme_done done;
 
@@ -125,12 +125,12 @@ static bool look(struct client *c, int wait_ms)
 }
 
 /* Returns the number of clients without a reply. */
-static unsigned look_at_all(struct client *client, unsigned n)
+static unsigned poll_all(struct client *client, unsigned n)
 {
     unsigned left = 0;
 
     for (unsigned i = 0; i < n; i++)
-        left += !look(&client[i], 0);
+        left += !poll_client(&client[i], 0);
     return left;
 }
 
@@ -158,20 +158,20 @@ static void be_clients(struct gang *g, unsigned n, const void *arg)
         ask(&client[i]);
     if (of->hold) {
         while (turned_away(client, n) == 0) {
-            look_at_all(client, n);
+            poll_all(client, n);
             nap();
         }
         gang_step_over(g, 0);
     }
     for (unsigned left = n, before = n; left; before = left) {
-        left = look_at_all(client, n);
+        left = poll_all(client, n);
         if (left == before)
             nap(); /* the server needs the processor */
     }
     gang_step_over(g, turned_away(client, n));
     for (unsigned i = 0; i < n; i++) {
         ask(&client[i]);
-        while (!look(&client[i], 100))
+        while (!poll_client(&client[i], 100))
             ;
     }
     gang_step_over(g, 0);
@@ -211,7 +211,7 @@ static double request_time(const char *uri, const char *options)
         double begin = ends_now_us();
 
         ask(&one);
-        while (!look(&one, 100))
+        while (!poll_client(&one, 100))
             ;
         times[i % TIMES] = ends_now_us() - begin;
     }
@@ -232,7 +232,7 @@ static void be_counted(const char *uri, const char *options, int may, int does)
         if (i == TIMES && (write(does, &word, 1) != 1 || read(may, &word, 1) != 1))
             _exit(1);
         ask(&one);
-        while (!look(&one, 100))
+        while (!poll_client(&one, 100))
             ;
     }
     if (write(does, &word, 1) != 1)

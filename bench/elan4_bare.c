@@ -9,7 +9,7 @@
  *   putlat    ping-pong by RDMA writes with a remote event, one way
  *   getlat    one RDMA read after the other, time of each
  *   queue     a stream of queue DMAs, N in flight
- *   write, read    a stream of RDMAs of BYTES each, N in flight, each with memory of its own
+ *   write, read    a stream of RDMAs of BYTES each, N in flight, each with its own memory
  *   one       N noncontiguous pieces of BYTES: one event for all of them, which notifies the
  *             peer by a chained DMA
  *   each      the same, with an event for each piece
@@ -29,8 +29,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define SLOTS 256
-#define MOST  4096 /* pieces, or RDMAs in flight */
+#define SLOTS      256
+#define MAX_PIECES 4096 /* pieces, or RDMAs in flight */
 
 /* Data exchanged before the network is used. */
 struct shared {
@@ -45,7 +45,7 @@ struct side {
     E4_CmdQ *tx, *rx;
     E4_InputQueue *queue;
     E4_Event *queue_event;
-    E4_Event *event[MOST]; /* those in flight */
+    E4_Event *event[MAX_PIECES]; /* those in flight */
     volatile E4_uint64 *arrived, *done;
     unsigned inflight;
     E4_Addr first, last;
@@ -256,7 +256,7 @@ static void lat(struct side *s, const struct test *t, long i)
 }
 
 /* Writes to the peer and sets its event, which the peer primed before its last write. */
-static void write_and_tell(struct side *s, size_t bytes)
+static void write_and_notify(struct side *s, size_t bytes)
 {
     E4_DMA dma = {.dma_typeSize = E4_DMA_TYPE_SIZE(bytes, DMA_DataTypeByte, 0, 16),
                   .dma_cookie =
@@ -275,11 +275,11 @@ static void putlat(struct side *s, const struct test *t, long i)
 {
     (void)i;
     if (s->vp == 0)
-        write_and_tell(s, t->bytes);
+        write_and_notify(s, t->bytes);
     await(s, &s->done[0]);
     expect(s, 0);
     if (s->vp == 1)
-        write_and_tell(s, t->bytes);
+        write_and_notify(s, t->bytes);
 }
 
 static void getlat(struct side *s, const struct test *t, long i)
@@ -498,7 +498,7 @@ static bool parse(int argc, char **argv, struct test *t)
     t->n = argc > 4 ? (unsigned)strtoul(argv[4], NULL, 0) : t->kind->n;
     bool message = t->kind->once == lat || t->kind->once == queue;
     return t->kind->name && t->bytes > 0 && t->bytes <= (message ? 2048 : 1 << 30) &&
-           t->count > 0 && t->n > 0 && t->n <= MOST;
+           t->count > 0 && t->n > 0 && t->n <= MAX_PIECES;
 }
 
 int main(int argc, char **argv)

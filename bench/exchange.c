@@ -19,7 +19,7 @@ static void message_in(void *arg)
         flow_allow(exchange->out, 1); /* errors remain in the flow */
 }
 
-static bool goes(const struct job *job, bool to_server)
+static bool carries(const struct job *job, bool to_server)
 {
     if (job->test != JOB_STREAM)
         return true;
@@ -46,7 +46,7 @@ int exchange_open(struct exchange *exchange, const struct job *job, BMI_addr_t p
     config.to_server = !server;
     config.unexpected = !server && job->test == JOB_REQUEST;
     config.window = job->test == JOB_PINGPONG ? 1 : job->window;
-    if (goes(job, !server) && !(exchange->out = flow_new(&config)))
+    if (carries(job, !server) && !(exchange->out = flow_new(&config)))
         return -BMI_ENOMEM;
 
     config.sending = false;
@@ -55,7 +55,7 @@ int exchange_open(struct exchange *exchange, const struct job *job, BMI_addr_t p
     config.unexpected = false;
     config.message = message_in;
     config.window = job->test == JOB_PINGPONG ? 2 : job->window;
-    if (goes(job, server) && !(server && job->test == JOB_REQUEST) &&
+    if (carries(job, server) && !(server && job->test == JOB_REQUEST) &&
         !(exchange->in = flow_new(&config))) {
         exchange_close(exchange);
         return -BMI_ENOMEM;

@@ -4,10 +4,10 @@
  * and the rules for sending.
  *
  *   test       client sends     server sends    a message may be sent
- *   stream     put, both        get, both       at once (a server waits for exchange_go)
+ *   stream     put, both        get, both       immediately (a server waits for exchange_go)
  *   pingpong   yes              yes             after the peer's last message has arrived;
  *                                               the client begins
- *   request    unexpected       replies         client: `window` at once, then one per reply;
+ *   request    unexpected       replies         client: `window` together, then one per reply;
  *                                               server: one reply per request
  */
 #ifndef BENCH_EXCHANGE_H

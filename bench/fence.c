@@ -26,11 +26,11 @@
 #include "bench/bare_pair.h"
 
 enum {
-    MOST = 16,     /* blocks in flight */
-    SQ = 4 * MOST, /* a block has two requests, the first of which is signalled */
-    STEP = 4096,   /* alignment of blocks */
-    MOST_COUNT = 1000000,
-    MOST_BYTES = 16 << 20,
+    MAX_BLOCKS = 16,     /* blocks in flight */
+    SQ = 4 * MAX_BLOCKS, /* a block has two requests, the first of which is signalled */
+    STEP = 4096,         /* alignment of blocks */
+    MAX_COUNT = 1000000,
+    MAX_BYTES = 16 << 20,
 };
 
 static const struct way {
@@ -54,7 +54,7 @@ struct run {
 /* Returns the place of a received number, behind the blocks. */
 static uint64_t *number_place(const struct run *r, unsigned n)
 {
-    return (uint64_t *)(void *)(r->b.memory + r->step * MOST + n % (2 * MOST) * 8);
+    return (uint64_t *)(void *)(r->b.memory + r->step * MAX_BLOCKS + n % (2 * MAX_BLOCKS) * 8);
 }
 
 static void post_receive(struct run *r, unsigned n)
@@ -132,17 +132,17 @@ static void end_block(struct run *r, unsigned n)
 }
 
 /* Handles the message of block `n` on the server. */
-static void told(struct run *r, unsigned n)
+static void on_message(struct run *r, unsigned n)
 {
     if (r->way->read)
         stamp(r, n, n + 1);
     else if (!has(r, n, n + 1))
         bare_add(&r->b, 1);
-    send_number(r, n, n % MOST == MOST - 1 ? IBV_SEND_SIGNALED : 0);
+    send_number(r, n, n % MAX_BLOCKS == MAX_BLOCKS - 1 ? IBV_SEND_SIGNALED : 0);
 }
 
 /* Handles one completion; false if there is none. */
-static bool look(struct run *r)
+static bool poll_one(struct run *r)
 {
     struct ibv_wc wc;
 
@@ -153,7 +153,7 @@ static bool look(struct run *r)
             bare_die(&r->b, "a message out of order");
         post_receive(r, (unsigned)wc.wr_id);
         if (r->b.side == 1)
-            told(r, r->answered);
+            on_message(r, r->answered);
         r->answered++;
     } else if (r->b.side == 0) {
         if (r->way->wait)
@@ -166,14 +166,14 @@ static bool look(struct run *r)
 /* Waits until `blocks` blocks are answered and have arrived. */
 static void await(struct run *r, unsigned blocks)
 {
-    unsigned looks = 0;
+    unsigned polls = 0;
     uint64_t since = 0;
 
     while (r->answered < blocks || (r->b.side == 0 && r->moved < blocks))
-        if (look(r))
-            looks = 0, since = 0;
+        if (poll_one(r))
+            polls = 0, since = 0;
         else
-            bare_rest(&r->b, &looks, &since);
+            bare_rest(&r->b, &polls, &since);
 }
 
 static double client(struct run *r)
@@ -201,19 +201,19 @@ static double both(struct run *r)
 {
     double us = 0;
 
-    bare_open(&r->b, &(struct bare_want){.length = r->step * MOST + STEP,
+    bare_open(&r->b, &(struct bare_want){.length = r->step * MAX_BLOCKS + STEP,
                                          .sends = SQ,
-                                         .receives = 2 * MOST,
+                                         .receives = 2 * MAX_BLOCKS,
                                          .inlined = 8,
-                                         .reads = MOST});
-    for (unsigned n = 0; n < 2 * MOST; n++)
+                                         .reads = MAX_BLOCKS});
+    for (unsigned n = 0; n < 2 * MAX_BLOCKS; n++)
         post_receive(r, n);
     bare_connect(&r->b);
     if (r->b.side == 0)
         us = client(r);
     else
         await(r, r->count / 10 + r->window + r->count);
-    bare_meet(&r->b);
+    bare_barrier(&r->b);
     bare_close(&r->b);
     return us;
 }
@@ -225,9 +225,9 @@ static bool read_arguments(int argc, char **argv, struct run *r)
     for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++)
         if (strcmp(argv[1], ways[i].name) == 0)
             r->way = &ways[i];
-    r->bytes = bare_number(argv[2], 16, MOST_BYTES);
-    r->count = (unsigned)bare_number(argv[3], 1, MOST_COUNT);
-    r->window = (unsigned)bare_number(argv[4], 1, MOST);
+    r->bytes = bare_number(argv[2], 16, MAX_BYTES);
+    r->count = (unsigned)bare_number(argv[3], 1, MAX_COUNT);
+    r->window = (unsigned)bare_number(argv[4], 1, MAX_BLOCKS);
     r->step = (r->bytes + STEP - 1) / STEP * STEP;
     return r->way && r->bytes && r->count && r->window;
 }
@@ -243,7 +243,7 @@ int main(int argc, char **argv)
                 "Usage: fence read-none|read-fence|read-wait|write-none|write-fence "
                 "BYTES COUNT WINDOW\n(16 to %d bytes, at most %d blocks, %d of them "
                 "under way)\n",
-                MOST_BYTES, MOST_COUNT, MOST);
+                MAX_BYTES, MAX_COUNT, MAX_BLOCKS);
         return 2;
     }
     child = bare_fork(&r.b, "fence");

@@ -27,9 +27,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define MOST_CLIENTS 16
-#define MOST_SERVERS 16
-#define WAIT_S       120
+#define MAX_CLIENTS 16
+#define MAX_SERVERS 16
+#define WAIT_S      120
 
 static const char usage[] =
     "Usage: files postmark|fileop|tiles|pieces|rows|regions [OPTION]... SERVER...\n"
@@ -52,7 +52,7 @@ static const char usage[] =
 static struct board {
     struct {
         uint64_t begin[FILES_FIGURES], end[FILES_FIGURES], done[FILES_FIGURES];
-    } client[MOST_CLIENTS];
+    } client[MAX_CLIENTS];
     _Atomic unsigned arrived, failed;
 } * board;
 
@@ -153,7 +153,7 @@ static void print(const struct work *w)
 
 static int run(struct setting *s)
 {
-    pid_t pid[MOST_CLIENTS];
+    pid_t pid[MAX_CLIENTS];
     int status, result = 0;
 
     for (unsigned i = 0; i < s->work.clients; i++) {
@@ -192,7 +192,7 @@ static bool set(struct setting *s, int option, const char *text)
 
     switch (option) {
     case 'c':
-        good = number(text, MOST_CLIENTS, &n);
+        good = number(text, MAX_CLIENTS, &n);
         s->work.clients = (unsigned)n;
         break;
     case 'n':
@@ -278,7 +278,7 @@ static bool read_arguments(int argc, char **argv, struct setting *s)
             return false;
     s->config.server = argv + optind;
     s->config.servers = (unsigned)(argc - optind);
-    return s->config.servers > 0 && s->config.servers <= MOST_SERVERS;
+    return s->config.servers > 0 && s->config.servers <= MAX_SERVERS;
 }
 
 int main(int argc, char **argv)

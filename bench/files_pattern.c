@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * Parts of a striped file, by requests of several ranges; see files_work.h. All clients read
- * one file. Each client writes a file of its own, at the same offsets, because an object of
+ * one file. Each client writes its own file, at the same offsets, because an object of
  * bmi-iod belongs to one client until it is complete.
  */
 #include "bench/files_work.h"
@@ -18,7 +18,7 @@ struct pattern {
 };
 
 /* Returns the ranges. Tiles, 2 x 2: a row is 1024 elements of 24 bytes, contiguous in memory.
- * Pieces: as in BT-IO, class A: interleaved by client, with gaps in memory, too. Rows: half of
+ * Pieces: as in BT-IO, class A: interleaved by client, also with gaps in memory. Rows: half of
  * each row of 2048 integers of 4 bytes in memory. Regions: contiguous in memory and file. */
 static struct pattern pattern_of(const struct work *w)
 {

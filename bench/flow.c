@@ -34,7 +34,7 @@ struct flow {
     struct job job;
     unsigned pieces;
     uint64_t footprint; /* bytes of memory of a message */
-    uint64_t buffers;   /* messages with memory of their own */
+    uint64_t buffers;   /* messages with their own memory */
     unsigned char *memory;
     struct flow_op *ring;
     uint64_t places;
@@ -286,7 +286,7 @@ static bool account(struct flow_op *op, int error, bmi_size_t actual)
     return op->piece + 1 == flow->pieces;
 }
 
-static void tell(const struct flow *flow)
+static void report(const struct flow *flow)
 {
     if (flow->config.message)
         flow->config.message(flow->config.arg);
@@ -314,7 +314,7 @@ static int pump(struct flow *flow)
             flow->place = 0;
         rc = post(op, &actual);
         if (rc && account(op, rc < 0 ? rc : 0, actual))
-            tell(flow);
+            report(flow);
     }
     return flow->error;
 }
@@ -326,7 +326,7 @@ static void flow_op_done(struct pending *pending, bmi_error_code_t error, bmi_si
 
     pump(op->flow); /* before the reply, which may provoke a message that needs the receive */
     if (message)
-        tell(op->flow);
+        report(op->flow);
 }
 
 int flow_begin(struct flow *flow, uint64_t phase, uint64_t total, uint64_t limit)

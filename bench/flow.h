@@ -45,7 +45,7 @@ void flow_free(struct flow *flow);
 /*
  * Begins a phase of `total` messages, of which `limit` may be posted; posts as many as
  * possible. flow_allow() permits `more` messages. Both return 0 or the error of a post, which
- * flow_error() returns, too.
+ * also flow_error() returns.
  */
 int flow_begin(struct flow *flow, uint64_t phase, uint64_t total, uint64_t limit);
 int flow_allow(struct flow *flow, uint64_t more);

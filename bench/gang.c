@@ -60,7 +60,7 @@ void gang_start(struct gang *g, unsigned total,
         if (g->pid[i] == 0) {
             prctl(PR_SET_PDEATHSIG, SIGKILL);
             errno = 0;
-            /* elsewhere the server has a machine of its own */
+            /* elsewhere the server has its own machine */
             if (nice(NICER) == -1 && errno != 0)
                 ends_die("nice", errno);
             close(g->said[0]);

@@ -156,7 +156,7 @@ static void print_session(BMI_addr_t addr, struct rme *rme, const char *address)
         {"regcache_entries", ""},
         {"max_inline", ""},
         {"read_depth", ""},
-        {"spin_us",
+        {"poll_us",
          " us        longest polling of a wait before a sleep, on servers and clients"},
         {"traffic_class",
          " value     of all messages and data of a connection, which is one queue pair"},
@@ -197,7 +197,7 @@ int inspect_session(const char *address, const char *options)
     int rc = bmi_transport.open(servers, 1, options, &state, why);
 
     if (!rc)
-        bmi_tell_ignored(options);
+        bmi_warn_ignored(options);
     if (!rc)
         rc = bmi_transport.prepare(state, &job, (struct part){0, 1}, why);
     if (!rc && BMI_addr_lookup(&addr, address, NULL) >= 0 && engine_of(addr))
@@ -221,7 +221,7 @@ int inspect_server(const char *address, const char *options)
     int rc = text ? bmi_transport.open(servers, 1, options, &state, why) : -1;
 
     if (!rc)
-        bmi_tell_ignored(options);
+        bmi_warn_ignored(options);
     if (!rc)
         rc = bmi_metrics(state, text, SESSION_METRICS_MAX, why);
     if (rc)

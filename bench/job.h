@@ -57,8 +57,8 @@ struct job {
     uint64_t extent;    /* bytes of one segment; 0: contiguous */
     uint64_t stride;    /* bytes between starts of segments, on the noncontiguous side */
     uint64_t split; /* segments per operation; longer messages consist of several operations */
-    uint64_t both;  /* 1: the server's memory is noncontiguous, too */
-    uint64_t buffers; /* messages with memory of their own; 0: the window */
+    uint64_t both;  /* 1: the server's memory is also noncontiguous */
+    uint64_t buffers; /* messages with their own memory; 0: the window */
     uint64_t tag;     /* first tag of the session: tag for control messages, tag + 1 for data */
 
     /* Client's memory only; not sent to the server. */
@@ -90,7 +90,7 @@ uint64_t job_piece_size(const struct job *job, unsigned piece);
 /* Returns the limit of segments of one operation, on a contiguous or noncontiguous side. */
 uint64_t job_segments(const struct job *job, bool noncontiguous);
 
-/* Returns the number of messages with memory of their own: those of the window, or the pool. */
+/* Returns the number of messages with their own memory: those of the window, or the pool. */
 uint64_t job_buffers(const struct job *job, uint64_t window);
 
 /*

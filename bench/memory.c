@@ -8,7 +8,7 @@
 #define PAGE      ((size_t)4096)
 #define HUGE_PAGE ((size_t)2 << 20)
 
-/* Rounds up to whole pages of the kind, so that the last part is in such a page, too. 0: too
+/* Rounds up to whole pages of the kind, so that the last part is also in such a page. 0: too
  * large. */
 static size_t whole(size_t size, bool huge)
 {

@@ -9,7 +9,7 @@
 /*
  * Maps `size` zeroed bytes, page-aligned; NULL if out of memory. `huge`: aligned to huge pages,
  * which are requested from the kernel and may be refused; otherwise the kernel's default
- * applies. A mapping of its own, so results do not depend on earlier allocations.
+ * applies. A separate mapping, so results do not depend on earlier allocations.
  */
 void *memory_new(size_t size, bool huge);
 

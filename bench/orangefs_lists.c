@@ -30,12 +30,12 @@ static const struct {
     enum rme_prefer prefer;
 } ways[] = {
     {"default", RME_LISTS_AUTO, RME_PREFER_AUTO},
-    {"lists=pack", RME_LISTS_PACK, RME_PREFER_AUTO},
-    {"lists=group", RME_LISTS_GROUP, RME_PREFER_AUTO},
-    {"lists=pack,rndv=write", RME_LISTS_PACK, RME_PREFER_WRITE},
-    {"lists=group,rndv=write", RME_LISTS_GROUP, RME_PREFER_WRITE},
-    {"lists=pack,rndv=read", RME_LISTS_PACK, RME_PREFER_READ},
-    {"lists=group,rndv=read", RME_LISTS_GROUP, RME_PREFER_READ},
+    {"list_mode=pack", RME_LISTS_PACK, RME_PREFER_AUTO},
+    {"list_mode=group", RME_LISTS_GROUP, RME_PREFER_AUTO},
+    {"list_mode=pack,rndv=write", RME_LISTS_PACK, RME_PREFER_WRITE},
+    {"list_mode=group,rndv=write", RME_LISTS_GROUP, RME_PREFER_WRITE},
+    {"list_mode=pack,rndv=read", RME_LISTS_PACK, RME_PREFER_READ},
+    {"list_mode=group,rndv=read", RME_LISTS_GROUP, RME_PREFER_READ},
 };
 enum { WAYS = sizeof(ways) / sizeof(ways[0]), FILES = RME_PREFER_READ + 1 };
 

@@ -42,7 +42,7 @@ static void prepare(struct control *control)
     control->error = 0;
 }
 
-/* Handles the result of a post: 0: in flight, 1: completed at once, negative: failed. */
+/* Handles the result of a post: 0: in flight, 1: completed in the call, negative: failed. */
 static int posted(struct control *control, int rc, bmi_size_t actual)
 {
     if (rc > 0) {

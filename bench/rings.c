@@ -52,7 +52,7 @@ enum {
 
 struct way {
     const char *name;
-    bool shared, write, imm, both; /* both: the completion queue is polled, too */
+    bool shared, write, imm, both; /* both: the completion queue is also polled */
 };
 static const struct way ways[] = {
     {"send-shared", true, false, false, false},   {"send-own", false, false, false, false},
@@ -73,9 +73,9 @@ struct head {
 
 struct conn {
     struct ibv_qp *qp;
-    uint32_t sent, got;       /* numbers of the last messages sent and received */
-    uint32_t data_out, taken; /* messages with a credit: sent, and taken by the peer */
-    uint32_t data_in, told;   /* taken here, and of these, reported to the peer */
+    uint32_t sent, got;         /* numbers of the last messages sent and received */
+    uint32_t data_out, taken;   /* messages with a credit: sent, and taken by the peer */
+    uint32_t data_in, reported; /* taken here, and of these, reported to the peer */
     uint32_t unsignalled, pending;
 };
 
@@ -115,8 +115,8 @@ static struct device {
     uint8_t gid_index;
 } device;
 
-static bool alone;                /* both ends are in this thread */
-static unsigned most_places = 64; /* places polled before yielding; 1 on a single processor */
+static bool alone;               /* both ends are in this thread */
+static unsigned max_places = 64; /* places polled before yielding; 1 on a single processor */
 
 static void die(const char *what)
 {
@@ -142,7 +142,7 @@ struct patience {
 static void rest(struct patience *p, unsigned places)
 {
     p->looks += places;
-    if (p->looks < most_places)
+    if (p->looks < max_places)
         return;
     p->looks = 0;
     sched_yield();
@@ -393,7 +393,7 @@ static void send_one(struct end *e, const struct way *w, unsigned c, uint32_t by
     memcpy(m + bytes - sizeof(seq), &seq, sizeof(seq));
     wr.wr.rdma.remote_addr = peer->in + (uint64_t)(m - e->out);
     wr.wr.rdma.rkey = peer->rkey;
-    k->told = k->data_in;
+    k->reported = k->data_in;
     k->data_out += data;
     post(e, c, &wr);
 }
@@ -412,7 +412,7 @@ static void return_credits(struct end *e, const struct way *w, unsigned c)
         send_one(e, w, c, CREDIT_BYTES, false);
         return;
     }
-    e->values[c] = k->told = k->data_in;
+    e->values[c] = k->reported = k->data_in;
     wr.wr.rdma.remote_addr = peer->counters + c * sizeof(uint64_t);
     wr.wr.rdma.rkey = peer->rkey;
     post(e, c, &wr);
@@ -433,13 +433,13 @@ static void accept_message(struct end *e, const struct way *w, unsigned c, const
     k->taken = head.taken;
     k->data_in += head.data;
     e->data += head.data;
-    if (back != 0 && k->data_in - k->told >= back)
+    if (back != 0 && k->data_in - k->reported >= back)
         return_credits(e, w, c);
 }
 
 /* Polls the memory of `n` connections from `first` on. */
-static void look_at_rings(struct end *e, const struct way *w, unsigned first, unsigned n,
-                          uint32_t bytes, uint32_t back)
+static void poll_rings(struct end *e, const struct way *w, unsigned first, unsigned n,
+                       uint32_t bytes, uint32_t back)
 {
     for (unsigned c = first; c < first + n; c++) {
         const char *m = ring_place(e->in, c, e->conn[c].got + 1);
@@ -456,7 +456,7 @@ static void look_at_rings(struct end *e, const struct way *w, unsigned first, un
     }
 }
 
-static unsigned look_at_queue(struct end *e, const struct way *w, uint32_t back)
+static unsigned poll_queue(struct end *e, const struct way *w, uint32_t back)
 {
     struct ibv_wc wc[BATCH];
     uint64_t id[BATCH];
@@ -495,9 +495,9 @@ static unsigned look_at_queue(struct end *e, const struct way *w, uint32_t back)
 static void look(struct end *e, const struct way *w, unsigned c, uint32_t bytes, uint32_t back)
 {
     if (w->write && !w->imm)
-        look_at_rings(e, w, e->side ? 0 : c, e->side ? e->n : 1, bytes, back);
+        poll_rings(e, w, e->side ? 0 : c, e->side ? e->n : 1, bytes, back);
     if (!w->write || w->imm || w->both)
-        look_at_queue(e, w, back);
+        poll_queue(e, w, back);
 }
 
 static void await(struct end *e, const struct way *w, unsigned c, uint32_t bytes, uint32_t back,
@@ -522,7 +522,7 @@ static void await_credit(struct end *e, const struct way *w, unsigned c, uint32_
     while (k->data_out - k->taken >= window) {
         uint32_t written = (uint32_t) * (volatile uint64_t *)&e->counters[c];
         if (!w->write)
-            look_at_queue(e, w, 0);
+            poll_queue(e, w, 0);
         else if ((int32_t)(written - k->taken) > 0)
             k->taken = written;
         if (k->data_out - k->taken >= window)
@@ -531,13 +531,13 @@ static void await_credit(struct end *e, const struct way *w, unsigned c, uint32_
 }
 
 /* Drops owed credits between two cases. */
-static void forget(struct end *e, const struct way *w)
+static void drain_queue(struct end *e, const struct way *w)
 {
-    while (look_at_queue(e, w, 0) != 0)
+    while (poll_queue(e, w, 0) != 0)
         ;
     for (unsigned c = 0; c < e->n; c++) {
         e->conn[c].taken = e->conn[c].data_out;
-        e->conn[c].told = e->conn[c].data_in;
+        e->conn[c].reported = e->conn[c].data_in;
     }
 }
 
@@ -582,7 +582,7 @@ static double stream(struct end *e, const struct load *l, unsigned count)
     for (unsigned c = 0; c < l->busy && e->side == 0; c++)
         await_credit(e, l->way, c, l->back);
     meet(e->side);
-    forget(e, l->way);
+    drain_queue(e, l->way);
     meet(e->side);
     return (double)(atomic_load(&board->end_ns) - begin) / 1e3 / count;
 }
@@ -594,7 +594,7 @@ static int by_size(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-static void tell(const char *what, const struct load *l, double *v, unsigned n)
+static void print_load(const char *what, const struct load *l, double *v, unsigned n)
 {
     qsort(v, n, sizeof(*v), by_size);
     printf("%s %s %u %u %u %u %.3f %.3f %.3f\n", what, l->way->name, l->bytes, l->n, l->busy,
@@ -626,14 +626,14 @@ static void time_case(struct end **end, unsigned n, bool all, unsigned bytes, un
             meet(e->side);
             lat[w][r] = ping(e, &l, count);
             meet(e->side);
-            forget(e, l.way);
+            drain_queue(e, l.way);
             meet(e->side);
             rate[w][r] = stream(e, &l, 4 * count);
         }
     for (unsigned w = 0; w < WAYS && end[0]->side == 0; w++) {
         l = load_of(&ways[w], n, all, bytes);
-        tell("latency", &l, lat[w], rounds);
-        tell("stream", &l, rate[w], rounds);
+        print_load("latency", &l, lat[w], rounds);
+        print_load("stream", &l, rate[w], rounds);
     }
 }
 
@@ -654,7 +654,7 @@ static void time_credits(struct end **end, unsigned rounds, unsigned count)
     for (unsigned i = 0; i < 2 * BACKS && end[0]->side == 0; i++) {
         l.way = &ways[2 * (i / BACKS)];
         l.back = backs[i % BACKS];
-        tell("credits", &l, v[i / BACKS][i % BACKS], rounds);
+        print_load("credits", &l, v[i / BACKS][i % BACKS], rounds);
     }
 }
 
@@ -720,8 +720,8 @@ static void count_case(struct end *client, struct end *server, const struct load
         counted_take(server, l, l->busy * together);
     }
     counted_end(what, l, turns * together * l->busy);
-    forget(client, l->way);
-    forget(server, l->way);
+    drain_queue(client, l->way);
+    drain_queue(server, l->way);
 }
 
 static void count_all(void)
@@ -770,7 +770,7 @@ int main(int argc, char **argv)
     if (board == MAP_FAILED)
         die("memory");
     if (sysconf(_SC_NPROCESSORS_ONLN) == 1)
-        most_places = 1;
+        max_places = 1;
     if (!alone && (child = fork()) < 0)
         die("a process");
     if (child == 0)

@@ -15,7 +15,7 @@ static double value_of(const struct series *series, const struct outcome *outcom
     double seconds = (double)(outcome->end - outcome->start) / 1e9;
 
     switch (series->unit) {
-    case UNIT_US: /* all clients send at the same time; each message goes there and back */
+    case UNIT_US: /* all clients send at the same time; each message is sent there and back */
         return seconds * 1e6 / (double)series->job.count / 2;
     case UNIT_MBS:
         return (double)outcome->bytes / 1e6 / seconds;

@@ -11,7 +11,7 @@
  *   tag + 1: the job's messages                <->    tag + 1
  *                                              <-     tag: report
  *
- * Unexpected requests of a JOB_REQUEST have tag + 1, too. JOB_COUNTERS, JOB_METRICS and JOB_RAW
+ * Unexpected requests of a JOB_REQUEST also have tag + 1. JOB_COUNTERS, JOB_METRICS and JOB_RAW
  * are answered by text instead of a report, and have no phases; a report with an error means
  * failure.
  */

@@ -107,7 +107,7 @@ static int tcp_prepare_link(struct tcp_client *client, struct link *link)
     return rc ? rc : receive_report(link);
 }
 
-/* Runs one link's part of a phase, in a thread of its own if there are several links. */
+/* Runs one link's part of a phase, in its own thread if there are several links. */
 static void *phase_thread(void *arg)
 {
     struct link *link = arg;

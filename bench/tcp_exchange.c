@@ -18,7 +18,7 @@ struct side {
     uint64_t size;    /* bytes of a message */
     size_t bytes;     /* of memory */
     bool huge;        /* memory in huge pages */
-    uint64_t buffers; /* messages with memory of their own */
+    uint64_t buffers; /* messages with their own memory */
     size_t segments;  /* of a message */
     unsigned char *memory;
     struct iovec *iov;

@@ -6,7 +6,7 @@
  *   client                                      server
  *   the job                              ->
  *                                        <-     report (error set if refused)
- *   for each phase: one byte "go" if a stream goes to the client  ->
+ *   for each phase: one byte "go" if a stream is sent to the client  ->
  *   messages                             <->    messages
  *                                        <-     report
  */

@@ -2,7 +2,7 @@
 /*
  * Files over plain TCP, as a baseline for bmi-cp: the same striping, a similar store
  * (tcp_store.h), one connection and one thread per server, blocking reads and writes. A file is
- * cut into strips of 64 KiB; strip i goes to server i modulo their number.
+ * cut into strips of 64 KiB; strip i is on server i modulo their number.
  */
 #ifndef BENCH_TCP_FILE_H
 #define BENCH_TCP_FILE_H

@@ -53,7 +53,7 @@ struct transport {
 extern const struct transport bmi_transport, tcp_transport;
 
 /* bmi_transport only: reports an unknown option on standard error. */
-void bmi_tell_ignored(const char *options);
+void bmi_warn_ignored(const char *options);
 
 /* bmi_transport only: gets the port of a raw connection (doctor/raw.h) to its first server. */
 int bmi_raw(void *state, unsigned *port, char *why);

@@ -79,7 +79,7 @@ static int child_open(struct child *child, enum side side, char *why)
     rc = child->transport[side]->open(child->config->servers[side], child->config->count[side],
                                       child->config->options, &child->state[side], why);
     if (!rc && side == SIDE_BMI && child->first)
-        bmi_tell_ignored(child->config->options);
+        bmi_warn_ignored(child->config->options);
     return rc;
 }
 

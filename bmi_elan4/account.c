@@ -12,11 +12,11 @@
  * successor has been there for long.  A place whose processes repeatedly die leaves
  * more each time: at twice the limit there are no new links with the place until buffers are
  * reclaimed.  Connection requests are refused, and show that the predecessors are long gone
- * (move.c).  The refusals may be left behind, too, so at three times the limit there are none.
+ * (move.c).  The refusals may also be left behind, so at three times the limit there are none.
  * Other places are not affected.
  *
  * A process known to be dead is recorded here, so that the discovery by one link ends the
- * others at once, and nothing more is sent to it.
+ * others immediately, and nothing more is sent to it.
  *
  * A DMA cannot be withdrawn.  A packet that has not landed at the end of its link is an orphan
  * until the packet lands, or another process has been at the receiver's place for quarantine_ms
@@ -82,7 +82,7 @@ bool elan_account_over(const struct rme_fabric *f, const struct elan_peer *of)
     return of->generation && (of->generation != o->generation || o->dead);
 }
 
-bool elan_account_gone(const struct rme_fabric *f, const struct elan_peer *of)
+bool elan_account_dead(const struct rme_fabric *f, const struct elan_peer *of)
 {
     uint64_t now = 0;
     int node, context, rc;
@@ -139,7 +139,7 @@ bool elan_kept_full(struct rme_fabric *f, int node, const struct elan_peer *from
 
     list_for_each(d, &f->orphans, next)
         kept += (int)(d->to.vp / f->places.per_node) + f->nic->range.low_node == node;
-    if (kept >= f->kept_most)
+    if (kept >= f->kept_max)
         elan_log(
             f, RME_LOG_ERROR,
             "node %d: no new connections: %u buffers wait for DMAs to this node, most likely "

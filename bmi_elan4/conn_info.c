@@ -34,7 +34,7 @@ void bmi_elan4_conn_info_fill(struct bmi_elan4_conn_info *conn_info,
     *conn_info = (struct bmi_elan4_conn_info){.magic = MAGIC,
                                               .version = VERSION,
                                               .vp = (uint32_t)bmi_elan4_vp(r, node, context),
-                                              .wanted = BMI_ELAN4_ANYBODY,
+                                              .wanted = BMI_ELAN4_ANY_PROCESS,
                                               .range = *r,
                                               .queue = queue,
                                               .generation = generation,
@@ -64,7 +64,7 @@ enum bmi_elan4_verdict bmi_elan4_conn_info_judge(const struct bmi_elan4_conn_inf
         return BMI_ELAN4_RANGE;
     if (theirs->key != mine->key)
         return BMI_ELAN4_KEY;
-    if (theirs->wanted != BMI_ELAN4_ANYBODY && theirs->wanted != mine->vp)
+    if (theirs->wanted != BMI_ELAN4_ANY_PROCESS && theirs->wanted != mine->vp)
         return BMI_ELAN4_OTHER;
     return BMI_ELAN4_WELCOME;
 }

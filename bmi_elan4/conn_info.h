@@ -19,7 +19,7 @@
 #include "bmi_elan4/process.h"
 
 #define BMI_ELAN4_CONN_INFO_BYTES 64
-#define BMI_ELAN4_ANYBODY         UINT32_MAX
+#define BMI_ELAN4_ANY_PROCESS     UINT32_MAX
 
 /* Results of the check of connection data, with their texts. */
 #define BMI_ELAN4_VERDICTS(X)                                                                  \
@@ -43,7 +43,7 @@ struct bmi_elan4_conn_info {
     uint32_t version;
     uint32_t unused; /* 0 */
     uint32_t vp;     /* process number of the connection data's owner */
-    uint32_t wanted; /* process number of the receiver; BMI_ELAN4_ANYBODY for all */
+    uint32_t wanted; /* process number of the receiver; BMI_ELAN4_ANY_PROCESS for all */
     struct bmi_elan4_range range;
     uint64_t queue;      /* Elan address of the input queue */
     uint64_t generation; /* distinguishes this owner of the context from earlier ones; not 0 */

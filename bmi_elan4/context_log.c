@@ -204,7 +204,7 @@ int bmi_elan4_log_owner(struct bmi_elan4_log *log, int context, uint64_t *genera
 
 /* Finds a process that has locked more of the file than a record, which keeps all others of the
  * node from starting; the error names that process. */
-pid_t bmi_elan4_log_stranger(struct bmi_elan4_log *log, int context)
+pid_t bmi_elan4_log_foreign_holder(struct bmi_elan4_log *log, int context)
 {
     struct flock l = {.l_pid = 0};
 

@@ -38,7 +38,7 @@ int bmi_elan4_log_owner(struct bmi_elan4_log *log, int context, uint64_t *genera
 /* Returns the process that has locked the record of a context without taking the context, for
  * example by a lock of the whole file; -1 if the kernel does not name the process, 0 if there
  * is none. */
-pid_t bmi_elan4_log_stranger(struct bmi_elan4_log *log, int context);
+pid_t bmi_elan4_log_foreign_holder(struct bmi_elan4_log *log, int context);
 
 /* Closes the log.  All contexts taken from the log were given back before. */
 void bmi_elan4_log_close(struct bmi_elan4_log *log);

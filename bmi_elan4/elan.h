@@ -40,14 +40,14 @@
 #define ELAN_READS       78    /* maximum read requests of a link that are not complete */
 #define ELAN_RESTLESS_MS 1
 #define ELAN_DRAIN_MS    300 /* time for a link to end in order, before its peer is silent */
-#define ELAN_LOOK_MS     25  /* interval of checks of a peer that accepts no messages */
+#define ELAN_CHECK_MS    25  /* interval of checks of a peer that accepts no messages */
 /* age at which a server's bootstrap server is queried, and interval of queries */
 #define ELAN_ASK_MS  500
 #define ELAN_CALL_MS 2000 /* timeout of a query */
 /* answers of a bootstrap server after which a stuck queue counts as unreachable */
 #define ELAN_ANSWERS 2
 /* buffers of unfinished DMAs to one node at which new links with the node are refused */
-#define ELAN_KEPT_MOST 1024
+#define ELAN_KEPT_MAX 1024
 
 /* Process, and its link; `generation` and `number` are 0 if not known. */
 struct elan_peer {
@@ -102,7 +102,7 @@ struct elan_move {
     struct rme_rdma_op *x;
     struct elan_tx *note;             /* message or immediate behind the data, or NULL */
     uint8_t *sdram;                   /* holds the following: */
-    E4_Event *data, *told;            /* events: all data is in place; the peer is notified */
+    E4_Event *data, *notified;        /* events: all data is in place; the peer is notified */
     uint8_t *note_chain, *self_chain; /* commands that the events copy to the ports */
     E4_Addr note_port, self_port;
     uint8_t *self, *imm; /* packets to this process, and of an immediate */
@@ -127,12 +127,12 @@ struct elan_held {
     uint8_t body[];
 };
 
-enum elan_tell {
+enum elan_report {
     /* set and not reported: the host does not know the link */
-    ELAN_TELL_REQUEST = 1 << RME_EV_LINK_REQUEST,
-    ELAN_TELL_UP = 1 << RME_EV_LINK_UP,
-    ELAN_TELL_DOWN = 1 << RME_EV_LINK_DOWN, /* alone */
-    ELAN_TELL_ROOM = 1 << RME_EV_TX_ROOM
+    ELAN_REPORT_REQUEST = 1 << RME_EV_LINK_REQUEST,
+    ELAN_REPORT_UP = 1 << RME_EV_LINK_UP,
+    ELAN_REPORT_DOWN = 1 << RME_EV_LINK_DOWN, /* alone */
+    ELAN_REPORT_ROOM = 1 << RME_EV_TX_ROOM
 };
 
 enum elan_state {
@@ -148,14 +148,14 @@ struct rme_link {
     struct list_head all, eventful_next, dirty_next, ready_next, sending_next, wanting_next,
         ending_next;
     bool eventful, dirty, ready, sending, wanting;
-    unsigned tell; /* enum elan_tell: events to be reported */
+    unsigned reports; /* enum elan_report: events to be reported */
     bool passive, bye_sent, bye_in;
-    bool kept; /* in quarantine: given up, but the peer may still access local memory */
+    bool kept; /* in quarantine: dropped, but the peer may still access local memory */
     enum elan_state state;
     int error;
     const char *why; /* additional reason, or NULL; constant */
     int64_t until;   /* ENDING: ms, deadline */
-    int64_t looked;  /* ms; last check of the log for the peer */
+    int64_t checked; /* ms; last check of the log for the peer */
     int64_t asked;   /* ms; last query at its bootstrap server, or its answer */
     void *owner;
     uint32_t number; /* local number */
@@ -163,7 +163,7 @@ struct rme_link {
      * log, or 0 */
     struct elan_peer peer;
     char name[32];
-    bool heard;
+    bool has_hello;
     uint8_t hello[ELAN_HELLO_MAX]; /* if `heard` the peer's, else the own one */
     size_t hello_length;
     /* for the connection data, or whether the process is the same */
@@ -210,10 +210,10 @@ struct rme_fabric {
     struct list_head ending; /* the last one to begin is first */
     /* there may be queries, or handshakes with servers known from their bootstrap server */
     bool asking;
-    struct elan_account *account;   /* one per place */
-    bool died;                      /* a process was found dead since the last check */
-    uint32_t kept_moves, kept_most; /* transfers among the orphans; limit on orphans */
-    /* ms after which a sleeper must poll again, as of the last poll or elan_look_soon(); 0: no
+    struct elan_account *account;  /* one per place */
+    bool died;                     /* a process was found dead since the last check */
+    uint32_t kept_moves, kept_max; /* transfers among the orphans; limit on orphans */
+    /* ms after which a sleeper must poll again, as of the last poll or elan_check_soon(); 0: no
      * limit */
     _Atomic int restless;
     /* the next poll checks timeouts, descriptors of handshake.c and ending links */
@@ -222,9 +222,9 @@ struct rme_fabric {
     struct list_head free[ELAN_POOLS], orphans;
     struct elan_share answers;  /* in flight to processes without a link */
     struct elan_share messages; /* of the host, on links */
-    uint32_t tx_count, norphans, tx_most, tx_per_link;
-    uint32_t tx_bytes, packets_most; /* maximum of a message */
-    struct elan_move **move;         /* all allocated */
+    uint32_t tx_count, norphans, tx_max, tx_per_link;
+    uint32_t tx_bytes, packets_max; /* maximum of a message */
+    struct elan_move **move;        /* all allocated */
     uint32_t nmove;
     struct elan_share active; /* transfers at the interface */
     /* events of the poll in progress */
@@ -260,9 +260,9 @@ struct rme_fabric {
     ((l)->f->config.log((l)->f->config.log_arg, level, "%s: " format, (l)->name, ##__VA_ARGS__))
 
 /* Adds an event to those to be reported. */
-static inline void elan_tell_later(struct rme_link *l, enum elan_tell what)
+static inline void elan_report_later(struct rme_link *l, enum elan_report what)
 {
-    l->tell |= what;
+    l->reports |= what;
     ELAN_ADD(l, eventful);
 }
 
@@ -270,13 +270,13 @@ static inline void elan_tell_later(struct rme_link *l, enum elan_tell what)
 /* Returns the next event of the caller's array, which must have room. */
 struct rme_event *elan_emit(struct rme_fabric *f, enum rme_event_type type, struct rme_link *l);
 /* Delivers the link's events other than packets, as far as there is room. */
-void elan_tell(struct rme_link *l);
-void elan_tell_all(struct rme_fabric *f);
+void elan_report(struct rme_link *l);
+void elan_report_all(struct rme_fabric *f);
 int elan_op_arm(struct rme_fabric *f);
 void elan_op_wait(struct rme_fabric *f, int timeout_ms);
 void elan_op_wake(struct rme_fabric *f);
 /* Ends a sleep without a limit, because something must be polled for. */
-void elan_look_soon(struct rme_fabric *f);
+void elan_check_soon(struct rme_fabric *f);
 int elan_wait_open(struct rme_fabric *f);
 /* Adds a descriptor, whose events set f->hint, to the epoll set. */
 int elan_watch(struct rme_fabric *f, int fd, uint32_t events);
@@ -293,13 +293,13 @@ bool elan_place_full(const struct rme_fabric *f, unsigned vp, uint32_t times);
 /* Return true if a process is known to be dead, or another one has been seen at its place
  * since; or, on this node, if the log shows another owner or none. */
 bool elan_account_over(const struct rme_fabric *f, const struct elan_peer *of);
-bool elan_account_gone(const struct rme_fabric *f, const struct elan_peer *of);
+bool elan_account_dead(const struct rme_fabric *f, const struct elan_peer *of);
 /* Records that a process is alive, and its predecessors are dead: this or the next poll ends
  * their links. */
 void elan_see(struct rme_fabric *f, const struct elan_peer *from);
 /* Adds a buffer or transfer whose link is gone, or that never had a link, to the orphans. */
 void elan_orphan(struct rme_fabric *f, struct elan_dma *d, bool kept);
-/* Removes an orphan that no DMA uses any more. */
+/* Removes an orphan that no DMA uses. */
 void elan_orphan_over(struct rme_fabric *f, struct elan_dma *d);
 /* Returns true, and logs at a limited rate, if too many orphans of a node, or of that process,
  * are held for a new link. */
@@ -329,8 +329,8 @@ static inline uint32_t elan_packets(size_t length)
  * not landed; -ECONNREFUSED: the process is dead. */
 int elan_tx_alone(struct rme_fabric *f, const struct elan_peer *to, enum elan_kind kind,
                   uint32_t arg, const void *data, size_t length);
-/* Sends a packet of a link, in its order, or at once for a kind without order, whose landing is
- * watched all the same.  Returns 0 or -ENOMEM. */
+/* Sends a packet of a link, in its order, or immediately for a kind without order, whose
+ * landing is watched all the same.  Returns 0 or -ENOMEM. */
 int elan_tx_control(struct rme_link *l, enum elan_kind kind, uint32_t arg, const void *data,
                     size_t length);
 /* Replaces each packet of a message that is not sent yet by BREAK. */

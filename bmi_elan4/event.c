@@ -9,7 +9,7 @@
  * packets belong to its sleeper thread, which returns them before it raises the signal.
  *
  * Conditions without a packet are polled for every few milliseconds while something waits for
- * them.  Such a wait may begin while another thread sleeps without a limit: elan_look_soon()
+ * them.  Such a wait may begin while another thread sleeps without a limit: elan_check_soon()
  * ends that sleep.
  */
 #include <errno.h>
@@ -28,7 +28,7 @@ struct rme_event *elan_emit(struct rme_fabric *f, enum rme_event_type type, stru
     return e;
 }
 
-void elan_tell(struct rme_link *l)
+void elan_report(struct rme_link *l)
 {
     for (int type = 0; type <= RME_EV_TX_ROOM && elan_room(l->f); type++) {
         struct rme_event *e;
@@ -47,15 +47,15 @@ void elan_tell(struct rme_link *l)
     }
 }
 
-void elan_tell_all(struct rme_fabric *f)
+void elan_report_all(struct rme_fabric *f)
 {
     struct rme_link *l;
 
     while (elan_room(f) &&
            (l = list_first(&f->eventful, struct rme_link, eventful_next)) != NULL) {
         ELAN_REMOVE(l, eventful);
-        elan_tell(l);
-        if (l->tell)
+        elan_report(l);
+        if (l->reports)
             ELAN_ADD(l, eventful);
     }
 }
@@ -111,7 +111,7 @@ void elan_op_wake(struct rme_fabric *f)
     bmi_elan4_signal_raise(&f->nic->signal);
 }
 
-void elan_look_soon(struct rme_fabric *f)
+void elan_check_soon(struct rme_fabric *f)
 {
     if (atomic_load(&f->restless) != 0) /* a sleeper has a limit already */
         return;

@@ -75,11 +75,11 @@ static int open_nic(struct rme_fabric *f)
         return rc;
     read_key(f, config.key);
     f->tx_bytes = f->config.rx_size > ELAN_HELLO_MAX ? f->config.rx_size : ELAN_HELLO_MAX;
-    f->packets_most = elan_packets(f->tx_bytes);
+    f->packets_max = elan_packets(f->tx_bytes);
     /* two and a half times the limit, which excludes orphans */
     config.main_bytes =
-        (size_t)f->tx_most * 2 * BMI_ELAN4_SLOT +
-        (size_t)5 * f->tx_most / 2 * (f->tx_bytes + (f->packets_most + 1) * 2048) +
+        (size_t)f->tx_max * 2 * BMI_ELAN4_SLOT +
+        (size_t)5 * f->tx_max / 2 * (f->tx_bytes + (f->packets_max + 1) * 2048) +
         ((size_t)4 << 20);
     config.sdram_bytes = (size_t)2 << 20;
     rc = bmi_elan4_nic_open(&config, &f->nic, why, sizeof(why));
@@ -92,9 +92,9 @@ static int open_nic(struct rme_fabric *f)
     f->active.per_node = f->places.per_node = f->held.per_node = f->answers.per_node =
         f->messages.per_node =
             (unsigned)(config.range.high_context - config.range.low_context + 1);
-    rc = bmi_elan4_inbox_open(f->nic, f->tx_most, &f->inbox);
+    rc = bmi_elan4_inbox_open(f->nic, f->tx_max, &f->inbox);
     if (rc < 0)
-        return FAIL(f, rc, "input queue of %u slots: %s; %s", f->tx_most, strerror(-rc),
+        return FAIL(f, rc, "input queue of %u slots: %s; %s", f->tx_max, strerror(-rc),
                     rc == -ENOMEM ? fewer : rme_remedy(rc, fewer));
     bmi_elan4_conn_info_fill(&f->conn_info, &f->nic->range, config.key, f->nic->node,
                              f->nic->context, bmi_elan4_inbox_queue(f->inbox),
@@ -188,14 +188,14 @@ static int elan_open(const struct rme_fabric_config *config, struct rme_fabric *
     }
     f->config = *config;
     f->epoll_fd = f->bootstrap.listener = -1;
-    f->tx_most = (uint32_t)rme_option(config->options, "elan_tx_buffers");
-    f->kept_most = f->tx_most < ELAN_KEPT_MOST ? f->tx_most : ELAN_KEPT_MOST;
-    f->tx_per_link = f->tx_most < 64 ? 8 : f->tx_most / 8;
-    f->active.most = f->tx_most / 4;
+    f->tx_max = (uint32_t)rme_option(config->options, "elan_tx_buffers");
+    f->kept_max = f->tx_max < ELAN_KEPT_MAX ? f->tx_max : ELAN_KEPT_MAX;
+    f->tx_per_link = f->tx_max < 64 ? 8 : f->tx_max / 8;
+    f->active.most = f->tx_max / 4;
     f->places.most = ELAN_LINKS;
     f->held.most = ELAN_HELD;
-    f->answers.most = f->kept_most / 2;
-    f->messages.most = f->tx_most;
+    f->answers.most = f->kept_max / 2;
+    f->messages.most = f->tx_max;
     f->dead_ms = rme_option(config->options, "elan_dead_ms");
     f->quarantine_ms = rme_option(config->options, "elan_quarantine_ms");
     lists_init(f);
@@ -332,8 +332,8 @@ static const struct rme_option_row options[] = {
      "one node; more wait."},
     {"elan_dead_ms", "ms", 10000, 200, 3600000, NULL,
      "A peer whose input queue has accepted no message for this long is considered "
-     "unresponsive (elan_quarantine_ms).  A dead peer of the same node is found at once by the "
-     "context log; a server of another node that is met at HOST:PORT is asked there."},
+     "unresponsive (elan_quarantine_ms).  A dead peer of the same node is found immediately by "
+     "the context log; a server of another node that is met at HOST:PORT is asked there."},
     {"elan_quarantine_ms", "ms", 5000, 0, 3600000, NULL,
      "Time for which the memory of an aborted connection stays mapped while its peer may still "
      "write to it."},

@@ -6,7 +6,7 @@
  * (servers.h) has the address, or names the server's bootstrap server, which is queried over
  * TCP.  HELLO, with the own connection data, is sent to that queue; the server's host gets a
  * request, and ACCEPT or REJECT is sent to the queue in the connection data.  An answer to an
- * abandoned request is answered by REJECT, too.
+ * abandoned request is also answered by REJECT.
  *
  * A HELLO to a dead process never lands and is an orphan like any other packet (link.c).  HELLO
  * has the generation reported by the bootstrap server, or by this node's log, so that a
@@ -27,11 +27,11 @@
 #include "bmi_elan4/elan.h"
 
 /* Keeps what the peer says of itself. */
-static void hear(struct rme_link *l, const struct elan_peer *from, const uint8_t *data,
-                 size_t length)
+static void take_hello(struct rme_link *l, const struct elan_peer *from, const uint8_t *data,
+                       size_t length)
 {
     l->peer = *from;
-    l->heard = true;
+    l->has_hello = true;
     memcpy(l->hello, data, length);
     l->hello_length = length;
 }
@@ -39,7 +39,7 @@ static void hear(struct rme_link *l, const struct elan_peer *from, const uint8_t
 static void link_up(struct rme_link *l)
 {
     elan_link_step(l, ELAN_UP_STATE);
-    elan_tell_later(l, ELAN_TELL_UP);
+    elan_report_later(l, ELAN_REPORT_UP);
 }
 
 /* ---- Queries ---- */
@@ -73,7 +73,7 @@ void elan_ask(struct rme_link *l, int64_t now)
     if (rc == -ECONNREFUSED && f->account[l->peer.vp].bootstrap)
         elan_link_dead(l);
     else if ((rc == -EMFILE || rc == -ENFILE) && l->state == ELAN_HANDSHAKE_STATE)
-        elan_link_down(l, rc); /* under emuelan4 the peer's memory needs a descriptor, too */
+        elan_link_down(l, rc); /* under emuelan4 the peer's memory also needs a descriptor */
 }
 
 /* ---- The active side ---- */
@@ -116,7 +116,7 @@ static void refused(struct rme_link *l, uint32_t verdict)
  * within half a second from then on have no route.  A stopped or slow server does not answer;
  * then the handshake waits.
  *
- * If the queue accepted HELLO and no answer comes, the bootstrap server is queried, too, with
+ * If the queue accepted HELLO and no answer arrives, the bootstrap server is also queried, with
  * exponential back-off: the server may have died meanwhile, which no packet in flight would
  * show.
  */
@@ -256,7 +256,7 @@ int elan_op_connect(struct rme_fabric *f, const struct rme_addr *addr, int part,
     l->hello_length = length;
     rc = elan_op_rx_reserve(l, rx);
     if (rc < 0) {
-        l->tell |= ELAN_TELL_REQUEST; /* not reported to the host */
+        l->reports |= ELAN_REPORT_REQUEST; /* not reported to the host */
         elan_link_down(l, rc);
         return rc;
     }
@@ -295,9 +295,9 @@ static void hello(struct rme_fabric *f, const struct elan_peer *from,
     }
     l->passive = true;
     elan_link_step(l, ELAN_REQUESTED_STATE);
-    hear(l, from, data, length);
+    take_hello(l, from, data, length);
     snprintf(l->name, sizeof(l->name), "%d:%d", node, context);
-    elan_tell_later(l, ELAN_TELL_REQUEST);
+    elan_report_later(l, ELAN_REPORT_REQUEST);
 }
 
 int elan_op_accept(struct rme_link *l, const void *data, size_t length, uint32_t rx,
@@ -329,7 +329,7 @@ void elan_op_reject(struct rme_link *l, const void *data, size_t length)
     }
     elan_tx_alone(l->f, &l->peer, ELAN_REJECT, 0, data,
                   length < ELAN_HELLO_MAX ? length : ELAN_HELLO_MAX);
-    l->tell |= ELAN_TELL_REQUEST; /* ends without LINK_DOWN */
+    l->reports |= ELAN_REPORT_REQUEST; /* ends without LINK_DOWN */
     elan_link_down(l, -EACCES);
 }
 
@@ -352,7 +352,7 @@ void elan_op_probe(struct rme_link *l)
 {
     if (l->state != ELAN_UP_STATE)
         return;
-    if (elan_account_gone(l->f, &l->peer))
+    if (elan_account_dead(l->f, &l->peer))
         elan_link_dead(l);
     else
         elan_ask(l, (int64_t)rme_now());
@@ -390,7 +390,7 @@ static void accepted(struct rme_link *l, const struct elan_peer *from, const uin
         return;
     }
     l->pause = 0;
-    hear(l, from, data, length);
+    take_hello(l, from, data, length);
     elan_see(l->f, from);
     link_up(l);
 }
@@ -401,7 +401,7 @@ static void rejected(struct rme_link *l, const struct elan_packet *p, const uint
         refused(l, p->arg);
         return;
     }
-    hear(l, &l->peer, data, p->bytes < ELAN_HELLO_MAX ? p->bytes : ELAN_HELLO_MAX);
+    take_hello(l, &l->peer, data, p->bytes < ELAN_HELLO_MAX ? p->bytes : ELAN_HELLO_MAX);
     elan_link_down(l, -EACCES);
 }
 

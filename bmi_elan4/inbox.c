@@ -5,7 +5,7 @@
  * The queue's event counts arrivals, and writes a word at the first arrival after it was
  * primed.  The word is written after the data of the slot, while the queue's own pointer may
  * run ahead.  Therefore exactly one message is taken per word, and WAIT_EVENT primes the event
- * again; the event fires at once if the next message has arrived already.
+ * again; the event fires immediately if the next message has arrived already.
  *
  * Sleeping: the library can sleep for one event, without a time limit, and changes the event to
  * an interrupting one meanwhile.  The event thus has one user at a time: the owner of the

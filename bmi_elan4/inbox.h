@@ -38,8 +38,8 @@ const void *bmi_elan4_inbox_peek(struct bmi_elan4_inbox *inbox);
 void bmi_elan4_inbox_next(struct bmi_elan4_inbox *inbox);
 
 /*
- * Requests that the nic's signal be raised at the next message, or at once if there is one.  No
- * message can be peeked at until then.
+ * Requests that the nic's signal be raised at the next message, or immediately if there is one.
+ *  No message can be peeked at until then.
  */
 void bmi_elan4_inbox_arm(struct bmi_elan4_inbox *inbox);
 

@@ -2,7 +2,7 @@
 /*
  * kernel.c - see kernel.h.
  *
- * A signal is a datagram socket connected to itself, because eventfd came with 2.6.22.  The
+ * A signal is a datagram socket connected to itself, because eventfd exists since 2.6.22.  The
  * socket holds one byte at most, because a raised signal is not raised again: one write for all
  * threads that raise the signal, and one read of the sleeper.
  *

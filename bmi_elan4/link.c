@@ -7,7 +7,7 @@
  * A link of the active side starts as HANDSHAKE, one of the passive side as REQUESTED; both
  * are UP until a side ends them.  In ENDING posted DMAs complete, BYE informs the peer that no
  * DMA to its memory is in flight, and the peer's BYE does the same for this side.  Only then is
- * the link DOWN, because nothing accesses the host's memory any more.
+ * the link DOWN, because nothing accesses the host's memory.
  *
  * BREAK takes the place of a notification whose data is not complete, and ends the link of the
  * peer.
@@ -163,12 +163,12 @@ void elan_link_down(struct rme_link *l, int error)
     if (l->reads != NULL) /* requests that were not issued are dropped */
         compat_free_cmdq(f->nic->ctx, f->nic->alloc, l->reads);
     l->reads = NULL;
-    if (l->tell & ELAN_TELL_REQUEST) { /* not reported to the host */
+    if (l->reports & ELAN_REPORT_REQUEST) { /* not reported to the host */
         elan_op_free(l);
         return;
     }
-    l->tell = 0; /* nothing else */
-    elan_tell_later(l, ELAN_TELL_DOWN);
+    l->reports = 0; /* nothing else */
+    elan_report_later(l, ELAN_REPORT_DOWN);
 }
 
 void elan_link_end(struct rme_link *l, int error)

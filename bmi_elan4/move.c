@@ -9,14 +9,14 @@
  * whose number is further ahead of the oldest one that has not landed.
  *
  * All DMAs of a transfer set one event, which is primed with their number plus one.  After the
- * last set the interface continues by itself: the event copies commands to a command port,
- * which send the notification to the peer; when that has landed, a second event sends a packet
- * to the own queue in the same way (DONE).  A silent transfer, without notification, has the
- * second chain only.  One packet thus notifies the peer and one this process, for any number of
- * pieces and without a processor in between.
+ * last set the interface continues without the host: the event copies commands to a command
+ * port, which send the notification to the peer; when that has landed, a second event sends a
+ * packet to the own queue in the same way (DONE).  A silent transfer, without notification, has
+ * the second chain only.  One packet thus notifies the peer and one this process, for any
+ * number of pieces and without a processor in between.
  *
  * This process does the additional set when all DMAs are posted.  A notification covers the
- * data of earlier silent transfers, too.  The set therefore waits until these are complete.
+ * data of earlier silent transfers as well.  The set therefore waits until these are complete.
  * Meanwhile the transfer stays first in the queue of its link, because the receiver would hold
  * packets behind the missing notification.  Earlier transfers with notifications need not be
  * complete, for the same reason.
@@ -34,7 +34,7 @@
 
 static int make(struct rme_fabric *f, struct elan_move *m)
 {
-    uint32_t most = f->packets_most;
+    uint32_t most = f->packets_max;
 
     m->sdram = bmi_elan4_sdram(f->nic, 64, 128 + (size_t)CHAIN * (1 + most));
     m->unasked = bmi_elan4_main(f->nic, 64, 128 + ELAN_HEADER);
@@ -43,7 +43,7 @@ static int make(struct rme_fabric *f, struct elan_move *m)
     if (m->sdram == NULL || m->unasked == NULL || !m->note_port || !m->self_port)
         return -ENOMEM;
     m->data = (E4_Event *)(void *)m->sdram;
-    m->told = (E4_Event *)(void *)(m->sdram + 64);
+    m->notified = (E4_Event *)(void *)(m->sdram + 64);
     m->self_chain = m->sdram + 128;
     m->note_chain = m->self_chain + CHAIN;
     m->self = (uint8_t *)(uintptr_t)m->unasked + 64;
@@ -55,7 +55,7 @@ static void unmake(struct rme_fabric *f, struct elan_move *m)
 {
     compat_free_sdram(f->nic->alloc, m->sdram);
     compat_free_main(f->nic->alloc, (void *)(uintptr_t)m->unasked);
-    compat_free_port(f->nic->ctx, m->note_port, 8 * f->packets_most);
+    compat_free_port(f->nic->ctx, m->note_port, 8 * f->packets_max);
     compat_free_port(f->nic->ctx, m->self_port, 8);
     free(m);
 }
@@ -173,10 +173,10 @@ static bool begin(struct rme_link *l, struct elan_tx *tx)
     if (m->note != NULL) {
         elan_tx_number(l, tx);
         for (uint32_t i = 0; i < tx->packets; i++) {
-            elan_tx_dma(f, &l->peer, tx, i, m->told, &dma);
+            elan_tx_dma(f, &l->peer, tx, i, m->notified, &dma);
             chain_dma(m->note_chain + (size_t)i * CHAIN, &dma);
         }
-        prime_copy(f, m->told, tx->packets, m->self_chain, m->self_port, 8);
+        prime_copy(f, m->notified, tx->packets, m->self_chain, m->self_port, 8);
         prime_copy(f, m->data, m->unposted + 1, m->note_chain, m->note_port, 8 * tx->packets);
     } else {
         prime_copy(f, m->data, m->unposted + 1, m->self_chain, m->self_port, 8);
@@ -402,7 +402,7 @@ void elan_move_done(struct rme_fabric *f, uint32_t index, uint32_t use)
 }
 
 /* Puts all transfers of a link that is down into quarantine. */
-static void forget(struct rme_link *l)
+static void release_moves(struct rme_link *l)
 {
     struct elan_move *m;
 
@@ -473,7 +473,7 @@ void elan_op_flush(struct rme_fabric *f)
         return;
     list_for_each_safe(l, &f->dirty, dirty_next, after) {
         if (l->state != ELAN_DOWN_STATE && !advance(l)) {
-            elan_look_soon(f);
+            elan_check_soon(f);
             continue;
         }
         ELAN_REMOVE(l, dirty);
@@ -539,7 +539,7 @@ static bool succeeded(const struct rme_fabric *f, const struct elan_peer *p)
            o->last - o->first >= f->quarantine_ms;
 }
 
-/* Returns true if no DMA of an orphan is in flight any more: the packet has landed, another
+/* Returns true if no DMA of an orphan is in flight: the packet has landed, another
  * process has been in the context for long enough, or the reads were left to the interface of a
  * process that is dead. */
 static bool is_over(const struct rme_fabric *f, const struct elan_dma *d, int64_t now)
@@ -599,7 +599,7 @@ void elan_tx_drop(struct rme_link *l, bool all)
         elan_orphan(l->f, &tx->d, true);
     }
     ELAN_REMOVE(l, sending);
-    forget(l);
+    release_moves(l);
 }
 
 void elan_tx_close(struct rme_fabric *f)

@@ -7,7 +7,7 @@
  * command queue is, the time of an ending link is over.  deadline() requests this only while
  * something waits for them.
  *
- * A side that gives up a link before its BYE has landed sends LEFT, unless too much waits for
+ * A side that drops a link before its BYE has landed sends LEFT, unless too much waits for
  * the peer already, because packets to a link that is gone are not answered.  A peer that got
  * no LEFT detects the end by its probes.
  *
@@ -51,14 +51,14 @@ static void given_up(struct rme_link *l, int64_t now)
 
 /*
  * Advances an ending link.  BYE says that no DMA to the peer's memory is in flight.  A process
- * may have thousands of links that end at once and accept nothing: BYEs to one place wait for
+ * may have thousands of links that end together and accept nothing: BYEs to one place wait for
  * each other, because their buffers would keep others from connecting (elan_kept_full()).
  */
 static void check(struct rme_link *l, int64_t now)
 {
-    if (now - l->looked >= ELAN_LOOK_MS) {
-        l->looked = now;
-        if (elan_account_gone(l->f, &l->peer))
+    if (now - l->checked >= ELAN_CHECK_MS) {
+        l->checked = now;
+        if (elan_account_dead(l->f, &l->peer))
             elan_link_dead(l); /* a dead peer has no DMAs in flight */
     }
     if (l->state == ELAN_ENDING_STATE && now >= l->until)
@@ -116,8 +116,8 @@ static void overdue(struct rme_link *l, int64_t now)
             move_age = m != NULL ? age_of(l->f, &m->d) : 0;
     if ((age < ELAN_LOOK_MS && move_age < ELAN_LOOK_MS) || now - l->looked < ELAN_LOOK_MS)
         return;
-    l->looked = now;
-    if (elan_account_gone(l->f, &l->peer)) {
+    l->checked = now;
+    if (elan_account_dead(l->f, &l->peer)) {
         elan_link_dead(l);
     } else if (l->state == ELAN_UP_STATE && elan_unasked(l)) {
         return; /* it ends */
@@ -152,7 +152,7 @@ static void accounts_check(struct rme_fabric *f)
             elan_link_dead(l);
 }
 
-static void look_around(struct rme_fabric *f)
+static void check_links(struct rme_fabric *f)
 {
     bool hint = atomic_exchange(&f->hint, 0);
     int64_t now = (int64_t)rme_now();
@@ -169,14 +169,14 @@ static void look_around(struct rme_fabric *f)
 
 /* Returns ms until the next check of an ending link, which grow with the time since its end
  * began: the last packets land within a millisecond, or the peer has no processor time.  Many
- * processes that leave a busy server at once must not use up the processor by polling. */
-static int until_next_look(const struct rme_link *ending)
+ * processes that leave a busy server together must not use up the processor by polling. */
+static int until_next_check(const struct rme_link *ending)
 {
     int64_t begun = ending->until - ELAN_DRAIN_MS;
     int64_t pause = ((int64_t)rme_now() - begun) / 8;
 
     return pause < ELAN_RESTLESS_MS ? ELAN_RESTLESS_MS
-           : pause > ELAN_LOOK_MS   ? ELAN_LOOK_MS
+           : pause > ELAN_CHECK_MS  ? ELAN_CHECK_MS
                                     : (int)pause;
 }
 
@@ -198,15 +198,15 @@ int elan_op_poll(struct rme_fabric *f, struct rme_event *events, int max)
     f->max = max;
     f->polls++;
     if (atomic_load(&f->hint) || f->died || f->polls % 64 == 0)
-        look_around(f);
+        check_links(f);
     if (atomic_load_explicit(&f->nic->traps, memory_order_relaxed) != f->traps)
         elan_refusals(f);
-    elan_tell_all(f);
+    elan_report_all(f);
     elan_rx_ready(f);
     elan_rx_take(f);
     elan_tx_landed(f);
     elan_op_flush(f);
-    elan_tell_all(f);
+    elan_report_all(f);
     f->max = 0;
     atomic_store_explicit(&f->restless, restless(f), memory_order_relaxed);
     return f->used;
@@ -231,7 +231,7 @@ static bool unheard(struct rme_fabric *f)
     list_for_each(d, &f->orphans, next) {
         const struct elan_tx *tx = (const struct elan_tx *)d;
         if (!d->is_move && tx->kind == ELAN_LEFT && !elan_tx_over(f, tx) &&
-            !elan_tx_waits(f, &d->to, now - most) && !elan_account_gone(f, &d->to))
+            !elan_tx_waits(f, &d->to, now - most) && !elan_account_dead(f, &d->to))
             return true;
     }
     return false;
@@ -249,6 +249,6 @@ void elan_leave(struct rme_fabric *f)
         if (known)
             elan_op_free(l);
     }
-    for (int ms = ELAN_RESTLESS_MS; unheard(f); ms = ms < ELAN_LOOK_MS ? ms + 1 : ms)
+    for (int ms = ELAN_RESTLESS_MS; unheard(f); ms = ms < ELAN_CHECK_MS ? ms + 1 : ms)
         nanosleep(&(struct timespec){.tv_nsec = ms * 1000000L}, NULL);
 }

@@ -28,7 +28,7 @@ int bmi_elan4_range_check(const struct bmi_elan4_range *r, char *why, size_t siz
         return BMI_ELAN4_WHY(
             -EINVAL,
             "%ld nodes with %d contexts each: more than %d processes; use at most %ld contexts",
-            nodes, contexts(r), BMI_ELAN4_MOST_VPS, BMI_ELAN4_MOST_VPS / nodes);
+            nodes, contexts(r), BMI_ELAN4_MAX_VPS, BMI_ELAN4_MAX_VPS / nodes);
     return 0;
 }
 

@@ -21,7 +21,7 @@ struct bmi_elan4_range {
 
 #define BMI_ELAN4_FIRST_CONTEXT 2     /* lower ones are the kernel's */
 #define BMI_ELAN4_LAST_CONTEXT  0x3ff /* higher ones need a resource manager */
-#define BMI_ELAN4_MOST_VPS      8192  /* size of a context's route table */
+#define BMI_ELAN4_MAX_VPS       8192  /* size of a context's route table */
 
 /* Stores a reason in `why`, of `size` bytes.  Returns rc. */
 #define BMI_ELAN4_WHY(rc, ...) (snprintf(why, size, __VA_ARGS__), (rc))

@@ -80,7 +80,7 @@ static void report(struct rme_fabric *f, enum compat_trap kind, const E4_Addr *a
 
     list_for_each(l, &f->links, all)
         if ((l->state == ELAN_UP_STATE || l->state == ELAN_ENDING_STATE) && n &&
-            f->norphans < f->tx_most / 2)
+            f->norphans < f->tx_max / 2)
             (void)elan_tx_alone(f, &l->peer, ELAN_REFUSED, kind, at, n * sizeof(*at));
 }
 

@@ -2,7 +2,7 @@
 /*
  * rx.c - received packets, in order.
  *
- * A packet is removed from its slot at once, because all links share the queue.  The next
+ * A packet is removed from its slot immediately, because all links share the queue.  The next
  * packet of a link is delivered from the slot; a packet that overtook others is copied and held
  * until they arrive.  The bodies of a message are assembled in a receive buffer of the link; a
  * peer that exceeds its credits finds none, and its packets wait until one is returned.
@@ -24,7 +24,7 @@ static bool message(struct rme_link *l, const struct elan_packet *p, const uint8
     struct rme_event *e;
 
     if (l->state != ELAN_UP_STATE)
-        return true; /* not needed any more */
+        return true; /* no longer needed */
     if (last && !elan_room(l->f))
         return false;
     if (p->arg > l->f->config.rx_size || p->offset != (l->filling != NULL ? l->filled : 0) ||
@@ -57,9 +57,9 @@ static bool message(struct rme_link *l, const struct elan_packet *p, const uint8
  * together with the answer to the connection request are delivered after LINK_UP. */
 static bool deliver(struct rme_link *l, const struct elan_packet *p, const uint8_t *body)
 {
-    if (l->tell & ELAN_TELL_UP)
-        elan_tell(l);
-    if (l->tell & ELAN_TELL_UP)
+    if (l->reports & ELAN_REPORT_UP)
+        elan_report(l);
+    if (l->reports & ELAN_REPORT_UP)
         return false;
     switch (p->kind) {
     case ELAN_ACCEPT:
@@ -136,7 +136,7 @@ static void in_order(struct rme_link *l, const struct elan_packet *p, const uint
 {
     uint32_t ahead = p->seq - l->expected;
 
-    if (l->state == ELAN_ENDING_STATE) { /* nothing is delivered any more */
+    if (l->state == ELAN_ENDING_STATE) { /* nothing is delivered */
         if (p->kind == ELAN_BYE)
             elan_link_bye(l);
         return;

@@ -20,7 +20,7 @@ static size_t first_bytes(size_t bytes)
 /* Makes a buffer; NULL: no memory. */
 static struct elan_tx *make(struct rme_fabric *f)
 {
-    size_t all = first_bytes(f->tx_bytes) + (f->packets_most - 1) * (size_t)BMI_ELAN4_SLOT;
+    size_t all = first_bytes(f->tx_bytes) + (f->packets_max - 1) * (size_t)BMI_ELAN4_SLOT;
     struct elan_tx *tx = calloc(1, sizeof(*tx));
 
     if (tx == NULL)
@@ -99,7 +99,7 @@ void *elan_op_tx_get(struct rme_link *l)
     }
     if (l->state == ELAN_UP_STATE) { /* a link that is down never gets a buffer again */
         ELAN_ADD(l, wanting);
-        elan_look_soon(f);
+        elan_check_soon(f);
     }
     return NULL;
 }
@@ -111,7 +111,7 @@ void elan_tx_rooms(struct rme_fabric *f)
     list_for_each_safe(l, &f->wanting, wanting_next, after)
         if (may_have(l)) {
             ELAN_REMOVE(l, wanting);
-            elan_tell_later(l, ELAN_TELL_ROOM);
+            elan_report_later(l, ELAN_REPORT_ROOM);
         }
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* emul/knobs.h - environment variables of both emulators; each has a table of its own. */
+/* emul/knobs.h - environment variables of both emulators; each has its own table. */
 #ifndef EMUL_KNOBS_H
 #define EMUL_KNOBS_H
 

@@ -26,7 +26,7 @@ struct doctor_net {
 };
 
 struct doctor {
-    FILE *report; /* gets all lines, too; NULL: none */
+    FILE *report; /* also gets all lines; NULL: none */
     unsigned rows[DOCTOR_VERDICTS];
     bool emulated;  /* the devices are those of the software HCA */
     bool locked;    /* the kernel is locked down */

@@ -22,17 +22,17 @@ enum { WAYS = 6, SIZES = 6, WINDOWS = 2, LATS = 4, ROUNDS = 3 };
 
 #define CELL_BYTES   (UINT64_C(32) << 20) /* of one measurement, fewer if it took longer than */
 #define CELL_NS      UINT64_C(300000000)
-#define CELL_LEAST   4 /* messages */
-#define CELL_MOST    2000
-#define LAT_LEAST    50
-#define LAT_MOST     1000
+#define CELL_MIN     4 /* messages */
+#define CELL_MAX     2000
+#define LAT_MIN      50
+#define LAT_MAX      1000
 #define VERIFY_COUNT 16 /* messages each way, of large ones VERIFY_FEW */
 #define VERIFY_FEW   4
 #define SLOWER       1.25 /* a forced protocol that is faster by this factor is a warning */
 
 #define RENDEZVOUS "rx_size=1K,eager_ring_bytes=0,"
-#define PLACE      "pack_threshold=1,lists=group"
-#define COPY       "pack_threshold=1G,lists=pack"
+#define PLACE      "pack_threshold=1,list_mode=group"
+#define COPY       "pack_threshold=1G,list_mode=pack"
 
 /* The chosen protocol is first.  `forces`: the protocol that the options force, where the size
  * permits it. */
@@ -172,7 +172,7 @@ static bool took(const struct network *n, unsigned way, unsigned s)
 
 /* Makes a row of the protocols that were verified, and of those that no size was moved by: the
  * sender offers no memory for reads where its device reads slowly. */
-static void tell_verified(struct network *n)
+static void print_verified(struct network *n)
 {
     char names[64] = "eager", others[64] = "";
 
@@ -204,7 +204,7 @@ static int verify(struct network *n, char *why)
                    "contents", "%" PRIu64 " of %" PRIu64 " messages are wrong", n->bad,
                    n->verified);
     else
-        tell_verified(n);
+        print_verified(n);
     return 0;
 }
 
@@ -222,13 +222,13 @@ static uint64_t count_of(const struct network *n, unsigned way, unsigned s)
 
     if (count > CELL_NS / n->ns[way][s])
         count = CELL_NS / n->ns[way][s];
-    return within(count, CELL_LEAST, CELL_MOST);
+    return within(count, CELL_MIN, CELL_MAX);
 }
 
 /* Returns the round trips of a measurement of latency. */
 static uint64_t lat_count(const struct network *n)
 {
-    return within(CELL_NS / n->ns[0][0], LAT_LEAST, LAT_MOST);
+    return within(CELL_NS / n->ns[0][0], LAT_MIN, LAT_MAX);
 }
 
 static int measure_way(struct network *n, unsigned way, unsigned round, char *why)
@@ -424,7 +424,7 @@ static void take_path(void *arg, const char *line)
 }
 
 /* Tells the path of the connection, and begins to count its losses. */
-static void tell_path(struct network *n)
+static void print_path(struct network *n)
 {
     const char *at;
     unsigned mtu = 0;
@@ -446,7 +446,7 @@ static void tell_path(struct network *n)
         n->counts = doctor_loss_read(&n->loss, n->device, n->port);
 }
 
-static void tell_losses(struct network *n)
+static void print_losses(struct network *n)
 {
     struct doctor_loss now;
 
@@ -455,7 +455,7 @@ static void tell_losses(struct network *n)
 }
 
 /* Figures of a busy machine judge nothing. */
-static void tell_load(struct network *n)
+static void print_loads(struct network *n)
 {
     double load = 0, processors = (double)sysconf(_SC_NPROCESSORS_ONLN);
 
@@ -509,9 +509,9 @@ void doctor_network(struct doctor *doctor, const char *address, const char *opti
     }
     if (!rc) {
         doctor_row(doctor, DOCTOR_PASS, NULL, "server", "%s answers", address);
-        bmi_tell_ignored(options);
-        tell_path(n);
-        tell_load(n);
+        bmi_warn_ignored(options);
+        print_path(n);
+        print_loads(n);
         open_raw(n, state);
     }
     if (state)
@@ -524,7 +524,7 @@ void doctor_network(struct doctor *doctor, const char *address, const char *opti
         print_latency(n);
         print_rates(n);
         judge(n);
-        tell_losses(n);
+        print_losses(n);
     } else {
         doctor_row(doctor, DOCTOR_FAIL,
                    "start `bmi-perf server ib://HOST:PORT` there; compare the rows of its own "

@@ -17,7 +17,7 @@
 
 #define CONNECT_S 60  /* until the client connects */
 #define SERVE_S   600 /* until it disconnects */
-#define LOOK_MS   100 /* longest delay of raw_stop() */
+#define CHECK_MS  100 /* longest delay of raw_stop() */
 
 struct end {
     struct rdma_event_channel *channel;
@@ -44,7 +44,7 @@ static bool next_event(struct end *end, unsigned seconds, struct rdma_cm_event *
     uint64_t limit = clock_ns() + seconds * UINT64_C(1000000000);
 
     while (!atomic_load(&server.stop) && clock_ns() < limit)
-        if (poll(&fd, 1, LOOK_MS) > 0)
+        if (poll(&fd, 1, CHECK_MS) > 0)
             return rdma_get_cm_event(end->channel, event) == 0;
     return false;
 }

@@ -195,7 +195,7 @@ static void serve(struct op *op)
 
 /* ---- A client ---- */
 
-/* The counters before the first timed access (0), and what came since (1). */
+/* The counters before the first timed access (0), and the difference since (1). */
 static void note_registrations(struct run *r, int c, uint64_t since)
 {
     struct client *k = &r->client[c];
@@ -377,7 +377,7 @@ static void pump(struct run *r)
 }
 
 /* A client tells a server its number. */
-static bool meet(struct run *r, int c, int s)
+static bool connect_pair(struct run *r, int c, int s)
 {
     void *base = small;
     int64_t length = SMALL;
@@ -430,7 +430,7 @@ static bool open_all(struct run *r)
             return false;
     }
     for (int i = 0; i < a->clients * a->servers; i++)
-        if (!meet(r, i / a->servers, i % a->servers))
+        if (!connect_pair(r, i / a->servers, i % a->servers))
             return false;
     return true;
 }

@@ -2,9 +2,9 @@
 /*
  * access.h - clients that read or write files on servers, without a disk, in virtual time.
  *
- * A client begins an access at all its servers at once: a request of 64 bytes to each, the data
- * in messages of `unit` bytes, a reply of 64 bytes.  A server is one thread, which stores a
- * message when it has arrived, and fetches one before it is sent.
+ * A client begins an access at all its servers in parallel: a request of 64 bytes to each, the
+ * data in messages of `unit` bytes, a reply of 64 bytes.  A server is one thread, which stores
+ * a message when it has arrived, and fetches one before it is sent.
  */
 #ifndef BENCH_MODEL_ACCESS_H
 #define BENCH_MODEL_ACCESS_H

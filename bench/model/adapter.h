@@ -5,7 +5,7 @@
  * A queue issues its requests in order, each `gap` after the one before, as a fence, the number
  * of outstanding reads and the queue's depth permit.  Data takes the sending port and the
  * receiving one for its length, in the order in which requests are issued; a packet is stored
- * in each stage before it goes on.  Adapters of today arbitrate between queues by packets.
+ * in each stage before the next stage.  Adapters of today arbitrate between queues by packets.
  */
 #ifndef BENCH_MODEL_ADAPTER_H
 #define BENCH_MODEL_ADAPTER_H

@@ -9,7 +9,7 @@
 
 /* The papers' keys open whole registrations. */
 #define COMMON     "loop_windows=0,connect_timeout_ms=600000,keepalive_ms=600000"
-#define NOT_CACHED "lists=group,pack_threshold=1,regcache_entries=1"
+#define NOT_CACHED "list_mode=group,pack_threshold=1,regcache_entries=1"
 #define FENCES     256 /* blocks */
 
 /* ---- A block that is read, and a message behind it ---- */

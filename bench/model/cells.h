@@ -40,7 +40,7 @@ struct cell {
     struct store store; /* request: us */
     const char *options, *client;
     double hits; /* share of accesses whose memory is cached; 0: all of them */
-    int groups;  /* of clients and servers, which work at once; 0: 1 */
+    int groups;  /* of clients and servers, which work in parallel; 0: 1 */
     double given;
 };
 

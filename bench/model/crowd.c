@@ -138,7 +138,7 @@ static void pump(struct crowd *c)
 }
 
 /* Each client tells the server its number. */
-static bool meet(struct crowd *c)
+static bool connect_all(struct crowd *c)
 {
     void *base = bytes;
     int64_t length = BYTES;
@@ -202,7 +202,7 @@ static int run(FILE *out, const struct device *d, int clients)
     c.nodes = calloc((size_t)hosts + 1, sizeof *c.nodes);
     clock_set();
     clock_tick_ns(CLOCK_TICK_NS);
-    c.failed = !c.client || !c.host || !c.nodes || !open_all(&c, d) || !meet(&c);
+    c.failed = !c.client || !c.host || !c.nodes || !open_all(&c, d) || !connect_all(&c);
     if (!c.failed) {
         nodes_start(c.nodes, c.hosts + 1);
         double begin = c.server.clock;
@@ -227,8 +227,8 @@ int crowd_page(FILE *out, int most)
 
     fputs("# Devices in virtual time: one server\n\n"
           "Written by `bench/model/model crowd`. Each client has one request of 64 bytes under "
-          "way, which the\nserver answers with 64 bytes: one thread, all requests at once. 100 "
-          "clients share a host. Not\nmeasured: modelled (`doc/design/model.md`).\n\n"
+          "way, which the\nserver answers with 64 bytes: one thread, all requests together. "
+          "100 clients share a host. Not\nmeasured: modelled (`doc/design/model.md`).\n\n"
           "| device | clients | M requests/s | request to answer, us |\n|---|---|---|---|\n",
           out);
     for (size_t i = 0; i < sizeof devices / sizeof *devices; i++)

@@ -43,7 +43,7 @@ struct device {
     double segment;                 /* a further SGE */
     uint32_t reads;                 /* outstanding on one queue */
     uint32_t max_sge;
-    bool segments_apart;             /* a segment is a request of its own */
+    bool segments_apart;             /* a segment is a separate request */
     bool chains_reads;               /* FIN follows a read without the processor */
     const struct rme_limits *limits; /* of the planner; NULL: those of an adapter */
     uint32_t depth;                  /* send queue of the engine's links */

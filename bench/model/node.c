@@ -12,7 +12,7 @@
 
 #define BEGIN_NS   (CLOCK_BEGIN_NS + UINT64_C(1000000000)) /* of virtual time */
 #define IDLE_TURNS 3
-#define SPIN_NS    200000 /* option spin_us: a longer sleep ends with an interrupt */
+#define SPIN_NS    200000 /* option poll_us: a longer sleep ends with an interrupt */
 #define STEP_NS    1e6    /* for timers, when nothing else is left */
 #define STEPS      1000
 #define LARGE_FILL 4096

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * node.h - engines on modelled hosts and devices, each with a clock of its own.
+ * node.h - engines on modelled hosts and devices, each with its own clock.
  *
  * A node takes turns: calls of its engine, whose costs advance its clock.  The node with the
- * least clock goes first, and after all events of adapters up to then.  A node whose turns did
+ * least clock runs first, and after all events of adapters up to then.  A node whose turns did
  * nothing sleeps until an event for it.  One thread runs everything; clock_gettime() returns
  * the clock of the node whose turn it is (tests/lib/clock.h).
  */
@@ -40,7 +40,7 @@ void node_close(struct node *n);
 /* Begins and ends virtual time for nodes that are open and idle. */
 void nodes_start(struct node *const *nodes, int count);
 void nodes_stop(void);
-/* Runs turns and events until `done`.  Returns false if nothing can happen any more. */
+/* Runs turns and events until `done`.  Returns false if nothing can happen. */
 bool nodes_run(bool (*done)(void *arg), void *arg);
 
 /* The node's turn: takes the time of one call of the engine. */

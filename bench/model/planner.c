@@ -9,8 +9,8 @@
 #define BAR 1.10
 
 #define NO_RING  "eager_ring_bytes=0,"
-#define IN_PLACE "lists=group,pack_threshold=1"
-#define COPIED   "lists=pack,pack_threshold=1G"
+#define IN_PLACE "list_mode=group,pack_threshold=1"
+#define COPIED   "list_mode=pack,pack_threshold=1G"
 
 /* Options of both ends, of the sender and of the receiver. */
 static const struct forced {
@@ -19,19 +19,19 @@ static const struct forced {
     {"the planner", "", "", ""},
     {"copied through the ring", COPIED, "", ""},
     {"written in place", NO_RING "rndv=write", IN_PLACE, IN_PLACE},
-    {"written in place, not invited", NO_RING "rndv=write,invite=0", IN_PLACE, IN_PLACE},
+    {"written in place, not invited", NO_RING "rndv=write,early_cts=0", IN_PLACE, IN_PLACE},
     {"written, the receiver copies", NO_RING "rndv=write", IN_PLACE, COPIED},
     {"written, the sender copies", NO_RING "rndv=write", COPIED, IN_PLACE},
     {"written, both copy", NO_RING "rndv=write", COPIED, COPIED},
-    {"read in place", NO_RING "rndv=read,invite=0", IN_PLACE, IN_PLACE},
-    {"read, the receiver copies", NO_RING "rndv=read,invite=0", IN_PLACE, COPIED},
-    {"read, the sender copies", NO_RING "rndv=read,invite=0", COPIED, IN_PLACE},
-    {"read, both copy", NO_RING "rndv=read,invite=0", COPIED, COPIED},
+    {"read in place", NO_RING "rndv=read,early_cts=0", IN_PLACE, IN_PLACE},
+    {"read, the receiver copies", NO_RING "rndv=read,early_cts=0", IN_PLACE, COPIED},
+    {"read, the sender copies", NO_RING "rndv=read,early_cts=0", COPIED, IN_PLACE},
+    {"read, both copy", NO_RING "rndv=read,early_cts=0", COPIED, COPIED},
 };
 
 enum { FORCED = sizeof forced / sizeof *forced };
 
-/* What a key opens to a peer (option expose of bmi_ib). */
+/* What a key opens to a peer (option rkey_scope of bmi_ib). */
 static const struct exposure {
     const char *name, *options;
 } windows = {"windows", "loop_windows=4096"},

@@ -219,7 +219,7 @@ static int meet(struct stream *s)
     return s->recv.peer ? 0 : -1;
 }
 
-static void tell_how(const struct node *n, char *text, size_t size)
+static void print_protocols(const struct node *n, char *text, size_t size)
 {
     static const char *const names[][2] = {{"sends_eager", "eager"},
                                            {"sends_eager_rdma", "ring"},
@@ -255,7 +255,7 @@ static int run(struct stream *s, struct outcome *out)
     }
     out->ns =
         (s->shape->in_flight == 1 ? s->sum : s->last - s->begin[WARM]) / (s->total - WARM);
-    tell_how(&s->send.node, out->chosen, sizeof out->chosen);
+    print_protocols(&s->send.node, out->chosen, sizeof out->chosen);
     return 0;
 }
 

@@ -16,7 +16,7 @@ struct outcome {
     /* of a message: from post to receipt with one in flight; else a share of the time from the
      * first post to the last receipt */
     double ns;
-    char chosen[32]; /* how the sender's messages went */
+    char chosen[32]; /* protocols of the sender's messages */
 };
 
 /* Options beyond the device's: of both ends, of the sender and of the receiver. */

@@ -33,7 +33,7 @@ const struct rme_option_row ib_options[] = {
      "queue.  For measurements only."},
     {"max_inline", "bytes", 256, 0, 4096, NULL,
      "Messages up to this size are posted inline, within the device's limit."},
-    {"expose", "operation|region", 0, 0, 1, NULL,
+    {"rkey_scope", "operation|region", 0, 0, 1, NULL,
      "Memory that a key opens to a peer.  operation: exactly the bytes of one operation, for "
      "that peer, until the operation ends (type 2 memory windows; without them, and on "
      "soft-RoCE, one registration per operation, whose key any peer could use meanwhile; see "
@@ -44,8 +44,8 @@ const struct rme_option_row ib_options[] = {
      "to 52 % of 256 KiB in 64 pieces on both sides.  Only where all hosts trust each other."},
     {"odp", "off|on|auto", 0, 0, 2, NULL,
      "On-demand paging: user memory is registered without being pinned.  off; on: opening "
-     "fails if the device lacks it for RDMA reads and writes over RC, or with expose=region; "
-     "auto: if available.  The engine's own buffers are always pinned."},
+     "fails if the device lacks it for RDMA reads and writes over RC, or with "
+     "rkey_scope=region; auto: if available.  The engine's own buffers are always pinned."},
     {"ack_timeout", "exponent", 0, 0, 31, NULL,
      "Time without an acknowledgement before the device sends again, 4.096 us * 2^value, seven "
      "times.  0: 17 (0.5 s), on soft-RoCE 18.  Lower where packets are lost (RoCE without flow "

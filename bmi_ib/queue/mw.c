@@ -15,8 +15,8 @@
  * Windows of soft-RoCE are not used: accesses with a window's rkey are checked against the
  * bounds of the MR (Linux 6.1; tests/verbs: "use of a memory window"), and a process killed
  * with an open window hangs for a minute, because the QP is destroyed before the window.
- * Without usable windows expose=operation makes the engine register the bytes of each operation
- * (caps.register_each).
+ * Without usable windows rkey_scope=operation makes the engine register the bytes of each
+ * operation (caps.register_each).
  *
  * All links reuse the windows.  More are allocated when none is free, up to MW_MAX.
  * Windows open at the destruction of a QP are deallocated before: no other QP could close them,
@@ -100,10 +100,10 @@ int ib_mws_open(struct ib_rail *rail)
            rail->caps.mws ? "the bytes of one operation, to one peer"
            : rail->caps.register_each
                ? "the bytes of one operation, to every peer: the device has no usable memory "
-                 "windows of type 2; each operation registers its bytes (expose=region avoids "
-                 "that)"
+                 "windows of type 2; each operation registers its bytes "
+                 "(rkey_scope=region avoids that)"
                : "all of a registration, to every peer, until deregistration: option "
-                 "expose=region");
+                 "rkey_scope=region");
     return 0;
 }
 

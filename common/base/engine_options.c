@@ -38,7 +38,7 @@ const struct rme_option_row rme_engine_options[] = {
      "with.  A connection gets a part of what is left; idle ones return theirs, if there "
      "is a shared receive queue.  A peer that waits for rx_buffered_bytes gets three.  "
      "Raise the limit where hundreds of clients of a server without a shared receive queue "
-     "are busy at once."},
+     "are busy together."},
 
     /* large messages */
     /* the order of enum rme_prefer */
@@ -53,13 +53,13 @@ const struct rme_option_row rme_engine_options[] = {
      "Unregistered payloads below this size are copied through registered memory; larger "
      "ones are registered and cached.  -1: from the costs of the device, at most 64 KiB "
      "(bmi-perf --explain).  0: copied up to the limit that bmi-perf --explain prints.  For "
-     "lists see lists."},
+     "lists see list_mode."},
     /* the order of enum rme_lists */
-    {"lists", "auto|pack|group", 0, 0, 2, NULL,
+    {"list_mode", "auto|pack|group", 0, 0, 2, NULL,
      "How a list of segments beyond the eager size is transferred.  auto: from its bytes "
      "and segments; pack: copied into one buffer; group: in place, neighbouring segments "
      "registered together."},
-    {"invite", "switch", 1, 0, 1, NULL,
+    {"early_cts", "switch", 1, 0, 1, NULL,
      "A large receive in registered memory is advertised to the sender before its RTS while "
      "the connection is idle, which saves RTS and CTS.  Cancelling such a receive needs an "
      "answer of the peer."},
@@ -71,22 +71,22 @@ const struct rme_option_row rme_engine_options[] = {
     {"eager_ring_pool", "bytes", 16 * MIB, 0, 1 * TIB, NULL,
      "Limit on rings for all peers together, and never more than a sixteenth of the "
      "memory that the process may lock.  A host gets at most half of it.  At a limit a peer "
-     "gets a ring when another's was idle for zone_idle_ms."},
-    {"xfer_bytes_peer", "bytes", 1 * MIB, 64 * KIB, 1 * GIB, NULL,
+     "gets a ring when another's was idle for pool_idle_ms."},
+    {"rdma_inflight_bytes", "bytes", 1 * MIB, 64 * KIB, 1 * GIB, NULL,
      "Limit on rendezvous bytes that each side gives its device at a time per connection, "
      "in transfers of half of that, or in one if a message within the limit is alone.  Less "
      "lowers the delay of small messages; the limit must cover the network's rate times the "
      "time to wake up."},
 
     /* progress */
-    {"spin_us", "us", 200, 0, 1000000, NULL,
+    {"poll_us", "us", 200, 0, 1000000, NULL,
      "A waiting call polls this long before it sleeps: a quarter of the time under "
      "contention for the processor, and not at all after polling has often found nothing.  "
      "Raise it for latency; 0 saves processor time."},
 
     /* connections */
     {"connect_timeout_ms", "ms", 30000, 10, 600000, NULL,
-     "Time to establish a connection.  Servers that get 10,000 connections at once need "
+     "Time to establish a connection.  Servers that get 10,000 connections together need "
      "more than 10 s for the last one.  A peer that rejects connections because its backlog "
      "is full is tried again for twice the time.  A cancelled operation whose peer has not "
      "released the memory after a tenth of the time breaks the connection."},
@@ -108,10 +108,10 @@ const struct rme_option_row rme_engine_options[] = {
      "be watched: register for each operation.  A registration keeps the rights that its "
      "memory had: programs that mprotect buffers between uses need 0.  A quarter of the "
      "memory that the process may lock stays registered at most."},
-    {"zone_bytes", "bytes", -1, -1, 64 * TIB, NULL,
+    {"pool_bytes", "bytes", -1, -1, 64 * TIB, NULL,
      "Limit on registered memory of the engine (BMI_memalloc and bounce buffers), at least "
      "8 KiB.  -1: derived from RLIMIT_MEMLOCK."},
-    {"zone_idle_ms", "ms", 10000, 0, 3600000, NULL,
+    {"pool_idle_ms", "ms", 10000, 0, 3600000, NULL,
      "Idle engine memory, all but 1 MiB, is returned to the system after this time, and "
      "rings that a peer has not used are reclaimed.  0: never."},
     {NULL, NULL, 0, 0, 0, NULL, NULL},

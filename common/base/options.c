@@ -87,6 +87,13 @@ static const struct {
     {.old = "fast_bytes", .now = "eager_ring_bytes"},
     {.old = "unit", .now = "fragment_bytes"},
     {.old = "kept_bytes", .now = "rx_buffered_bytes"},
+    {.old = "zone_bytes", .now = "pool_bytes"},
+    {.old = "zone_idle_ms", .now = "pool_idle_ms"},
+    {.old = "invite", .now = "early_cts"},
+    {.old = "lists", .now = "list_mode"},
+    {.old = "expose", .now = "rkey_scope"},
+    {.old = "spin_us", .now = "poll_us"},
+    {.old = "xfer_bytes_peer", .now = "rdma_inflight_bytes"},
 };
 
 static struct value *find(const struct rme_options *options, const char *name)
@@ -188,6 +195,14 @@ static bool set_value(struct value *value, const char *text)
     return true;
 }
 
+/* Appends "old is now new" to a list. */
+static void note_renamed(const char *old, const char *now, char *why, size_t size)
+{
+    size_t used = strlen(why);
+
+    snprintf(why + used, size - used, "%s%s is now %s", used != 0 ? ", " : "", old, now);
+}
+
 /* Sets one "key=value", in which a zero is written.  A switch without a value is set to on. */
 static int set_one(struct rme_options *options, char *text, char *why, size_t size)
 {
@@ -198,8 +213,11 @@ static int set_one(struct rme_options *options, char *text, char *why, size_t si
     if (value == NULL)
         return 0;
     if ((!plain || words_of(value->row) == switch_words) &&
-        set_value(value, plain ? "on" : setting))
+        set_value(value, plain ? "on" : setting)) {
+        if (strcmp(text, value->row->name) != 0)
+            note_renamed(text, value->row->name, why, size);
         return 0;
+    }
     format_allowed(allowed, sizeof(allowed), value->row);
     snprintf(why, size, "option %s=%s: allowed: %s", value->row->name, plain ? "" : setting,
              allowed);
@@ -211,6 +229,7 @@ int rme_options_parse(struct rme_options *options, const char *text, char *why, 
     char *copy = strdup(text != NULL ? text : ""), *rest;
     int ret = 0;
 
+    why[0] = '\0';
     if (copy == NULL) {
         snprintf(why, size, "options: out of memory");
         return -ENOMEM;

@@ -36,9 +36,9 @@ void rme_options_free(struct rme_options *options);
 /*
  * Sets values from "key=value,key=value".  Numbers may have the suffixes K, M or G (1024);
  * switches also accept on/off, yes/no, true/false.  Unknown keys are skipped: another method
- * may have them.  Old names of renamed options are accepted for one release.  -EINVAL:
- * malformed or out of range, with key, value and allowed range in `why` (`size` bytes); earlier
- * keys stay set.
+ * may have them.  The last value of a key counts.  Old names of renamed options are accepted
+ * for one release: `why` (`size` bytes) lists those in the text, or is empty.  -EINVAL:
+ * malformed or out of range, with key, value and allowed range in `why`; earlier keys stay set.
  */
 int rme_options_parse(struct rme_options *options, const char *text, char *why, size_t size);
 

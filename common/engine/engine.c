@@ -84,8 +84,8 @@ static void read_tuning(struct rme_tuning *t, const struct rme_options *o)
     t->idle_ms = (uint32_t)rme_option(o, "zone_idle_ms");
     t->rdma_ops = XFERS;
     t->rdma_ops_peer = XFERS / XFER_PEERS;
-    t->rdma_bytes = (uint64_t)rme_option(o, "xfer_bytes_peer");
-    t->spin_us = (uint32_t)rme_option(o, "spin_us");
+    t->rdma_bytes = (uint64_t)rme_option(o, "rdma_inflight_bytes");
+    t->spin_us = (uint32_t)rme_option(o, "poll_us");
     t->connect_ms = (uint32_t)rme_option(o, "connect_timeout_ms");
     t->backoff_max_ms = (uint32_t)rme_option(o, "backoff_max_ms");
     t->backoff_min_ms = larger(t->backoff_max_ms / 100, 1);
@@ -144,7 +144,7 @@ static int open_options(struct rme *rme, const struct rme_config *config)
     zones = rme_option(rme->options, "zone_bytes");
     if (error == 0 && zones >= 0 && zones < RME_RESERVES_MIN) {
         snprintf(why, sizeof(why),
-                 "option zone_bytes=%d: the engine itself needs %u bytes; set this value or "
+                 "option pool_bytes=%d: the engine itself needs %u bytes; set this value or "
                  "more, or -1",
                  (int)zones, RME_RESERVES_MIN);
         error = -EINVAL;
@@ -153,6 +153,9 @@ static int open_options(struct rme *rme, const struct rme_config *config)
         rme_log_put(rme->log, RME_LOG_ERROR, "%s", why);
         return error;
     }
+    if (why[0] != '\0')
+        rme_log_put(rme->log, RME_LOG_WARN,
+                    "options: old names, accepted in this release only: %s", why);
     cap_by_budget(rme);
     read_tuning(&rme->tuning, rme->options);
     rme->quota[RME_QUOTA_RX].limit = (uint64_t)rme_option(rme->options, "rx_buffered_bytes");
@@ -218,7 +221,7 @@ static int check_release(struct rme *rme)
 
 static int open_memory(struct rme *rme)
 {
-    int64_t zones = rme_option(rme->options, "zone_bytes");
+    int64_t zones = rme_option(rme->options, "pool_bytes");
     uint64_t most = zones >= 0 ? (uint64_t)zones : share(2);
     struct rme_mreg_config mreg = {
         .pin = &rme->pin,

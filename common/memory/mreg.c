@@ -351,7 +351,7 @@ static bool enter(struct rme_mreg *mreg, struct region *region)
         rme_log_put(
             mreg->config.pin->log, RME_LOG_WARN,
             "registration cache: off from now on, memory is registered for each operation: "
-            "unmapping cannot be watched any more: %s",
+            "unmapping can no longer be watched: %s",
             ret == -ESTALE ? "another library has replaced the hooks in the C library; allow "
                              "userfaultfd"
                            : "the program has closed descriptors of this library; close only "

@@ -124,7 +124,7 @@ static bool packs(const struct rme_plan_in *in, const struct rme_plan_side *side
     const struct rule rules[] = {
         {side->ready, false, .why = "the memory is registered already"},
         {list && in->lists != RME_LISTS_AUTO, in->lists == RME_LISTS_PACK,
-         .why = "option lists"},
+         .why = "option list_mode"},
         {kept && !list, false, .why = "the registration stays cached for later messages"},
         {in->bytes <= most, true, .why = "within the limit of copies"},
         {true, false, .why = "above the limit of copies"},
@@ -263,10 +263,10 @@ static void read_or_write(const struct rme_plan_in *in, struct rme_plan *plan)
         {far_less(reads, writes), true, true, "the work requests of reading cost far less"},
         {alone, false, !dear, "the sender writes: nothing is opened twice"},
         {plan->recv_pack && !less_loaded(&in->send, &in->recv), true, true,
-         "the receiver copies and is not more loaded than the sender: the receiver reads"},
+         "receiver reads: receiver copies, receiver load <= sender load"},
         {less_loaded(&in->recv, &in->send), true, true,
-         "the receiver is less loaded: the receiver reads"},
-        {true, false, true, "the receiver is not less loaded: the sender writes"},
+         "receiver reads: receiver load < sender load"},
+        {true, false, true, "sender writes: receiver load >= sender load"},
     };
     const struct rule *rule = first_of(rules);
 
@@ -371,8 +371,8 @@ void rme_plan_explain(FILE *out, const struct rme_plan_in *send, const struct rm
                   "if the registration of the list is cached");
     fprintf(out, "limit     read     a read request counts as %" PRIu32 " to write\n",
             send->limits->read);
-    fprintf(out, "%-18s %-7s %-9s %9s\n%-18s %-7s %-9s %9" PRIu64 "  <- chosen\n", "protocol",
-            "sender", "receiver", "requests", rme_proto_name[plan.proto],
+    fprintf(out, "%-18s %-7s %-9s %9s\n%-18s %-7s %-9s %9" PRIu64 "\n", "protocol", "sender",
+            "receiver", "requests", rme_proto_name[plan.proto],
             first.send_pack ? "copy" : "direct", plan.recv_pack ? "copy" : "direct",
             plan.requests);
     explain_side(out, "sender", send, &send->send, first.send_pack, first.why_send);

@@ -35,7 +35,7 @@ enum rme_proto {
     RME_PROTO_COUNT
 };
 enum rme_prefer { RME_PREFER_AUTO, RME_PREFER_WRITE, RME_PREFER_READ }; /* option `rndv` */
-/* Option `lists`: treatment of memory in several segments [001 4.1]. */
+/* Option `list_mode`: treatment of memory in several segments [001 4.1]. */
 enum rme_lists {
     RME_LISTS_AUTO, /* limits decide */
     RME_LISTS_PACK, /* copied */

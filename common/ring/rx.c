@@ -11,7 +11,7 @@
  * a ring starts the count anew.
  *
  * Sharing.  The bytes of all rings are a quota (transport/quota.c), option eager_ring_pool.  A
- * peer without a ring uses rendezvous.  A ring that was not used for zone_idle_ms, or up to
+ * peer without a ring uses rendezvous.  A ring that was not used for pool_idle_ms, or up to
  * twice that, is withdrawn, after which the peer frees its staging buffer, and the bytes go to
  * the peer that asks first after RELEASE.
  *

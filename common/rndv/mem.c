@@ -67,7 +67,7 @@
  *
  * Bytes of zones that each peer may hold for copied messages are a quota [000 5.2].
  *
- * The peer's room by the quota (transport/quota.c; its limit is zone_bytes) is the largest
+ * The peer's room by the quota (transport/quota.c; its limit is pool_bytes) is the largest
  * block of its next fragment: the fragment is cut to a smaller block, down to SMALLEST.  Shares
  * shrink as peers are added.  A peer above its new share gets no block until its messages end.
  * A peer without a block may always try SMALLEST.

@@ -17,7 +17,7 @@
  *
  * Bytes are limited to keep the latency of small messages low, because these cannot pass data
  * that the device has accepted for writing or reading.  A transfer has at most half of the
- * limit (option xfer_bytes_peer), so that the device stays busy while the next one is posted.
+ * limit (rdma_inflight_bytes), so that the device stays busy while the next one is posted.
  * The rest of a message is a single transfer if the limit permits and the link has no other.
  * An op has at most two transfers.  Its next transfer is appended to the queue, so ops take
  * turns, and a new op waits for the transfers queued so far, not for whole messages.  While the

@@ -54,7 +54,7 @@ int bmi_activate(struct bmi_method_ops *ops, const char *listen, int flags, char
             return -BMI_EINVAL;
         addr->method_type = number;
     }
-    int ret = ops->initialize(addr, number, flags | SHIM_TELLS_WHY, options);
+    int ret = ops->initialize(addr, number, flags | SHIM_LOG_NOTICES, options);
     if (ret < 0) {
         ret = bmi_result(ret);
         gossip_debug(GOSSIP_BMI_DEBUG_CONTROL, "BMI: %s did not start: %s\n", ops->method_name,

@@ -2,7 +2,7 @@
 /*
  * bmi-method-support.h - interface of a BMI method.
  *
- * The host calls a method without locks of its own, except for initialize, open_context,
+ * The host calls a method without holding locks, except for initialize, open_context,
  * close_context, method_addr_lookup and the DROP_ADDR options, which must not call back.
  */
 #ifndef BMI_METHOD_SUPPORT_H

@@ -50,8 +50,8 @@ struct BMI_unexpected_info {
  *
  * A server (flags has BMI_INIT_SERVER) names its methods and one listening address for each
  * ("bmi_ib,bmi_tcp", "ib://host:3335,tcp://host:3334"; port 0: any free port, returned by
- * BMI_TCP_GET_PORT).  A client may name methods to start at once; other methods start when an
- * address of theirs is looked up.  `options` is one string for all methods,
+ * BMI_TCP_GET_PORT).  A client may name methods to start immediately; other methods start when
+ * an address of theirs is looked up.  `options` is one string for all methods,
  * "key=value,key=value", or NULL.  The string is copied for methods that start later, which
  * then report errors in it.
  *

@@ -163,9 +163,9 @@ int BMI_open_context(bmi_context_id *context_id)
         ret = -BMI_EBUSY;
         goto out;
     }
-    int told = 0;
-    for (; told < bmi_active_count(); told++) {
-        ret = bmi_result(bmi_core.active[told]->open_context(context));
+    int opened = 0;
+    for (; opened < bmi_active_count(); opened++) {
+        ret = bmi_result(bmi_core.active[opened]->open_context(context));
         if (ret < 0)
             goto undo;
     }
@@ -174,10 +174,10 @@ int BMI_open_context(bmi_context_id *context_id)
     *context_id = context;
     goto out;
 undo:
-    gossip_err("BMI: %s cannot open context %d: %s\n", bmi_core.active[told]->method_name,
+    gossip_err("BMI: %s cannot open context %d: %s\n", bmi_core.active[opened]->method_name,
                context, bmi_status_string(ret));
-    while (told-- > 0)
-        bmi_core.active[told]->close_context(context);
+    while (opened-- > 0)
+        bmi_core.active[opened]->close_context(context);
 out:
     pthread_mutex_unlock(&bmi_core.methods);
     return ret;

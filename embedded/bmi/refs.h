@@ -63,7 +63,7 @@ void bmi_refs_unpin(struct bmi_refs *refs, struct bmi_ref *ref);
  * change if the result would be negative. */
 int bmi_refs_count(struct bmi_refs *refs, struct bmi_ref *ref, int change);
 
-/* Drops a pinned address without references: it is not found any more and freed at the last
+/* Drops a pinned address without references: it is no longer found and freed at the last
  * unpin. */
 void bmi_refs_kill_unused(struct bmi_refs *refs, struct bmi_ref *ref);
 

@@ -19,9 +19,9 @@
 #include "core.h"
 #include "gossip.h"
 
-#define UNEXPECTED_AT_ONCE 32
-#define SLICE_MOST_MS      8 /* longest slice; delays results of other methods */
-#define SLICE_TOLD_MS      4 /* an early return from a shorter slice is not significant */
+#define UNEXPECTED_AT_ONCE   32
+#define SLICE_MAX_MS         8 /* longest slice; delays results of other methods */
+#define SLICE_SIGNIFICANT_MS 4 /* an early return from a shorter slice is not significant */
 
 /* Tests one method, waiting up to idle_ms.  Returns the number of results added, or a negative
  * error. */
@@ -71,9 +71,9 @@ static int ask_all(ask_fn ask, void *call, int idle_ms)
         else
             error = n;
         idle_ms -= share;
-        if (n == 0 && share >= SLICE_TOLD_MS && now_ms() - begin < share / 2)
+        if (n == 0 && share >= SLICE_SIGNIFICANT_MS && now_ms() - begin < share / 2)
             break;
-        if (i % methods == methods - 1 && slice < SLICE_MOST_MS)
+        if (i % methods == methods - 1 && slice < SLICE_MAX_MS)
             slice *= 2;
     }
     return found > 0 ? found : error;

@@ -104,7 +104,7 @@ static void receive(BMI_addr_t peer, char *buffer, unsigned long long bytes,
 }
 
 /* Receives an unexpected message into `what` and returns its sender. */
-static BMI_addr_t hear(void *what, bmi_size_t size)
+static BMI_addr_t receive_from(void *what, bmi_size_t size)
 {
     struct BMI_unexpected_info info;
     int count = 0;
@@ -127,8 +127,8 @@ static int serve(int out)
     must(BMI_open_context(&context) == 0, "BMI_open_context");
     must(BMI_get_info(0, BMI_TCP_GET_PORT, &port) == 0, "BMI_TCP_GET_PORT");
     must(write(out, &port, sizeof(port)) == (ssize_t)sizeof(port), "write");
-    hear(hello, sizeof(hello));
-    BMI_addr_t client = hear(&plan, sizeof(plan));
+    receive_from(hello, sizeof(hello));
+    BMI_addr_t client = receive_from(&plan, sizeof(plan));
     bmi_size_t most = (bmi_size_t)(plan.bytes > plan.rest ? plan.bytes : plan.rest);
     char *buffer = BMI_memalloc(client, most, BMI_RECV);
     must(buffer != NULL, "BMI_memalloc");
@@ -144,7 +144,7 @@ static int serve(int out)
     if (rc == 0)
         finish_one();
     char end[4];
-    hear(end, sizeof(end)); /* before this the reply may be in flight */
+    receive_from(end, sizeof(end)); /* before this the reply may be in flight */
     BMI_close_context(context);
     return BMI_finalize() == 0 ? 0 : 1;
 }
@@ -156,7 +156,7 @@ static unsigned long long least(unsigned long long a, unsigned long long b)
     return a < b ? a : b;
 }
 
-static void tell(BMI_addr_t server, const void *what, bmi_size_t size)
+static void send_bytes(BMI_addr_t server, const void *what, bmi_size_t size)
 {
     bmi_op_id_t id;
     int rc = BMI_post_sendunexpected(&id, server, what, size, BMI_EXT_ALLOC, TAG_PLAN, NULL,
@@ -193,7 +193,7 @@ static void send_all(BMI_addr_t server, const struct plan *plan, struct slot *sl
             finish_one();
 }
 
-static void hear_thanks(BMI_addr_t server)
+static void receive_thanks(BMI_addr_t server)
 {
     char thanks[7];
     bmi_size_t got;
@@ -205,7 +205,7 @@ static void hear_thanks(BMI_addr_t server)
     if (rc == 0)
         finish_one();
     must(strcmp(thanks, "thanks") == 0, "the answer");
-    tell(server, "end", 4);
+    send_bytes(server, "end", 4);
 }
 
 /* Returns the bytes of the program's own memory that stay registered, in buffers of whole
@@ -246,7 +246,7 @@ static void client(int port, unsigned long long bytes, int own, char *options)
     must(BMI_open_context(&context) == 0, "BMI_open_context");
     snprintf(text, sizeof(text), "ib://127.0.0.1:%d", port);
     must(BMI_addr_lookup(&server, text, options) == 0, "BMI_addr_lookup");
-    tell(server, "hello", 6); /* the session exists from here on */
+    send_bytes(server, "hello", 6); /* the session exists from here on */
 
     plan.bytes = 2 * attribute(server, "unit_bytes");
     unsigned long long busy = 2 * attribute(server, "transfer_bytes");
@@ -264,12 +264,12 @@ static void client(int port, unsigned long long bytes, int own, char *options)
            plan.bytes, type == BMI_EXT_ALLOC ? " of its own" : "", plan.count, plan.rest,
            plan.rest <= attribute(server, "eager_bytes") ? "eagerly" : "by rendezvous");
     unsigned long long eager = attribute(server, "sends_eager");
-    tell(server, &plan, sizeof(plan));
+    send_bytes(server, &plan, sizeof(plan));
     for (unsigned i = 0; i < slots; i++)
         slot[i].buffer = get_buffer(server, plan.bytes, type);
     send_all(server, &plan, slot, slots, type);
     eager = attribute(server, "sends_eager") - eager - 1; /* without the plan */
-    hear_thanks(server); /* small sends complete before they arrive */
+    receive_thanks(server); /* small sends complete before they arrive */
     printf("sent %llu eagerly, %llu by RDMA write, %llu by RDMA read of the server\n", eager,
            attribute(server, "sends_rndv_write"), attribute(server, "sends_rndv_read"));
     for (unsigned i = 0; i < slots; i++)

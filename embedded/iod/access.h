@@ -14,7 +14,7 @@ struct access;
 
 /*
  * Makes a list from "HOST|NET/BITS,...": addresses (IPv6 with or without brackets), networks,
- * and names, which are resolved at once (may block).  Returns NULL with one line without a
+ * and names, which are resolved in the call (may block).  Returns NULL with one line without a
  * newline in `why`.
  */
 struct access *access_new(const char *text, char *why, size_t size);

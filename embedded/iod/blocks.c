@@ -17,8 +17,8 @@
 #include <unistd.h>
 
 #define ENTRY  4u
-#define BATCH  128u  /* blocks whose sums are read or written at once */
-#define WINDOW 4096u /* table entries that a scan reads at once */
+#define BATCH  128u  /* blocks whose sums are read or written together */
+#define WINDOW 4096u /* table entries that a scan reads together */
 
 void blocks_init(struct blocks *b, int fd, uint64_t base, uint64_t size)
 {

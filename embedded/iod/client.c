@@ -35,7 +35,7 @@
 #define GIVE_UP_MS    500  /* maximum ms of each step that ends a failed session */
 #define FLOW_GRACE_MS 500  /* ms for the server to explain a broken flow */
 #define KEEP_MS       2000 /* ms between keep-alives to an idle server */
-#define LOOK_MS       10   /* ms between checks while data moves */
+#define CHECK_MS      10   /* ms between checks while data moves */
 #define STOPPED_MS    500  /* ms without a check that mean that the process was stopped */
 
 /* ---- failures ---- */
@@ -79,16 +79,16 @@ bool remote_fail(struct remote *remote, const char *format, ...)
 bool remote_lost(struct remote *remote, int error)
 {
     const char *what = net_error_text(error);
-    char said[CLIENT_WHY];
+    char cause[CLIENT_WHY];
 
     remote->lost = true;
     if (error != -ENONET && error != -EHOSTUNREACH && error != -ENETUNREACH)
         return remote_fail(remote, "%s", what);
-    net_log_explain(&remote->client->log, error, said, sizeof said);
-    return strcmp(said, what) == 0
+    net_log_explain(&remote->client->log, error, cause, sizeof cause);
+    return strcmp(cause, what) == 0
                ? remote_fail(remote, "%s", what)
                : remote_fail(remote, "%s: %s",
-                             error == -ENONET ? "unknown host" : "host unreachable", said);
+                             error == -ENONET ? "unknown host" : "host unreachable", cause);
 }
 
 /* ---- one request ---- */
@@ -116,24 +116,24 @@ static void request_broke(struct remote *r, int error)
         remote_lost(r, error);
 }
 
-static bool says_later(const struct remote *r)
+static bool answers_later(const struct remote *r)
 {
     return r->reply.status == IOD_BUSY && (r->reply.flags & IOD_FLAG_LATER);
 }
 
 bool remote_at_bound(const struct remote *r)
 {
-    return r->state == REMOTE_ANSWERED && r->hasty && says_later(r);
+    return r->state == REMOTE_ANSWERED && r->hasty && answers_later(r);
 }
 
 /* Returns true if the server is at a limit and the request may be repeated. */
 static bool may_wait(struct remote *r)
 {
-    if (r->hasty || !says_later(r))
+    if (r->hasty || !answers_later(r))
         return false;
     if (!r->busy_since)
-        r->busy_since = r->heard_at;
-    return r->heard_at - r->busy_since < r->client->o.timeout_ms;
+        r->busy_since = r->received_at;
+    return r->received_at - r->busy_since < r->client->o.timeout_ms;
 }
 
 /* Handles a reply.  Returns true after a keep-alive: the answer is pending. */
@@ -141,14 +141,14 @@ static bool reply_arrived(struct remote *r, int64_t actual)
 {
     int error = iod_reply_decode(r->reply_bytes, (size_t)actual, &r->reply);
 
-    r->heard_at = clock_ms();
+    r->received_at = clock_ms();
     if (error || r->reply.op != r->asked.op) {
         remote_fail(r, "invalid reply; are client and server of the same release?");
     } else if (r->reply.flags & IOD_FLAG_WORKING) {
         return true;
     } else if (may_wait(r)) {
         r->attempts = 0;
-        r->again_at = r->heard_at + BUSY_MS;
+        r->again_at = r->received_at + BUSY_MS;
     } else {
         r->state = REMOTE_ANSWERED;
         if (r->reply.status != IOD_OK) {
@@ -232,7 +232,7 @@ static void send_request(struct remote *r)
 
     r->attempts++;
     r->again_at = 0;
-    r->heard_at = clock_ms();
+    r->received_at = clock_ms();
     r->tag = r->client->tag++;
     r->sent = false;
     r->early = -1;
@@ -294,23 +294,23 @@ static bool flows_run(const struct client *client)
 /*
  * Checks the silence of a server.  A server that has answered may still owe data, or its
  * acceptance.  Time in which this process did not run does not count, because servers may have
- * been stopped, too, as in a virtual machine: the timeout starts again.
+ * also been stopped, as in a virtual machine: the timeout starts again.
  */
 static void check_silence(struct remote *r, int64_t now)
 {
-    bool owes;
-    int64_t heard = r->heard_at > r->client->ran_from ? r->heard_at : r->client->ran_from;
+    bool expects_answer;
+    int64_t last = r->received_at > r->client->ran_from ? r->received_at : r->client->ran_from;
 
     if (r->again_at && now >= r->again_at && !r->requesting && !r->receiving)
         send_request(r);
-    owes = r->state == REMOTE_ASKED;
+    expects_answer = r->state == REMOTE_ASKED;
     if (r->flow) {
         struct flow_status status = flow_status(r->flow);
 
-        owes |= status.waits_for_peer;
-        heard = status.moved_at > heard ? status.moved_at : heard;
+        expects_answer |= status.waits_for_peer;
+        last = status.moved_at > last ? status.moved_at : last;
     }
-    if (!owes || now - heard <= r->client->o.timeout_ms)
+    if (!expects_answer || now - last <= r->client->o.timeout_ms)
         return;
     r->lost = true;
     remote_fail(r,
@@ -337,7 +337,7 @@ static void check_flow(struct remote *r, int64_t now)
 
 /* Keeps an idle server's object open while others work, unless the last answer is still
  * needed. */
-static void say_alive(struct remote *r, int64_t now)
+static void send_alive(struct remote *r, int64_t now)
 {
     struct iod_request request = {
         .op = IOD_OP_EXTENTS, .handle = r->handle, .from = IOD_SIZE_MAX}; /* no extents there */
@@ -346,21 +346,21 @@ static void say_alive(struct remote *r, int64_t now)
                  (r->asked.op == IOD_OP_SEAL ||
                   (r->asked.op == IOD_OP_EXTENTS && r->asked.from == IOD_SIZE_MAX)));
 
-    if (r->open && idle && !r->flow && now - r->heard_at >= KEEP_MS)
+    if (r->open && idle && !r->flow && now - r->received_at >= KEEP_MS)
         remote_ask(r, &request);
 }
 
-static void look_around(struct client *client)
+static void check_servers(struct client *client)
 {
     int64_t now = clock_ms();
 
-    if (now - client->looked_at > STOPPED_MS)
+    if (now - client->checked_at > STOPPED_MS)
         client->ran_from = now;
-    client->looked_at = now;
+    client->checked_at = now;
     for (int i = 0; i < client->count && !client->failed; i++) {
         check_flow(client->remote[i], now);
         check_silence(client->remote[i], now);
-        say_alive(client->remote[i], now);
+        send_alive(client->remote[i], now);
     }
     if (client->o.interrupted && *client->o.interrupted)
         client_fail(client, "%s: interrupted; nothing was changed, start again",
@@ -405,13 +405,13 @@ static unsigned flow_ends(struct client *client)
     return ends;
 }
 
-/* Waits until a flow has ended since `ends` was read, LOOK_MS at most. */
+/* Waits until a flow has ended since `ends` was read, CHECK_MS at most. */
 static void wait_for_disk(struct client *client, unsigned ends)
 {
     struct timespec until;
 
     clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += LOOK_MS * 1000000L;
+    until.tv_nsec += CHECK_MS * 1000000L;
     until.tv_sec += until.tv_nsec / 1000000000L;
     until.tv_nsec %= 1000000000L;
     pthread_mutex_lock(&client->ends_lock);
@@ -431,11 +431,11 @@ bool client_wait(struct client *client, bool (*finished)(struct client *client))
         if (only_disk(client)) {
             wait_for_disk(client, ends);
         } else {
-            int result = net_poll(client->context, flows_run(client) ? LOOK_MS : 100);
+            int result = net_poll(client->context, flows_run(client) ? CHECK_MS : 100);
             if (result < 0)
                 return client_fail(client, "network error: %s", net_error_text(result));
         }
-        look_around(client);
+        check_servers(client);
     }
     return !client->failed;
 }

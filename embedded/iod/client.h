@@ -37,7 +37,7 @@ struct remote {
 
     bool used;    /* part of this copy */
     bool lenient; /* a refusal is an answer and does not fail the session */
-    bool hasty;   /* a refusal at a limit is an answer, too; otherwise the request is
+    bool hasty;   /* a refusal at a limit is also an answer; otherwise the request is
                    * repeated */
 
     /* the request in progress */
@@ -46,9 +46,9 @@ struct remote {
     struct net_op request_op, reply_op;
     bool requesting, receiving; /* the operations above are posted */
     bool sent;                  /* the request was sent, its memory is free */
-    int64_t early;              /* bytes of a reply that came before; -1: none */
+    int64_t early;              /* bytes of a reply that arrived before; -1: none */
     bmi_msg_tag_t tag;
-    int64_t heard_at;
+    int64_t received_at;
     int attempts;
     int64_t again_at;   /* ms, time of the next attempt; 0: none */
     int64_t busy_since; /* ms, first refusal at a limit; 0: none */
@@ -107,8 +107,8 @@ struct client {
     char why[CLIENT_WHY];
     const char *subject; /* name of the object for messages; NULL: none */
     int64_t pause_until;
-    int64_t looked_at; /* clock_ms() of the last check */
-    int64_t ran_from;  /* clock_ms() of the first check after the process was stopped */
+    int64_t checked_at; /* clock_ms() of the last check */
+    int64_t ran_from;   /* clock_ms() of the first check after the process was stopped */
     void (*tick)(struct client *client, void *arg); /* called while waiting; may be NULL */
     void *tick_arg;
 };

@@ -8,7 +8,7 @@
  *
  *  - A server reports a prepared part above its object of this name.  The upload is looked up
  *    at its first server: if found, it was decided; if unknown there, it cannot be decided any
- *    more and the part is given up; if its client is still at work, it is ignored.
+ *    more and the part is dropped; if its client is still at work, it is ignored.
  *  - If no object has the name, a lower upload may be prepared that was decided: its first
  *    server has the name.
  *  - Any part leads to the first server of its upload.  If a higher upload has the name there,
@@ -29,8 +29,8 @@
 #include <string.h>
 #include <time.h>
 
-#define PAUSE_NS   20000000 /* ns before a restart */
-#define EMPTY_MOST 5        /* a server that has no part this often will not have one */
+#define PAUSE_NS  20000000 /* ns before a restart */
+#define EMPTY_MAX 5        /* a server that has no part this often will not have one */
 
 enum found { FOUND, AGAIN, FAILED };
 
@@ -321,7 +321,7 @@ static struct remote *go_to_head(struct copy *copy, struct remote *at, const cha
     return NULL;
 }
 
-static enum found look_from(struct copy *copy, struct remote **start)
+static enum found query_from(struct copy *copy, struct remote **start)
 {
     struct remote *at = *start, *head;
     struct args_list list = {0};
@@ -380,7 +380,7 @@ static enum found open_missing(struct copy *copy, uint64_t upload)
     return full ? AGAIN : FOUND;
 }
 
-static enum found look_at_given(struct copy *copy)
+static enum found query_given(struct copy *copy)
 {
     struct remote *best = NULL;
     enum found result;
@@ -424,7 +424,7 @@ static enum found look_at_given(struct copy *copy)
             parts_differ(copy->odd);
             return FAILED;
         }
-        if (copy->odd->open || copy->odd->pending || ++copy->empty < EMPTY_MOST)
+        if (copy->odd->open || copy->odd->pending || ++copy->empty < EMPTY_MAX)
             return AGAIN;
         copy_refused(copy->odd);
         return FAILED;
@@ -449,7 +449,7 @@ bool copy_find(struct copy *copy, const char *address)
     for (int i = 0; i < given->count; i++)
         if (!(copy->part[i] = client_remote(&copy->client, given->item[i])))
             return false;
-    while ((found = start ? look_from(copy, &start) : look_at_given(copy)) == AGAIN &&
+    while ((found = start ? query_from(copy, &start) : query_given(copy)) == AGAIN &&
            clock_ms() < deadline)
         nanosleep(&pause, NULL);
     if (found == AGAIN && copy->full)

@@ -4,8 +4,8 @@
  * commits at the first server, then at the others.  If a removed upload was above this one, the
  * first server does nothing, and all are sealed again above it (store.h).
  *
- * Before the first server commits, any failure gives up the whole copy.  This commit decides.
- * Once it is requested the client gives up nothing and ignores interrupts; if the client or a
+ * Before the first server commits, any failure aborts the whole copy.  This commit decides.
+ * Once it is requested the client drops nothing and ignores interrupts; if the client or a
  * server dies, copies out complete the commit (copy_find.c).  The copy has therefore succeeded
  * when the first server confirms, independently of the others.  If the first server's disk
  * fails, the decision is unknown.
@@ -22,7 +22,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define SEALS_MOST 1000 /* each beyond the first is due to a removal */
+#define SEALS_MAX 1000 /* each beyond the first is due to a removal */
 
 /* Result of the commit at the first server. */
 enum decision {
@@ -146,7 +146,7 @@ static bool open_uploads(struct copy *copy, mode_t mode, uint64_t *upload)
     return true;
 }
 
-/* Sets whether the parts from `from` on are given up at the end. */
+/* Sets whether the parts from `from` on are dropped at the end. */
 static void keep_open(struct client *client, int from, bool open)
 {
     for (int i = from; i < client->count; i++)
@@ -219,7 +219,7 @@ static bool finish_uploads(struct copy *copy, uint64_t upload)
     enum decision decision = AGAIN;
 
     for (int seals = 0; decision == AGAIN; seals++) {
-        if (seals == SEALS_MOST)
+        if (seals == SEALS_MAX)
             return remote_fail(client->remote[0],
                                "the name is being copied in and removed by others; copy again");
         for (int i = 0; i < client->count; i++)

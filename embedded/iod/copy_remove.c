@@ -41,7 +41,7 @@ static bool ask_removal(struct copy *copy, struct remote *r, uint64_t upload)
     return remote_ask(r, &request);
 }
 
-static bool is_gone(const struct remote *r)
+static bool is_absent(const struct remote *r)
 {
     return r->reply.status == IOD_OK || r->reply.status == IOD_STALE;
 }
@@ -77,7 +77,7 @@ static enum removal remove_first(struct copy *copy, struct remote *head,
         return FAILED;
     if (head->reply.status == IOD_OK)
         return REMOVED;
-    if (!is_gone(head) && (t->decided || head->reply.status != IOD_BUSY)) {
+    if (!is_absent(head) && (t->decided || head->reply.status != IOD_BUSY)) {
         copy_refused(head);
         return FAILED;
     }
@@ -113,7 +113,7 @@ static enum removal remove_others(struct copy *copy, struct remote *at,
     for (int i = 1; i < t->list.count; i++) {
         struct remote *r = client_remote(client, t->list.item[i]);
 
-        if (!r || (!is_gone(r) && !copy_refused(r)))
+        if (!r || (!is_absent(r) && !copy_refused(r)))
             goto left;
     }
     return REMOVED;
@@ -132,7 +132,7 @@ static enum removal remove_damaged(struct copy *copy, struct remote *at)
         return FAILED;
     if (at->reply.status == IOD_STALE)
         return AGAIN;
-    if (!is_gone(at)) {
+    if (!is_absent(at)) {
         copy_refused(at);
         return FAILED;
     }

@@ -20,7 +20,7 @@ static void on_signal(int number)
     interrupted = 1;
 }
 
-static void say(const char *line)
+static void print_line(const char *line)
 {
     fprintf(stderr, "%s\n", line);
 }
@@ -120,7 +120,7 @@ static bool set_option(int option, const char *text, void *settings)
         return true;
     case 'v':
         s->verbose = true;
-        c->client.line = say;
+        c->client.line = print_line;
         return true;
     }
     return false;

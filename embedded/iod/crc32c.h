@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Continues from `crc`, initially 0.  At most 2 GiB at once. */
+/* Continues from `crc`, initially 0.  At most 2 GiB a call. */
 static inline uint32_t crc32c(uint32_t crc, const void *data, size_t length)
 {
     return ~crc32_iscsi((unsigned char *)(uintptr_t)data, (int)length, ~crc);

@@ -319,7 +319,7 @@ static void finish(struct flow *f)
 /*
  * Starts work and detects the end, which no other function does.  Called with the lock after
  * each event: completed message, completed file operation, granted buffer, cancel.  At the end
- * nothing is in flight and nothing is left to start.  A job of its own reports the end, because
+ * nothing is in flight and nothing is left to start.  A separate job reports the end, because
  * the detecting thread may hold locks of the flow's owner.
  */
 static void advance(struct flow *f)

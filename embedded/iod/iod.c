@@ -41,16 +41,16 @@ static void catch_signals(void)
     sigaction(SIGXFSZ, &ignore, NULL); /* a file size limit then fails the write */
 }
 
-#define FILES_MOST 65536 /* sufficient open files for the server's own limits */
+#define FILES_MAX 65536 /* sufficient open files for the server's own limits */
 
 /* Raises the limit of open files, which objects and connections need. */
 static void raise_files(void)
 {
     struct rlimit files;
 
-    if (getrlimit(RLIMIT_NOFILE, &files) < 0 || files.rlim_cur >= FILES_MOST)
+    if (getrlimit(RLIMIT_NOFILE, &files) < 0 || files.rlim_cur >= FILES_MAX)
         return;
-    files.rlim_cur = files.rlim_max < FILES_MOST ? files.rlim_max : FILES_MOST;
+    files.rlim_cur = files.rlim_max < FILES_MAX ? files.rlim_max : FILES_MAX;
     setrlimit(RLIMIT_NOFILE, &files); /* a failure leaves the limit unchanged */
 }
 
@@ -75,7 +75,7 @@ static const char help[] =
     "  -h, --help  -V, --version\n"
     "\n"
     "SIGUSR1 prints one line per client and the counters.  SIGTERM, SIGINT and SIGHUP end the\n"
-    "server; a second signal ends it at once.\n";
+    "server; a second signal ends it immediately.\n";
 
 struct settings {
     struct server_config server;

@@ -27,11 +27,11 @@
 /* Tag that no message of the protocol has: data tags of clients are lower. */
 #define WATCH_TAG INT32_MAX
 
-#define HOST_KEEP_MS   10000 /* ms; time for which a host without peers is kept */
-#define HOST_KEEP_MOST 1000  /* hosts; beyond, those without peers are freed at once */
-#define HOST_LINES     100   /* log lines per second and host */
-#define REFUSED_LINES  10    /* log lines about hosts that are not admitted, together, ... */
-#define REFUSED_MS     10000 /* ... in this time */
+#define HOST_KEEP_MS  10000 /* ms; time for which a host without peers is kept */
+#define HOST_KEEP_MAX 1000  /* hosts; beyond, those without peers are freed immediately */
+#define HOST_LINES    100   /* log lines per second and host */
+#define REFUSED_LINES 10    /* log lines about hosts that are not admitted, together, ... */
+#define REFUSED_MS    10000 /* ... in this time */
 
 /* ---- hosts ---- */
 
@@ -72,12 +72,12 @@ static void host_put(struct host *host)
     host->left_at = clock_ms();
 }
 
-void hosts_forget(struct server *server, int64_t now)
+void hosts_expire(struct server *server, int64_t now)
 {
     for (int i = 0; i < SERVER_BUCKETS && server->host_count; i++) {
         for (struct host **at = &server->hosts[i], *host; (host = *at);) {
             if (host->peers ||
-                (server->host_count <= HOST_KEEP_MOST && now - host->left_at < HOST_KEEP_MS)) {
+                (server->host_count <= HOST_KEEP_MAX && now - host->left_at < HOST_KEEP_MS)) {
                 at = &host->next;
                 continue;
             }

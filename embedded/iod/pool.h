@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * pool.h - buffers of all transfers of a process: a fixed number of one size, so memory is
- * bounded.  Without a free buffer a request queues; a returned buffer goes to a waiter.  A
+ * bounded.  Without a free buffer a request queues; a returned buffer is given to a waiter.  A
  * transfer returns its buffer after each message while others wait (pool_wanted()), so all get
  * their turn.
  *

@@ -452,7 +452,7 @@ int64_t iod_reply_encode(const struct iod_reply *reply, void *buf, size_t size)
     struct iod_reply copy = *reply;
     struct wire w = {.out = buf, .left = size};
     uint32_t op = reply->op, length = 0, status = reply->status;
-    uint32_t unread = reply->unread < IOD_UNREAD_MOST ? reply->unread : IOD_UNREAD_MOST;
+    uint32_t unread = reply->unread < IOD_UNREAD_MAX ? reply->unread : IOD_UNREAD_MAX;
 
     if (!reply_ok(reply))
         return -EINVAL;

@@ -88,7 +88,7 @@ enum iod_status {
 /* Above the flags: number of unreadable objects omitted from a list, up to this maximum.
  * Earlier releases ignore these bits. */
 #define IOD_UNREAD_SHIFT 16
-#define IOD_UNREAD_MOST  0xffffu
+#define IOD_UNREAD_MAX   0xffffu
 
 /* Bytes inside a message (or of the caller, when encoding); not terminated. */
 struct iod_string {
@@ -176,7 +176,7 @@ struct iod_entry {
  *   GET_OPEN  handle buffer_size buffers layout upload version mode servers pending
  *             pending_servers; handle 0: no object has the name, see pending
  *   EXTENTS   from (where to continue) extents
- *   LIST      entries unread (unreadable objects, at most IOD_UNREAD_MOST)
+ *   LIST      entries unread (unreadable objects, at most IOD_UNREAD_MAX)
  *   others    nothing
  */
 struct iod_reply {

@@ -244,7 +244,7 @@ void request_keep_alive(struct request *r)
 
 /* ---- execution ---- */
 
-static void say_unread(void *arg, const char *name, int error)
+static void report_unread(void *arg, const char *name, int error)
 {
     struct request *r = arg;
 
@@ -258,7 +258,7 @@ static void work_list(struct request *r)
 {
     struct server *server = r->server; /* a reply may end the request */
     struct iod_reply reply = {.op = IOD_OP_LIST};
-    struct store_unread unread = {.say = say_unread, .arg = r};
+    struct store_unread unread = {.report = report_unread, .arg = r};
     uint8_t *packed = malloc(IOD_REPLY_MAX);
     bool more = false;
     int error = -ENOMEM;

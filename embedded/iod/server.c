@@ -24,9 +24,9 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define FILES_LEAST      8 /* descriptors for one client */
+#define FILES_MIN        8 /* descriptors for one client */
 #define UNEXPECTED_BATCH 16
-#define TRANSFERS_MOST   16384
+#define TRANSFERS_MAX    16384
 #define TICK_MS          500
 #define EXPORT_MS        15000 /* ms; the default scrape interval of Prometheus */
 #define TRIM_MS          5000  /* ms; memory unused for this time is freed */
@@ -71,7 +71,7 @@ static void tick(struct server *server)
             net_cancel(server->context, &r->reply_op);
         }
     }
-    hosts_forget(server, now);
+    hosts_expire(server, now);
     pthread_mutex_unlock(&server->lock);
     if (now - server->export.at >= EXPORT_MS || server->export.at == 0)
         server_export(server);
@@ -194,7 +194,7 @@ void server_report(struct server *server)
     log_line(LOG_ERRORS,
              "total: %d peers, %u of %u transfers open, %llu bytes of requests, %d buffers of "
              "%zu bytes in use, %d in memory",
-             peers, server->transfers, server->transfers_most,
+             peers, server->transfers, server->transfers_max,
              (unsigned long long)server->request_bytes, pool_in_use(server->pool),
              pool_buffer_size(server->pool), pool_made(server->pool));
     report_counters("total", &total);
@@ -231,7 +231,7 @@ static int open_network(struct server *server, const struct server_config *c)
 }
 
 /* Logs leftovers of an earlier run that cannot be removed or read. */
-static void say_left(const struct store *store, const char *folder)
+static void log_left(const struct store *store, const char *folder)
 {
     const struct store_left *stuck = store_stuck(store), *bad = store_unreadable(store);
 
@@ -276,7 +276,7 @@ static int open_store(struct server *server, const struct server_config *c)
                  "whether to complete it",
                  store_prepared(server->store));
     if (!error)
-        say_left(server->store, c->folder);
+        log_left(server->store, c->folder);
     return error;
 }
 
@@ -293,11 +293,11 @@ static int open_workers(struct server *server, const struct server_config *c)
 /* Checks that enough descriptors are left for one client, its connection and its object. */
 static int check_files(const struct server_config *c)
 {
-    int fd[FILES_LEAST], had = 0, error = 0;
+    int fd[FILES_MIN], had = 0, error = 0;
 
-    while (had < FILES_LEAST && (fd[had] = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0)) >= 0)
+    while (had < FILES_MIN && (fd[had] = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0)) >= 0)
         had++;
-    if (had < FILES_LEAST)
+    if (had < FILES_MIN)
         error = -errno;
     while (had > 0)
         close(fd[--had]);
@@ -305,7 +305,7 @@ static int check_files(const struct server_config *c)
         log_line(LOG_ERRORS,
                  "cannot serve on %s: no %d descriptors for a client: %s; raise the limit of "
                  "open files (ulimit -n)",
-                 c->listen, FILES_LEAST, strerror(-error));
+                 c->listen, FILES_MIN, strerror(-error));
     return error;
 }
 
@@ -349,14 +349,14 @@ static int choose_allowed(struct server *server, const struct server_config *c)
  * Returns the limit on open objects, which leaves half of the process's descriptors to the
  * network.  An object that replaces another one needs two.
  */
-static uint32_t most_transfers(void)
+static uint32_t max_transfers(void)
 {
     struct rlimit files = {.rlim_cur = 1024};
     uint64_t most;
 
     getrlimit(RLIMIT_NOFILE, &files);
     most = files.rlim_cur / 4;
-    return most > TRANSFERS_MOST ? TRANSFERS_MOST : most < 2 ? 2 : (uint32_t)most;
+    return most > TRANSFERS_MAX ? TRANSFERS_MAX : most < 2 ? 2 : (uint32_t)most;
 }
 
 int server_port(const struct server *server)
@@ -380,7 +380,7 @@ int server_open(const struct server_config *config, struct server **out)
         return -ENOMEM;
     }
     server->config = *config;
-    server->transfers_most = most_transfers();
+    server->transfers_max = max_transfers();
     pthread_mutex_init(&server->lock, NULL);
     error = choose_allowed(server, config);
     if (error)

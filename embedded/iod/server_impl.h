@@ -176,7 +176,7 @@ struct server {
     struct line_limit refused; /* lines about all hosts that are not admitted */
     struct request *requests;
     uint64_t request_bytes;
-    uint32_t transfers, transfers_most; /* open, or being opened; and the limit */
+    uint32_t transfers, transfers_max; /* open, or being opened; and the limit */
     uint64_t last_handle;
     bool draining;
     int64_t ticked_at, trimmed_at;
@@ -233,7 +233,7 @@ void peer_use(struct peer *peer);
 void peer_put(struct peer *peer);
 void peer_log(struct peer *peer, enum log_level level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-void hosts_forget(struct server *server, int64_t now); /* frees hosts without peers, after a
+void hosts_expire(struct server *server, int64_t now); /* frees hosts without peers, after a
                                                         * while */
 
 /* returns true if a holder of `held` may have `more`, when all hold `all` of `most` */

@@ -629,7 +629,7 @@ static int remove_named(struct store *store, const char *file, uint64_t number, 
     if (unlinkat(store->folder, file, 0) < 0)
         return store_errno(store);
     if (!error)
-        upload_tell_removed(store, meta.name, meta.version, meta.upload);
+        upload_report_removed(store, meta.name, meta.version, meta.upload);
     return store_sync(store);
 }
 

@@ -11,7 +11,7 @@
  * A file striped over several servers is committed at its first server, part 0, which decides:
  * before, the copy has no effect; afterwards the other parts follow.  Sealing any other part
  * prepares it: the part survives (`.prepared-N`) the loss of its client and the end of the
- * server, until it is committed or given up, by its client or by a client that has queried the
+ * server, until it is committed or dropped, by its client or by a client that has queried the
  * first server (store_lookup() with an upload, store_remove(), store_forget()).  Part 0, and
  * unsealed parts, are removed with their client, or when the store is opened.
  *
@@ -19,7 +19,7 @@
  * above all that it has seen.  A commit below a higher one changes nothing and succeeds, so the
  * same upload remains at all servers in any order of commits.
  *
- * The first server decides a removal, too; the other parts are removed afterwards, and block
+ * The first server also decides a removal; the other parts are removed afterwards, and block
  * lower uploads until then.  The first server therefore does not commit an upload below one
  * that was removed since its begin; the client seals it again, above that one.  A client that
  * begins later, at the first server before the others, sees those parts and uses a version
@@ -150,7 +150,7 @@ const struct object_meta *object_meta(const struct object *object);
  * permission. */
 struct store_unread {
     /* receives a name and its error, unless reported recently */
-    void (*say)(void *arg, const char *name, int error);
+    void (*report)(void *arg, const char *name, int error);
     void *arg;
     uint32_t count; /* number among the names listed */
 };

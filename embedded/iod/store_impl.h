@@ -21,7 +21,7 @@
 
 /* files of lower uploads that one commit removes: 0.3 ms for small ones, 28 to 44 ms for files
  * of 1 MiB (ext4) */
-#define STORE_DROP_MOST 64
+#define STORE_DROP_MAX 64
 
 /* Upload that is not committed. */
 struct upload {
@@ -59,7 +59,7 @@ struct object {
     int fd;
     int replaced; /* descriptor of the object replaced by a commit; -1: none */
     char file[NAME_FILE_MAX];
-    struct upload *upload; /* NULL: not an upload (any more); protected by the store's lock */
+    struct upload *upload; /* NULL: never or no longer an upload; under the store's lock */
 };
 
 /* store.c */
@@ -90,11 +90,11 @@ struct upload *upload_highest(struct store *store, const char *name, uint64_t ve
                                                  * none */
 void upload_remove(struct store *store, struct upload *upload); /* with its file */
 /* Releases the lock, then removes the files that a commit has dropped.  The next commit of the
- * name finds those above STORE_DROP_MOST, and all if the process ends before. */
+ * name finds those above STORE_DROP_MAX, and all if the process ends before. */
 void uploads_unlock(struct store *store);
 /* Records at all uploads of the name that its object was removed. */
-void upload_tell_removed(struct store *store, const char *name, uint64_t version,
-                         uint64_t number);
+void upload_report_removed(struct store *store, const char *name, uint64_t version,
+                           uint64_t number);
 /* returns true if an upload above this one was removed since its begin */
 bool upload_below_removed(const struct upload *upload);
 /* renames the file of an upload, which then survives its client; 0 or -errno */

@@ -11,10 +11,10 @@
 
 /* Names of a listing, about as many as fit in a reply: the first ones of a scan of the folder,
  * in byte order.  The folder is scanned again for the others. */
-#define NAMES_MOST 1024u
+#define NAMES_MAX 1024u
 
 struct names {
-    char *item[2 * NAMES_MOST];
+    char *item[2 * NAMES_MAX];
     size_t count;
     bool more; /* later names were omitted */
 };
@@ -35,8 +35,8 @@ static void names_sort(struct names *names)
 {
     if (names->count > 0)
         qsort(names->item, names->count, sizeof names->item[0], compare_names);
-    if (names->count > NAMES_MOST) {
-        names_free(names, NAMES_MOST);
+    if (names->count > NAMES_MAX) {
+        names_free(names, NAMES_MAX);
         names->more = true;
     }
 }
@@ -45,13 +45,13 @@ static int names_add(struct names *names, const char *name)
 {
     char *copy;
 
-    if (names->more && strcmp(name, names->item[NAMES_MOST - 1]) > 0)
+    if (names->more && strcmp(name, names->item[NAMES_MAX - 1]) > 0)
         return 0;
     copy = strdup(name);
     if (!copy)
         return -ENOMEM;
     names->item[names->count++] = copy;
-    if (names->count == 2 * NAMES_MOST)
+    if (names->count == 2 * NAMES_MAX)
         names_sort(names);
     return 0;
 }
@@ -99,22 +99,22 @@ static int describe(struct store *store, const char *name, struct iod_entry *ent
 
 /* Reports an unreadable object, unless reported before.  With many such objects some are
  * reported repeatedly, because each bucket remembers one. */
-static void say_unread(struct store *store, const char *name, int error,
-                       struct store_unread *unread)
+static void report_unread(struct store *store, const char *name, int error,
+                          struct store_unread *unread)
 {
     uint64_t hash = UINT64_C(14695981039346656037) ^ (uint64_t)-error;
-    uint64_t *said;
+    uint64_t *reported;
     bool known;
 
     for (const char *c = name; *c; c++)
         hash = (hash ^ (unsigned char)*c) * UINT64_C(1099511628211);
-    said = &store->unread[hash % STORE_BUCKETS];
+    reported = &store->unread[hash % STORE_BUCKETS];
     pthread_mutex_lock(&store->lock);
-    known = *said == hash;
-    *said = hash;
+    known = *reported == hash;
+    *reported = hash;
     pthread_mutex_unlock(&store->lock);
     if (!known)
-        unread->say(unread->arg, name, error);
+        unread->report(unread->arg, name, error);
 }
 
 /* Page of a listing under construction. */
@@ -137,7 +137,7 @@ static int page_add(struct page *page, const char *name)
     if (bad == -EIDRM)
         return bad;
     if (bad && bad != -ENOENT && bad != -EISDIR) {
-        say_unread(page->store, name, bad, page->unread);
+        report_unread(page->store, name, bad, page->unread);
         page->since++;
     } else if (!bad &&
                iod_entry_append(&entry, page->buf, page->size, &page->entries->length)) {

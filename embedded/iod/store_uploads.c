@@ -90,8 +90,8 @@ void upload_remove(struct store *store, struct upload *upload)
     drop(store, upload);
 }
 
-void upload_tell_removed(struct store *store, const char *name, uint64_t version,
-                         uint64_t number)
+void upload_report_removed(struct store *store, const char *name, uint64_t version,
+                           uint64_t number)
 {
     for (struct upload *u = *bucket_of(store, name); u; u = u->next)
         if (strcmp(u->name, name) == 0 &&
@@ -119,14 +119,14 @@ int upload_prepare(struct store *store, struct upload *upload)
     return store_sync(store);
 }
 
-/* Drops lower prepared uploads of the name without clients, which are not needed any more; at
- * most STORE_DROP_MOST, because the committing client waits for the removal of their files. */
+/* Drops lower prepared uploads of the name without clients, which are no longer needed; at
+ * most STORE_DROP_MAX, because the committing client waits for the removal of their files. */
 static void drop_lower(struct store *store, const struct upload *upload)
 {
     struct upload **at = bucket_of(store, upload->name), *u;
     int dropped = 0;
 
-    while ((u = *at) && dropped < STORE_DROP_MOST) {
+    while ((u = *at) && dropped < STORE_DROP_MAX) {
         if (!u->prepared || u->owner || strcmp(u->name, upload->name) != 0 ||
             !upload_above(upload->version, upload->number, u->version, u->number)) {
             at = &u->next;

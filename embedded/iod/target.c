@@ -14,10 +14,10 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-static bool say(char *why, size_t size, const char *format, ...)
+static bool explain(char *why, size_t size, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-static bool say(char *why, size_t size, const char *format, ...)
+static bool explain(char *why, size_t size, const char *format, ...)
 {
     va_list args;
 
@@ -80,20 +80,21 @@ static bool choose_path(struct target *t, const char *destination, const char *n
     base = base ? base + 1 : name;
     if (stat(destination, &st) == 0 && S_ISDIR(st.st_mode)) {
         if (!*base || strcmp(base, ".") == 0 || strcmp(base, "..") == 0)
-            return say(why, size, "%s: is a folder, and '%s' is not a file name; name the file",
-                       destination, base);
+            return explain(why, size,
+                           "%s: is a folder, and '%s' is not a file name; name the file",
+                           destination, base);
         length = snprintf(t->path, sizeof t->path, "%s/%s", destination, base);
     } else {
         length = snprintf(t->path, sizeof t->path, "%s", destination);
     }
     if (length < 0 || (size_t)length >= sizeof t->path)
-        return say(why, size, "%.100s...: the path is too long; choose a shorter one",
-                   destination);
+        return explain(why, size, "%.100s...: the path is too long; choose a shorter one",
+                       destination);
     if (t->path[length - 1] == '/' && stat(destination, &st) < 0 && errno == ENOTDIR)
-        return say(why, size, "%s: not a folder; choose another destination", destination);
+        return explain(why, size, "%s: not a folder; choose another destination", destination);
     if (t->path[length - 1] == '/')
-        return say(why, size, "%s: no such folder; make it or choose another destination",
-                   destination);
+        return explain(why, size, "%s: no such folder; make it or choose another destination",
+                       destination);
     return true;
 }
 
@@ -106,20 +107,22 @@ bool target_find(struct target *t, const char *destination, const char *name, ch
     if (!choose_path(t, destination, name, why, size))
         return false;
     if (stat(t->path, &st) < 0 && errno != ENOENT)
-        return say(why, size, "%s: %s; %s", t->path, strerror(errno), remedy(errno));
+        return explain(why, size, "%s: %s; %s", t->path, strerror(errno), remedy(errno));
     if (stat(t->path, &st) < 0)
         return lstat(t->path, &st) < 0 ||
-               say(why, size, "%s: is a dangling link; remove it or choose another destination",
-                   t->path);
+               explain(why, size,
+                       "%s: is a dangling link; remove it or choose another destination",
+                       t->path);
     if (S_ISDIR(st.st_mode))
-        return say(why, size, "%s: is a folder; choose another destination", t->path);
+        return explain(why, size, "%s: is a folder; choose another destination", t->path);
     t->exists = true;
     t->mode = st.st_mode & 07777;
     t->owner = st.st_uid;
     t->group = st.st_gid;
     t->device = is_null_device(&st);
     if (!t->device && !S_ISREG(st.st_mode))
-        return say(why, size, "%s: is not a regular file; choose another destination", t->path);
+        return explain(why, size, "%s: is not a regular file; choose another destination",
+                       t->path);
     if (!t->device) { /* replace the target of a symbolic link, not the link */
         char *real = realpath(t->path, NULL);
         if (real)
@@ -166,9 +169,9 @@ static bool may_replace(const struct target *t, const char *folder, char *why, s
         error = EPERM;
     else if (st.stx_attributes & STATX_ATTR_MOUNT_ROOT)
         error = EBUSY;
-    return !error || say(why, size, "%s: %s, and cannot be replaced: %s; %s", t->path,
-                         error == EBUSY ? "is a mount point" : "is protected", strerror(error),
-                         remedy(error));
+    return !error || explain(why, size, "%s: %s, and cannot be replaced: %s; %s", t->path,
+                             error == EBUSY ? "is a mount point" : "is protected",
+                             strerror(error), remedy(error));
 }
 
 /* Creates a file without a name, which vanishes with the process.  Returns false if the file
@@ -195,14 +198,15 @@ bool target_open(struct target *t, char *why, size_t size)
     if (t->device) {
         t->fd = open(t->path, O_WRONLY | O_CLOEXEC);
         return t->fd >= 0 ||
-               say(why, size, "%s: %s; %s", t->path, strerror(errno), remedy(errno));
+               explain(why, size, "%s: %s; %s", t->path, strerror(errno), remedy(errno));
     }
     folder_of(t, folder);
     if (t->exists && !may_replace(t, folder, why, size))
         return false;
     if (!set_temp(t, folder, "XXXXXX")) {
         t->temp[0] = 0;
-        return say(why, size, "%.100s...: the path is too long; choose a shorter one", t->path);
+        return explain(why, size, "%.100s...: the path is too long; choose a shorter one",
+                       t->path);
     }
     if (open_nameless(t, folder)) {
         t->temp[0] = 0;
@@ -212,8 +216,8 @@ bool target_open(struct target *t, char *why, size_t size)
     if (t->fd >= 0)
         return true;
     t->temp[0] = 0;
-    return say(why, size, "%s: cannot write in this folder: %s; %s", folder, strerror(errno),
-               remedy(errno));
+    return explain(why, size, "%s: cannot write in this folder: %s; %s", folder,
+                   strerror(errno), remedy(errno));
 }
 
 static bool finish_step(const struct target *t, int result, const char *what, char *why,
@@ -221,8 +225,8 @@ static bool finish_step(const struct target *t, int result, const char *what, ch
 {
     if (result == 0)
         return true;
-    return say(why, size, "%s: cannot %s: %s; %s", t->path, what, strerror(errno),
-               remedy(errno));
+    return explain(why, size, "%s: cannot %s: %s; %s", t->path, what, strerror(errno),
+                   remedy(errno));
 }
 
 /* Reports write errors that a file system returns at close; the file stays open. */
@@ -279,7 +283,7 @@ static int name_file(struct target *t)
     return 0;
 }
 
-/* Names the file; with `sync` the name is on the disk afterwards, too. */
+/* Names the file; with `sync` the name is also on the disk afterwards. */
 static bool take_name(struct target *t, bool sync, char *why, size_t size)
 {
     char path[PATH_MAX];
@@ -291,7 +295,7 @@ static bool take_name(struct target *t, bool sync, char *why, size_t size)
         folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
     if (sync && folder < 0)
-        return say(
+        return explain(
             why, size,
             "%s: cannot open the folder of the file to sync it: %s; get permission to read the "
             "folder, or copy without --fsync",

@@ -9,7 +9,7 @@
  * upload) and frees the transfer.
  *
  * A flow that cannot write (disk full) continues to receive and discards the data: its request
- * is answered with the error at once, the client stops and closes, and no message is left
+ * is answered with the error immediately, the client stops and closes, and no message is left
  * unmatched on either side.
  */
 #include "config.h"
@@ -43,7 +43,7 @@ bool transfer_reserve(struct peer *peer)
     struct server *server = peer->server;
 
     if (peer->transfer_count >= server->config.peer_transfers ||
-        !host_may(peer->host->transfers, 1, server->transfers, server->transfers_most))
+        !host_may(peer->host->transfers, 1, server->transfers, server->transfers_max))
         return false;
     peer->transfer_count++;
     peer->host->transfers++;

@@ -508,12 +508,12 @@ static void send(E4_CmdQ *cmdq, E4_uint32 trtype, E4_Addr addr, const uint64_t *
                  unsigned n)
 {
     uint64_t w[2 + 31] = {(uint64_t)trtype << 16 | SEND_TRANS_CMD, addr};
-    unsigned said = TR_DATA_DWORDS(trtype);
+    unsigned announced = TR_DATA_DWORDS(trtype);
 
     /* the type determines the number of dwords, not the function's name */
-    for (unsigned i = 0; i < said && i < n; i++)
+    for (unsigned i = 0; i < announced && i < n; i++)
         w[2 + i] = data[i];
-    put(cmdq, w, 2 + said);
+    put(cmdq, w, 2 + announced);
 }
 
 EMU4_EXPORT void elan4_sendtrans0(E4_CmdQ *cmdq, E4_uint32 trtype, E4_Addr addr)

@@ -61,8 +61,8 @@ EMU4_EXPORT ELAN4_CTX *elan4_init(int rail)
         return NULL;
     uint64_t node = emu4_knobs_node();
     if (node >= p->knobs.nodes) {
-        emu4_say("EMUELAN4_NODE=%u, but the network has %u nodes (EMUELAN4_NODES)",
-                 (unsigned)node, (unsigned)p->knobs.nodes);
+        emu4_print("EMUELAN4_NODE=%u, but the network has %u nodes (EMUELAN4_NODES)",
+                   (unsigned)node, (unsigned)p->knobs.nodes);
         errno = ENXIO;
         return NULL;
     }
@@ -163,7 +163,7 @@ static void wait_for_writers(struct emu4_proc *p)
     for (unsigned i = 0; i < EMU4_USERS; i++) {
         struct shm_user *u = &p->self.seg->user[i];
         for (unsigned k = 0; atomic_load(&u->busy) && emu4_now() < give_up; k++) {
-            if (k % 1024 == 1023 && emu4_process_gone(atomic_load(&u->pid)))
+            if (k % 1024 == 1023 && emu4_process_dead(atomic_load(&u->pid)))
                 break;
             sched_yield();
         }

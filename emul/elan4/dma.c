@@ -8,7 +8,7 @@
  *
  * A process may execute a DMA of another process (engine.c). If the executing process dies
  * between the two transactions, the owner reads the mark left by the first one to learn whether
- * the DMA was delivered. Each of the claims that a process may hold has a mark of its own.
+ * the DMA was delivered. Each of the claims that a process may hold has its own mark.
  *
  * Consecutive writes of a command queue to one process, without a remote event, are moved by
  * one system call, whose cost equals that of copying some kilobytes. After any error all of
@@ -63,12 +63,12 @@ static bool end(struct emu4_proc *p, struct emu4_txn *t, const struct emu4_end *
 
     if (claim)
         leave_mark(t, from, claim, 0);
-    bool told = emu4_txn_commit(t);
+    bool committed = emu4_txn_commit(t);
     bool help = to->c->inbox_head != to->c->inbox_tail;
     emu4_unlock(t);
-    if (told && help)
+    if (committed && help)
         emu4_engine_help(p, to);
-    return told;
+    return committed;
 }
 
 /* Traps at the owner of a claimed DMA, and ends the DMA, in one transaction. */
@@ -77,28 +77,28 @@ static bool end_claimed(struct emu4_end *from, int type, uint64_t a0, uint64_t a
 {
     struct shm_dma *d = &from->c->dma[claim->entry];
     struct emu4_txn t;
-    bool told = true;
+    bool committed = true;
 
     if (!emu4_lock(&t, from))
         return false;
     if (atomic_load(&from->c->attached) == from->generation && d->seq == claim->seq &&
         atomic_load(&d->claim) == from->peer->user + 1) {
         emu4_trap(&t, type, UTS_DPROC, a0, a1);
-        emu4_table_move(&t, claim->entry, TABLE_GONE);
-        told = emu4_txn_commit(&t);
+        emu4_table_move(&t, claim->entry, TABLE_REMOVED);
+        committed = emu4_txn_commit(&t);
     }
     emu4_unlock(&t);
-    return told;
+    return committed;
 }
 
 /* Traps at the owner. If the trap cannot be delivered now, the DMA is refused and retried. */
 static enum dma_end refuse(struct emu4_end *from, int type, uint64_t a0, uint64_t a1,
                            const struct emu4_claim *claim)
 {
-    bool told = claim ? end_claimed(from, type, a0, a1, claim)
-                      : emu4_trap_now(from, type, UTS_DPROC, a0, a1);
+    bool committed = claim ? end_claimed(from, type, a0, a1, claim)
+                           : emu4_trap_now(from, type, UTS_DPROC, a0, a1);
 
-    if (told)
+    if (committed)
         return DMA_DEAD;
     EMU4_COUNT(nacks, 1);
     return DMA_NACK;
@@ -115,7 +115,7 @@ static enum dma_end refuse_there(struct emu4_end *to, uint64_t a0, uint64_t a1,
                                  const struct emu4_end *from, const struct emu4_claim *claim)
 {
     struct emu4_txn t;
-    bool told;
+    bool committed;
 
     do {
         if (!begin(&t, to))
@@ -123,10 +123,10 @@ static enum dma_end refuse_there(struct emu4_end *to, uint64_t a0, uint64_t a1,
         emu4_trap(&t, UTS_INVALID_ADDR, UTS_IPROC, a0, a1);
         if (claim)
             leave_mark(&t, from, claim, EMU4_MARK_REFUSED);
-        told = emu4_txn_commit(&t);
+        committed = emu4_txn_commit(&t);
         emu4_unlock(&t);
-    } while (!told && to->peer->self);
-    return told ? DMA_DEAD : refused(to);
+    } while (!committed && to->peer->self);
+    return committed ? DMA_DEAD : refused(to);
 }
 
 /* Reads and checks a queue descriptor; false if invalid. Under the target's lock. */
@@ -557,7 +557,7 @@ bool emu4_dma_reclaim(struct emu4_proc *p, uint32_t user, uint64_t incarnation)
                 EMU4_COUNT(claims_redone, 1);
                 if (r == DMA_DONE && d->word[5])
                     emu4_event_set(&t, d->word[5]);
-                emu4_table_move(&t, i, r == DMA_MORE ? TABLE_READY : TABLE_GONE);
+                emu4_table_move(&t, i, r == DMA_MORE ? TABLE_READY : TABLE_REMOVED);
                 all &= emu4_txn_commit(&t);
             }
             emu4_unlock(&t);

@@ -188,7 +188,7 @@ bool emu4_registry_find(struct emu4_proc *p, unsigned node, unsigned context,
 emu4_attaches *emu4_registry_attaches(struct emu4_proc *p, unsigned node);
 
 /* peer.c */
-bool emu4_process_gone(int pid);
+bool emu4_process_dead(int pid);
 /* Looks up the context attached at a route, with a reference to its peer; false if none is. */
 bool emu4_target_get(struct emu4_proc *p, uint32_t route, struct emu4_end *end);
 void emu4_peer_ref(struct emu4_peer *peer);
@@ -239,7 +239,7 @@ void emu4_txn_state(struct emu4_txn *t, const volatile void *field, uint64_t val
  * this thread was stopped. */
 bool emu4_txn_commit(struct emu4_txn *t);
 /* Removes the state that a dead user left here. Owner's engine thread only. */
-void emu4_txn_forget_user(struct emu4_proc *p, uint32_t user);
+void emu4_txn_drop_user(struct emu4_proc *p, uint32_t user);
 
 /* trap.c: under the context's lock */
 /* Lists a trap, delivered exactly once if the list is committed. */
@@ -280,7 +280,7 @@ bool emu4_inbox_run(struct emu4_txn *t, unsigned max);
  * transaction. */
 int emu4_table_put(struct emu4_txn *t, const uint64_t w[7], uint64_t done, uint64_t due,
                    uint32_t claim);
-enum table_to { TABLE_READY, TABLE_WAIT, TABLE_GONE };
+enum table_to { TABLE_READY, TABLE_WAIT, TABLE_REMOVED };
 void emu4_table_move(struct emu4_txn *t, unsigned i, enum table_to to);
 /* Claims a DMA that can run; -1 if there is none. */
 /* Of the waiting DMAs, considers only those due at `by`. */
@@ -333,7 +333,7 @@ bool emu4_engine_keep(const struct emu4_end *own, const uint64_t w[7], uint64_t 
                       uint64_t due);
 /*
  * Returns the bytes that a thread of the program moves itself: `burst` and one slice, so that
- * the events of a DMA of `burst` bytes are handled, too. Waking the engine's thread would cost
+ * the events of a DMA of `burst` bytes are also handled. Waking the engine's thread would cost
  * more.
  */
 uint64_t emu4_burst(const struct emu4_proc *p);
@@ -379,6 +379,6 @@ static inline struct emu4_ctx *emu4_ctx_of(ELAN4_CTX *ctx)
 #define EMU4_EXPORT __attribute__((visibility("default")))
 
 /* Writes one line to stderr, prefixed by "emuelan4: ". */
-void emu4_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+void emu4_print(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 #endif

@@ -222,7 +222,7 @@ static bool settle(struct emu4_proc *p, struct emu4_txn *t, unsigned i, enum dma
             emu4_event_set(t, d->word[5]);
         /* fall through */
     case DMA_DEAD:
-        emu4_table_move(t, i, TABLE_GONE);
+        emu4_table_move(t, i, TABLE_REMOVED);
         break;
     }
     if (!emu4_txn_commit(t))
@@ -351,7 +351,7 @@ static bool take_job(struct emu4_end *e, unsigned i)
     return found;
 }
 
-/* Removes a job. The caller holds a reference of its own. */
+/* Removes a job. The caller holds its own reference. */
 static void drop_job(struct emu4_proc *p, const struct emu4_end *e)
 {
     bool found = false;
@@ -497,7 +497,7 @@ static bool take_turns(struct emu4_txn *t, const struct kept_dma *k)
 
     if (!other)
         return false;
-    emu4_table_move(t, (unsigned)i, TABLE_GONE);
+    emu4_table_move(t, (unsigned)i, TABLE_REMOVED);
     if (!emu4_txn_commit(t)) {
         free(other);
         return false;

@@ -70,7 +70,7 @@ static void fire(struct emu4_txn *t, const struct image *ev)
         emu4_txn_store(t, ev->p1 + 8 * i, block[i], 8);
 }
 
-static bool look(struct emu4_txn *t, E4_Addr at, struct image *ev)
+static bool read_event(struct emu4_txn *t, E4_Addr at, struct image *ev)
 {
     if (ADDR_REGION(at) != REGION_PORT && emu4_read(t->e, at, ev, sizeof(*ev)) == 0)
         return true;
@@ -83,7 +83,7 @@ void emu4_event_set(struct emu4_txn *t, E4_Addr event)
     E4_Addr at = event & ~(E4_Addr)31;
     struct image ev;
 
-    if (!look(t, at, &ev))
+    if (!read_event(t, at, &ev))
         return;
     EMU4_COUNT(events_set, 1);
     int32_t count = (int32_t)(ev.count_type >> 32);
@@ -104,7 +104,7 @@ void emu4_event_wait(struct emu4_txn *t, E4_Addr event, uint64_t count_type, uin
     E4_Addr at = event & ~(E4_Addr)31;
     struct image ev;
 
-    if (!look(t, at, &ev))
+    if (!read_event(t, at, &ev))
         return;
     int64_t sum = (int64_t)(int32_t)(ev.count_type >> 32) + (int32_t)(count_type >> 32);
     if (sum > INT32_MAX || sum < INT32_MIN) {

@@ -7,8 +7,8 @@
  * because it would wait for peers without end.
  *
  * The first versions had no such file, but a registry in files `node-N`; logs of bmi_elan4 have
- * such names, too. A live owner is recognized by its record lock and the record's content. The
- * check closes descriptors and thereby drops this process's own locks on these files, so it
+ * such names as well. A live owner is recognized by its record lock and the record's content.
+ * The check closes descriptors and thereby drops this process's own locks on these files, so it
  * runs once, before any are taken.
  */
 #include "emul/elan4/emu.h"
@@ -40,7 +40,7 @@ static int old_owner(const char *path)
 }
 
 /* Returns 0, or -EPROTO when a process of the first versions is running. */
-static int look_for_old(const char *folder)
+static int find_old(const char *folder)
 {
     char path[600];
     DIR *dir = opendir(folder);
@@ -56,7 +56,7 @@ static int look_for_old(const char *folder)
         closedir(dir);
     if (!pid)
         return 0;
-    emu4_say(
+    emu4_print(
         "folder %s: in use by process %d with an older version of this library, which has %s "
         "there; this process has version %u; run both with the same version, or set "
         "EMUELAN4_DIR to another folder",
@@ -112,15 +112,15 @@ int emu4_folder_enter(void)
     if (emu4_path(path, sizeof(path), "version") < 0)
         return -1;
     snprintf(folder, sizeof(folder), "%.*s", (int)(strrchr(path, '/') - path), path);
-    if ((rc = look_for_old(folder)) < 0) {
+    if ((rc = find_old(folder)) < 0) {
         errno = -rc;
         return -1;
     }
     fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (fd < 0) {
-        emu4_say("cannot open %s: %s; set EMUELAN4_DIR to a folder that all processes of the "
-                 "network may write to",
-                 path, strerror(errno));
+        emu4_print("cannot open %s: %s; set EMUELAN4_DIR to a folder that all processes of the "
+                   "network may write to",
+                   path, strerror(errno));
         return -1;
     }
     while ((rc = agree(fd, &theirs)) == -EAGAIN && emu4_now() < end)
@@ -128,13 +128,14 @@ int emu4_folder_enter(void)
     if (rc == 0)
         return fd;
     if (rc == -EAGAIN)
-        emu4_say(
+        emu4_print(
             "folder %s: in use by processes with version %u of this library; this process has "
             "version %u; run all with the same version, or set EMUELAN4_DIR to another folder",
             folder, theirs, EMU4_VERSION);
     else
-        emu4_say("cannot write %s: %s; make room there, or set EMUELAN4_DIR to another folder",
-                 path, strerror(-rc));
+        emu4_print(
+            "cannot write %s: %s; make room there, or set EMUELAN4_DIR to another folder", path,
+            strerror(-rc));
     close(fd);
     errno = rc == -EAGAIN ? EPROTO : -rc;
     return -1;

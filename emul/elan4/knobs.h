@@ -67,8 +67,8 @@
     X(LOGGED, logged)                                                                          \
     X(STORED, stored)                                                                          \
     X(HALF_APPLIED, half_applied)                                                              \
-    X(TELLING, telling)                                                                        \
-    X(TOLD, told)                                                                              \
+    X(REPORTING, reporting)                                                                    \
+    X(REPORTED, reported)                                                                      \
     X(APPLIED, applied)                                                                        \
     X(HALF_COPIED, half_copied)                                                                \
     X(CLAIMED, claimed)                                                                        \

@@ -272,7 +272,7 @@ static void give(ELAN4_ALLOC *alloc, struct heap *h, void *ptr)
     bool known = heap_give(h, (uint64_t)((char *)ptr - emu4_proc_peek()->arena));
     pthread_mutex_unlock(&alloc->lock);
     if (!known)
-        emu4_say("%p: freed, but not allocated by this allocator", ptr);
+        emu4_print("%p: freed, but not allocated by this allocator", ptr);
 }
 
 EMU4_EXPORT void *elan4_allocMain(ELAN4_ALLOC *alloc, size_t align, size_t size)

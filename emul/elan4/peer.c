@@ -6,7 +6,7 @@
  * process enters itself as a user and wakes the owner. From then on each process watches the
  * other's life.
  *
- * A dead peer leaves the list at once and is unmapped with its last reference.
+ * A dead peer leaves the list immediately and is unmapped with its last reference.
  */
 #include "emul/elan4/emu.h"
 
@@ -26,7 +26,7 @@ static int pidfd_open_(int pid)
     return (int)syscall(SYS_pidfd_open, pid, 0);
 }
 
-bool emu4_process_gone(int pid)
+bool emu4_process_dead(int pid)
 {
     int fd = pid > 0 ? pidfd_open_(pid) : -1;
 
@@ -47,13 +47,13 @@ static void explain(int pid, int err)
     if ((!limit && err != EPERM && err != EACCES) || atomic_exchange(&said, true))
         return;
     if (limit) {
-        emu4_say(
+        emu4_print(
             "process %d cannot be reached: %s; each peer needs two descriptors and address "
             "space for its segment (ulimit -n, -v)",
             pid, strerror(err));
         return;
     }
-    emu4_say(
+    emu4_print(
         "process %d: the kernel denies access to its memory; run both as the same user, set "
         "/proc/sys/kernel/yama/ptrace_scope to 0, and in a container allow process_vm_readv "
         "(Docker: --cap-add=SYS_PTRACE)",
@@ -92,7 +92,7 @@ static bool is_of(const struct shm_head *seg, const struct emu4_record *r)
     if (seg->magic != EMU4_MAGIC || seg->pid != r->pid || seg->incarnation != r->incarnation)
         return false;
     if (version != EMU4_VERSION && !atomic_exchange(&said, true))
-        emu4_say(
+        emu4_print(
             "process %d cannot be reached: version %u of this library there, version %u here; "
             "run both with the same version",
             r->pid, version, EMU4_VERSION);
@@ -104,8 +104,8 @@ static bool is_of(const struct shm_head *seg, const struct emu4_record *r)
 static bool vacant(uint64_t state, unsigned pass)
 {
     if (pass < 2)
-        return state == (pass == 0 ? USER_FREE : USER_GONE);
-    return (uint32_t)state == USER_ENTERING && emu4_process_gone((int)(state >> 32));
+        return state == (pass == 0 ? USER_FREE : USER_LEFT);
+    return (uint32_t)state == USER_ENTERING && emu4_process_dead((int)(state >> 32));
 }
 
 /* Enters this process as a user; returns the user number, or 0 if all are in use. */
@@ -176,8 +176,8 @@ static struct emu4_peer *map(struct emu4_proc *p, const struct emu4_record *r)
     }
     peer->user = enter(p, seg);
     if (!peer->user) {
-        emu4_say("process %d cannot be reached: limit of %u peers reached there", r->pid,
-                 EMU4_USERS - 1);
+        emu4_print("process %d cannot be reached: limit of %u peers reached there", r->pid,
+                   EMU4_USERS - 1);
         atomic_store(&seg->news, 1); /* makes the owner look for dead users */
         emu4_ring(peer);
         if (atomic_load(&peer->bell) >= 0) /* opened by emu4_ring() */
@@ -266,7 +266,7 @@ static bool still_there(const struct emu4_end *e)
 }
 
 /* Returns whether no context of the node was attached since the owner was looked up. */
-static bool nobody_came(const struct emu4_cached *c)
+static bool none_attached(const struct emu4_cached *c)
 {
     return c->attaches && atomic_load(c->attaches) == c->count;
 }
@@ -278,7 +278,7 @@ bool emu4_target_get(struct emu4_proc *p, uint32_t route, struct emu4_end *end)
     bool found = false;
 
     pthread_mutex_lock(&p->lock);
-    if (hit->route == route && nobody_came(hit) && still_there(&hit->end)) {
+    if (hit->route == route && none_attached(hit) && still_there(&hit->end)) {
         found = true;
         goto out;
     }

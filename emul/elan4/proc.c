@@ -3,7 +3,7 @@
  * The network interface of this process: its segment, created at the first call.
  *
  * The segment is an anonymous memfd and disappears with the last process that maps it. A forked
- * child does not use its parent's segment, but creates one of its own when needed.
+ * child does not use its parent's segment, but creates its own when needed.
  */
 #include "emul/elan4/emu.h"
 
@@ -39,7 +39,7 @@ uint64_t emu4_now(void)
     return (uint64_t)ts.tv_sec * EMU4_NSEC + (uint64_t)ts.tv_nsec;
 }
 
-void emu4_say(const char *fmt, ...)
+void emu4_print(const char *fmt, ...)
 {
     char line[400];
     va_list ap;
@@ -93,8 +93,8 @@ int emu4_path(char *path, size_t size, const char *name)
     else
         snprintf(dir, sizeof(dir), "/dev/shm/emuelan4-%u", (unsigned)getuid());
     if (mkdir(dir, *base ? 0777 : 0700) < 0 && errno != EEXIST) {
-        emu4_say("cannot make the folder %s: %s; set EMUELAN4_DIR to another", dir,
-                 strerror(errno));
+        emu4_print("cannot make the folder %s: %s; set EMUELAN4_DIR to another", dir,
+                   strerror(errno));
         return -1;
     }
     if ((size_t)snprintf(path, size, "%s/%s", dir, name) >= size) {
@@ -126,7 +126,7 @@ static bool may_be_so_large(uint64_t size)
 
     if (getrlimit(RLIMIT_FSIZE, &most) < 0 || most.rlim_cur >= size)
         return true;
-    emu4_say(
+    emu4_print(
         "segment of %" PRIu64
         " bytes: larger than the file size limit (RLIMIT_FSIZE is %" PRIu64
         "); raise the limit (ulimit -f), or make the segment smaller (EMUELAN4_SEGMENT_MIB, 16 "
@@ -137,15 +137,15 @@ static bool may_be_so_large(uint64_t size)
 }
 
 /* Explains a failed mmap() of the segment. */
-static void say_no_room(uint64_t size)
+static void print_no_room(uint64_t size)
 {
     struct rlimit most = {0};
 
     getrlimit(RLIMIT_AS, &most);
-    emu4_say("segment of %" PRIu64 " bytes: no address space (RLIMIT_AS is %" PRIu64
-             "); raise the limit (ulimit -v), or make the segment smaller "
-             "(EMUELAN4_SEGMENT_MIB, 16 at least)",
-             size, (uint64_t)most.rlim_cur);
+    emu4_print("segment of %" PRIu64 " bytes: no address space (RLIMIT_AS is %" PRIu64
+               "); raise the limit (ulimit -v), or make the segment smaller "
+               "(EMUELAN4_SEGMENT_MIB, 16 at least)",
+               size, (uint64_t)most.rlim_cur);
 }
 
 /* Makes a sealed file of `size` bytes and maps it. NULL: errno says why. */
@@ -169,7 +169,7 @@ static struct shm_head *map_segment(int pid, uint64_t size, int *out)
         int err = errno;
         close(fd);
         if (err == ENOMEM)
-            say_no_room(size);
+            print_no_room(size);
         errno = err;
         return NULL;
     }
@@ -352,7 +352,7 @@ __attribute__((destructor)) static void write_counters(void)
     snprintf(path, sizeof(path), "%s/emuelan4-%d.json", p->knobs.counters, p->pid);
     FILE *f = fopen(path, "w");
     if (!f) {
-        emu4_say("cannot write %s: %s", path, strerror(errno));
+        emu4_print("cannot write %s: %s", path, strerror(errno));
         return;
     }
     emu4_counters_json(emu4_counters, p->pid, f);

@@ -133,7 +133,7 @@ void emu4_registry_give(struct emu4_proc *p, unsigned node, unsigned context)
     struct flock l = lock_of(context, F_UNLCK);
 
     if (!is_open(n) || pwrite(n->file, &none, sizeof(none), (off_t)context * RECORD_BYTES) < 0)
-        emu4_say("cannot clear the record of context %u: %s", context, strerror(errno));
+        emu4_print("cannot clear the record of context %u: %s", context, strerror(errno));
     else
         fcntl(n->file, F_SETLK, &l);
 }

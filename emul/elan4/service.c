@@ -19,7 +19,7 @@
 
 #define LEAVING_PAUSE_NS     10000000
 #define LEAVING_PAUSE_MAX_NS 1000000000
-#define LOOK_PAUSE_US        100000
+#define CHECK_PAUSE_US       100000
 #define EVENTS               16
 
 enum watch { WATCH_BELL, WATCH_TIMER, WATCH_USER, WATCH_PEER, WATCH_OWN };
@@ -70,7 +70,7 @@ void emu4_own_close(int fd)
 void emu4_service_watch(struct emu4_peer *peer)
 {
     if (watch(peer->pidfd, KEY(WATCH_PEER, (uintptr_t)peer)) < 0)
-        emu4_say("cannot watch process %d: %s", peer->pid, strerror(errno));
+        emu4_print("cannot watch process %d: %s", peer->pid, strerror(errno));
 }
 
 void emu4_service_unwatch(struct emu4_peer *peer)
@@ -100,20 +100,20 @@ static void user_leaves(struct emu4_proc *p, uint32_t i)
         return;
     }
     atomic_store(&u->busy, 0);
-    atomic_store(&u->state, USER_GONE);
+    atomic_store(&u->state, USER_LEFT);
 }
 
 static void user_died(struct emu4_proc *p, uint32_t i)
 {
     emu4_own_close(svc.user_fd[i]);
     svc.user_fd[i] = -1;
-    emu4_txn_forget_user(p, i);
+    emu4_txn_drop_user(p, i);
     svc.leaving_pause = LEAVING_PAUSE_NS;
     user_leaves(p, i);
 }
 
 /* Finds processes that have entered themselves as users since the last check. */
-static void meet_users(struct emu4_proc *p)
+static void connect_users(struct emu4_proc *p)
 {
     for (uint32_t i = 1; i < EMU4_USERS; i++) {
         struct shm_user *u = &p->self.seg->user[i];
@@ -127,7 +127,7 @@ static void meet_users(struct emu4_proc *p)
         if (svc.user_fd[i] < 0 && errno == ESRCH)
             user_died(p, i);
         else if (svc.user_fd[i] < 0 || watch(svc.user_fd[i], KEY(WATCH_USER, i)) < 0)
-            emu4_say("cannot watch process %d: %s", pid, strerror(errno));
+            emu4_print("cannot watch process %d: %s", pid, strerror(errno));
     }
 }
 
@@ -199,7 +199,7 @@ static uint64_t sooner(uint64_t a, uint64_t b)
 static uint64_t work(struct emu4_proc *p)
 {
     if (atomic_exchange(&p->self.seg->news, 0))
-        meet_users(p);
+        connect_users(p);
     emu4_engine_due_passed();
     bool stalled = emu4_cmdqs_retry(p);
     emu4_engine_serve(p); /* remaining work is noticed before the thread sleeps */
@@ -221,14 +221,14 @@ static int wait_in_set(struct emu4_proc *p, struct epoll_event *ev, bool again)
     if (n >= 0 || errno == EINTR)
         return n;
     if (!said)
-        emu4_say(
+        emu4_print(
             "the program closed descriptors of the software Elan4 (%s): its engine looks "
             "for work by a timer from now on, and processes may not be reached; close only "
             "descriptors that the program opened (not closefrom, close_range)",
             strerror(errno));
     said = true;
     if (!again)
-        usleep(LOOK_PAUSE_US);
+        usleep(CHECK_PAUSE_US);
     return n;
 }
 

@@ -168,7 +168,7 @@ struct shm_user {
 
 /* ENTERING: the entry is taken and not yet filled in; the process ID is in the upper half, so
  * that others can notice its death. */
-enum user_state { USER_FREE, USER_ENTERING, USER_TAKEN, USER_KNOWN, USER_GONE };
+enum user_state { USER_FREE, USER_ENTERING, USER_TAKEN, USER_KNOWN, USER_LEFT };
 
 struct shm_head {
     uint64_t magic;

@@ -71,7 +71,7 @@ void emu4_table_move(struct emu4_txn *t, unsigned i, enum table_to to)
     case TABLE_WAIT:
         change(t, c->wait, &c->wait_words, i, true);
         break;
-    case TABLE_GONE:
+    case TABLE_REMOVED:
         EMU4_TXN_SET(t, c->used[i / 64], c->used[i / 64] & ~bit);
         break;
     }

@@ -52,7 +52,7 @@ void emu4_trap(struct emu4_txn *t, int type, int proc, uint64_t a0, uint64_t a1)
 }
 
 /* Returns whether a trap for this store was delivered by the valid list. */
-static bool was_told(const struct shm_ctx *c, uint32_t tail, uint32_t store)
+static bool was_reported(const struct shm_ctx *c, uint32_t tail, uint32_t store)
 {
     uint32_t n = tail - c->log_traps;
 
@@ -67,19 +67,19 @@ static bool was_told(const struct shm_ctx *c, uint32_t tail, uint32_t store)
  * and its increment of the tail fails. The tail is read before the lock is checked; the ring,
  * where a dead holder may have written after its last change of the lock, is read afterwards.
  */
-static void tell(struct emu4_txn *t, const struct shm_trap *trap, bool again)
+static void report(struct emu4_txn *t, const struct shm_trap *trap, bool again)
 {
     struct shm_ctx *c = t->e->c;
     uint32_t tail = __atomic_load_n(&c->trap_tail, __ATOMIC_ACQUIRE);
 
-    if (!emu4_holds(t) || (again && was_told(c, tail, trap->store)))
+    if (!emu4_holds(t) || (again && was_reported(c, tail, trap->store)))
         return;
-    emu4_step(EMU4_STEP_TELLING);
+    emu4_step(EMU4_STEP_REPORTING);
     c->trap[tail % EMU4_TRAPS] = *trap;
     if (__atomic_compare_exchange_n(&c->trap_tail, &tail, tail + 1, false, __ATOMIC_RELEASE,
                                     __ATOMIC_RELAXED))
         t->bell = true;
-    emu4_step(EMU4_STEP_TOLD);
+    emu4_step(EMU4_STEP_REPORTED);
 }
 
 void emu4_trap_listed(struct emu4_txn *t, uint32_t i, uint32_t n, bool again)
@@ -93,12 +93,12 @@ void emu4_trap_listed(struct emu4_txn *t, uint32_t i, uint32_t n, bool again)
         return; /* the second argument, delivered with the first */
     if (i + 1 < n && s[1].where == SECOND(kind))
         trap.args[1] = s[1].value;
-    tell(t, &trap, again);
+    report(t, &trap, again);
 }
 
 void emu4_trap_stored(struct emu4_txn *t, uint32_t i, uint64_t where, bool again)
 {
-    tell(t, &(struct shm_trap){UTS_INVALID_ADDR, UTS_EPROC, {where, 0}, i, 0}, again);
+    report(t, &(struct shm_trap){UTS_INVALID_ADDR, UTS_EPROC, {where, 0}, i, 0}, again);
 }
 
 bool emu4_trap_now(struct emu4_end *e, int type, int proc, uint64_t a0, uint64_t a1)
@@ -172,9 +172,9 @@ static void deliver(struct emu4_proc *p, struct emu4_ctx *x, const struct shm_tr
         h.fn(&x->pub, &trap, h.arg);
         return;
     }
-    emu4_say("trap in context %d of node %u: %s, detected by the %s unit: %#llx, %#llx",
-             x->context, x->node, emu4_trap_name(s->type), unit_name(s->proc),
-             (unsigned long long)s->args[0], (unsigned long long)s->args[1]);
+    emu4_print("trap in context %d of node %u: %s, detected by the %s unit: %#llx, %#llx",
+               x->context, x->node, emu4_trap_name(s->type), unit_name(s->proc),
+               (unsigned long long)s->args[0], (unsigned long long)s->args[1]);
     if (p->knobs.trap_abort)
         kill(getpid(), SIGABRT);
 }

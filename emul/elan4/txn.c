@@ -28,9 +28,9 @@
 #include <string.h>
 #include <time.h>
 
-#define PATIENCE_NS 1000000
-#define LOOK_NS     200000
-#define LOOK_MAX_NS 20000000 /* most waiting time counted between two checks */
+#define PATIENCE_NS  1000000
+#define CHECK_NS     200000
+#define CHECK_MAX_NS 20000000 /* most waiting time counted between two checks */
 
 /* Returns the word of the next acquisition; the list's state is unchanged. */
 static uint64_t next_word(uint64_t was, uint32_t stores, const struct emu4_end *e)
@@ -174,13 +174,13 @@ static bool take_from(struct emu4_txn *t, struct emu4_end *e, uint64_t was)
 }
 
 /* Returns whether the holder is dead or invalid. */
-static bool holder_gone(const struct emu4_end *e, uint32_t holder)
+static bool holder_dead(const struct emu4_end *e, uint32_t holder)
 {
     if (holder > EMU4_USERS)
         return e->peer->self; /* invalid: overwritten by another process */
     if (holder == 1)
-        return !e->peer->self && emu4_process_gone(e->peer->pid);
-    return emu4_process_gone(atomic_load(&e->peer->seg->user[holder - 1].pid));
+        return !e->peer->self && emu4_process_dead(e->peer->pid);
+    return emu4_process_dead(atomic_load(&e->peer->seg->user[holder - 1].pid));
 }
 
 static bool lock_free(struct emu4_txn *t, struct emu4_end *e)
@@ -198,7 +198,7 @@ static bool lock_free(struct emu4_txn *t, struct emu4_end *e)
 
 static bool lock_slowly(struct emu4_txn *t, struct emu4_end *e)
 {
-    uint64_t looked = emu4_now(), waited = 0;
+    uint64_t checked = emu4_now(), waited = 0;
 
     for (unsigned k = 0;; k++) {
         if (lock_free(t, e))
@@ -208,19 +208,19 @@ static bool lock_slowly(struct emu4_txn *t, struct emu4_end *e)
         if (k >= 256)
             sched_yield();
         uint64_t now = emu4_now();
-        if (now - looked < LOOK_NS)
+        if (now - checked < CHECK_NS)
             continue;
-        waited += now - looked < LOOK_MAX_NS ? now - looked : LOOK_MAX_NS;
-        looked = now;
+        waited += now - checked < CHECK_MAX_NS ? now - checked : CHECK_MAX_NS;
+        checked = now;
         uint64_t was = atomic_load(&e->c->lock);
         bool late = e->peer->self && waited > emu4_knobs()->lock_ms * 1000000;
-        if (EMU4_LOCK_HOLDER(was) && (late || holder_gone(e, EMU4_LOCK_HOLDER(was))) &&
+        if (EMU4_LOCK_HOLDER(was) && (late || holder_dead(e, EMU4_LOCK_HOLDER(was))) &&
             take_from(t, e, was))
             return true;
         if (!e->peer->self && waited > PATIENCE_NS)
             return false;
         if (waited > 10 * PATIENCE_NS) {
-            struct timespec ts = {0, LOOK_NS};
+            struct timespec ts = {0, CHECK_NS};
             nanosleep(&ts, NULL);
         }
     }
@@ -302,7 +302,7 @@ bool emu4_txn_commit(struct emu4_txn *t)
     return done;
 }
 
-void emu4_txn_forget_user(struct emu4_proc *p, uint32_t user)
+void emu4_txn_drop_user(struct emu4_proc *p, uint32_t user)
 {
     for (unsigned i = 0; i < EMU4_CTXS; i++) {
         struct emu4_end e = {&p->self, &p->self.seg->ctx[i], 0};

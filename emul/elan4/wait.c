@@ -100,7 +100,7 @@ static void sleep_for(struct shm_int *in, uint32_t count)
 /*
  * Before sleeping, changes the event to one that copies an interrupt command to a queue;
  * restores the event after the interrupt. The count is not negative then, so the event stores
- * the word at once.
+ * the word immediately.
  */
 EMU4_EXPORT void elan4_waitevent_word(ELAN4_CTX *ctx, E4_CmdQ *cmdq, E4_CmdQ *irqcq,
                                       E4_Event_Blk *cmdBlk, E4_uint64 intcookie,

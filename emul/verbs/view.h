@@ -4,7 +4,7 @@
 #define EMUL_VERBS_VIEW_H
 
 /*
- * Moves this process to a mount namespace of its own, in which /sys/class/infiniband,
+ * Moves this process to a separate mount namespace, in which /sys/class/infiniband,
  * /sys/class/infiniband_verbs and /dev/infiniband show only the devices of the library at
  * `library`. Returns 0, or -1 after one line on stderr.
  */

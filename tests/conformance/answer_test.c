@@ -11,7 +11,7 @@
 enum { SMALL = 100, LARGE = 300000, HUGE = 6 << 20, TAG = 8, DATA_TAG = 9, CREDITS = 8 };
 
 /* One fragment for LARGE, so that all its data is in flight at once. */
-#define ONE_UNIT "fragment_bytes=1M,xfer_bytes_peer=1M"
+#define ONE_UNIT "fragment_bytes=1M,rdma_inflight_bytes=1M"
 /*
  * Options for messages that must not be deferred. No probes, because the server's probes would
  * use the credits of its answers.
@@ -249,7 +249,7 @@ void answer_to_something_else_does_not_wait(void **state)
 
 /* Does the same after both sides have advertised more credits: new credits are not taken for
  * returned ones. */
-void answer_of_a_busy_link_does_not_wait(void **state)
+void answer_on_busy_link_is_immediate(void **state)
 {
     enum { FLOOD = 300 };
     static struct op send[2][FLOOD], recv[2][FLOOD];

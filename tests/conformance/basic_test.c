@@ -55,9 +55,9 @@ void open_reports_errors(void **state)
     assert_int_equal(node_try("x", NULL, &n), -EINVAL);
     bed_options("rx_size=1");
     assert_int_equal(node_try("x", NULL, &n), -EINVAL);
-    bed_options("zone_bytes=8191");
+    bed_options("pool_bytes=8191");
     assert_int_equal(node_try("x", NULL, &n), -EINVAL);
-    bed_options("zone_bytes=8192");
+    bed_options("pool_bytes=8192");
     node_close(node_open("x", NULL));
     bed_options("somebody_elses_key=17");
     n = node_open("server", lane_uri(0));
@@ -169,7 +169,7 @@ void freed_address_ends_its_operations(void **state)
     }
 }
 
-void nobody_listens(void **state)
+void connect_without_listener_refused(void **state)
 {
     struct op ops[3];
     struct blob b;
@@ -191,7 +191,7 @@ void nobody_listens(void **state)
 }
 
 /* A server listens; the client polls the state of its connection attempt. */
-void somebody_listens(void **state)
+void connect_to_listener_succeeds(void **state)
 {
     struct pair p;
     int outcome;

@@ -15,7 +15,7 @@ enum {
 };
 
 static const char options[] =
-    "zone_bytes=5M,pack_threshold=1G,lists=pack,rndv=read,invite=0,eager_max=4K,"
+    "pool_bytes=5M,pack_threshold=1G,list_mode=pack,rndv=read,early_cts=0,eager_max=4K,"
     "credits=32,credits_pool=1536,fragment_bytes=1M";
 
 static struct pair pair[MOST];

@@ -502,10 +502,10 @@ void cancelled_ones_give_quotas_back(void **state)
     enum { MANY = 150, MOMENTS = 24 };
     static const struct sweep kinds[] = {
         {.options = "eager_window=64K", .size = 16384, .unexpected = true},
-        {.options = "eager_window=64K,rndv=write,pack_threshold=1G,zone_bytes=4M",
+        {.options = "eager_window=64K,rndv=write,pack_threshold=1G,pool_bytes=4M",
          .size = 60000,
          .who = SENDER},
-        {.options = "eager_window=64K,rndv=read,pack_threshold=1G,zone_bytes=4M",
+        {.options = "eager_window=64K,rndv=read,pack_threshold=1G,pool_bytes=4M",
          .size = 60000,
          .who = RECEIVER,
          .recv_first = true},

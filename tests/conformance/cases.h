@@ -13,8 +13,8 @@
     X(address_text_is_checked)                                                                 \
     X(passive_address)                                                                         \
     X(freed_address_ends_its_operations)                                                       \
-    X(nobody_listens)                                                                          \
-    X(somebody_listens)                                                                        \
+    X(connect_without_listener_refused)                                                        \
+    X(connect_to_listener_succeeds)                                                            \
     X(unreachable_hosts)                                                                       \
     X(second_address_is_tried)                                                                 \
     X(contexts_open_and_close)                                                                 \
@@ -64,7 +64,7 @@
     X(answer_comes_after_its_data)                                                             \
     X(answer_waits_for_the_device)                                                             \
     X(answer_to_something_else_does_not_wait)                                                  \
-    X(answer_of_a_busy_link_does_not_wait)                                                     \
+    X(answer_on_busy_link_is_immediate)                                                        \
     X(answer_by_invitation)                                                                    \
     X(answers_keep_their_order)                                                                \
     X(held_receives_end_in_order)                                                              \
@@ -157,7 +157,7 @@
 
 /* Overload: pressure_test.c. */
 #define PRESSURE_CASES(X)                                                                      \
-    X(bulk_is_given_to_the_device_by_and_by)                                                   \
+    X(rdma_in_flight_stays_below_limit)                                                        \
     X(eager_flood_unposted)                                                                    \
     X(rendezvous_flood_unposted)                                                               \
     X(unexpected_flood_unclaimed)                                                              \
@@ -197,9 +197,9 @@
 
 /* Exact counts: count_test.c. */
 #define COUNT_CASES(X)                                                                         \
-    X(nothing_stays_open)                                                                      \
+    X(windows_close_with_their_operation)                                                      \
     X(cancelled_ones_are_shut)                                                                 \
-    X(nothing_stays_registered_for_peers)                                                      \
+    X(peer_registrations_end_with_their_operation)                                             \
     X(windows_of_greedy_ones)                                                                  \
     X(few_mws_suffice)                                                                         \
     X(answer_waits_until_shut)                                                                 \
@@ -220,7 +220,7 @@
 /* rme_explain compared with the engine's decisions: plan_test.c. */
 #define PLAN_CASES(X)                                                                          \
     X(engine_does_what_is_explained)                                                           \
-    X(engine_does_what_is_explained_of_lent_memory)
+    X(engine_uses_ring_as_explained)
 
 /* Threads and sleeping: thread_test.c. */
 #define THREAD_CASES(X)                                                                        \
@@ -253,7 +253,7 @@
     X(clients_in_processes)                                                                    \
     X(client_outlives_its_device)                                                              \
     X(server_outlives_its_device)                                                              \
-    X(a_failed_device_is_lived_without) /* last: the failure lasts as long as the process */
+    X(failed_device_traffic_moves_to_other_rail) /* last: the device stays failed */
 
 #define ALL_CASES(X)                                                                           \
     BASIC_CASES(X)                                                                             \

@@ -108,13 +108,13 @@ static void large_transfer(const char *options)
 void counts_of_a_large_write(void **state)
 {
     (void)state;
-    large_transfer("rndv=write,invite=0,xfer_bytes_peer=1M" GROWS);
+    large_transfer("rndv=write,early_cts=0,rdma_inflight_bytes=1M" GROWS);
 }
 
 void counts_of_a_large_read(void **state)
 {
     (void)state;
-    large_transfer("rndv=read,xfer_bytes_peer=1M" GROWS);
+    large_transfer("rndv=read,rdma_inflight_bytes=1M" GROWS);
 }
 
 /* A list in blocks of rme_memory_alloc, in pieces on one side: 2 control messages and no
@@ -188,7 +188,7 @@ static void list_transfer(const char *options, bool pieces_at_sender)
 void counts_of_written_lists(void **state)
 {
     (void)state;
-    list_transfer("rndv=write,invite=0,eager_max=0" GROWS, true);
+    list_transfer("rndv=write,early_cts=0,eager_max=0" GROWS, true);
 }
 
 void counts_of_read_lists(void **state)
@@ -243,14 +243,14 @@ static uint64_t registrations_at_receiver(const char *options, bool *each)
 void groups_at_receivers(void **state)
 {
     static const char *const loop[] = {"", ",loop_windows=0", ",loop_windows=0,loop_each=1"},
-                             *const ib[] = {"", ",expose=region"};
+                             *const ib[] = {"", ",rkey_scope=region"};
     bool each;
 
     for (size_t i = 0; i < (lane.is_loop ? 3 : 2); i++) {
         char options[160];
 
         snprintf(options, sizeof(options),
-                 "rndv=write,invite=0,eager_ring_bytes=0,pack_threshold=1,lists=group,"
+                 "rndv=write,early_cts=0,eager_ring_bytes=0,pack_threshold=1,list_mode=group,"
                  "regcache_entries=0%s" GROWS,
                  (lane.is_loop ? loop : ib)[i]);
         uint64_t n = registrations_at_receiver(options, &each);
@@ -391,7 +391,7 @@ void idle_engine_sleeps(void **state)
     struct rusage before, after;
 
     (void)state;
-    bed_options("spin_us=0,keepalive_ms=0");
+    bed_options("poll_us=0,keepalive_ms=0");
     pair_open(&p);
     pair_exchange(&p, 100, 1);
     pump_times(50);
@@ -425,7 +425,7 @@ void idle_memory_goes_back(void **state)
     void *block[BLOCKS];
 
     (void)state;
-    bed_options("zone_idle_ms=50");
+    bed_options("pool_idle_ms=50");
     struct node *node = node_open("client", NULL);
     for (int sleeps = 0; sleeps < 2; sleeps++) {
         for (int i = 0; i < BLOCKS; i++)
@@ -503,7 +503,7 @@ void idle_server_of_100_clients(void **state)
     struct sleeper threads[32];
 
     (void)state;
-    bed_options("spin_us=0,keepalive_ms=2000");
+    bed_options("poll_us=0,keepalive_ms=2000");
     struct node *server = node_open("server", lane_uri(0));
     for (int i = 0; i < clients; i++) {
         struct pair p = {.server = server, .client = node_open("client", NULL)};
@@ -524,7 +524,7 @@ void idle_server_of_100_clients(void **state)
     assert_int_equal(node_counter(server, "sleeps") - sleeps, CALLS);
     assert_int_equal(node_counter(server, "wakeups") - wakeups, 0);
 #ifdef __SANITIZE_THREAD__
-    const bool counts = false; /* has a thread of its own that wakes up */
+    const bool counts = false; /* has its own thread that wakes up */
 #else
     const bool counts = !lane.is_loop;
 #endif
@@ -535,13 +535,13 @@ void idle_server_of_100_clients(void **state)
     }
 }
 
-/* A wait polls for spin_us at first, and not at all after many failed spins. */
+/* A wait polls for poll_us at first, and not at all after many failed spins. */
 static void polling_is_said(struct pair *p)
 {
     int64_t most, end = lane_now() + BED_PATIENCE_MS;
     struct rme_done done;
 
-    assert_int_equal(rme_option_get(p->client->rme, "spin_us", &most), 0);
+    assert_int_equal(rme_option_get(p->client->rme, "poll_us", &most), 0);
     assert_int_equal(node_attribute(p->client, p->to_server, "polls_us"), most);
     while (node_attribute(p->client, p->to_server, "polls_us") != 0 && lane_now() < end)
         assert_int_equal(rme_test_context(p->client->rme, 0, &done, 1, 2), 0);
@@ -550,15 +550,15 @@ static void polling_is_said(struct pair *p)
     assert_int_equal(node_attribute(p->server, p->to_client, "polls_us"), most);
 }
 
-/* Smallest list size that is used in place, for each value of the option `lists`. */
+/* Smallest list size that is used in place, for each value of the option `list_mode`. */
 static void packing_is_said(struct pair *p)
 {
     static const struct {
         const char *options;
         uint64_t least;
-    } row[] = {{"lists=pack", UINT64_MAX},
-               {"lists=group,pack_threshold=5000", 1},
-               {"lists=auto,pack_threshold=5000", 0}};
+    } row[] = {{"list_mode=pack", UINT64_MAX},
+               {"list_mode=group,pack_threshold=5000", 1},
+               {"list_mode=auto,pack_threshold=5000", 0}};
 
     for (size_t i = 0; i < sizeof(row) / sizeof(*row); i++) {
         bed_options(row[i].options);

@@ -6,7 +6,7 @@
 #include "cases.h"
 
 #define AREA    131072 /* bytes of one client's ring */
-#define OPTIONS "rx_size=2048,eager_max=64K,invite=0,rndv=write"
+#define OPTIONS "rx_size=2048,eager_max=64K,early_cts=0,rndv=write"
 
 enum {
     MOST = 12,
@@ -31,7 +31,7 @@ static void open_client(int i, int host)
     struct pair *p = &crowd.pair[i];
     char options[250], name[32];
 
-    snprintf(options, sizeof options, OPTIONS ",eager_ring_bytes=%d,zone_idle_ms=0",
+    snprintf(options, sizeof options, OPTIONS ",eager_ring_bytes=%d,pool_idle_ms=0",
              crowd.lent);
     if (lane.is_loop)
         snprintf(options + strlen(options), 20, ",loop_host=%d", host);
@@ -50,7 +50,7 @@ static void open_idling(int clients, int lent, int pool, int idle_ms)
     char options[200];
 
     snprintf(options, sizeof options,
-             OPTIONS ",eager_ring_bytes=%d,eager_ring_pool=%d,zone_idle_ms=%d", lent, pool,
+             OPTIONS ",eager_ring_bytes=%d,eager_ring_pool=%d,pool_idle_ms=%d", lent, pool,
              idle_ms);
     bed_options(options);
     crowd = (struct crowd){
@@ -288,8 +288,8 @@ void fast_of_who_falls_silent(void **state)
     uint64_t grants;
 
     (void)state;
-    bed_options("rx_size=2048,eager_max=64K,invite=0,rndv=write,"
-                "eager_ring_bytes=128K,zone_idle_ms=30");
+    bed_options("rx_size=2048,eager_max=64K,early_cts=0,rndv=write,"
+                "eager_ring_bytes=128K,pool_idle_ms=30");
     pair_open(&p);
     for (int i = 0; i < 10; i++)
         pair_exchange(&p, SIZE, i);

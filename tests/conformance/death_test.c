@@ -150,7 +150,7 @@ void link_dies_at_each_step_reading(void **state)
     (void)state;
     if (!lane.is_loop)
         skip();
-    kill_sweep("loop_chaos=1,rndv=read,xfer_bytes_peer=64K,backoff_max_ms=1", false);
+    kill_sweep("loop_chaos=1,rndv=read,rdma_inflight_bytes=64K,backoff_max_ms=1", false);
 }
 
 /* Each fabric call fails once, wherever it is made: operations end, engines go on, the next

@@ -16,7 +16,7 @@
 enum { SIZE = 300000, MAPPED = 1 << 20 };
 
 /* No copies, and no other registered memory. */
-#define ON "odp=on,pack_threshold=1,lists=group,eager_ring_bytes=0"
+#define ON "odp=on,pack_threshold=1,list_mode=group,eager_ring_bytes=0"
 
 /* Opens two engines with on-demand paging; skips if the device has none. */
 static void open_on_demand(struct pair *p, const char *options)
@@ -101,11 +101,11 @@ void demand_is_an_option(void **state)
         skip();
     bed_options("odp=perhaps");
     assert_int_equal(node_try("wrong", NULL, &n), -EINVAL);
-    bed_options("odp=on,expose=region"); /* keys that stay valid after unmapping */
+    bed_options("odp=on,rkey_scope=region"); /* keys that stay valid after unmapping */
     assert_int_equal(node_try("open", NULL, &n), -EOPNOTSUPP);
     if (!lane_is_emuverbs())
         return;
-    bed_options("odp=on,expose=operation");
+    bed_options("odp=on,rkey_scope=operation");
     if (has) {
         assert_int_equal(node_try("on", NULL, &n), 0);
         node_close(n);

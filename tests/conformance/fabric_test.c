@@ -510,7 +510,7 @@ static void message_closes_its_window_alone(void **state)
 
 /* A key is valid for its range, one direction and one link, until the range is closed. Any
  * other use fails the link and leaves memory unchanged. */
-static void a_key_opens_one_range_to_one_peer(void **state)
+static void rkey_opens_one_range_to_one_peer(void **state)
 {
     (void)state;
     if (!lane.ops->caps(server.f)->mws)
@@ -743,7 +743,7 @@ int main(int argc, char **argv)
         T(last_notification_follows_all_data),
         T(notifications_keep_their_order),
         T(forbidden_access_kills_the_link),
-        T(a_key_opens_one_range_to_one_peer),
+        T(rkey_opens_one_range_to_one_peer),
         T(message_closes_its_window_alone),
         T(windows_come_back),
         T(link_down_comes_once_and_last),

@@ -13,7 +13,7 @@
 enum { SIZE = 262144, TAG = 5, MARK = 99 };
 
 /* limit of bytes on the device: a larger message is not invited */
-#define INVITED ",xfer_bytes_peer=1M"
+#define INVITED ",rdma_inflight_bytes=1M"
 
 /* where control messages are counted: probes would count as well, and depend on time */
 #define COUNTED ",keepalive_ms=0"
@@ -652,10 +652,10 @@ void inviting_in_vain_is_noticed(void **state)
     blob_free(&large_in);
 }
 
-/* A side with invite=0 neither gets nor sends an invitation. */
+/* A side with early_cts=0 neither gets nor sends an invitation. */
 void invitations_not_wanted(void **state)
 {
-    static const char *const options[] = {"invite=0", NULL};
+    static const char *const options[] = {"early_cts=0", NULL};
     void *none = NULL;
 
     (void)state;

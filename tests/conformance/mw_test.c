@@ -55,9 +55,9 @@ static void exchange(struct pair *p, struct blob *out, struct blob *in, bool rec
     blob_check(in, seed, 300000);
 }
 
-void nothing_stays_open(void **state)
+void windows_close_with_their_operation(void **state)
 {
-    static const char *const options[] = {"rndv=write,invite=0",
+    static const char *const options[] = {"rndv=write,early_cts=0",
                                           "rndv=write",
                                           "rndv=read",
                                           "rndv=auto",
@@ -151,17 +151,17 @@ static uint64_t shown(void)
 
 /* Without windows memory for a peer is registered for one operation, and deregistered before
  * the operation is reported. Only the engines' reserve blocks stay registered. */
-void nothing_stays_registered_for_peers(void **state)
+void peer_registrations_end_with_their_operation(void **state)
 {
     static const struct {
         const char *options;
         int target; /* as in exchange() */
     } lanes[] = {
         {"loop_windows=0,loop_each=1,rndv=write", 1},
-        {"loop_windows=0,loop_each=1,rndv=write,pack_threshold=1G,lists=pack", 1},
+        {"loop_windows=0,loop_each=1,rndv=write,pack_threshold=1G,list_mode=pack", 1},
         {"loop_windows=0,loop_each=1,rndv=read", 0},
         /* a list in two blocks is not offered */
-        {"loop_windows=0,loop_each=1,rndv=read,pack_threshold=1G,lists=pack", -1},
+        {"loop_windows=0,loop_each=1,rndv=read,pack_threshold=1G,list_mode=pack", -1},
         {"loop_windows=0,loop_each=1,rndv=write,fragment_bytes=64K,regcache_entries=0", 1},
         {"loop_windows=0,loop_each=1,rndv=read,fragment_bytes=64K,regcache_entries=0", 1},
         {"loop_windows=0,loop_each=1,rndv=auto,loop_chaos=1,fragment_bytes=64K", -1}};
@@ -279,7 +279,7 @@ void windows_of_greedy_ones(void **state)
 
     (void)state;
     bed_options(
-        "loop_windows=16,windows=16,eager_ring_bytes=0,rndv=write,invite=0,eager_max=4K");
+        "loop_windows=16,windows=16,eager_ring_bytes=0,rndv=write,early_cts=0,eager_max=4K");
     pair_open(&good);
     pair_exchange(&good, SIZE, 1000);
     for (int i = 0; i < GREEDY; i++) {

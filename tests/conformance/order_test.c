@@ -175,7 +175,7 @@ void other_tags_are_not_held_back(void **state)
 
     (void)state;
     /* large ones need RTS for any size of receive buffer */
-    bed_options("eager_window=64K,invite=0,eager_ring_bytes=0,eager_max=4K");
+    bed_options("eager_window=64K,early_cts=0,eager_ring_bytes=0,eager_max=4K");
     pair_open(&p);
     blob_flat(&out, SIZE);
     blob_flat(&in, SIZE);

@@ -33,10 +33,9 @@ static struct choice explained(const struct node *n, uint64_t bytes, uint64_t pi
     row = strstr(text, "eager up to ");
     assert_non_null(row);
     choice.eager_max = strtoul(row + strlen("eager up to "), NULL, 10);
-    row = strstr(text, "  <- chosen");
+    row = strstr(text, "\nprotocol ");
     assert_non_null(row);
-    *row = '\0';
-    row = strrchr(text, '\n') + 1;
+    row = strchr(row + 1, '\n') + 1;
     assert_true(strlen(row) > RECEIVER_AT);
     choice.ring = strncmp(row + PROTO_AT, "ring write", 10) == 0;
     choice.eager = choice.ring || strncmp(row + PROTO_AT, "eager", 5) == 0;
@@ -217,6 +216,6 @@ void engine_does_what_is_explained(void **state)
 void engine_does_what_is_explained_of_lent_memory(void **state)
 {
     (void)state;
-    bed_options("eager_ring_bytes=512K,invite=0"); /* an invitation would take precedence */
+    bed_options("eager_ring_bytes=512K,early_cts=0"); /* an invitation would take precedence */
     explained_and_done(262144, true);
 }

@@ -569,11 +569,11 @@ static void settles_at(uint64_t before, uint64_t transfers)
  * side moves them: this bounds the delay of a small message. Messages take turns: a short list
  * that is posted last is complete before the first large message.
  */
-void bulk_is_given_to_the_device_by_and_by(void **state)
+void rdma_in_flight_stays_below_limit(void **state)
 {
     enum { N = 4, SIZE = 1000000, BOUND = 128 << 10, LAST = 100000 };
-    static const char *const options[] = {"xfer_bytes_peer=128K,rndv=write",
-                                          "xfer_bytes_peer=128K,rndv=read"};
+    static const char *const options[] = {"rdma_inflight_bytes=128K,rndv=write",
+                                          "rdma_inflight_bytes=128K,rndv=read"};
 
     (void)state;
     if (!lane.is_loop)

@@ -293,7 +293,7 @@ static int64_t device_bytes(int device)
 
 /* One of two devices fails during transfers: operations in progress end with or without an
  * error, later ones use the other device, and the peer need not notice. */
-void a_failed_device_is_lived_without(void **state)
+void failed_device_traffic_moves_to_other_rail(void **state)
 {
     enum { SIZE = 4000000, OPS = 8 };
     int (*change)(const char *, const char *) =

@@ -11,16 +11,16 @@
 
 #define NO_RING "eager_ring_bytes=0"
 #define SMALL_AREA                                                                             \
-    "eager_ring_bytes=160K,eager_ring_pool=16M,rx_size=2048,eager_max=64K,invite=0,"           \
-    "zone_idle_ms=0"
+    "eager_ring_bytes=160K,eager_ring_pool=16M,rx_size=2048,eager_max=64K,early_cts=0,"        \
+    "pool_idle_ms=0"
 #define ONE_AREA                                                                               \
-    "eager_ring_bytes=128K,eager_ring_pool=128K,rx_size=2048,eager_max=64K,invite=0,"          \
-    "zone_idle_ms=0"
+    "eager_ring_bytes=128K,eager_ring_pool=128K,rx_size=2048,eager_max=64K,early_cts=0,"       \
+    "pool_idle_ms=0"
 #define ONE_RING_IDLE                                                                          \
-    "eager_ring_bytes=128K,eager_ring_pool=128K,rx_size=2048,eager_max=64K,invite=0,"          \
-    "zone_idle_ms=30"
+    "eager_ring_bytes=128K,eager_ring_pool=128K,rx_size=2048,eager_max=64K,early_cts=0,"       \
+    "pool_idle_ms=30"
 #define INVITING                                                                               \
-    "eager_ring_pool=16M,rx_size=2048,eager_max=64K,invite=1,zone_idle_ms=0,"                  \
+    "eager_ring_pool=16M,rx_size=2048,eager_max=64K,early_cts=1,pool_idle_ms=0,"               \
     "keepalive_ms=0,rndv=auto,"
 #define LENT_AFTER  4      /* requests and replies after which each side has a ring */
 #define FAST_SIZE   20000  /* bytes of a message that uses the ring, with the options above */

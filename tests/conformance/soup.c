@@ -548,7 +548,7 @@ static const char *const drawn[][3] = {
     {"credits=8", "credits=4", "credits=4,credits_pool=0"},
     {"eager_ring_bytes=512K", "eager_ring_bytes=0", "eager_ring_bytes=40000"},
     {"eager_window=1M", "eager_window=64K", "eager_max=0"},
-    {"fragment_bytes=1M", "fragment_bytes=64K", "xfer_bytes_peer=64K"},
+    {"fragment_bytes=1M", "fragment_bytes=64K", "rdma_inflight_bytes=64K"},
     {"regcache_entries=1024", "regcache_entries=2", "regcache_entries=0"},
     {"loop_windows=256", "loop_windows=0", "loop_windows=3"},
     {"loop_sq_depth=64", "loop_sq_depth=2", "loop_late_done=20"},
@@ -561,7 +561,7 @@ static void open_all(uint64_t seed, bool draws)
 
     soup.random = seed;
     length = snprintf(options, sizeof options, "loop_chaos=1,loop_seed=%llu,%s",
-                      (unsigned long long)seed, soup.lossy ? "backoff_max_ms=1" : "spin_us=0");
+                      (unsigned long long)seed, soup.lossy ? "backoff_max_ms=1" : "poll_us=0");
     for (size_t i = 0; i < sizeof drawn / sizeof drawn[0]; i++)
         length += snprintf(options + length, sizeof options - (size_t)length, ",%s",
                            drawn[i][draws ? roll(sizeof drawn[i] / sizeof drawn[i][0]) : 0]);

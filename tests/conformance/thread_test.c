@@ -20,7 +20,7 @@
 enum { LONG_MS = INT_MAX };
 
 /* Disables timers of links and of idle memory, so that only the test ends a sleep. */
-#define SLEEPY "spin_us=0,keepalive_ms=0,zone_idle_ms=0"
+#define SLEEPY "poll_us=0,keepalive_ms=0,pool_idle_ms=0"
 
 /* A host in its own thread: tests for completions until told to stop. */
 struct tester {

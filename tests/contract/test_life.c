@@ -155,7 +155,7 @@ static void listen_port_in_use(void **state)
 static void wrong_option_body(void)
 {
     BMI_addr_t addr;
-    char wrong[] = "spin_us=banana", other[] = "tcp_only=7,retry_count=6";
+    char wrong[] = "poll_us=banana", other[] = "tcp_only=7,retry_count=6";
 
     CHECK_EQUAL(BMI_initialize(test_network()->method, test_uri(), BMI_INIT_SERVER, wrong),
                 -BMI_EINVAL);
@@ -165,7 +165,7 @@ static void wrong_option_body(void)
     CHECK_EQUAL(BMI_finalize(), 0);
 }
 
-static void wrong_options_are_refused_and_unknown_ones_ignored(void **state)
+static void wrong_options_refused_unknown_ones_ignored(void **state)
 {
     (void)state;
     run_alone(wrong_option_body);
@@ -387,7 +387,7 @@ static void refused_client(void)
     client_stop(&c);
 }
 
-static void nobody_listens(void **state)
+static void lookup_without_listener_fails(void **state)
 {
     (void)state;
     run_alone(refused_client);
@@ -637,7 +637,7 @@ static void fork_client(struct client *c)
     CHECK(is_filled(memory, LARGE, 3, 0));
 }
 
-static void a_child_is_refused(void **state)
+static void forked_child_is_refused(void **state)
 {
     (void)state;
     run_clients(fork_client, 1);
@@ -648,12 +648,12 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(method_addr_lookup_before_initialize),
         cmocka_unit_test(drop_addr_after_finalize),
-        cmocka_unit_test(a_child_is_refused),
+        cmocka_unit_test(forked_child_is_refused),
         cmocka_unit_test(client_initialize_finalize_initialize),
         cmocka_unit_test(server_initialize_finalize_initialize),
         cmocka_unit_test(listen_port_in_use),
-        cmocka_unit_test(wrong_options_are_refused_and_unknown_ones_ignored),
-        cmocka_unit_test(nobody_listens),
+        cmocka_unit_test(wrong_options_refused_unknown_ones_ignored),
+        cmocka_unit_test(lookup_without_listener_fails),
         cmocka_unit_test(failed_request_is_reported_before_its_answer),
         cmocka_unit_test(server_ends_after_its_receive),
         cmocka_unit_test(server_ends_after_its_send),

@@ -273,7 +273,7 @@ const struct rule_test event_rules[] = {{"event_units", 1, -1, {event_units}},
                                         {"event_no_rearm", 1, -1, {event_no_rearm}},
                                         {"wait_fires", 1, -1, {wait_fires}},
                                         {"count_overflow", 1, -1, {count_overflow}},
-                                        {"aligned", 1, -1, {aligned}},
+                                        {"blocks_aligned", 1, -1, {aligned}},
                                         {NULL, 0, 0, {NULL}}};
 
 const struct rule_test command_rules[] = {{"cq_permission", 1, -1, {cq_permission}},

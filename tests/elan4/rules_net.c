@@ -515,7 +515,7 @@ const struct rule_test queue_rules[] = {{"queue_full", 1, -1, {queue_full}},
                                         {NULL, 0, 0, {NULL}}};
 
 const struct rule_test dma_rules[] = {{"src_after_ack", 2, -1, {closed_target, to_closed}},
-                                      {"blocked", 2, -1, {closed_target, to_closed}},
+                                      {"inputter_refuses", 2, -1, {closed_target, to_closed}},
                                       {"dst_after_data", 2, -1, {watches_data, pushes_data}},
                                       {"retry_forever", 2, -1, {comes_late, insists}},
                                       {"no_order", 1, -1, {no_order}},
@@ -529,7 +529,7 @@ const struct rule_test attach_rules[] = {
     {"attach_busy", 2, -1, {attach_busy, attach_busy}},
     {"attach_range", 1, -1, {attach_range}},
     {"attach_key", 1, -1, {attach_key}},
-    {"routes", 1, -1, {routes}},
+    {"route_count", 1, -1, {routes}},
     {"vp_formula", 1, -1, {vp_formula}},
     {"dead_freed", 2, 0, {dies_attached, takes_over}},
     {"next_owner", 3, 0, {dies_known, sends_to_both, hears_as_next}},

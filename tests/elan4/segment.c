@@ -42,7 +42,7 @@ bool ctx_is_idle(const struct shm_ctx *c)
 bool somebody_is_gone(const struct shm_head *seg)
 {
     for (unsigned i = 1; i < EMU4_USERS; i++)
-        if (atomic_load(&seg->user[i].state) == USER_GONE)
+        if (atomic_load(&seg->user[i].state) == USER_LEFT)
             return true;
     return false;
 }

@@ -52,7 +52,7 @@ static void goes_on(struct bed *b)
 }
 
 /* A cleared word is not set again. */
-static int a_word_is_set_once(void)
+static int cleared_word_is_not_set_again(void)
 {
     int rc = 0;
 
@@ -94,7 +94,7 @@ static void writes_to_nowhere(struct bed *b)
 }
 
 /* A process whose memory was unmapped gets its trap, though late. */
-static int a_trap_is_told_late(void)
+static int unmapped_process_gets_trap_late(void)
 {
     return run_beds(2, (bed_fn[]){hears_late, writes_to_nowhere});
 }
@@ -137,7 +137,7 @@ static void reads_again(struct bed *b)
 }
 
 /* A new request is not dropped together with another one's earlier request. */
-static int who_is_asked_again_is_helped(void)
+static int new_request_survives_dropped_one(void)
 {
     return run_beds(2, (bed_fn[]){reads_again, lends});
 }
@@ -173,7 +173,7 @@ static void reads_slowly(struct bed *b)
 }
 
 /* The process that sets off a chain of another one executes it without a further request. */
-static int a_chain_is_not_forgotten(void)
+static int chain_of_other_process_is_executed(void)
 {
     return run_beds(2, (bed_fn[]){reads_slowly, lends_with_a_chain});
 }
@@ -216,7 +216,7 @@ static void works_for_it(struct bed *b)
     meet(b, 0, 2);
 }
 
-static int nothing_is_written_into_what_was_left(void)
+static int released_memory_is_not_written(void)
 {
     return run_beds(2, (bed_fn[]){leaves, works_for_it});
 }
@@ -327,19 +327,19 @@ static void comes_in(struct bed *b)
 
 /* A process that dies between taking a slot and recording its name leaves the slot to the
  * next. */
-static int a_place_is_not_lost(void)
+static int slot_of_dead_process_is_reused(void)
 {
     return run_beds_kill(3, (bed_fn[]){has_one_place, dies_at_the_door, comes_in}, 1);
 }
 
 int main(void)
 {
-    CASE(a_word_is_set_once());
-    CASE(a_trap_is_told_late());
-    CASE(who_is_asked_again_is_helped());
-    CASE(a_chain_is_not_forgotten());
-    CASE(nothing_is_written_into_what_was_left());
+    CASE(cleared_word_is_not_set_again());
+    CASE(unmapped_process_gets_trap_late());
+    CASE(new_request_survives_dropped_one());
+    CASE(chain_of_other_process_is_executed());
+    CASE(released_memory_is_not_written());
     CASE(each_delivery_leaves_its_mark());
-    CASE(a_place_is_not_lost());
+    CASE(slot_of_dead_process_is_reused());
     return cases_end();
 }

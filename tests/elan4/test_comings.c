@@ -207,7 +207,7 @@ static void back_to_the_start(struct side *server)
     }
     assert_int_equal(n[ELAN_TX], f->tx_count);
     assert_int_equal(n[ELAN_MOVE], f->nmove);
-    for (unsigned vp = 0; vp < BMI_ELAN4_MOST_VPS; vp++)
+    for (unsigned vp = 0; vp < BMI_ELAN4_MAX_VPS; vp++)
         assert_int_equal(f->account[vp].out + f->account[vp].former + f->active.of[vp], 0);
     all_contexts_free(server);
 }
@@ -393,13 +393,13 @@ static void kept_out_by_a_lock(int command, const char *told)
     rme_options_free(options);
 }
 
-static void kept_out_by_a_lock_of_a_process(void **state)
+static void process_lock_keeps_server_out(void **state)
 {
     (void)state;
     kept_out_by_a_lock(F_SETLK, NULL);
 }
 
-static void kept_out_by_a_lock_of_an_open_file(void **state)
+static void open_file_lock_keeps_server_out(void **state)
 {
     (void)state;
     kept_out_by_a_lock(F_OFD_SETLK, "number -1");
@@ -411,8 +411,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(come_and_go),
         cmocka_unit_test(killed_anywhere),
         cmocka_unit_test(served_where_many_died),
-        cmocka_unit_test(kept_out_by_a_lock_of_a_process),
-        cmocka_unit_test(kept_out_by_a_lock_of_an_open_file),
+        cmocka_unit_test(process_lock_keeps_server_out),
+        cmocka_unit_test(open_file_lock_keeps_server_out),
     };
 
     if (argc > 1)

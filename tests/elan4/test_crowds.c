@@ -194,7 +194,7 @@ static void as_at_the_start(struct side *server)
     assert_true(list_empty(&server->f->links));
     assert_int_equal(server->f->norphans + server->f->kept_moves + server->f->answers.taken, 0);
     assert_int_equal(server->stats.value[RME_C_QUARANTINED], 0);
-    for (unsigned vp = 0; vp < BMI_ELAN4_MOST_VPS; vp++)
+    for (unsigned vp = 0; vp < BMI_ELAN4_MAX_VPS; vp++)
         assert_int_equal(out_at(server, vp), 0);
     assert_in_range(server->f->tx_count, 1, 2 * BUFFERS);
     close_side(server);
@@ -302,7 +302,7 @@ static void killed_in_turn(void **state)
 
 /* If earlier processes have left too much, the next one gets an error, and is served in the
  * end. */
-static void who_is_not_served_is_told(void **state)
+static void unserved_peer_gets_error_first(void **state)
 {
     struct side server, client;
     (void)state;
@@ -396,7 +396,7 @@ static void stale(int node)
         pause();
 }
 
-static void strangers(void **state)
+static void foreign_requests_use_bounded_buffers(void **state)
 {
     struct side server, client;
     (void)state;
@@ -422,7 +422,7 @@ static void strangers(void **state)
 }
 
 /* Answers that processes of one node do not accept leave some for other nodes. */
-static void answers_of_a_node_leave_some_for_others(void **state)
+static void unaccepted_answers_leave_buffers_for_others(void **state)
 {
     struct side server, client;
     pid_t pid[CROWD];
@@ -555,7 +555,7 @@ static void messages_behind_a_stuck_transfer_return(void **state)
 
 /* Stuck transfers and queued messages of all processes of a node leave buffers and transfers
  * for other nodes. */
-static void processes_of_a_node_leave_some_for_others(void **state)
+static void stuck_node_leaves_buffers_for_others(void **state)
 {
     struct side server, client;
     struct rme_link *l;
@@ -697,14 +697,14 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(killed_in_turn),
-        cmocka_unit_test(who_is_not_served_is_told),
+        cmocka_unit_test(unserved_peer_gets_error_first),
         cmocka_unit_test(killed_together),
-        cmocka_unit_test(strangers),
-        cmocka_unit_test(answers_of_a_node_leave_some_for_others),
+        cmocka_unit_test(foreign_requests_use_bounded_buffers),
+        cmocka_unit_test(unaccepted_answers_leave_buffers_for_others),
         cmocka_unit_test(many_links),
         cmocka_unit_test(transfers_of_others),
         cmocka_unit_test(messages_behind_a_stuck_transfer_return),
-        cmocka_unit_test(processes_of_a_node_leave_some_for_others),
+        cmocka_unit_test(stuck_node_leaves_buffers_for_others),
         cmocka_unit_test(reject_on_a_used_link),
         cmocka_unit_test(broken_while_ending),
         cmocka_unit_test(reject_before_the_answer),

@@ -204,7 +204,7 @@ static int death_at(const char *step, int k)
     return run_beds_kill(3, (bed_fn[]){passive, victim, third}, 1);
 }
 
-/* Runs each in a process of its own, because they mostly wait. */
+/* Runs each in its own process, because they mostly wait. */
 static int deaths_at(const char *step)
 {
     static const int at[] = {1, 2, 3, 5, 12, 40};
@@ -244,7 +244,9 @@ int main(void)
     if (finished == MAP_FAILED)
         return 1;
     for (unsigned s = 0; s < sizeof(steps) / sizeof(steps[0]); s++) {
-        if (case_begins(steps[s]))
+        char name[64];
+        snprintf(name, sizeof(name), "death_at_%s", steps[s]);
+        if (case_begins(name))
             case_ends(deaths_at(steps[s]));
     }
     return cases_end();

@@ -70,7 +70,7 @@ static void active(struct bed *b)
     meet(b, 1, 2);
 }
 
-static int stopped(void)
+static int stopped_process_memory_stays_accessible(void)
 {
     return run_beds(2, (bed_fn[]){active, passive});
 }
@@ -326,7 +326,7 @@ static void idle_one(struct bed *b)
     CHECK(wakeups[IDLE_ROUNDS - 1] - wakeups[0] < IDLE_ROUNDS / 4);
 }
 
-static int idle(void)
+static int idle_processes_do_not_wake(void)
 {
     return run_beds(2, (bed_fn[]){idle_one, idle_one});
 }
@@ -402,7 +402,7 @@ static void threads_two(struct bed *b)
     bed_close(b);
 }
 
-static int threads(void)
+static int threads_use_queues_of_their_own(void)
 {
     return run_beds(2, (bed_fn[]){threads_one, threads_two});
 }
@@ -523,13 +523,13 @@ static int many_refused_by_a_dead_one(void)
 
 int main(void)
 {
-    CASE(stopped());
+    CASE(stopped_process_memory_stays_accessible());
     CASE(lock_is_kept());
     CASE(each_queue_is_tried());
     CASE(one_event_for_a_list());
     CASE(many_clients());
-    CASE(idle());
-    CASE(threads());
+    CASE(idle_processes_do_not_wake());
+    CASE(threads_use_queues_of_their_own());
     CASE(forked_child());
     CASE(many_refused());
     CASE(many_refused_by_a_dead_one());

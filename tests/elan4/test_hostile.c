@@ -138,7 +138,7 @@ static void hostile(struct bed *b)
     }
 }
 
-static int scribbled(void)
+static int random_writes_harm_no_process(void)
 {
     int rc = 0;
 
@@ -193,7 +193,7 @@ static int registry_scribbled(void)
 
 int main(void)
 {
-    CASE(scribbled());
+    CASE(random_writes_harm_no_process());
     CASE(registry_scribbled());
     return cases_end();
 }

@@ -389,12 +389,12 @@ static void beside_the_first_version(struct bed *b)
     leave(&me);
 }
 
-static int a_folder_of_another_version(void)
+static int folder_of_other_version_refused(void)
 {
     return run_beds(2, (bed_fn[]){of_another_version, of_this_version});
 }
 
-static int a_folder_of_the_first_version(void)
+static int folder_of_first_version_refused(void)
 {
     return run_beds(2, (bed_fn[]){of_the_first_version, beside_the_first_version});
 }
@@ -436,7 +436,7 @@ static int contexts_come_back(void)
     return run_beds(1, fn);
 }
 
-static int the_heir_of_a_killed_client(void)
+static int killed_client_context_is_reused(void)
 {
     static const bed_fn fn[] = {victim, bystander, bystander, bystander, heir};
     return run_beds_kill(5, fn, 0);
@@ -447,9 +447,9 @@ int main(void)
     CASE(greetings_to_the_queue());
     CASE(exchanges_over_tcp());
     CASE(contexts_come_back());
-    CASE(the_heir_of_a_killed_client());
-    CASE(a_folder_of_another_version());
-    CASE(a_folder_of_the_first_version());
+    CASE(killed_client_context_is_reused());
+    CASE(folder_of_other_version_refused());
+    CASE(folder_of_first_version_refused());
     CASE(all_new_at_once());
     return cases_end();
 }

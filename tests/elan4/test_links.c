@@ -50,7 +50,7 @@ static void refusal(struct side *server, const char *uri, const char *options, i
     close_side(&client);
 }
 
-static void refusals(void **state)
+static void refused_connections_name_their_cause(void **state)
 {
     struct side server, other;
     char text[500];
@@ -78,7 +78,7 @@ static void refusals(void **state)
 }
 
 /* Repeated requests to a missing process have one packet in flight. */
-static void nobody_answers(void **state)
+static void unanswered_requests_have_one_packet_in_flight(void **state)
 {
     struct side client;
     (void)state;
@@ -217,7 +217,7 @@ static void no_way_to_the_queue(void **state)
 }
 
 /* The bootstrap server of a stopped process does not answer, either: the client waits. */
-static void a_server_that_is_stopped(void **state)
+static void stopped_server_keeps_client_waiting(void **state)
 {
     struct side server, client;
     (void)state;
@@ -303,7 +303,7 @@ static void another_server_after_a_request(void **state)
  * notification takes two packets, one to the peer and one to us, and two events that send them,
  * each with a command and one that fills its block.
  */
-static void lists(void **state)
+static void list_of_any_length_takes_two_events(void **state)
 {
     enum { MOST = 4096, EACH = 24 };
     static uint8_t here[MOST * EACH], there[MOST * EACH];
@@ -481,7 +481,7 @@ static void a_client_has_a_successor(bool up, uint64_t says)
 
 /* A client of another node is killed when everything is delivered and the host cannot send to
  * it: a probe detects this. A live client is not affected by probes. */
-static void a_look_finds_who_died_with_nothing_under_way(void **state)
+static void probe_detects_death_of_idle_client(void **state)
 {
     struct side server, client;
     struct rme_link *dead;
@@ -514,13 +514,13 @@ static void a_look_finds_who_died_with_nothing_under_way(void **state)
     close_side(&server);
 }
 
-static void a_successor_of_an_idle_client(void **state)
+static void idle_client_has_successor(void **state)
 {
     (void)state;
     a_client_has_a_successor(true, 0);
 }
 
-static void a_successor_of_one_that_asked(void **state)
+static void requesting_client_has_successor(void **state)
 {
     (void)state;
     a_client_has_a_successor(false, 0);
@@ -535,7 +535,7 @@ static void successor_of_a_liar_has_its_place(void **state)
 
 /* Any process may write to the queue: invalid packets are dropped or end a link, and other
  * links stay. */
-static void rubbish(void **state)
+static void invalid_packets_end_one_link(void **state)
 {
     static const struct bmi_elan4_range range = {0, 63, 2, 65};
     struct bmi_elan4_nic_config config = {.range = range,
@@ -631,7 +631,7 @@ static void no_context_for_clients(void **state)
 
 /* A wait for a buffer of an up link is polled each millisecond. On a link that ends, or is down
  * before this is reported, no wait is possible. */
-static void a_buffer_of_a_link_that_ends(void **state)
+static void ending_link_gives_no_buffer(void **state)
 {
     struct side server, client;
     (void)state;
@@ -656,7 +656,7 @@ static void a_buffer_of_a_link_that_ends(void **state)
 
 /* Another thread posts during a sleep without a timeout, and its packet is not sent at once for
  * lack of packets in flight or of the link's buffers. Only polling detects their delivery. */
-static void what_does_not_go_at_once_ends_a_sleep(void **state)
+static void delayed_packet_ends_sleep(void **state)
 {
     const char *options[] = {"", "elan_tx_buffers=64"};
     struct side server, client;
@@ -731,21 +731,21 @@ static void who_leaves_is_heard(bool in_order)
     close_side(&server);
 }
 
-static void who_gave_up_is_heard(void **state)
+static void disconnected_link_sends_bye(void **state)
 {
     (void)state;
     who_leaves_is_heard(true);
 }
 
 /* Also with links that were not ended. */
-static void who_goes_at_once_is_heard(void **state)
+static void closed_engine_sends_bye(void **state)
 {
     (void)state;
     who_leaves_is_heard(false);
 }
 
 /* With as many links as packets without a link may wait for a process. */
-static void who_has_many_links_is_heard(void **state)
+static void many_links_send_bye(void **state)
 {
     enum { LINKS = 16 };
     struct side server, client;
@@ -771,28 +771,28 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(met_at_the_queue),
-        cmocka_unit_test(refusals),
-        cmocka_unit_test(nobody_answers),
+        cmocka_unit_test(refused_connections_name_their_cause),
+        cmocka_unit_test(unanswered_requests_have_one_packet_in_flight),
         cmocka_unit_test(hello_knows_whom_it_greets),
         cmocka_unit_test(no_way_to_the_queue),
         cmocka_unit_test(no_descriptor_to_ask_with),
-        cmocka_unit_test(a_server_that_is_stopped),
+        cmocka_unit_test(stopped_server_keeps_client_waiting),
         cmocka_unit_test(another_server_is_there),
         cmocka_unit_test(another_server_after_a_request),
-        cmocka_unit_test(lists),
+        cmocka_unit_test(list_of_any_length_takes_two_events),
         cmocka_unit_test(killed_client),
-        cmocka_unit_test(a_look_finds_who_died_with_nothing_under_way),
-        cmocka_unit_test(a_successor_of_an_idle_client),
-        cmocka_unit_test(a_successor_of_one_that_asked),
+        cmocka_unit_test(probe_detects_death_of_idle_client),
+        cmocka_unit_test(idle_client_has_successor),
+        cmocka_unit_test(requesting_client_has_successor),
         cmocka_unit_test(successor_of_a_liar_has_its_place),
-        cmocka_unit_test(rubbish),
+        cmocka_unit_test(invalid_packets_end_one_link),
         cmocka_unit_test(message_larger_than_its_buffer_ends_link),
         cmocka_unit_test(no_context_for_clients),
-        cmocka_unit_test(a_buffer_of_a_link_that_ends),
-        cmocka_unit_test(what_does_not_go_at_once_ends_a_sleep),
-        cmocka_unit_test(who_gave_up_is_heard),
-        cmocka_unit_test(who_goes_at_once_is_heard),
-        cmocka_unit_test(who_has_many_links_is_heard),
+        cmocka_unit_test(ending_link_gives_no_buffer),
+        cmocka_unit_test(delayed_packet_ends_sleep),
+        cmocka_unit_test(disconnected_link_sends_bye),
+        cmocka_unit_test(closed_engine_sends_bye),
+        cmocka_unit_test(many_links_send_bye),
     };
 
     return cmocka_run_group_tests(tests, sides_set_up, sides_tear_down);

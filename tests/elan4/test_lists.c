@@ -136,7 +136,7 @@ static void operations(const char *rndv, int packets)
     pthread_t closes;
 
     snprintf(options, sizeof(options),
-             "elan_servers=0:2=127.0.0.1:%d,lists=group,invite=0,rndv=%s,"
+             "elan_servers=0:2=127.0.0.1:%d,list_mode=group,early_cts=0,rndv=%s,"
              "keepalive_ms=0",
              ports_take(), rndv);
     snprintf(log, sizeof(log), "%s/log", folder);
@@ -156,14 +156,14 @@ static void operations(const char *rndv, int packets)
 }
 
 /* RTS, CTS, the notification, and the initiator's packet to itself. */
-static void written_lists_take_two_events_and_one_notification(void **state)
+static void written_list_takes_one_notification(void **state)
 {
     (void)state;
     operations("write", 4);
 }
 
 /* RTS, the notification behind the reads, and the initiator's packet to itself. */
-static void read_lists_take_two_events_and_one_notification(void **state)
+static void read_list_takes_one_notification(void **state)
 {
     (void)state;
     operations("read", 3);
@@ -172,8 +172,8 @@ static void read_lists_take_two_events_and_one_notification(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(written_lists_take_two_events_and_one_notification),
-        cmocka_unit_test(read_lists_take_two_events_and_one_notification),
+        cmocka_unit_test(written_list_takes_one_notification),
+        cmocka_unit_test(read_list_takes_one_notification),
     };
 
     return cmocka_run_group_tests(tests, sides_set_up, sides_tear_down);

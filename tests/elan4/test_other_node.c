@@ -159,12 +159,12 @@ static void open_client(struct side *client)
 
 /* A process that was killed, was replaced, or accepts nothing is detected by a query of its
  * bootstrap server. */
-static void dead_peer_on_another_node_detected_by_query(void **state)
+static void remote_death_detected_by_query(void **state)
 {
     struct side client;
     (void)state;
     open_client(&client);
-    /* no process is there any more */
+    /* no process is there */
     pid_t pid = begin_there(server_there, NULL);
     meet_there(&client);
     end_child(pid);
@@ -197,7 +197,7 @@ static void dead_peer_on_another_node_detected_by_query(void **state)
 }
 
 /* A process at the place of the peer shows its death, even if it would refuse a connection. */
-static void dead_peer_detected_by_a_successor_with_another_key(void **state)
+static void dead_peer_detected_by_successors_other_key(void **state)
 {
     struct side client;
     (void)state;
@@ -259,7 +259,7 @@ static void probe_until_down(struct side *server, pid_t pid, int links)
 
 /* A client is killed while a notification waits for data to it, and the host cannot send: a
  * probe detects this. */
-static void dead_client_on_another_node_detected_behind_a_waiting_notification(void **state)
+static void remote_death_detected_behind_waiting_notification(void **state)
 {
     struct side server;
     (void)state;
@@ -346,9 +346,9 @@ static void refuses_only_after_leaving(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(dead_peer_on_another_node_detected_by_query),
-        cmocka_unit_test(dead_peer_detected_by_a_successor_with_another_key),
-        cmocka_unit_test(dead_client_on_another_node_detected_behind_a_waiting_notification),
+        cmocka_unit_test(remote_death_detected_by_query),
+        cmocka_unit_test(dead_peer_detected_by_successors_other_key),
+        cmocka_unit_test(remote_death_detected_behind_waiting_notification),
         cmocka_unit_test(dead_client_with_full_account_probed_once),
         cmocka_unit_test(polls_without_a_client_accept_nothing),
         cmocka_unit_test(refuses_only_after_leaving),

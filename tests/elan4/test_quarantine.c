@@ -190,7 +190,7 @@ static void silent_peer_stays(void **state)
         passed += 10;
         clock_step(10);
     }
-    assert_in_range(passed, ELAN_DRAIN_MS + 200, ELAN_DRAIN_MS + 200 + ELAN_LOOK_MS);
+    assert_in_range(passed, ELAN_DRAIN_MS + 200, ELAN_DRAIN_MS + 200 + ELAN_CHECK_MS);
     clock_run();
     assert_int_equal(server.error, -ESHUTDOWN);
     assert_true(kept(&server) <= 1);
@@ -219,7 +219,7 @@ static void until_greeted(struct side *client, struct side *server)
 
 /* A peer that drops a link before it could send BYE reports that; else an idle server keeps
  * it. */
-static void who_gives_up_says_so(void **state)
+static void dropped_link_is_reported_before_bye(void **state)
 {
     static uint8_t here[BYTES];
     struct side server, client;
@@ -280,7 +280,7 @@ static void bye_without_a_buffer(void **state)
 }
 
 /* Without memory for a packet that has to wait, both sides end in order. */
-static void a_packet_is_lost(void **state)
+static void lost_packet_ends_both_sides(void **state)
 {
     struct side server, client;
     (void)state;
@@ -413,7 +413,7 @@ static void deaf_peer_hinders_nobody(void **state)
 
 /* A process that was stopped itself cannot tell whether packets were accepted: the peer's
  * timeout starts again. */
-static void who_stood_still_waits(void **state)
+static void stopped_process_restarts_peer_timeout(void **state)
 {
     struct side server, client;
     (void)state;
@@ -570,7 +570,7 @@ static void next_owner_dies_too(void **state)
 }
 
 /* Reserved buffers are bounded: at the limit new links are refused, and existing ones stay. */
-static void bounded(void **state)
+static void quarantined_buffers_stay_bounded(void **state)
 {
     struct side server, client, late;
     (void)state;
@@ -680,13 +680,20 @@ static void stopped_client(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(silent_peer_goes_on),      cmocka_unit_test(silent_peer_dies),
-        cmocka_unit_test(silent_peer_stays),        cmocka_unit_test(who_gives_up_says_so),
-        cmocka_unit_test(bye_without_a_buffer),     cmocka_unit_test(a_packet_is_lost),
-        cmocka_unit_test(deaf_peer_may_write),      cmocka_unit_test(deaf_peer_loses_all_links),
-        cmocka_unit_test(deaf_peer_hinders_nobody), cmocka_unit_test(who_stood_still_waits),
-        cmocka_unit_test(dead_peers_buffers),       cmocka_unit_test(bounded),
-        cmocka_unit_test(next_owner_dies_too),      cmocka_unit_test(stopped_client),
+        cmocka_unit_test(silent_peer_goes_on),
+        cmocka_unit_test(silent_peer_dies),
+        cmocka_unit_test(silent_peer_stays),
+        cmocka_unit_test(dropped_link_is_reported_before_bye),
+        cmocka_unit_test(bye_without_a_buffer),
+        cmocka_unit_test(lost_packet_ends_both_sides),
+        cmocka_unit_test(deaf_peer_may_write),
+        cmocka_unit_test(deaf_peer_loses_all_links),
+        cmocka_unit_test(deaf_peer_hinders_nobody),
+        cmocka_unit_test(stopped_process_restarts_peer_timeout),
+        cmocka_unit_test(dead_peers_buffers),
+        cmocka_unit_test(quarantined_buffers_stay_bounded),
+        cmocka_unit_test(next_owner_dies_too),
+        cmocka_unit_test(stopped_client),
     };
 
     return cmocka_run_group_tests(tests, sides_set_up, sides_tear_down);

@@ -557,7 +557,7 @@ static void lie(struct side *liar, enum compat_trap kind, const struct field *f)
         elan_tx_alone(liar->f, &liar->link->peer, ELAN_REFUSED, kind, at, sizeof(at)), 0);
 }
 
-/* Opens a server and two clients, the first of which accepts nothing any more.  Returns the
+/* Opens a server and two clients, the first of which accepts nothing.  Returns the
  * server's link to that one; server->link is the other one. */
 static struct rme_link *open_three(struct side *server, const char *options, struct side *deaf,
                                    const char *its_options, struct side *other)
@@ -576,7 +576,7 @@ static struct rme_link *open_three(struct side *server, const char *options, str
 
 /* A process that reports DMAs in flight as refused, and then accepts them, harms no other:
  * their events are not reused while it lives. */
-static void a_lie_harms_nobody_else(void **state)
+static void false_refusal_harms_no_other_link(void **state)
 {
     static struct field to_liar, to_other;
     struct side server, liar, other;
@@ -620,7 +620,7 @@ static void a_lie_harms_nobody_else(void **state)
 
 /* A queue with requests that a process does not accept, and reports as refused, is not used for
  * another link when there are no more queues. */
-static void a_lie_blocks_no_other_reads(void **state)
+static void false_refusal_blocks_no_other_reads(void **state)
 {
     enum { MOST = 1024 };
     static struct field to_liar, to_other;
@@ -668,7 +668,7 @@ static void a_lie_blocks_no_other_reads(void **state)
  * packet may then be sent whose number is ELAN_WINDOW ahead of the notification's, which the
  * peer would take for invalid.
  */
-static void a_probe_past_a_waiting_notification(void **state)
+static void probe_passes_waiting_notification(void **state)
 {
     struct side server, client;
     struct rme_rdma_op silent = {.notify = RME_NOTIFY_NONE};
@@ -725,9 +725,9 @@ int main(void)
         cmocka_unit_test(queue_of_reads),
         cmocka_unit_test(read_cut_short),
         cmocka_unit_test(reads_of_others),
-        cmocka_unit_test(a_lie_harms_nobody_else),
-        cmocka_unit_test(a_lie_blocks_no_other_reads),
-        cmocka_unit_test(a_probe_past_a_waiting_notification),
+        cmocka_unit_test(false_refusal_harms_no_other_link),
+        cmocka_unit_test(false_refusal_blocks_no_other_reads),
+        cmocka_unit_test(probe_passes_waiting_notification),
     };
 
     return cmocka_run_group_tests(tests, sides_set_up, sides_tear_down);

@@ -85,7 +85,7 @@ static void owner(struct bed *b)
 
 /* The message arrives once, or was not requested, at whichever step the helper dies. The helper
  * lists four times: the request, its claim, the message, the result. */
-static int a_helper_dies(const char *step)
+static int dead_helper_delivers_at_most_once(const char *step)
 {
     int rc = 0;
 
@@ -250,7 +250,7 @@ static void takes_from_two(struct bed *b)
 }
 
 /* A late process does not invalidate another one's list: its rest is executed. */
-static int what_is_valid_stays_so(void)
+static int valid_list_stays_valid(void)
 {
     return run_beds_kill(3, (bed_fn[]){takes_from_two, stops_when_applied, stops_half_way}, 2);
 }
@@ -284,13 +284,13 @@ static void leaves_it_unread(struct bed *b)
 }
 
 /* The slot that it had found has another message by then. */
-static int what_is_in_a_place_stays_there(void)
+static int reused_slot_keeps_its_message(void)
 {
     return run_beds(2, (bed_fn[]){leaves_it_unread, stops_at_the_slot});
 }
 
 /* A list that was not valid when the lock was taken over is done again. */
-static int what_is_not_valid_is_done_again(void)
+static int invalid_list_is_done_again(void)
 {
     return run_beds(2, (bed_fn[]){takes_from_one, stops_when_listed});
 }
@@ -358,7 +358,7 @@ static void takes_it_once(struct bed *b)
 
 /* A thread that has lost a lock does not mistake another thread's lock for its own: both would
  * write to the same place. */
-static int a_lock_is_one_threads(void)
+static int lock_belongs_to_one_thread(void)
 {
     return run_beds(2, (bed_fn[]){takes_it_once, sends_two});
 }
@@ -450,7 +450,7 @@ static void loses_its_own(struct bed *b)
 }
 
 /* Work that a thread has lost in its own context is done again. */
-static int nothing_of_its_own_is_lost(void)
+static int lost_work_is_done_again(void)
 {
     return run_beds(1, (bed_fn[]){loses_its_own});
 }
@@ -540,7 +540,7 @@ static void forks_at_work(struct bed *b)
 }
 
 /* The child has all claims of its own. */
-static int a_child_has_its_own_claims(void)
+static int forked_child_has_own_claims(void)
 {
     return run_beds(2, (bed_fn[]){forks_at_work, lends});
 }
@@ -595,24 +595,24 @@ static void rings_next(struct bed *b)
 }
 
 /* Another process can wake it meanwhile. */
-static int who_is_stopped_ringing_keeps_nobody_asleep(void)
+static int stopped_waker_blocks_no_wake_up(void)
 {
     return run_beds(3, (bed_fn[]){sleeps, is_stopped_ringing, rings_next});
 }
 
 int main(void)
 {
-    CASE(a_helper_dies("listed"));
-    CASE(a_helper_dies("logged"));
-    CASE(a_helper_dies("half_applied"));
+    CASE(dead_helper_delivers_at_most_once("listed"));
+    CASE(dead_helper_delivers_at_most_once("logged"));
+    CASE(dead_helper_delivers_at_most_once("half_applied"));
     CASE(waiting_for_others_is_quiet());
-    CASE(what_is_valid_stays_so());
-    CASE(what_is_in_a_place_stays_there());
-    CASE(what_is_not_valid_is_done_again());
-    CASE(a_lock_is_one_threads());
+    CASE(valid_list_stays_valid());
+    CASE(reused_slot_keeps_its_message());
+    CASE(invalid_list_is_done_again());
+    CASE(lock_belongs_to_one_thread());
     CASE(being_stopped_is_not_waiting());
-    CASE(nothing_of_its_own_is_lost());
-    CASE(a_child_has_its_own_claims());
-    CASE(who_is_stopped_ringing_keeps_nobody_asleep());
+    CASE(lost_work_is_done_again());
+    CASE(forked_child_has_own_claims());
+    CASE(stopped_waker_blocks_no_wake_up());
     return cases_end();
 }

@@ -249,13 +249,13 @@ static void closing_beside(bool replaced)
     close(up[1]);
 }
 
-static void closing_beside_a_replaced_neighbour_waits_for_nobody(void **state)
+static void close_beside_replaced_neighbour_is_immediate(void **state)
 {
     (void)state;
     closing_beside(true);
 }
 
-static void closing_beside_a_dead_neighbour_waits_for_nobody(void **state)
+static void close_beside_dead_neighbour_is_immediate(void **state)
 {
     (void)state;
     closing_beside(false);
@@ -319,13 +319,13 @@ static void closing_after_a_dead_client(const char *more, bool ended)
     close(up[1]);
 }
 
-static void closing_after_a_client_that_said_no_bye_waits_no_second_time(void **state)
+static void close_after_missing_bye_waits_once(void **state)
 {
     (void)state;
     closing_after_a_dead_client("", true);
 }
 
-static void closing_after_a_client_that_was_given_up_waits_no_second_time(void **state)
+static void close_after_dropped_client_waits_once(void **state)
 {
     (void)state;
     closing_after_a_dead_client("elan_dead_ms=1000,elan_quarantine_ms=0", false);
@@ -336,10 +336,10 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(dies_at_once),
         cmocka_unit_test(dies_after_a_while),
-        cmocka_unit_test(closing_beside_a_replaced_neighbour_waits_for_nobody),
-        cmocka_unit_test(closing_beside_a_dead_neighbour_waits_for_nobody),
-        cmocka_unit_test(closing_after_a_client_that_said_no_bye_waits_no_second_time),
-        cmocka_unit_test(closing_after_a_client_that_was_given_up_waits_no_second_time),
+        cmocka_unit_test(close_beside_replaced_neighbour_is_immediate),
+        cmocka_unit_test(close_beside_dead_neighbour_is_immediate),
+        cmocka_unit_test(close_after_missing_bye_waits_once),
+        cmocka_unit_test(close_after_dropped_client_waits_once),
     };
 
     return cmocka_run_group_tests(tests, sides_set_up, sides_tear_down);

@@ -97,7 +97,7 @@ static void bystander(struct bed *b)
     CHECK(kill((pid_t)told(b, OWNER_PID), SIGCONT) == 0);
 }
 
-static int a_helper_dies_at(const char *step, bool here)
+static int trap_survives_dead_helper_at(const char *step, bool here)
 {
     snprintf(die, sizeof(die), "%s", step);
     refused_here = here;
@@ -106,7 +106,7 @@ static int a_helper_dies_at(const char *step, bool here)
 
 /* The helper lists the request, its claim, and the trap with the DMA's result; at the target
  * the last one separately. */
-static int a_helper_dies(bool here)
+static int trap_survives_dead_helper(bool here)
 {
     static const char *const steps[] = {"listed", "logged", "half_applied"};
     int rc = 0;
@@ -115,12 +115,12 @@ static int a_helper_dies(bool here)
         for (int k = 1; k <= (here ? 3 : 4) && rc == 0; k++) {
             char step[40];
             snprintf(step, sizeof(step), "%s:%d", steps[i], k);
-            rc = a_helper_dies_at(step, here);
+            rc = trap_survives_dead_helper_at(step, here);
         }
     if (rc == 0)
-        rc = a_helper_dies_at("telling:1", here);
+        rc = trap_survives_dead_helper_at("reporting:1", here);
     if (rc == 0)
-        rc = a_helper_dies_at("told:1", here);
+        rc = trap_survives_dead_helper_at("reported:1", here);
     if (rc)
         printf("# failed at %s\n", die);
     return rc;
@@ -162,7 +162,7 @@ static void writes_nowhere(struct bed *b)
 
 static void sets_it(struct bed *b)
 {
-    setenv(die[0] ? "EMUELAN4_DIE" : "EMUELAN4_STOP", die[0] ? die : "telling:1", 1);
+    setenv(die[0] ? "EMUELAN4_DIE" : "EMUELAN4_STOP", die[0] ? die : "reporting:1", 1);
     setenv("EMUELAN4_REORDER", "0", 1);
     bed_open(b, LOW);
     E4_Addr ev = told(b, AT);
@@ -173,10 +173,10 @@ static void sets_it(struct bed *b)
     tell(b, OVER, 1);
 }
 
-static int who_sets_it_dies(void)
+static int trap_survives_its_dead_setter(void)
 {
-    static const char *const steps[] = {"logged:1", "half_applied:1", "telling:1",
-                                        "told:1",   "stored:1",       "applied:1"};
+    static const char *const steps[] = {"logged:1",   "half_applied:1", "reporting:1",
+                                        "reported:1", "stored:1",       "applied:1"};
     int rc = 0;
 
     for (unsigned i = 0; i < 6 && rc == 0; i++) {
@@ -188,7 +188,7 @@ static int who_sets_it_dies(void)
     return rc;
 }
 
-static int who_sets_it_is_stopped(void)
+static int trap_survives_its_stopped_setter(void)
 {
     die[0] = 0;
     return run_beds(2, (bed_fn[]){writes_nowhere, sets_it});
@@ -196,9 +196,9 @@ static int who_sets_it_is_stopped(void)
 
 int main(void)
 {
-    CASE(a_helper_dies(false));
-    CASE(a_helper_dies(true));
-    CASE(who_sets_it_dies());
-    CASE(who_sets_it_is_stopped());
+    CASE(trap_survives_dead_helper(false));
+    CASE(trap_survives_dead_helper(true));
+    CASE(trap_survives_its_dead_setter());
+    CASE(trap_survives_its_stopped_setter());
     return cases_end();
 }

@@ -316,11 +316,11 @@ int dereg_by_looks(struct ibv_mr *mr, pid_t peer)
     while (!atomic_load(&g.done) && counter("drains") == drains)
         sched_yield();
     for (unsigned looks = 0; !atomic_load(&g.done); looks++) {
-        int64_t before = counter("drain_looks");
+        int64_t before = counter("drain_checks");
         while (looks >= 200 && peer && !process_is_stopped(peer))
             usleep(1000);
         clock_step_ms(21);
-        while (!atomic_load(&g.done) && counter("drain_looks") == before)
+        while (!atomic_load(&g.done) && counter("drain_checks") == before)
             sched_yield();
     }
     CHECK_EQ(pthread_join(thread, NULL), 0);

@@ -27,7 +27,7 @@ static void fail_it(int signal, siginfo_t *info, void *context)
 }
 
 /* A QP that its peer fails during ibv_modify_qp has failed. */
-TEST(a_failure_is_not_overwritten)
+TEST(qp_failure_survives_modify)
 {
     const int mask = IBV_QP_STATE | IBV_QP_ACCESS_FLAGS;
     struct sigaction fault = {.sa_sigaction = fail_it, .sa_flags = SA_SIGINFO};
@@ -54,7 +54,7 @@ TEST(a_failure_is_not_overwritten)
 }
 
 /* A QP that failed before can be moved to ERR. */
-TEST(a_failed_queue_pair_can_be_stopped)
+TEST(failed_qp_moves_to_err)
 {
     struct sigaction fault = {.sa_sigaction = fail_it, .sa_flags = SA_SIGINFO};
     struct side a = {0}, b = {0};
@@ -106,7 +106,7 @@ TEST(receive_too_small)
     }
 }
 
-TEST(memory_that_is_gone_is_an_error_and_no_crash)
+TEST(unmapped_memory_is_remote_error)
 {
     struct side a = {0}, b = {0};
     void *mem = mmap(NULL, 65536, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -146,12 +146,9 @@ int main(int argc, char **argv)
     if (argc > 1)
         cmocka_set_test_filter(argv[1]); /* a pattern: run only these tests */
     const struct CMUnitTest tests[] = {
-        T(a_failure_is_not_overwritten),
-        T(a_failed_queue_pair_can_be_stopped),
-        T(write_with_a_local_key),
-        T(receive_too_small),
-        T(memory_that_is_gone_is_an_error_and_no_crash),
-        T(memlock_limit),
+        T(qp_failure_survives_modify),      T(failed_qp_moves_to_err),
+        T(write_with_a_local_key),          T(receive_too_small),
+        T(unmapped_memory_is_remote_error), T(memlock_limit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -73,8 +73,8 @@ static void *count_up(void *arg)
 }
 
 /* Another process and two connections of this process count in one word. */
-PAIR(counting, run_two)
-ACTIVE(counting)
+PAIR(counts_of_processes_add_up, run_two)
+ACTIVE(counts_of_processes_add_up)
 {
     open_side(s);
     clock_stop(); /* so that waiting for a turn does not time out */
@@ -84,7 +84,7 @@ ACTIVE(counting)
     meet(s);
     side_close(s);
 }
-PASSIVE(counting)
+PASSIVE(counts_of_processes_add_up)
 {
     struct side a[2] = {{0}, {0}}, b[2] = {{0}, {0}};
     pthread_t thread[2];
@@ -118,8 +118,8 @@ PASSIVE(counting)
 }
 
 /* A process killed during such operations blocks no other, and no other's increment is lost. */
-PAIR(killed, run_two_kill)
-ACTIVE(killed)
+PAIR(killed_process_loses_no_increment, run_two_kill)
+ACTIVE(killed_process_loses_no_increment)
 {
     struct side own = {0}, other = {0};
     uint64_t *word;
@@ -147,7 +147,7 @@ ACTIVE(killed)
     loop_close(&own, &other);
     side_close(s);
 }
-PASSIVE(killed)
+PASSIVE(killed_process_loses_no_increment)
 {
     open_side(s);
     side_connect(s);
@@ -185,7 +185,7 @@ TEST(answer_in_pieces)
 }
 
 /* Without the knob the device has none. */
-TEST(a_device_without)
+TEST(device_without_atomics_refuses_them)
 {
     struct side a = {.access = RIGHTS}, b = {.access = RIGHTS};
     struct ibv_device_attr attr;
@@ -253,7 +253,11 @@ int main(int argc, char **argv)
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
-        T(counting), T(killed), T(answer_in_pieces), T(a_device_without), T(wr_interface),
+        T(counts_of_processes_add_up),
+        T(killed_process_loses_no_increment),
+        T(answer_in_pieces),
+        T(device_without_atomics_refuses_them),
+        T(wr_interface),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

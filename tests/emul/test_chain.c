@@ -185,17 +185,17 @@ static void gone(struct chain *c, struct side *a)
     CHECK_EQ(munmap(a->buf + 20 * STEP, STEP), 0);
 }
 
-TEST(a_key_is_wrong)
+TEST(wrong_rkey_ends_chain)
 {
     one_is_wrong(wrong_key, IBV_WC_REM_ACCESS_ERR);
 }
 
-TEST(a_local_key_is_wrong)
+TEST(wrong_lkey_ends_chain)
 {
     one_is_wrong(wrong_lkey, IBV_WC_LOC_PROT_ERR);
 }
 
-TEST(an_address_is_wrong)
+TEST(wrong_address_ends_chain)
 {
     one_is_wrong(out_of_bounds, IBV_WC_REM_ACCESS_ERR);
 }
@@ -224,7 +224,7 @@ TEST(one_is_refused)
 }
 
 /* A queue accepts as many as it has room for. */
-TEST(the_queue_is_too_short)
+TEST(short_queue_takes_part_of_chain)
 {
     struct side a = {.max_wr = 10, .max_sge = 2}, b = {0};
     struct ibv_send_wr *bad = NULL;
@@ -309,12 +309,12 @@ int main(int argc, char **argv)
         cmocka_unit_test(all_of_them_arrive),
         cmocka_unit_test(memory_on_demand_is_written),
         cmocka_unit_test(each_is_reported_that_asks),
-        cmocka_unit_test(a_key_is_wrong),
-        cmocka_unit_test(a_local_key_is_wrong),
-        cmocka_unit_test(an_address_is_wrong),
+        cmocka_unit_test(wrong_rkey_ends_chain),
+        cmocka_unit_test(wrong_lkey_ends_chain),
+        cmocka_unit_test(wrong_address_ends_chain),
         cmocka_unit_test(memory_is_gone),
         cmocka_unit_test(one_is_refused),
-        cmocka_unit_test(the_queue_is_too_short),
+        cmocka_unit_test(short_queue_takes_part_of_chain),
         cmocka_unit_test(others_keep_their_places),
         cmocka_unit_test(one_by_one_by_option),
         cmocka_unit_test(one_by_one_on_a_link),

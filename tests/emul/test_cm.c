@@ -149,8 +149,8 @@ TEST(refused_without_a_listener)
 }
 
 /* A server that starts to listen when it learns of a coming client is not too late. */
-PAIR(a_listener_may_be_a_little_late, run_two)
-ACTIVE(a_listener_may_be_a_little_late)
+PAIR(late_listener_gets_request, run_two)
+ACTIVE(late_listener_gets_request)
 {
     setenv("EMUVERBS_LISTEN_WAIT_MS", "20000", 1);
     for (int i = 0; i < 2; i++) {
@@ -172,7 +172,7 @@ ACTIVE(a_listener_may_be_a_little_late)
     }
     all_gone();
 }
-PASSIVE(a_listener_may_be_a_little_late)
+PASSIVE(late_listener_gets_request)
 {
     for (int i = 0; i < 2; i++) {
         struct rdma_cm_id *l = new_id(NULL);
@@ -208,8 +208,8 @@ TEST(addresses_that_are_not_ours)
 
 /* The listener is notified that a request was given up, whether it has fetched the request or
  * not. */
-PAIR(a_request_is_given_up, run_two)
-ACTIVE(a_request_is_given_up)
+PAIR(withdrawn_request_notifies_listener, run_two)
+ACTIVE(withdrawn_request_notifies_listener)
 {
     struct rdma_conn_param p = {.qp_num = 7};
 
@@ -233,7 +233,7 @@ ACTIVE(a_request_is_given_up)
     }
     all_gone();
 }
-PASSIVE(a_request_is_given_up)
+PASSIVE(withdrawn_request_notifies_listener)
 {
     struct rdma_cm_id *l = listen_at("127.0.0.1", PORT + 12, 4);
     struct rdma_conn_param p = {.qp_num = 7};
@@ -324,8 +324,8 @@ TEST(black_holes_run_into_the_time_out)
     all_gone();
 }
 
-PAIR(a_stopped_listener_is_a_black_hole, run_two_kill)
-ACTIVE(a_stopped_listener_is_a_black_hole)
+PAIR(stopped_listener_times_requests_out, run_two_kill)
+ACTIVE(stopped_listener_times_requests_out)
 {
     struct rdma_conn_param p = {.retry_count = 7};
 
@@ -341,7 +341,7 @@ ACTIVE(a_stopped_listener_is_a_black_hole)
     kill(s->peer, SIGKILL);
     all_gone();
 }
-PASSIVE(a_stopped_listener_is_a_black_hole)
+PASSIVE(stopped_listener_times_requests_out)
 {
     listen_at("127.0.0.1", PORT + 6, 4);
     meet(s);
@@ -349,8 +349,8 @@ PASSIVE(a_stopped_listener_is_a_black_hole)
         pause();
 }
 
-PAIR(a_killed_peer_disconnects, run_two_kill)
-ACTIVE(a_killed_peer_disconnects)
+PAIR(killed_peer_disconnects, run_two_kill)
+ACTIVE(killed_peer_disconnects)
 {
     meet(s);
     struct rdma_cm_id *id = connect_to("127.0.0.1", PORT + 7);
@@ -379,7 +379,7 @@ ACTIVE(a_killed_peer_disconnects)
     drop(again);
     all_gone();
 }
-PASSIVE(a_killed_peer_disconnects)
+PASSIVE(killed_peer_disconnects)
 {
     listen_at("127.0.0.1", PORT + 7, 4);
     meet(s);
@@ -418,8 +418,8 @@ PASSIVE(both_disconnect_at_once)
     all_gone();
 }
 
-PAIR(the_backlog_is_bounded, run_two)
-ACTIVE(the_backlog_is_bounded)
+PAIR(backlog_is_bounded, run_two)
+ACTIVE(backlog_is_bounded)
 {
     struct rdma_conn_param p = {.retry_count = 7};
     struct rdma_cm_id *id[3];
@@ -439,7 +439,7 @@ ACTIVE(the_backlog_is_bounded)
         drop(id[i]);
     all_gone();
 }
-PASSIVE(the_backlog_is_bounded)
+PASSIVE(backlog_is_bounded)
 {
     struct rdma_cm_id *l = listen_at("127.0.0.1", PORT + 9, 2);
     meet(s);
@@ -448,8 +448,8 @@ PASSIVE(the_backlog_is_bounded)
     all_gone();
 }
 
-PAIR(a_non_blocking_channel, run_two)
-ACTIVE(a_non_blocking_channel)
+PAIR(non_blocking_channel_returns_eagain, run_two)
+ACTIVE(non_blocking_channel_returns_eagain)
 {
     struct rdma_cm_event *e;
     struct rdma_cm_id *id = new_id(NULL);
@@ -466,7 +466,7 @@ ACTIVE(a_non_blocking_channel)
     drop(id);
     all_gone();
 }
-PASSIVE(a_non_blocking_channel)
+PASSIVE(non_blocking_channel_returns_eagain)
 {
     struct rdma_cm_id *l = listen_at("127.0.0.1", PORT + 10, 2);
     meet(s);
@@ -581,8 +581,8 @@ PASSIVE(qps_without_rdma_create_qp)
 }
 
 /* A client that dies before it confirms was never connected. */
-PAIR(who_dies_before_it_confirms_was_not_connected, run_two_kill)
-ACTIVE(who_dies_before_it_confirms_was_not_connected)
+PAIR(unconfirmed_dead_client_was_never_connected, run_two_kill)
+ACTIVE(unconfirmed_dead_client_was_never_connected)
 {
     struct rdma_cm_id *l, *id;
 
@@ -600,7 +600,7 @@ ACTIVE(who_dies_before_it_confirms_was_not_connected)
     drop(id);
     drop(l);
 }
-PASSIVE(who_dies_before_it_confirms_was_not_connected)
+PASSIVE(unconfirmed_dead_client_was_never_connected)
 {
     struct rdma_conn_param p = {.qp_num = 7};
     struct rdma_cm_id *id = new_id(NULL);
@@ -624,19 +624,19 @@ int main(int argc, char **argv)
         T(connect_private_data_transfer_disconnect),
         T(every_local_address_connects),
         T(refused_without_a_listener),
-        T(a_listener_may_be_a_little_late),
+        T(late_listener_gets_request),
         T(addresses_that_are_not_ours),
-        T(a_request_is_given_up),
+        T(withdrawn_request_notifies_listener),
         T(ports_are_claimed),
         T(black_holes_run_into_the_time_out),
-        T(a_stopped_listener_is_a_black_hole),
-        T(a_killed_peer_disconnects),
+        T(stopped_listener_times_requests_out),
+        T(killed_peer_disconnects),
         T(both_disconnect_at_once),
-        T(the_backlog_is_bounded),
-        T(a_non_blocking_channel),
+        T(backlog_is_bounded),
+        T(non_blocking_channel_returns_eagain),
         T(destroying_an_id_waits_for_acknowledgements),
         T(qps_without_rdma_create_qp),
-        T(who_dies_before_it_confirms_was_not_connected),
+        T(unconfirmed_dead_client_was_never_connected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

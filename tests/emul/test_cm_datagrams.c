@@ -148,7 +148,7 @@ PASSIVE(stopped_listener)
     CHECK_EQ(rdma_listen(l, 4), 0);
     meet(s);
     meet(s);
-    drop(l); /* and the request, for which nothing waits any more */
+    drop(l); /* and the request, for which nothing waits */
     all_gone();
 }
 
@@ -179,8 +179,8 @@ static struct sockaddr *group_at(int last)
 }
 
 /* Two members of a group, like mckey's, in any order of event and leaving. */
-PAIR(groups, run_two)
-ACTIVE(groups)
+PAIR(group_members_leave_in_any_order, run_two)
+ACTIVE(group_members_leave_in_any_order)
 {
     unsigned char buf[32] = "to all";
     struct rdma_cm_id *id = new_ud();
@@ -215,7 +215,7 @@ ACTIVE(groups)
     drop(id); /* this one unfetched, too */
     all_gone();
 }
-PASSIVE(groups)
+PASSIVE(group_members_leave_in_any_order)
 {
     unsigned char buf[128];
     struct rdma_cm_id *id;
@@ -246,8 +246,8 @@ PASSIVE(groups)
 }
 
 /* Endpoints: the library makes QPs on both sides. */
-PAIR(endpoints, run_two)
-ACTIVE(endpoints)
+PAIR(endpoints_create_qps_on_both_sides, run_two)
+ACTIVE(endpoints_create_qps_on_both_sides)
 {
     struct rdma_addrinfo hints = {.ai_port_space = RDMA_PS_UDP}, *res;
     struct ibv_qp_init_attr qi = {.cap = {4, 4, 1, 1, 16}};
@@ -266,7 +266,7 @@ ACTIVE(endpoints)
     rdma_destroy_ep(id);
     CHECK_EQ(counter("live_qp"), 0);
 }
-PASSIVE(endpoints)
+PASSIVE(endpoints_create_qps_on_both_sides)
 {
     struct rdma_addrinfo hints = {.ai_port_space = RDMA_PS_UDP, .ai_flags = RAI_PASSIVE}, *res;
     struct ibv_qp_init_attr qi = {.cap = {4, 4, 1, 1, 16}};
@@ -301,8 +301,8 @@ int main(int argc, char **argv)
         T(listener_goes_away),
         T(stopped_listener),
         T(port_spaces),
-        T(groups),
-        T(endpoints),
+        T(group_members_leave_in_any_order),
+        T(endpoints_create_qps_on_both_sides),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -37,7 +37,7 @@ static struct rlimit leave_descriptors(int n)
 }
 
 /* An id without a device because of a missing descriptor reports an error. */
-TEST_UNWATCHED(an_address_without_a_descriptor_is_an_error)
+TEST_UNWATCHED(address_without_descriptor_is_error)
 {
     struct rdma_cm_id *id = new_id(NULL), *bound = new_id(NULL);
 
@@ -66,8 +66,8 @@ TEST_UNWATCHED(an_address_without_a_descriptor_is_an_error)
 }
 
 /* A listener at all addresses has no device before its first request. */
-PAIR(a_request_without_a_descriptor_is_rejected, run_two)
-ACTIVE(a_request_without_a_descriptor_is_rejected)
+PAIR(request_without_descriptor_rejected, run_two)
+ACTIVE(request_without_descriptor_rejected)
 {
     struct rdma_conn_param p = {.qp_num = 7};
 
@@ -85,7 +85,7 @@ ACTIVE(a_request_without_a_descriptor_is_rejected)
     drop(id);
     all_gone();
 }
-PASSIVE(a_request_without_a_descriptor_is_rejected)
+PASSIVE(request_without_descriptor_rejected)
 {
     struct rdma_cm_event *e;
 
@@ -112,8 +112,8 @@ PASSIVE(a_request_without_a_descriptor_is_rejected)
  * requests except the withdrawn one. */
 enum { ASKED = 4, TAKEN_BACK = 1 };
 
-PAIR(a_request_waits_for_a_descriptor, run_two)
-ACTIVE(a_request_waits_for_a_descriptor)
+PAIR(request_waits_for_descriptor, run_two)
+ACTIVE(request_waits_for_descriptor)
 {
     struct rdma_cm_id *id[ASKED];
 
@@ -136,7 +136,7 @@ ACTIVE(a_request_waits_for_a_descriptor)
             drop(id[i]);
     all_gone();
 }
-PASSIVE(a_request_waits_for_a_descriptor)
+PASSIVE(request_waits_for_descriptor)
 {
     unsigned heard = 0;
 
@@ -163,8 +163,8 @@ PASSIVE(a_request_waits_for_a_descriptor)
 
 /* A listener without a descriptor, and without permission to access the requester, rejects once
  * it has a descriptor. */
-PAIR(a_request_that_waited_is_refused, run_two)
-ACTIVE(a_request_that_waited_is_refused)
+PAIR(delayed_request_without_permission_rejected, run_two)
+ACTIVE(delayed_request_without_permission_rejected)
 {
     struct rdma_conn_param p = {.qp_num = 7};
 
@@ -180,7 +180,7 @@ ACTIVE(a_request_that_waited_is_refused)
     drop(id);
     all_gone();
 }
-PASSIVE(a_request_that_waited_is_refused)
+PASSIVE(delayed_request_without_permission_rejected)
 {
     if (getuid() || is_watched())
         return;
@@ -341,7 +341,7 @@ static void files_of_the_program_are_left_alone(void **state)
     assert_int_equal(run_one(set_first), 0);
 }
 
-/* Objects of the parent, and a device of its own, in a child of fork. */
+/* Objects of the parent, and its own device, in a child of fork. */
 static void destroy_as_child(struct side *a, struct rdma_cm_id *id)
 {
     struct side own = {.use_chan = true};
@@ -392,10 +392,10 @@ int main(int argc, char **argv)
     if (argc > 1)
         cmocka_set_test_filter(argv[1]); /* a pattern: run only these tests */
     const struct CMUnitTest tests[] = {
-        T(an_address_without_a_descriptor_is_an_error),
-        T(a_request_without_a_descriptor_is_rejected),
-        T(a_request_waits_for_a_descriptor),
-        T(a_request_that_waited_is_refused),
+        T(address_without_descriptor_is_error),
+        T(request_without_descriptor_rejected),
+        T(request_waits_for_descriptor),
+        T(delayed_request_without_permission_rejected),
         T(event_descriptors_are_never_writable),
         T(files_of_the_program_are_left_alone),
         T(event_descriptors_survive_destruction_in_child),

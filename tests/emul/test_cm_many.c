@@ -16,7 +16,7 @@
 
 #include "tests/emul/cm_help.h"
 
-PAIR(a_thousand_connections_come_and_go, run_two)
+PAIR(thousand_connections_leave_no_descriptors, run_two)
 static unsigned open_fds(void)
 {
     unsigned n = 0;
@@ -24,7 +24,7 @@ static unsigned open_fds(void)
         n += fcntl(fd, F_GETFD) >= 0;
     return n;
 }
-ACTIVE(a_thousand_connections_come_and_go)
+ACTIVE(thousand_connections_leave_no_descriptors)
 {
     unsigned before = 0;
 
@@ -42,7 +42,7 @@ ACTIVE(a_thousand_connections_come_and_go)
     meet(s);
     all_gone();
 }
-PASSIVE(a_thousand_connections_come_and_go)
+PASSIVE(thousand_connections_leave_no_descriptors)
 {
     struct rdma_cm_id *l = listen_at("127.0.0.1", PORT + 12, 4);
     unsigned before = 0;
@@ -321,7 +321,7 @@ static void wait_asleep(const _Atomic pid_t *tid)
 
 /* A channel is destroyed while threads read it: each waits on, as in the kernel, until a signal
  * interrupts it; the last one frees the channel. */
-TEST(a_channel_destroyed_under_its_readers)
+TEST(channel_destroyed_under_its_readers)
 {
     CHECK_EQ(sigaction(SIGUSR1, &(struct sigaction){.sa_handler = interrupt}, NULL), 0);
     for (int round = 0; round < 20; round++) {
@@ -362,8 +362,8 @@ static struct rdma_cm_id *ask(int port)
 
 /* The request was not fetched, its client has died, and the listener is destroyed: no event
  * refers to an unknown id. */
-PAIR(a_listener_takes_its_requests_with_it, run_two)
-ACTIVE(a_listener_takes_its_requests_with_it)
+PAIR(destroyed_listener_drops_its_requests, run_two)
+ACTIVE(destroyed_listener_drops_its_requests)
 {
     int st;
 
@@ -384,7 +384,7 @@ ACTIVE(a_listener_takes_its_requests_with_it)
     meet(s);
     all_gone();
 }
-PASSIVE(a_listener_takes_its_requests_with_it)
+PASSIVE(destroyed_listener_drops_its_requests)
 {
     struct rdma_cm_id *l = listen_at("127.0.0.1", PORT + 20, 4);
 
@@ -431,21 +431,21 @@ static void ask_and_wait(struct side *s)
     drop(id);
     all_gone();
 }
-PAIR(a_request_moves_with_its_listener, run_two)
-ACTIVE(a_request_moves_with_its_listener)
+PAIR(request_moves_with_its_listener, run_two)
+ACTIVE(request_moves_with_its_listener)
 {
     ask_and_wait(s);
 }
-PASSIVE(a_request_moves_with_its_listener)
+PASSIVE(request_moves_with_its_listener)
 {
     take_over(s, listen_at("127.0.0.1", PORT + 21, 4));
 }
-PAIR(a_request_to_a_listener_of_its_own_channel_moves_with_it, run_two)
-ACTIVE(a_request_to_a_listener_of_its_own_channel_moves_with_it)
+PAIR(request_moves_with_own_channel_listener, run_two)
+ACTIVE(request_moves_with_own_channel_listener)
 {
     ask_and_wait(s);
 }
-PASSIVE(a_request_to_a_listener_of_its_own_channel_moves_with_it)
+PASSIVE(request_moves_with_own_channel_listener)
 {
     struct rdma_cm_id *l;
 
@@ -469,7 +469,7 @@ TEST(to_move_where_one_is_changes_nothing)
 
 /*
  * A function registered before all others runs after the destructors of all libraries, like
- * that of a library with a connection of its own. The function ends the connection without a
+ * that of a library with its own connection. The function ends the connection without a
  * hang.
  */
 static struct rdma_cm_id *kept;
@@ -491,13 +491,13 @@ static void first(void)
 }
 __attribute__((section(".preinit_array"), used)) static void (*const before_all)(void) = first;
 
-PAIR(a_library_disconnects_when_the_program_ends, run_two)
-ACTIVE(a_library_disconnects_when_the_program_ends)
+PAIR(library_disconnects_at_program_end, run_two)
+ACTIVE(library_disconnects_at_program_end)
 {
     meet(s);
     kept = connect_to("127.0.0.1", PORT + 24);
 }
-PASSIVE(a_library_disconnects_when_the_program_ends)
+PASSIVE(library_disconnects_at_program_end)
 {
     struct rdma_cm_id *l = listen_at("127.0.0.1", PORT + 24, 1);
 
@@ -519,17 +519,17 @@ int main(int argc, char **argv)
     if (argc > 1)
         cmocka_set_test_filter(argv[1]); /* a pattern: run only these tests */
     const struct CMUnitTest tests[] = {
-        T(a_thousand_connections_come_and_go),
+        T(thousand_connections_leave_no_descriptors),
         T(two_hundred_processes_at_once),
         T(no_permission_is_a_clear_error),
         T(endpoints_work_without_channels),
         T(ids_of_a_parent_process),
-        T(a_channel_destroyed_under_its_readers),
-        T(a_listener_takes_its_requests_with_it),
-        T(a_request_moves_with_its_listener),
-        T(a_request_to_a_listener_of_its_own_channel_moves_with_it),
+        T(channel_destroyed_under_its_readers),
+        T(destroyed_listener_drops_its_requests),
+        T(request_moves_with_its_listener),
+        T(request_moves_with_own_channel_listener),
         T(to_move_where_one_is_changes_nothing),
-        T(a_library_disconnects_when_the_program_ends),
+        T(library_disconnects_at_program_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

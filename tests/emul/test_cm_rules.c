@@ -77,7 +77,7 @@ TEST(addresses_from_hints)
 }
 
 /* The structure ends four bytes before its size, where the longer one has its mask. */
-TEST(what_lies_behind_the_attributes_is_left_alone)
+TEST(bytes_behind_attributes_are_ignored)
 {
     union {
         struct ibv_qp_init_attr init;
@@ -103,7 +103,7 @@ TEST(what_lies_behind_the_attributes_is_left_alone)
 }
 
 /* A QP that no request could name is refused at its creation; nothing of it is left. */
-TEST(an_id_has_no_xrc_queue_pair)
+TEST(xrc_qp_of_id_is_refused)
 {
     struct rdma_cm_id *id = new_id(NULL);
 
@@ -129,7 +129,7 @@ TEST(an_id_has_no_xrc_queue_pair)
 }
 
 /* A mask that names a domain, without a domain. */
-TEST(a_domain_that_is_not_there_is_refused)
+TEST(missing_domain_is_refused)
 {
     struct rdma_cm_id *id = new_id(NULL);
     struct ibv_qp_init_attr_ex qi = {
@@ -164,7 +164,7 @@ TEST(a_domain_that_is_not_there_is_refused)
     all_gone();
 }
 
-TEST(an_id_with_an_address_has_a_domain)
+TEST(bound_id_has_domain)
 {
     static unsigned char memory[4096];
     struct rdma_cm_id *id = new_id(NULL), *bound = new_id(NULL), *wild = new_id(NULL);
@@ -185,8 +185,8 @@ TEST(an_id_with_an_address_has_a_domain)
     all_gone();
 }
 
-PAIR(the_option_for_the_acknowledgement_time_acts, run_two)
-ACTIVE(the_option_for_the_acknowledgement_time_acts)
+PAIR(ack_timeout_option_acts, run_two)
+ACTIVE(ack_timeout_option_acts)
 {
     struct rdma_conn_param p = {.retry_count = 7};
     struct rdma_cm_id *id = new_id(NULL);
@@ -209,7 +209,7 @@ ACTIVE(the_option_for_the_acknowledgement_time_acts)
     drop(id);
     all_gone();
 }
-PASSIVE(the_option_for_the_acknowledgement_time_acts)
+PASSIVE(ack_timeout_option_acts)
 {
     struct rdma_cm_id *l = listen_at("127.0.0.1", PORT, 1);
 
@@ -291,15 +291,15 @@ PASSIVE(type_of_service_is_a_service_level)
     all_gone();
 }
 
-PAIR(type_of_service_is_a_traffic_class_on_ethernet, run_two)
-ACTIVE(type_of_service_is_a_traffic_class_on_ethernet)
+PAIR(type_of_service_is_ethernet_traffic_class, run_two)
+ACTIVE(type_of_service_is_ethernet_traffic_class)
 {
     setenv("EMUVERBS_ETHERNET", "1", 1);
     meet(s);
     asks_with_a_type_of_service(true);
     all_gone();
 }
-PASSIVE(type_of_service_is_a_traffic_class_on_ethernet)
+PASSIVE(type_of_service_is_ethernet_traffic_class)
 {
     setenv("EMUVERBS_ETHERNET", "1", 1);
     is_asked_with_a_type_of_service(s, true);
@@ -338,7 +338,7 @@ PASSIVE(without_permission_nobody_is_reached)
 }
 
 /* rping's thread may ask for one more event after its channel was destroyed. */
-TEST(what_rdma_cm_has_not_is_refused)
+TEST(unsupported_rdma_cm_features_refused)
 {
     struct sockaddr ib = {.sa_family = AF_IB};
     struct ibv_path_data p = {.flags = IBV_PATH_FLAG_PRIMARY};
@@ -353,7 +353,7 @@ TEST(what_rdma_cm_has_not_is_refused)
     drop(good);
 }
 
-TEST(a_destroyed_channel_is_closed)
+TEST(destroyed_channel_is_closed)
 {
     struct rdma_event_channel *c = rdma_create_event_channel();
     struct rdma_cm_event *e;
@@ -453,7 +453,7 @@ static void hear_of_the_end(struct last *t)
 /* Waits until the end is delayed and was checked a few times. */
 static void wait_held(void)
 {
-    while (counter("ends_looked_at") < 10)
+    while (counter("ends_checked") < 10)
         sched_yield();
 }
 
@@ -470,22 +470,22 @@ static void receive_the_last(struct side *s)
     hear_of_the_end(&t);
 }
 
-PAIR(the_last_message_comes_before_the_end, run_two)
-ACTIVE(the_last_message_comes_before_the_end)
+PAIR(last_message_precedes_end_event, run_two)
+ACTIVE(last_message_precedes_end_event)
 {
     send_and_leave(s, false);
 }
-PASSIVE(the_last_message_comes_before_the_end)
+PASSIVE(last_message_precedes_end_event)
 {
     receive_the_last(s);
 }
 
-PAIR(the_last_message_of_the_dead_comes_before_the_end, run_two)
-ACTIVE(the_last_message_of_the_dead_comes_before_the_end)
+PAIR(last_message_of_dead_precedes_end, run_two)
+ACTIVE(last_message_of_dead_precedes_end)
 {
     send_and_leave(s, true);
 }
-PASSIVE(the_last_message_of_the_dead_comes_before_the_end)
+PASSIVE(last_message_of_dead_precedes_end)
 {
     receive_the_last(s);
 }
@@ -493,7 +493,7 @@ PASSIVE(the_last_message_of_the_dead_comes_before_the_end)
 /* Waits until the held end has been looked at once more, and for the effect of that look. */
 static void await_look(int64_t looks)
 {
-    while (counter("ends_looked_at") == looks)
+    while (counter("ends_checked") == looks)
         sched_yield();
     settle();
 }
@@ -502,12 +502,12 @@ static void await_look(int64_t looks)
  * A program that does not poll still gets the end's event, after as many looks as the delay has
  * milliseconds: a jump of the clock, a time without a processor, is one look.
  */
-PAIR(the_end_does_not_wait_for_ever, run_two)
-ACTIVE(the_end_does_not_wait_for_ever)
+PAIR(end_event_delay_is_bounded, run_two)
+ACTIVE(end_event_delay_is_bounded)
 {
     send_and_leave(s, false);
 }
-PASSIVE(the_end_does_not_wait_for_ever)
+PASSIVE(end_event_delay_is_bounded)
 {
     struct last t = {0};
     int steps = 0;
@@ -517,7 +517,7 @@ PASSIVE(the_end_does_not_wait_for_ever)
     settle();
     clock_step_ms(1000);
     for (await_look(0); !readable(chan->fd, 0); steps++) {
-        int64_t looks = counter("ends_looked_at");
+        int64_t looks = counter("ends_checked");
         clock_step_ms(1);
         await_look(looks);
     }
@@ -526,12 +526,12 @@ PASSIVE(the_end_does_not_wait_for_ever)
     hear_of_the_end(&t);
 }
 
-PAIR(the_end_need_not_wait, run_two)
-ACTIVE(the_end_need_not_wait)
+PAIR(end_event_without_delay_is_immediate, run_two)
+ACTIVE(end_event_without_delay_is_immediate)
 {
     send_and_leave(s, false);
 }
-PASSIVE(the_end_need_not_wait)
+PASSIVE(end_event_without_delay_is_immediate)
 {
     struct last t = {0};
 
@@ -540,12 +540,12 @@ PASSIVE(the_end_need_not_wait)
 }
 
 /* Ending the connection oneself, while a dead peer's end is delayed, does not wait. */
-PAIR(an_end_that_is_held_is_that_of_the_dead, run_two)
-ACTIVE(an_end_that_is_held_is_that_of_the_dead)
+PAIR(delayed_end_does_not_delay_disconnect, run_two)
+ACTIVE(delayed_end_does_not_delay_disconnect)
 {
     send_and_leave(s, true);
 }
-PASSIVE(an_end_that_is_held_is_that_of_the_dead)
+PASSIVE(delayed_end_does_not_delay_disconnect)
 {
     struct last t = {0};
 
@@ -617,13 +617,13 @@ static void guard_ring(const struct ibv_cq *cq)
 }
 
 /* While an end is delayed only earlier completions are accessed, not the rest of the queue. */
-PAIR(to_hold_an_end_no_queue_is_searched, run_two)
-ACTIVE(to_hold_an_end_no_queue_is_searched)
+PAIR(delayed_end_searches_no_queue, run_two)
+ACTIVE(delayed_end_searches_no_queue)
 {
     meet(s); /* the other completions are queued, which may take long */
     send_and_leave(s, false);
 }
-PASSIVE(to_hold_an_end_no_queue_is_searched)
+PASSIVE(delayed_end_searches_no_queue)
 {
     struct ibv_qp *crowd[CROWD];
     unsigned char buf[8];
@@ -651,8 +651,8 @@ PASSIVE(to_hold_an_end_no_queue_is_searched)
     wait_held();
     if (!is_watched()) /* valgrind reports the accesses as errors */
         guard_ring(cq);
-    int64_t looks = counter("ends_looked_at");
-    while (counter("ends_looked_at") < looks + 10)
+    int64_t looks = counter("ends_checked");
+    while (counter("ends_checked") < looks + 10)
         sched_yield();
     CHECK_EQ(atomic_load(&ring.touched), 0);
     CHECK(!readable(chan->fd, 0));
@@ -701,7 +701,7 @@ static void *let_go(void *arg)
 
 /* A listener is destroyed while the service thread is about to accept for it, and another
  * socket of the program gets its descriptor: connections there are the program's. */
-TEST(a_number_of_a_listener_may_be_used_again)
+TEST(listener_descriptor_may_be_reused)
 {
     struct rdma_cm_id *l = listen_at("127.0.0.1", PORT, 4), *id = new_id(NULL);
     struct rdma_conn_param p = {.qp_num = 7};
@@ -750,24 +750,24 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         T(no_listener_at_all_is_a_refusal),
         T(addresses_from_hints),
-        T(what_lies_behind_the_attributes_is_left_alone),
-        T(an_id_has_no_xrc_queue_pair),
-        T(a_domain_that_is_not_there_is_refused),
-        T(an_id_with_an_address_has_a_domain),
-        T(the_option_for_the_acknowledgement_time_acts),
+        T(bytes_behind_attributes_are_ignored),
+        T(xrc_qp_of_id_is_refused),
+        T(missing_domain_is_refused),
+        T(bound_id_has_domain),
+        T(ack_timeout_option_acts),
         T(type_of_service_is_a_service_level),
-        T(type_of_service_is_a_traffic_class_on_ethernet),
+        T(type_of_service_is_ethernet_traffic_class),
         T(without_permission_nobody_is_reached),
-        T(what_rdma_cm_has_not_is_refused),
-        T(a_destroyed_channel_is_closed),
+        T(unsupported_rdma_cm_features_refused),
+        T(destroyed_channel_is_closed),
         T(objects_of_another_context_are_refused),
-        T(the_last_message_comes_before_the_end),
-        T(the_last_message_of_the_dead_comes_before_the_end),
-        T(the_end_does_not_wait_for_ever),
-        T(the_end_need_not_wait),
-        T(an_end_that_is_held_is_that_of_the_dead),
-        T(to_hold_an_end_no_queue_is_searched),
-        T(a_number_of_a_listener_may_be_used_again),
+        T(last_message_precedes_end_event),
+        T(last_message_of_dead_precedes_end),
+        T(end_event_delay_is_bounded),
+        T(end_event_without_delay_is_immediate),
+        T(delayed_end_does_not_delay_disconnect),
+        T(delayed_end_searches_no_queue),
+        T(listener_descriptor_may_be_reused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

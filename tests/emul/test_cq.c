@@ -120,7 +120,7 @@ static void *finds_nothing(void *arg)
 
 /* A thread that iterates over a CQ has exclusive use until the end; another one does not get
  * its completions. */
-TEST(an_extended_queue_is_one_threads_at_a_time)
+TEST(extended_cq_polled_by_one_thread)
 {
     struct side a = {0}, b = {0};
     struct ibv_poll_cq_attr none = {0}, unknown = {.comp_mask = 1};
@@ -156,7 +156,7 @@ TEST(an_extended_queue_is_one_threads_at_a_time)
 }
 
 /* The clock and its unit can be queried. */
-TEST(the_clock_can_be_asked)
+TEST(device_clock_can_be_queried)
 {
     struct side a = {0};
     struct ibv_device_attr_ex attr;
@@ -177,7 +177,7 @@ TEST(the_clock_can_be_asked)
     side_close(&a);
 }
 
-TEST(what_an_extended_queue_has_not_is_refused)
+TEST(unsupported_extended_cq_features_refused)
 {
     struct side a = {0};
 
@@ -236,7 +236,7 @@ TEST(resizing_keeps_what_is_there)
         }
 }
 
-TEST(what_a_queue_cannot_be)
+TEST(invalid_cq_sizes_refused)
 {
     struct side a = {.cqe = 8, .max_wr = 64}, b = {0};
     struct ibv_device_attr d;
@@ -328,7 +328,7 @@ static void *write_one(void *arg)
 }
 
 /* A poster with a place in the old ring continues with its completion in the new one. */
-TEST(who_is_in_the_old_ring_finds_the_new_one)
+TEST(poster_in_old_ring_finds_new)
 {
     struct side a = {.cqe = 4}, b = {0};
     pthread_t poster;
@@ -623,7 +623,7 @@ static void *look_at_all(void *arg)
 
 /* Completions present before the resize are visible to a thread that polls or waits
  * meanwhile. */
-TEST(what_moves_is_never_out_of_sight)
+TEST(completions_stay_visible_during_resize)
 {
     struct side a = {.cqe = 8}, b = {0};
     pthread_t other, poller;
@@ -646,7 +646,7 @@ TEST(what_moves_is_never_out_of_sight)
 }
 
 /* A CQ may use any vector of the device, and no other. */
-TEST(vectors)
+TEST(completion_vector_is_checked)
 {
     struct side a = {0};
 
@@ -737,7 +737,7 @@ static void post_meanwhile(int sig, siginfo_t *info, void *context)
         try_send(polled.s, 4, WRITE, 0, 8, IBV_SEND_SIGNALED, polled.s->raddr, polled.s->rkey);
 }
 
-TEST_UNWATCHED(a_free_place_has_left_the_queue)
+TEST_UNWATCHED(free_slot_has_left_cq)
 {
     struct side a = {.cqe = 4, .max_wr = 4}, b = {0};
     struct sigaction fault = {.sa_sigaction = post_meanwhile,
@@ -772,23 +772,23 @@ int main(int argc, char **argv)
         cmocka_set_test_filter(argv[1]); /* a pattern: run only these tests */
     const struct CMUnitTest tests[] = {
         T(resizing_keeps_what_is_there),
-        T(what_a_queue_cannot_be),
+        T(invalid_cq_sizes_refused),
         T(told_number_of_queues_can_be_had),
         T(payloads_move_with_their_completions),
         T(queues_that_grew_leave_nothing),
-        T(who_is_in_the_old_ring_finds_the_new_one),
+        T(poster_in_old_ring_finds_new),
         T(growing_while_others_add_and_take),
         T(growing_while_others_look),
         T(growing_under_a_process_that_sends),
         T(growing_under_a_thread_that_sends),
-        T(what_moves_is_never_out_of_sight),
+        T(completions_stay_visible_during_resize),
         T(completions_tell_when_they_came),
-        T(an_extended_queue_is_one_threads_at_a_time),
-        T(the_clock_can_be_asked),
-        T(what_an_extended_queue_has_not_is_refused),
-        T(vectors),
+        T(extended_cq_polled_by_one_thread),
+        T(device_clock_can_be_queried),
+        T(unsupported_extended_cq_features_refused),
+        T(completion_vector_is_checked),
         T(events_go_with_their_queue),
-        T(a_free_place_has_left_the_queue),
+        T(free_slot_has_left_cq),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -398,8 +398,8 @@ PASSIVE(stopped_receiver)
 }
 
 /* All members get a datagram, including the sender's own QP, until they leave. */
-PAIR(multicast, run_two)
-ACTIVE(multicast)
+PAIR(multicast_reaches_all_members, run_two)
+ACTIVE(multicast_reaches_all_members)
 {
     union ibv_gid g = group();
 
@@ -445,7 +445,7 @@ ACTIVE(multicast)
     CHECK_EQ(ibv_destroy_ah(ah), 0);
     side_close(s);
 }
-PASSIVE(multicast)
+PASSIVE(multicast_reaches_all_members)
 {
     struct address a;
 
@@ -480,7 +480,7 @@ int main(int argc, char **argv)
         T(two_threads_begin),
         T(greeted_without_a_descriptor),
         T(stopped_receiver),
-        T(multicast),
+        T(multicast_reaches_all_members),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

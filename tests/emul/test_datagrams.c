@@ -64,7 +64,7 @@ static void one_header(bool ethernet)
     }
     side_close(&s);
 }
-TEST(header)
+TEST(datagram_header_is_received)
 {
     one_header(false);
 }
@@ -74,7 +74,7 @@ TEST(header_on_ethernet)
 }
 
 /* A member whose memory is partly unmapped gets a part, and the next one everything. */
-TEST(a_member_that_fails)
+TEST(failing_member_stops_no_other)
 {
     struct side s = {0};
     union ibv_gid g = group();
@@ -149,7 +149,7 @@ TEST(handle_destroyed_early)
 }
 
 /* Errors of the sender are reported to it. */
-TEST(mistakes)
+TEST(sender_errors_are_reported)
 {
     struct side s = {0};
     struct ibv_qp_init_attr raw = {.qp_type = IBV_QPT_RAW_PACKET, .cap = {1, 1, 1, 1, 0}};
@@ -245,9 +245,14 @@ int main(int argc, char **argv)
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
-        T(header),          T(header_on_ethernet),     T(a_member_that_fails),
-        T(shared_receives), T(handle_destroyed_early), T(mistakes),
-        T(wr_interface),    T(memory_that_is_gone),
+        T(datagram_header_is_received),
+        T(header_on_ethernet),
+        T(failing_member_stops_no_other),
+        T(shared_receives),
+        T(handle_destroyed_early),
+        T(sender_errors_are_reported),
+        T(wr_interface),
+        T(memory_that_is_gone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

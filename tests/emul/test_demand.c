@@ -109,7 +109,7 @@ static const struct {
 #define KINDS (sizeof(kinds) / sizeof(kinds[0]))
 
 /* Neither the limit nor the count of pinned memory includes it, and no page is allocated. */
-TEST(nothing_is_pinned)
+TEST(odp_region_pins_no_memory)
 {
     struct side a = {0}, b = {0};
 
@@ -255,7 +255,7 @@ TEST(mapped_anew)
 }
 
 /* A page behind the end of a truncated file does not exist, though the address is mapped. */
-TEST(a_file_cut_off)
+TEST(truncated_file_page_is_error)
 {
     struct side a = {0}, b = {0};
     int fd = memfd_create("test", 0);
@@ -330,7 +330,7 @@ static int advise(struct ibv_pd *pd, int advice, uint32_t flags, void *at, uint3
     return ibv_advise_mr(pd, (enum ibv_advise_mr_advice)advice, flags, &sge, 1);
 }
 
-TEST(advice)
+TEST(advice_is_checked)
 {
     struct side s = {0};
 
@@ -396,7 +396,7 @@ static struct ibv_odp_caps capabilities(struct ibv_context *ctx)
     return a.odp_caps;
 }
 
-TEST(what_the_device_says)
+TEST(device_reports_odp_capabilities)
 {
     struct side s = {0};
 
@@ -409,7 +409,7 @@ TEST(what_the_device_says)
     side_close(&s);
 }
 
-TEST(a_device_without)
+TEST(device_without_odp_refuses_it)
 {
     struct side s = {0};
 
@@ -468,19 +468,19 @@ int main(int argc, char **argv)
     if (argc > 1)
         cmocka_set_test_filter(argv[1]); /* a pattern: run only these tests */
     const struct CMUnitTest tests[] = {
-        T(nothing_is_pinned),
+        T(odp_region_pins_no_memory),
         T(pages_come),
         T(not_there_at_the_requester),
         T(not_there_at_the_peer),
         T(half_of_it),
         T(mapped_anew),
-        T(a_file_cut_off),
+        T(truncated_file_page_is_error),
         T(all_of_the_address_space),
         T(no_address_at_all),
-        T(advice),
+        T(advice_is_checked),
         T(of_another_kind),
-        T(what_the_device_says),
-        T(a_device_without),
+        T(device_reports_odp_capabilities),
+        T(device_without_odp_refuses_it),
         T(between_processes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

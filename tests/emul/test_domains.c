@@ -109,7 +109,7 @@ TEST(how_much_device_memory_there_is)
     side_close(&s);
 }
 
-TEST(what_device_memory_refuses)
+TEST(invalid_device_memory_refused)
 {
     struct side s = {0};
     char four[8] = {0};
@@ -270,7 +270,7 @@ TEST_UNWATCHED(objects_of_a_parent_process)
     loop_close(&a, &b);
 }
 
-TEST(a_parent_domain_is_its_domain)
+TEST(parent_domain_equals_its_domain)
 {
     struct side a = {0}, b = {0};
     struct ibv_td_init_attr ti = {0};
@@ -299,7 +299,7 @@ TEST(a_parent_domain_is_its_domain)
 }
 
 /* Another domain is different, whether it has a parent domain or not. */
-TEST(a_parent_domain_is_no_other_domain)
+TEST(parent_domain_differs_from_other_domain)
 {
     struct side a = {0}, b = {0};
 
@@ -320,7 +320,7 @@ TEST(a_parent_domain_is_no_other_domain)
     loop_close(&a, &b);
 }
 
-TEST(what_a_parent_domain_cannot_be)
+TEST(invalid_parent_domains_refused)
 {
     struct side a = {0}, b = {0};
 
@@ -354,13 +354,13 @@ int main(int argc, char **argv)
         T(device_memory_is_written_and_read),
         T(beyond_a_region_of_device_memory),
         T(how_much_device_memory_there_is),
-        T(what_device_memory_refuses),
+        T(invalid_device_memory_refused),
         T(no_device_memory),
         T(device_memory_of_a_parent_process),
         T(objects_of_a_parent_process),
-        T(a_parent_domain_is_its_domain),
-        T(a_parent_domain_is_no_other_domain),
-        T(what_a_parent_domain_cannot_be),
+        T(parent_domain_equals_its_domain),
+        T(parent_domain_differs_from_other_domain),
+        T(invalid_parent_domains_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -69,8 +69,8 @@ static void *orphan_main(void *first)
 }
 
 /* A process whose first thread has ended is accessible like any other. */
-PAIR(a_process_without_its_first_thread_is_reached, run_two)
-ACTIVE(a_process_without_its_first_thread_is_reached)
+PAIR(process_without_first_thread_is_reached, run_two)
+ACTIVE(process_without_first_thread_is_reached)
 {
     if (is_watched()) /* valgrind does not see the first thread's stack */
         return;
@@ -99,7 +99,7 @@ ACTIVE(a_process_without_its_first_thread_is_reached)
     drop(id);
     all_gone();
 }
-PASSIVE(a_process_without_its_first_thread_is_reached)
+PASSIVE(process_without_first_thread_is_reached)
 {
     static struct side mine;
     static pthread_t first;
@@ -210,23 +210,23 @@ static void survive(struct side *s, bool has_device)
     rdma_destroy_event_channel(chan);
 }
 
-PAIR(a_process_that_becomes_another_program_is_gone, run_two)
-ACTIVE(a_process_that_becomes_another_program_is_gone)
+PAIR(process_that_executes_another_is_dead, run_two)
+ACTIVE(process_that_executes_another_is_dead)
 {
     survive(s, true);
 }
-PASSIVE(a_process_that_becomes_another_program_is_gone)
+PASSIVE(process_that_executes_another_is_dead)
 {
     first_life(s);
     become(s);
 }
 
-PAIR(a_program_without_the_device_is_gone, run_two)
-ACTIVE(a_program_without_the_device_is_gone)
+PAIR(executed_program_without_device_is_dead, run_two)
+ACTIVE(executed_program_without_device_is_dead)
 {
     survive(s, false);
 }
-PASSIVE(a_program_without_the_device_is_gone)
+PASSIVE(executed_program_without_device_is_dead)
 {
     first_life(s);
     unsetenv("LD_PRELOAD");
@@ -244,9 +244,9 @@ int main(int argc, char **argv)
     if (argc > 1)
         cmocka_set_test_filter(argv[1]); /* a pattern: run only these tests */
     const struct CMUnitTest tests[] = {
-        T(a_process_that_becomes_another_program_is_gone),
-        T(a_program_without_the_device_is_gone),
-        T(a_process_without_its_first_thread_is_reached),
+        T(process_that_executes_another_is_dead),
+        T(executed_program_without_device_is_dead),
+        T(process_without_first_thread_is_reached),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -48,8 +48,8 @@ static int hear(struct side *s)
 
 /* Messages to a process while it is stopped, each kind more often than fits: requests, answers,
  * confirmations, disconnections, and their answers. */
-PAIR(nothing_that_connections_say_is_lost, run_two)
-ACTIVE(nothing_that_connections_say_is_lost)
+PAIR(connection_messages_survive_full_inbox, run_two)
+ACTIVE(connection_messages_survive_full_inbox)
 {
     int answered = 0, rejected = 0;
 
@@ -96,7 +96,7 @@ ACTIVE(nothing_that_connections_say_is_lost)
     all_gone();
     meet(s);
 }
-PASSIVE(nothing_that_connections_say_is_lost)
+PASSIVE(connection_messages_survive_full_inbox)
 {
     struct rdma_conn_param p = params;
 
@@ -164,8 +164,8 @@ static void close_all(struct side *all)
         side_close(&all[k]);
 }
 
-PAIR(nothing_that_happens_to_objects_is_lost, run_two)
-ACTIVE(nothing_that_happens_to_objects_is_lost)
+PAIR(object_events_survive_full_inbox, run_two)
+ACTIVE(object_events_survive_full_inbox)
 {
     struct side all[KINDS];
     struct rlimit limit, few;
@@ -215,7 +215,7 @@ ACTIVE(nothing_that_happens_to_objects_is_lost)
     close_all(all);
     rdma_destroy_event_channel(chan);
 }
-PASSIVE(nothing_that_happens_to_objects_is_lost)
+PASSIVE(object_events_survive_full_inbox)
 {
     struct ibv_srq_attr attr = {.srq_limit = 4};
     struct side all[KINDS];
@@ -265,8 +265,8 @@ int main(int argc, char **argv)
     if (argc > 1)
         cmocka_set_test_filter(argv[1]); /* a pattern: run only these tests */
     const struct CMUnitTest tests[] = {
-        T(nothing_that_connections_say_is_lost),
-        T(nothing_that_happens_to_objects_is_lost),
+        T(connection_messages_survive_full_inbox),
+        T(object_events_survive_full_inbox),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

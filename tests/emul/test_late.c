@@ -17,8 +17,8 @@
 #include "tests/emul/stop.h"
 
 /* The poster dies after disarming the CQ and before raising the event: its owner wakes up. */
-PAIR(a_wake_up_outlives_its_poster, run_two_kill)
-ACTIVE(a_wake_up_outlives_its_poster)
+PAIR(wake_up_survives_dead_poster, run_two_kill)
+ACTIVE(wake_up_survives_dead_poster)
 {
     struct ibv_cq *cq;
     void *ctx;
@@ -42,7 +42,7 @@ ACTIVE(a_wake_up_outlives_its_poster)
     CHECK(!readable(s->chan->fd, 0)); /* once */
     side_close(s);
 }
-PASSIVE(a_wake_up_outlives_its_poster)
+PASSIVE(wake_up_survives_dead_poster)
 {
     stop_at(s, "notify");
     side_open(s);
@@ -54,8 +54,8 @@ PASSIVE(a_wake_up_outlives_its_poster)
 }
 
 /* The same after raising the event, before recording it: still one event. */
-PAIR(an_event_is_counted_once, run_two_kill)
-ACTIVE(an_event_is_counted_once)
+PAIR(event_of_dead_poster_counted_once, run_two_kill)
+ACTIVE(event_of_dead_poster_counted_once)
 {
     struct ibv_cq *cq;
     void *ctx;
@@ -79,9 +79,9 @@ ACTIVE(an_event_is_counted_once)
     expect_wc(s->rcq, 1, IBV_WC_SUCCESS);
     side_close(s);
 }
-PASSIVE(an_event_is_counted_once)
+PASSIVE(event_of_dead_poster_counted_once)
 {
-    stop_at(s, "told");
+    stop_at(s, "reported");
     side_open(s);
     side_connect(s);
     meet(s);
@@ -91,8 +91,8 @@ PASSIVE(an_event_is_counted_once)
 }
 
 /* The same before disarming the CQ. */
-PAIR(a_completion_outlives_its_poster, run_two_kill)
-ACTIVE(a_completion_outlives_its_poster)
+PAIR(completion_survives_dead_poster, run_two_kill)
+ACTIVE(completion_survives_dead_poster)
 {
     struct ibv_cq *cq;
     void *ctx;
@@ -115,7 +115,7 @@ ACTIVE(a_completion_outlives_its_poster)
     expect_none(s->rcq);
     side_close(s);
 }
-PASSIVE(a_completion_outlives_its_poster)
+PASSIVE(completion_survives_dead_poster)
 {
     stop_at(s, "wake");
     side_open(s);
@@ -180,8 +180,8 @@ PASSIVE(each_event_wakes_when_a_poster_dies)
 
 /* A poster wakes late: the channel was destroyed, and its descriptor is now an eventfd of the
  * program. */
-PAIR(a_late_wake_up_is_no_one_elses, run_two)
-ACTIVE(a_late_wake_up_is_no_one_elses)
+PAIR(late_wake_up_spares_reused_descriptor, run_two)
+ACTIVE(late_wake_up_spares_reused_descriptor)
 {
     int own = eventfd(0, 0);
 
@@ -201,7 +201,7 @@ ACTIVE(a_late_wake_up_is_no_one_elses)
     meet(s); /* the poster is done */
     CHECK(!readable(own, 0));
 }
-PASSIVE(a_late_wake_up_is_no_one_elses)
+PASSIVE(late_wake_up_spares_reused_descriptor)
 {
     stop_at(s, "signal");
     side_open(s);
@@ -219,7 +219,7 @@ static void *send_one(void *side)
 }
 
 /* The same with a poster in the same process. */
-TEST(a_late_wake_up_of_the_process_itself)
+TEST(late_own_wake_up_spares_descriptor)
 {
     struct side a = {0}, b = {.use_chan = true};
     int own = eventfd(0, 0);
@@ -244,8 +244,8 @@ TEST(a_late_wake_up_of_the_process_itself)
 
 /* A program has closed the descriptor that wakes its service thread, and uses its number for a
  * file. */
-PAIR(a_file_in_the_place_of_a_bell_is_not_rung, run_two)
-ACTIVE(a_file_in_the_place_of_a_bell_is_not_rung)
+PAIR(reused_wake_descriptor_is_not_written, run_two)
+ACTIVE(reused_wake_descriptor_is_not_written)
 {
     int end[2];
     char byte;
@@ -266,7 +266,7 @@ ACTIVE(a_file_in_the_place_of_a_bell_is_not_rung)
     meet(s);
     side_close(s);
 }
-PASSIVE(a_file_in_the_place_of_a_bell_is_not_rung)
+PASSIVE(reused_wake_descriptor_is_not_written)
 {
     side_open(s);
     side_connect(s);
@@ -280,8 +280,8 @@ PASSIVE(a_file_in_the_place_of_a_bell_is_not_rung)
 
 /* A poster dies between changing an object and notifying its owner, who detects the change: a
  * failed QP, an SRQ below its limit, a full CQ. */
-PAIR(what_a_poster_has_not_told_outlives_it, run_two_kill)
-ACTIVE(what_a_poster_has_not_told_outlives_it)
+PAIR(unreported_changes_survive_dead_poster, run_two_kill)
+ACTIVE(unreported_changes_survive_dead_poster)
 {
     struct ibv_srq_attr attr = {.srq_limit = 4};
 
@@ -303,7 +303,7 @@ ACTIVE(what_a_poster_has_not_told_outlives_it)
     CHECK(!readable(s->ctx->async_fd, 0)); /* each once */
     side_close(s);
 }
-PASSIVE(what_a_poster_has_not_told_outlives_it)
+PASSIVE(unreported_changes_survive_dead_poster)
 {
     side_open(s);
     side_connect(s);
@@ -336,7 +336,7 @@ static void expect_limit(struct side *s, struct ibv_srq *srq)
 
 /* The message of a reached limit comes after a new limit was set, to which it does not
  * refer. */
-TEST(a_limit_is_told_of_once)
+TEST(srq_limit_is_reported_once)
 {
     struct side s = {.use_srq = true};
     struct ibv_srq_attr attr = {.srq_limit = 4};
@@ -369,8 +369,8 @@ TEST(a_limit_is_told_of_once)
 
 /* A poster is stopped while it holds a cell of a CQ. Its QP and the CQ are destroyed; its later
  * writes there are seen in no other CQ. */
-PAIR(a_queue_destroyed_under_a_stopped_poster, run_two)
-ACTIVE(a_queue_destroyed_under_a_stopped_poster)
+PAIR(cq_destroyed_under_stopped_poster, run_two)
+ACTIVE(cq_destroyed_under_stopped_poster)
 {
     struct side a = {.cqe = 64}, b = {.cqe = 64};
 
@@ -400,7 +400,7 @@ ACTIVE(a_queue_destroyed_under_a_stopped_poster)
     expect_none(b.scq);
     loop_close(&a, &b);
 }
-PASSIVE(a_queue_destroyed_under_a_stopped_poster)
+PASSIVE(cq_destroyed_under_stopped_poster)
 {
     stop_at(s, "push");
     side_open(s);
@@ -584,7 +584,7 @@ PASSIVE(memory_is_kept_while_a_process_stops)
 
 /* A revoked token stays recorded after its process has ended. Another process in the same slot
  * must therefore begin with other tokens. */
-PAIR(no_process_begins_with_the_tokens_of_another, run_two)
+PAIR(tokens_of_ended_process_not_reused, run_two)
 static void tell_serial(struct side *s, uint64_t *mine, uint64_t *other)
 {
     side_open(s);
@@ -593,14 +593,14 @@ static void tell_serial(struct side *s, uint64_t *mine, uint64_t *other)
     CHECK_EQ(read(s->sock, other, sizeof(*other)), sizeof(*other));
     side_close(s);
 }
-ACTIVE(no_process_begins_with_the_tokens_of_another)
+ACTIVE(tokens_of_ended_process_not_reused)
 {
     uint64_t mine, other;
 
     tell_serial(s, &mine, &other);
     CHECK((mine > other ? mine - other : other - mine) > 1000000);
 }
-PASSIVE(no_process_begins_with_the_tokens_of_another)
+PASSIVE(tokens_of_ended_process_not_reused)
 {
     uint64_t mine, other;
 
@@ -615,21 +615,21 @@ int main(int argc, char **argv)
     if (argc > 1)
         cmocka_set_test_filter(argv[1]); /* a pattern: run only these tests */
     const struct CMUnitTest tests[] = {
-        T(a_wake_up_outlives_its_poster),
-        T(an_event_is_counted_once),
-        T(a_completion_outlives_its_poster),
+        T(wake_up_survives_dead_poster),
+        T(event_of_dead_poster_counted_once),
+        T(completion_survives_dead_poster),
         T(each_event_wakes_when_a_poster_dies),
-        T(a_late_wake_up_is_no_one_elses),
-        T(a_late_wake_up_of_the_process_itself),
-        T(a_file_in_the_place_of_a_bell_is_not_rung),
-        T(what_a_poster_has_not_told_outlives_it),
-        T(a_limit_is_told_of_once),
-        T(a_queue_destroyed_under_a_stopped_poster),
+        T(late_wake_up_spares_reused_descriptor),
+        T(late_own_wake_up_spares_descriptor),
+        T(reused_wake_descriptor_is_not_written),
+        T(unreported_changes_survive_dead_poster),
+        T(srq_limit_is_reported_once),
+        T(cq_destroyed_under_stopped_poster),
         T(memory_that_is_paged_on_demand_meanwhile),
         T(memory_that_is_unmapped_meanwhile),
         T(memory_that_is_deregistered_meanwhile),
         T(memory_is_kept_while_a_process_stops),
-        T(no_process_begins_with_the_tokens_of_another),
+        T(tokens_of_ended_process_not_reused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

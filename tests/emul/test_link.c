@@ -19,7 +19,7 @@ static void link_of(const char *mb_s)
 
 #define MANY 60u /* writes of the whole buffer at 1 MB/s: each takes 1.049 s */
 
-TEST(everything_works_on_a_link)
+TEST(operations_complete_over_timed_link)
 {
     struct side a = {.rd_depth = 2}, b = {.rd_depth = 2};
 
@@ -52,7 +52,7 @@ TEST(everything_works_on_a_link)
     loop_close(&a, &b);
 }
 
-TEST(what_is_under_way_is_lost_with_its_queue_pair)
+TEST(destroyed_qp_loses_data_in_flight)
 {
     struct side a = {0}, b = {0};
 
@@ -73,7 +73,7 @@ TEST(what_is_under_way_is_lost_with_its_queue_pair)
     loop_close(&a, &b);
 }
 
-TEST(a_message_arrives_behind_the_bulk_of_another_queue_pair)
+TEST(message_behind_other_qps_bulk_waits)
 {
     struct side a = {0}, b = {0}, c = {0}, d = {0};
 
@@ -95,7 +95,7 @@ TEST(a_message_arrives_behind_the_bulk_of_another_queue_pair)
     loop_close(&a, &b);
 }
 
-TEST(a_message_before_the_bulk_of_another_queue_pair_does_not_wait)
+TEST(message_before_other_qps_bulk_passes)
 {
     struct side a = {0}, b = {0}, c = {0}, d = {0};
 
@@ -161,8 +161,8 @@ TEST(each_device_has_a_link)
  * own. */
 #define READS 16
 
-PAIR(the_directions_are_two, run_two)
-ACTIVE(the_directions_are_two)
+PAIR(directions_do_not_share_bandwidth, run_two)
+ACTIVE(directions_do_not_share_bandwidth)
 {
     struct side t = {.sock = s->sock};
 
@@ -190,7 +190,7 @@ ACTIVE(the_directions_are_two)
     side_close(&t);
     side_close(s);
 }
-PASSIVE(the_directions_are_two)
+PASSIVE(directions_do_not_share_bandwidth)
 {
     struct side t = {.sock = s->sock};
 
@@ -206,8 +206,8 @@ PASSIVE(the_directions_are_two)
 }
 
 /* The other process writes for a minute; reads from it are queued behind that. */
-PAIR(an_answer_is_behind_the_writes_of_its_process, run_two)
-ACTIVE(an_answer_is_behind_the_writes_of_its_process)
+PAIR(read_response_follows_responders_writes, run_two)
+ACTIVE(read_response_follows_responders_writes)
 {
     struct side t = {.sock = s->sock};
     uint64_t later;
@@ -234,7 +234,7 @@ ACTIVE(an_answer_is_behind_the_writes_of_its_process)
     side_close(&t);
     side_close(s);
 }
-PASSIVE(an_answer_is_behind_the_writes_of_its_process)
+PASSIVE(read_response_follows_responders_writes)
 {
     struct side t = {.sock = s->sock};
 
@@ -258,8 +258,8 @@ PASSIVE(an_answer_is_behind_the_writes_of_its_process)
 
 /* The peer is killed while it writes: its last write never arrives, ours to it fails as
  * usual. */
-PAIR(what_a_killed_process_has_under_way_is_lost, run_two_kill)
-ACTIVE(what_a_killed_process_has_under_way_is_lost)
+PAIR(killed_process_loses_data_in_flight, run_two_kill)
+ACTIVE(killed_process_loses_data_in_flight)
 {
     struct ibv_wc wc;
 
@@ -284,7 +284,7 @@ ACTIVE(what_a_killed_process_has_under_way_is_lost)
     CHECK(s->buf[0] != 9);
     side_close(s);
 }
-PASSIVE(what_a_killed_process_has_under_way_is_lost)
+PASSIVE(killed_process_loses_data_in_flight)
 {
     link_of("1");
     side_open(s);
@@ -304,15 +304,15 @@ PASSIVE(what_a_killed_process_has_under_way_is_lost)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(everything_works_on_a_link),
-        cmocka_unit_test(what_is_under_way_is_lost_with_its_queue_pair),
-        cmocka_unit_test(a_message_arrives_behind_the_bulk_of_another_queue_pair),
-        cmocka_unit_test(a_message_before_the_bulk_of_another_queue_pair_does_not_wait),
+        cmocka_unit_test(operations_complete_over_timed_link),
+        cmocka_unit_test(destroyed_qp_loses_data_in_flight),
+        cmocka_unit_test(message_behind_other_qps_bulk_waits),
+        cmocka_unit_test(message_before_other_qps_bulk_passes),
         cmocka_unit_test(answers_to_reads_are_in_order),
         cmocka_unit_test(each_device_has_a_link),
-        cmocka_unit_test(the_directions_are_two),
-        cmocka_unit_test(an_answer_is_behind_the_writes_of_its_process),
-        cmocka_unit_test(what_a_killed_process_has_under_way_is_lost),
+        cmocka_unit_test(directions_do_not_share_bandwidth),
+        cmocka_unit_test(read_response_follows_responders_writes),
+        cmocka_unit_test(killed_process_loses_data_in_flight),
     };
 
     run_under_emuverbs(argv);

@@ -16,8 +16,8 @@
 #include "tests/emul/pair.h"
 #include "tests/emul/stop.h"
 
-PAIR(a_stopped_process_still_serves_everything, run_two)
-ACTIVE(a_stopped_process_still_serves_everything)
+PAIR(stopped_process_serves_rdma, run_two)
+ACTIVE(stopped_process_serves_rdma)
 {
     side_open(s);
     side_connect(s);
@@ -41,7 +41,7 @@ ACTIVE(a_stopped_process_still_serves_everything)
     meet(s);
     side_close(s);
 }
-PASSIVE(a_stopped_process_still_serves_everything)
+PASSIVE(stopped_process_serves_rdma)
 {
     side_open(s);
     for (unsigned i = 0; i < 3; i++)
@@ -57,8 +57,8 @@ PASSIVE(a_stopped_process_still_serves_everything)
     side_close(s);
 }
 
-PAIR(a_killed_peer_ends_requests_in_bounded_time, run_two_kill)
-ACTIVE(a_killed_peer_ends_requests_in_bounded_time)
+PAIR(killed_peer_ends_requests, run_two_kill)
+ACTIVE(killed_peer_ends_requests)
 {
     s->rnr_retry = 7;
     side_open(s);
@@ -72,7 +72,7 @@ ACTIVE(a_killed_peer_ends_requests_in_bounded_time)
     expect_wc(s->rcq, 3, IBV_WC_WR_FLUSH_ERR);
     side_close(s);
 }
-PASSIVE(a_killed_peer_ends_requests_in_bounded_time)
+PASSIVE(killed_peer_ends_requests)
 {
     side_open(s);
     side_connect(s);
@@ -233,8 +233,8 @@ PASSIVE(first_message_before_rts_is_communication_established)
     side_close(s);
 }
 
-PAIR(a_silent_process_is_not_reached, run_two)
-ACTIVE(a_silent_process_is_not_reached)
+PAIR(silent_process_is_not_reached, run_two)
+ACTIVE(silent_process_is_not_reached)
 {
     side_open(s);
     side_connect(s);
@@ -243,7 +243,7 @@ ACTIVE(a_silent_process_is_not_reached)
     meet(s);
     side_close(s);
 }
-PASSIVE(a_silent_process_is_not_reached)
+PASSIVE(silent_process_is_not_reached)
 {
     setenv("EMUVERBS_SILENT", "1", 1);
     side_open(s);
@@ -252,8 +252,8 @@ PASSIVE(a_silent_process_is_not_reached)
     side_close(s);
 }
 
-PAIR(a_connection_killed_after_k_requests, run_two)
-ACTIVE(a_connection_killed_after_k_requests)
+PAIR(connection_killed_after_k_requests, run_two)
+ACTIVE(connection_killed_after_k_requests)
 {
     setenv("EMUVERBS_KILL_AFTER", "4", 1);
     side_open(s);
@@ -267,7 +267,7 @@ ACTIVE(a_connection_killed_after_k_requests)
     meet(s);
     side_close(s);
 }
-PASSIVE(a_connection_killed_after_k_requests)
+PASSIVE(connection_killed_after_k_requests)
 {
     side_open(s);
     side_connect(s);
@@ -374,8 +374,8 @@ static void on_one_processor(void)
             CPU_CLR(cpu, &cpus);
     CHECK_EQ(sched_setaffinity(0, sizeof(cpus), &cpus), 0);
 }
-PAIR(no_reply_overtakes_the_completion_of_what_it_answers, run_two)
-ACTIVE(no_reply_overtakes_the_completion_of_what_it_answers)
+PAIR(reply_does_not_overtake_its_completion, run_two)
+ACTIVE(reply_does_not_overtake_its_completion)
 {
     struct poster p = {.s = s, .rounds = 10000};
     struct ibv_wc wc;
@@ -403,7 +403,7 @@ ACTIVE(no_reply_overtakes_the_completion_of_what_it_answers)
     meet(s);
     side_close(s);
 }
-PASSIVE(no_reply_overtakes_the_completion_of_what_it_answers)
+PASSIVE(reply_does_not_overtake_its_completion)
 {
     on_one_processor();
     s->use_chan = true;
@@ -420,7 +420,7 @@ PASSIVE(no_reply_overtakes_the_completion_of_what_it_answers)
     side_close(s);
 }
 /* With a stop between the two completions a reply overtakes. */
-PAIR(a_reply_overtakes_when_asked_to, run_two)
+PAIR(stop_between_completions_lets_reply_overtake, run_two)
 static void *echo_late(void *arg)
 {
     struct side *s = arg;
@@ -428,7 +428,7 @@ static void *echo_late(void *arg)
     post_send(s, 1, SEND, 0, 16, 0);
     return NULL;
 }
-ACTIVE(a_reply_overtakes_when_asked_to)
+ACTIVE(stop_between_completions_lets_reply_overtake)
 {
     pthread_t thread;
 
@@ -446,7 +446,7 @@ ACTIVE(a_reply_overtakes_when_asked_to)
     meet(s);
     side_close(s);
 }
-PASSIVE(a_reply_overtakes_when_asked_to)
+PASSIVE(stop_between_completions_lets_reply_overtake)
 {
     side_open(s);
     post_recv(s, 1, 4096, 64);
@@ -692,8 +692,8 @@ PASSIVE(stop_while_a_receive_is_taken)
 
 /* A child of a program that uses the device starts with a new device and does not disturb its
  * parent. */
-PAIR(a_forked_child_is_a_process_of_its_own, run_two)
-ACTIVE(a_forked_child_is_a_process_of_its_own)
+PAIR(forked_child_gets_new_device, run_two)
+ACTIVE(forked_child_gets_new_device)
 {
     side_open(s);
     side_connect(s);
@@ -716,7 +716,7 @@ ACTIVE(a_forked_child_is_a_process_of_its_own)
     meet(s);
     side_close(s);
 }
-PASSIVE(a_forked_child_is_a_process_of_its_own)
+PASSIVE(forked_child_gets_new_device)
 {
     side_open(s);
     post_recv(s, 1, 0, 64);
@@ -738,12 +738,11 @@ static unsigned entries(const char *dir, const char *prefix)
     return n;
 }
 
-static void nothing_is_left_behind(void **state)
+static void killed_peer_leaves_no_files(void **state)
 {
     (void)state;
-    assert_int_equal(run_two_kill(a_killed_peer_ends_requests_in_bounded_time_active,
-                                  a_killed_peer_ends_requests_in_bounded_time_passive),
-                     0);
+    assert_int_equal(
+        run_two_kill(killed_peer_ends_requests_active, killed_peer_ends_requests_passive), 0);
     assert_int_equal(entries("/dev/shm", "emuverbs"), 0);
     assert_int_equal(entries("/tmp", "emuverbs"), 0);
 }
@@ -756,24 +755,24 @@ int main(int argc, char **argv)
     if (argc > 1)
         cmocka_set_test_filter(argv[1]); /* a pattern: run only these tests */
     const struct CMUnitTest tests[] = {
-        T(a_stopped_process_still_serves_everything),
-        T(a_killed_peer_ends_requests_in_bounded_time),
+        T(stopped_process_serves_rdma),
+        T(killed_peer_ends_requests),
         T(kill_in_the_middle_of_traffic),
         T(ping_pong_sleeping_on_channels),
         T(access_errors_reach_the_responder),
         T(first_message_before_rts_is_communication_established),
-        T(a_silent_process_is_not_reached),
-        T(a_connection_killed_after_k_requests),
+        T(silent_process_is_not_reached),
+        T(connection_killed_after_k_requests),
         T(messages_both_ways_keep_order_and_content),
-        T(no_reply_overtakes_the_completion_of_what_it_answers),
-        T(a_reply_overtakes_when_asked_to),
+        T(reply_does_not_overtake_its_completion),
+        T(stop_between_completions_lets_reply_overtake),
         T(deregistering_waits_for_remote_writes),
         T(tear_down_while_the_poster_is_stopped),
         T(deregistering_while_the_writer_is_stopped),
         T(stop_and_go),
         T(stop_while_a_receive_is_taken),
-        T(a_forked_child_is_a_process_of_its_own),
-        T(nothing_is_left_behind),
+        T(forked_child_gets_new_device),
+        T(killed_peer_leaves_no_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

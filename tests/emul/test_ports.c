@@ -35,7 +35,7 @@ static uint16_t lid_of(struct ibv_context *ctx, uint8_t port)
     return a.lid;
 }
 
-TEST(devices_have_names_and_identities_of_their_own)
+TEST(devices_have_own_names_and_guids)
 {
     struct ibv_device_attr da[3];
     union ibv_gid gid[6];
@@ -82,7 +82,7 @@ TEST(devices_have_names_and_identities_of_their_own)
     CHECK(da[0].node_guid != da[1].node_guid && da[1].node_guid != da[2].node_guid);
 }
 
-TEST(ethernet_ports_have_the_addresses_of_the_knob)
+TEST(ethernet_ports_have_the_given_addresses)
 {
     static const unsigned char want[2][16] = {{[10] = 0xff, 0xff, 10, 1, 2, 3}, {[15] = 1}};
     struct side a = {.device = 0}, b = {.device = 1};
@@ -114,7 +114,7 @@ TEST(objects_of_two_devices_do_not_mix)
     loop_close(&a, &b);
 }
 
-TEST(a_queue_pair_takes_any_port_of_its_device_and_no_other)
+TEST(qp_takes_ports_of_its_device)
 {
     struct side a = {.port = 2};
     struct ibv_ah_attr ah = {.port_num = 2, .dlid = 1};
@@ -209,7 +209,7 @@ TEST(separate_devices_reach_only_themselves)
     CHECK_EQ(written(&e, &f, 6, 5), IBV_WC_SUCCESS);
 }
 
-TEST(a_path_to_a_port_that_is_not_there_leads_nowhere)
+TEST(path_to_missing_port_times_out)
 {
     struct side a = {0}, b = {.device = 1};
 
@@ -240,7 +240,7 @@ static void expect_event(struct ibv_context *ctx, enum ibv_event_type type)
     ibv_ack_async_event(&e);
 }
 
-TEST(a_device_that_fails_takes_its_own_with_it)
+TEST(failed_device_fails_own_qps_only)
 {
     struct side a = {.device = 1}, b = {.device = 1}, c = {0}, d = {0};
     struct ibv_async_event e;
@@ -286,8 +286,8 @@ TEST(a_device_that_fails_takes_its_own_with_it)
 }
 
 /* Calls on a removed device fail, and its objects can be destroyed; the device that takes its
- * place has the name, and contexts of its own. */
-TEST(a_removed_device_comes_back_as_another)
+ * place has the name, and its own contexts. */
+TEST(removed_device_is_replaced_by_another)
 {
     struct side a = {.device = 1}, b = {.device = 1};
     struct ibv_device_attr attr;
@@ -422,7 +422,7 @@ __attribute__((visibility("default"))) int pthread_mutex_init(pthread_mutex_t *m
 }
 
 /* A QP under construction gets no event. */
-TEST(a_device_fails_while_a_queue_pair_is_made)
+TEST(device_failure_spares_qp_under_construction)
 {
     struct side s = {0};
 
@@ -558,8 +558,8 @@ TEST(addresses_belong_to_devices_and_ports)
     all_gone();
 }
 
-PAIR(a_request_is_for_the_device_of_its_address, run_two)
-ACTIVE(a_request_is_for_the_device_of_its_address)
+PAIR(request_reaches_device_of_its_address, run_two)
+ACTIVE(request_reaches_device_of_its_address)
 {
     struct rdma_conn_param p = {.retry_count = 7, .rnr_retry_count = 7};
     struct sockaddr_in src = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
@@ -584,7 +584,7 @@ ACTIVE(a_request_is_for_the_device_of_its_address)
     drop(id);
     all_gone();
 }
-PASSIVE(a_request_is_for_the_device_of_its_address)
+PASSIVE(request_reaches_device_of_its_address)
 {
     struct ibv_qp_attr qa;
     struct ibv_qp_init_attr qi;
@@ -623,8 +623,8 @@ TEST(rdma_cm_knows_that_devices_are_separate)
     all_gone();
 }
 
-PAIR(a_request_of_another_network_is_refused, run_two)
-ACTIVE(a_request_of_another_network_is_refused)
+PAIR(request_of_other_network_refused, run_two)
+ACTIVE(request_of_other_network_refused)
 {
     struct rdma_conn_param p = {.retry_count = 7};
     struct sockaddr_in src = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
@@ -644,7 +644,7 @@ ACTIVE(a_request_of_another_network_is_refused)
     drop(id);
     all_gone();
 }
-PASSIVE(a_request_of_another_network_is_refused)
+PASSIVE(request_of_other_network_refused)
 {
     devices("2", "1");
     setenv("EMUVERBS_SEPARATE", "1", 1);
@@ -668,24 +668,24 @@ int main(int argc, char **argv)
     run_under_emuverbs(argv);
     take_ports();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(devices_have_names_and_identities_of_their_own),
-        cmocka_unit_test(ethernet_ports_have_the_addresses_of_the_knob),
+        cmocka_unit_test(devices_have_own_names_and_guids),
+        cmocka_unit_test(ethernet_ports_have_the_given_addresses),
         cmocka_unit_test(objects_of_two_devices_do_not_mix),
-        cmocka_unit_test(a_queue_pair_takes_any_port_of_its_device_and_no_other),
+        cmocka_unit_test(qp_takes_ports_of_its_device),
         cmocka_unit_test(devices_of_one_network_reach_each_other),
         cmocka_unit_test(separate_devices_reach_only_themselves),
-        cmocka_unit_test(a_path_to_a_port_that_is_not_there_leads_nowhere),
-        cmocka_unit_test(a_device_that_fails_takes_its_own_with_it),
-        cmocka_unit_test(a_removed_device_comes_back_as_another),
+        cmocka_unit_test(path_to_missing_port_times_out),
+        cmocka_unit_test(failed_device_fails_own_qps_only),
+        cmocka_unit_test(removed_device_is_replaced_by_another),
         cmocka_unit_test(ids_end_with_their_device),
         cmocka_unit_test(port_goes_down_and_up),
-        cmocka_unit_test(a_device_fails_while_a_queue_pair_is_made),
+        cmocka_unit_test(device_failure_spares_qp_under_construction),
         cmocka_unit_test(datagrams_go_from_device_to_device),
         cmocka_unit_test(datagrams_do_not_leave_a_separate_device),
         cmocka_unit_test(addresses_belong_to_devices_and_ports),
-        cmocka_unit_test(a_request_is_for_the_device_of_its_address),
+        cmocka_unit_test(request_reaches_device_of_its_address),
         cmocka_unit_test(rdma_cm_knows_that_devices_are_separate),
-        cmocka_unit_test(a_request_of_another_network_is_refused),
+        cmocka_unit_test(request_of_other_network_refused),
         cmocka_unit_test(ports_of_one_device_are_not_separate),
     };
     if (argc > 1)

@@ -49,7 +49,7 @@ TEST(no_stream_is_the_devices_own)
 
 /* A path that LD_PRELOAD cannot contain is refused; else the program would run without the
  * library. */
-TEST(a_library_at_a_path_with_a_space_is_refused)
+TEST(library_path_with_space_refused)
 {
     const char *emuverbs = getenv("EMUVERBS");
     char folder[] = "/tmp/emuverbs with space XXXXXX", library[128], text[1000] = "";
@@ -241,17 +241,17 @@ static void in_a_namespace(void (*fn)(struct side *s), struct side *s)
     _exit(0);
 }
 
-PAIR(a_requester_in_another_pid_namespace_is_told, run_two)
-ACTIVE(a_requester_in_another_pid_namespace_is_told)
+PAIR(requester_in_other_pid_namespace_notified, run_two)
+ACTIVE(requester_in_other_pid_namespace_notified)
 {
     in_a_namespace(ask_in_vain, s);
 }
-PASSIVE(a_requester_in_another_pid_namespace_is_told)
+PASSIVE(requester_in_other_pid_namespace_notified)
 {
     listen_in_vain(s);
 }
-PAIR(a_listener_in_another_pid_namespace_is_told_of, run_two)
-ACTIVE(a_listener_in_another_pid_namespace_is_told_of)
+PAIR(listener_in_other_pid_namespace_reported, run_two)
+ACTIVE(listener_in_other_pid_namespace_reported)
 {
     int st = -1;
     pid_t pid = fork(); /* checks the permissions of the listener's side */
@@ -267,7 +267,7 @@ ACTIVE(a_listener_in_another_pid_namespace_is_told_of)
     meet(s);
     meet(s);
 }
-PASSIVE(a_listener_in_another_pid_namespace_is_told_of)
+PASSIVE(listener_in_other_pid_namespace_reported)
 {
     in_a_namespace(listen_in_vain, s);
 }
@@ -295,7 +295,7 @@ static bool has_segment(void)
 }
 
 /* With an increasing number of descriptors: opening fails repeatedly, until it succeeds. */
-TEST(a_device_that_cannot_be_made_leaves_nothing)
+TEST(failed_device_open_leaves_nothing)
 {
     struct rlimit limit, few;
     struct ibv_device **list = ibv_get_device_list(NULL);
@@ -375,7 +375,7 @@ static void refused_by(struct ibv_device **list, int resource, rlim_t value, con
 }
 
 /* A limit of file sizes or address space smaller than the segment: an error, no signal. */
-TEST(a_limit_of_files_is_told_of)
+TEST(file_size_limit_is_reported)
 {
     struct ibv_device **list = ibv_get_device_list(NULL);
 
@@ -526,7 +526,7 @@ static void connect_and_close(struct side *s)
 }
 
 /* Each operation that lacks a descriptor to look up a peer reports an error. */
-static void a_peer_for_which_there_is_no_descriptor(void **state)
+static void peer_without_free_descriptor_is_error(void **state)
 {
     (void)state;
     if (is_watched()) /* valgrind emulates the limit of descriptors */
@@ -559,7 +559,7 @@ static void be_connected_to(struct side *s)
     drop(id);
     drop(listener);
 }
-static void a_constructor_may_be_the_first(void **state)
+static void constructor_may_open_device_first(void **state)
 {
     (void)state;
     if (is_watched()) /* valgrind does not follow exec */
@@ -632,8 +632,8 @@ static int shown(pid_t pid, const char *name)
 }
 
 /* A process has mapped another's segment, with a lower descriptor than its own segment's. */
-PAIR(a_segment_of_another_is_not_taken_for_its_own, run_two)
-ACTIVE(a_segment_of_another_is_not_taken_for_its_own)
+PAIR(mapped_segment_of_other_process_ignored, run_two)
+ACTIVE(mapped_segment_of_other_process_ignored)
 {
     int low = dup(0);
 
@@ -654,7 +654,7 @@ ACTIVE(a_segment_of_another_is_not_taken_for_its_own)
     CHECK_EQ(ibv_dealloc_pd(second), 0);
     side_close(s);
 }
-PASSIVE(a_segment_of_another_is_not_taken_for_its_own)
+PASSIVE(mapped_segment_of_other_process_ignored)
 {
     side_open(s);
     meet(s);
@@ -674,8 +674,8 @@ static void connect_in_little(void *arg)
     side_connect(arg);
     CHECK_EQ(setrlimit(RLIMIT_AS, &before), 0);
 }
-PAIR(a_segment_for_which_there_is_no_room, run_two)
-ACTIVE(a_segment_for_which_there_is_no_room)
+PAIR(segment_without_address_space_is_reported, run_two)
+ACTIVE(segment_without_address_space_is_reported)
 {
     char text[1000], value[64];
 
@@ -693,7 +693,7 @@ ACTIVE(a_segment_for_which_there_is_no_room)
     meet(s);
     side_close(s);
 }
-PASSIVE(a_segment_for_which_there_is_no_room)
+PASSIVE(segment_without_address_space_is_reported)
 {
     connect_and_close(s);
 }
@@ -710,8 +710,8 @@ static void fail_without(void *arg)
 }
 
 /* A process that cannot be woken for lack of a descriptor polls, and a message reports that. */
-PAIR(a_peer_that_cannot_be_woken, run_two)
-ACTIVE(a_peer_that_cannot_be_woken)
+PAIR(peer_that_cannot_wake_polls, run_two)
+ACTIVE(peer_that_cannot_wake_polls)
 {
     char text[1000];
 
@@ -724,7 +724,7 @@ ACTIVE(a_peer_that_cannot_be_woken)
     meet(s);
     side_close(s);
 }
-PASSIVE(a_peer_that_cannot_be_woken)
+PASSIVE(peer_that_cannot_wake_polls)
 {
     side_open(s);
     side_connect(s);
@@ -745,18 +745,18 @@ int main(int argc, char **argv)
         cmocka_set_test_filter(argv[1]); /* a pattern: run only these tests */
     const struct CMUnitTest tests[] = {
         T(no_stream_is_the_devices_own),
-        T(a_constructor_may_be_the_first),
+        T(constructor_may_open_device_first),
         T(closed_descriptors_do_not_spin),
-        T(a_segment_of_another_is_not_taken_for_its_own),
-        T(a_library_at_a_path_with_a_space_is_refused),
+        T(mapped_segment_of_other_process_ignored),
+        T(library_path_with_space_refused),
         T(another_user_namespace_is_no_permission),
-        T(a_requester_in_another_pid_namespace_is_told),
-        T(a_listener_in_another_pid_namespace_is_told_of),
-        T(a_device_that_cannot_be_made_leaves_nothing),
-        T(a_limit_of_files_is_told_of),
-        T(a_peer_for_which_there_is_no_descriptor),
-        T(a_segment_for_which_there_is_no_room),
-        T(a_peer_that_cannot_be_woken),
+        T(requester_in_other_pid_namespace_notified),
+        T(listener_in_other_pid_namespace_reported),
+        T(failed_device_open_leaves_nothing),
+        T(file_size_limit_is_reported),
+        T(peer_without_free_descriptor_is_error),
+        T(segment_without_address_space_is_reported),
+        T(peer_that_cannot_wake_polls),
         T(without_descriptors_nothing_spins),
         T(changed_root_reported_by_both_sides),
         T(refused_pidfd_peers_still_connect),

@@ -147,7 +147,7 @@ static void open_two(struct side *a, struct side *b)
     post_recv(b, 9, 4096, 2048);
 }
 
-TEST(a_frame_needs_a_flow)
+TEST(frame_without_flow_is_lost)
 {
     struct side a = {0}, b = {0};
     struct flow f = flow_to(1);
@@ -175,7 +175,7 @@ TEST(a_frame_needs_a_flow)
 }
 
 /* Each field alone decides. */
-TEST(what_flows_look_at)
+TEST(flow_matches_each_field)
 {
     struct side a = {0}, b = {0};
 
@@ -236,7 +236,7 @@ TEST(what_flows_look_at)
 }
 
 /* The best priority alone gets a frame; among equals each, once. */
-TEST(priorities)
+TEST(best_flow_priority_gets_frame)
 {
     struct side a = {0}, b = {0}, c = {0};
     struct flow f = flow_to(1);
@@ -266,7 +266,7 @@ TEST(priorities)
     loop_close(&a, &b);
 }
 
-TEST(what_cannot_be)
+TEST(invalid_raw_requests_refused)
 {
     struct side a = {0};
     struct flow f = flow_to(1);
@@ -304,7 +304,7 @@ TEST(what_cannot_be)
 }
 
 /* Without permission for packet sockets no such QP can be made. */
-TEST(who_may)
+TEST(raw_qp_needs_permission)
 {
     struct side s = {0};
     struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
@@ -382,12 +382,9 @@ int main(int argc, char **argv)
     if (argc > 1)
         cmocka_set_test_filter(argv[1]); /* a pattern: run only these tests */
     const struct CMUnitTest tests[] = {
-        T(a_frame_needs_a_flow),
-        T(what_flows_look_at),
-        T(priorities),
-        T(what_cannot_be),
-        T(who_may),
-        T(between_processes),
+        T(frame_without_flow_is_lost),    T(flow_matches_each_field),
+        T(best_flow_priority_gets_frame), T(invalid_raw_requests_refused),
+        T(raw_qp_needs_permission),       T(between_processes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

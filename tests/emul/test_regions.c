@@ -56,7 +56,7 @@ TEST(another_place_of_another_size)
     free(other);
 }
 
-TEST(its_new_end_is_its_end)
+TEST(reregistered_region_ends_at_new_end)
 {
     struct side a = {0}, b = {0};
 
@@ -117,7 +117,7 @@ static void refused(struct side *s, int flags, struct ibv_pd *pd, void *addr, si
 }
 
 /* A refusal changes neither the registration nor its rights nor the counted bytes. */
-TEST(refusals)
+TEST(invalid_reregistrations_refused)
 {
     struct side a = {0}, b = {.access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
                                         IBV_ACCESS_MW_BIND};
@@ -178,7 +178,7 @@ TEST(small_sends_make_no_call)
 
 /* A message that has arrived and was not polled is in memory before ibv_rereg_mr returns; later
  * changes by the program stay. */
-TEST(what_came_before_is_copied_before)
+TEST(arrived_message_copied_before_rereg_returns)
 {
     struct side a = {0}, b = {0};
 
@@ -230,11 +230,11 @@ static void met_on_its_way(bool away)
         CHECK(is_pattern(b.buf, 256, 5));
     loop_close(&a, &b);
 }
-TEST(what_is_on_its_way_is_not_written_to_the_old_place)
+TEST(data_in_flight_spares_old_place)
 {
     met_on_its_way(true);
 }
-TEST(what_is_on_its_way_arrives_where_the_place_is_in_the_region)
+TEST(data_in_flight_follows_moved_region)
 {
     met_on_its_way(false);
 }
@@ -307,14 +307,14 @@ int main(int argc, char **argv)
         cmocka_set_test_filter(argv[1]); /* a pattern: run only these tests */
     const struct CMUnitTest tests[] = {
         T(another_place_of_another_size),
-        T(its_new_end_is_its_end),
+        T(reregistered_region_ends_at_new_end),
         T(other_rights),
         T(another_domain),
-        T(refusals),
+        T(invalid_reregistrations_refused),
         T(small_sends_make_no_call),
-        T(what_came_before_is_copied_before),
-        T(what_is_on_its_way_is_not_written_to_the_old_place),
-        T(what_is_on_its_way_arrives_where_the_place_is_in_the_region),
+        T(arrived_message_copied_before_rereg_returns),
+        T(data_in_flight_spares_old_place),
+        T(data_in_flight_follows_moved_region),
         T(writes_under_way_are_waited_for),
         T(memory_that_is_gone_is_no_signal),
     };

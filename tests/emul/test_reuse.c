@@ -19,7 +19,7 @@
 /* ---- Order ---- */
 
 /* A request behind a small message on its QP finds the message in memory, without a poll. */
-TEST(a_write_behind_a_send_overwrites_it)
+TEST(write_behind_send_overwrites_message)
 {
     struct side a = {0}, b = {0};
 
@@ -38,7 +38,7 @@ TEST(a_write_behind_a_send_overwrites_it)
     loop_close(&a, &b);
 }
 
-TEST(a_read_behind_a_send_sees_it)
+TEST(read_behind_send_sees_message)
 {
     struct side a = {0}, b = {0};
 
@@ -58,7 +58,7 @@ TEST(a_read_behind_a_send_sees_it)
 }
 
 /* A window opens memory that was registered for local access only. */
-TEST(a_write_by_a_window_behind_a_send_overwrites_it)
+TEST(window_write_behind_send_overwrites_message)
 {
     struct side a = {0}, b = {.access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND};
 
@@ -109,8 +109,8 @@ __attribute__((visibility("default"))) int clock_gettime(clockid_t clock, struct
 }
 
 /* The peer is runnable: time counts only while it runs. */
-PAIR(retries_do_not_run_out_while_the_peer_has_no_processor, run_two)
-ACTIVE(retries_do_not_run_out_while_the_peer_has_no_processor)
+PAIR(retries_pause_while_peer_is_descheduled, run_two)
+ACTIVE(retries_pause_while_peer_is_descheduled)
 {
     enum { BOUND = 50 };
 
@@ -135,7 +135,7 @@ ACTIVE(retries_do_not_run_out_while_the_peer_has_no_processor)
     meet(s);
     side_close(s);
 }
-PASSIVE(retries_do_not_run_out_while_the_peer_has_no_processor)
+PASSIVE(retries_pause_while_peer_is_descheduled)
 {
     side_open(s);
     side_connect(s);
@@ -192,8 +192,8 @@ static void spin(struct side *s)
 }
 
 /* A request is not rejected before the process that will listen has run. */
-PAIR(a_listener_without_a_processor_is_waited_for, run_two)
-ACTIVE(a_listener_without_a_processor_is_waited_for)
+PAIR(request_waits_for_descheduled_listener, run_two)
+ACTIVE(request_waits_for_descheduled_listener)
 {
     enum { WAIT = 50, LOOKS = 20 };
 
@@ -212,13 +212,13 @@ ACTIVE(a_listener_without_a_processor_is_waited_for)
     }
     refused(s, id);
 }
-PASSIVE(a_listener_without_a_processor_is_waited_for)
+PASSIVE(request_waits_for_descheduled_listener)
 {
     spin(s);
 }
 
-PAIR(a_port_is_refused_beside_a_process_that_never_has_a_processor, run_two)
-ACTIVE(a_port_is_refused_beside_a_process_that_never_has_a_processor)
+PAIR(unused_port_refused_beside_descheduled_process, run_two)
+ACTIVE(unused_port_refused_beside_descheduled_process)
 {
     enum { MOST = 2050 };
 
@@ -230,7 +230,7 @@ ACTIVE(a_port_is_refused_beside_a_process_that_never_has_a_processor)
         clock_step_ms(10);
     refused(s, id);
 }
-PASSIVE(a_port_is_refused_beside_a_process_that_never_has_a_processor)
+PASSIVE(unused_port_refused_beside_descheduled_process)
 {
     spin(s);
 }
@@ -238,7 +238,7 @@ PASSIVE(a_port_is_refused_beside_a_process_that_never_has_a_processor)
 /* ---- Owner of the memory ---- */
 
 /* A read into memory that its owner has made read-only fails at the owner, not at the peer. */
-TEST_UNWATCHED(a_read_into_read_only_memory_is_a_local_error)
+TEST_UNWATCHED(read_into_read_only_memory_fails_locally)
 {
     struct side a = {0}, b = {0};
 
@@ -293,7 +293,7 @@ static void connect_sides(struct side *a, struct side *b)
 
 /* The end of a QP waits for the acknowledgement of its event. A new QP has its slot by then,
  * whose receives stay. */
-TEST(a_queue_pair_in_the_place_of_one_that_ends_keeps_its_receives)
+TEST(qp_in_reused_slot_keeps_receives)
 {
     struct side a = {0}, b = {0}, c = {0}, d = {0};
     struct ibv_async_event event;
@@ -324,8 +324,8 @@ TEST(a_queue_pair_in_the_place_of_one_that_ends_keeps_its_receives)
 /* ---- Peers with invalid state ---- */
 
 /* A segment with another layout than ours is not accepted as a peer's. */
-PAIR(a_segment_of_another_shape_is_refused, run_two)
-ACTIVE(a_segment_of_another_shape_is_refused)
+PAIR(segment_of_other_layout_refused, run_two)
+ACTIVE(segment_of_other_layout_refused)
 {
     side_open(s);
     meet(s);
@@ -335,7 +335,7 @@ ACTIVE(a_segment_of_another_shape_is_refused)
     meet(s);
     side_close(s);
 }
-PASSIVE(a_segment_of_another_shape_is_refused)
+PASSIVE(segment_of_other_layout_refused)
 {
     side_open(s);
     struct shm_head *seg = own_segment();
@@ -355,15 +355,15 @@ int main(int argc, char **argv)
     run_under_emuverbs(argv);
     take_ports();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_write_behind_a_send_overwrites_it),
-        cmocka_unit_test(a_read_behind_a_send_sees_it),
-        cmocka_unit_test(a_write_by_a_window_behind_a_send_overwrites_it),
-        cmocka_unit_test(retries_do_not_run_out_while_the_peer_has_no_processor),
-        cmocka_unit_test(a_listener_without_a_processor_is_waited_for),
-        cmocka_unit_test(a_port_is_refused_beside_a_process_that_never_has_a_processor),
-        cmocka_unit_test(a_read_into_read_only_memory_is_a_local_error),
-        cmocka_unit_test(a_queue_pair_in_the_place_of_one_that_ends_keeps_its_receives),
-        cmocka_unit_test(a_segment_of_another_shape_is_refused),
+        cmocka_unit_test(write_behind_send_overwrites_message),
+        cmocka_unit_test(read_behind_send_sees_message),
+        cmocka_unit_test(window_write_behind_send_overwrites_message),
+        cmocka_unit_test(retries_pause_while_peer_is_descheduled),
+        cmocka_unit_test(request_waits_for_descheduled_listener),
+        cmocka_unit_test(unused_port_refused_beside_descheduled_process),
+        cmocka_unit_test(read_into_read_only_memory_fails_locally),
+        cmocka_unit_test(qp_in_reused_slot_keeps_receives),
+        cmocka_unit_test(segment_of_other_layout_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

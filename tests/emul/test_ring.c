@@ -97,7 +97,7 @@ static void goes_on_beyond_40_bits(void **state)
 
 /* Only an empty ring is sealed, at any position of its head; a poster that has a cell already
  * finds the seal. */
-static void nothing_gets_past_the_seal(void **state)
+static void sealed_ring_takes_no_entry(void **state)
 {
     (void)state;
     for (uint64_t used = 0; used < 2 * PLACES; used++) {
@@ -122,7 +122,7 @@ static void nothing_gets_past_the_seal(void **state)
 }
 
 /* A poster that stopped after filling a place, before moving the tail, is passed. */
-static void a_tail_that_is_behind_leads_to_the_seal(void **state)
+static void stale_tail_leads_to_seal(void **state)
 {
     struct box b = box_new(PLACES);
     (void)state;
@@ -140,7 +140,7 @@ static void a_tail_that_is_behind_leads_to_the_seal(void **state)
 }
 
 /* A ring without a free place cannot be sealed and reports that it is full. */
-static void a_full_ring_is_full_and_not_sealed(void **state)
+static void full_ring_is_not_sealed(void **state)
 {
     struct box b = box_new(PLACES);
     (void)state;
@@ -155,7 +155,7 @@ static void a_full_ring_is_full_and_not_sealed(void **state)
 }
 
 /* A number written by a peer never leads outside of the slots. */
-static void a_slot_is_one_of_those_there_are(void **state)
+static void slot_number_stays_in_range(void **state)
 {
     const size_t size = sizeof(struct shm_head) + EMU_BOUNCE_SLOTS * sizeof(struct shm_bounce);
     struct shm_head *seg = aligned_alloc(64, (size + 63) & ~(size_t)63);
@@ -175,10 +175,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(takes_as_many_as_its_limit),
         cmocka_unit_test(goes_on_beyond_40_bits),
-        cmocka_unit_test(nothing_gets_past_the_seal),
-        cmocka_unit_test(a_tail_that_is_behind_leads_to_the_seal),
-        cmocka_unit_test(a_full_ring_is_full_and_not_sealed),
-        cmocka_unit_test(a_slot_is_one_of_those_there_are),
+        cmocka_unit_test(sealed_ring_takes_no_entry),
+        cmocka_unit_test(stale_tail_leads_to_seal),
+        cmocka_unit_test(full_ring_is_not_sealed),
+        cmocka_unit_test(slot_number_stays_in_range),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

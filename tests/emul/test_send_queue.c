@@ -27,7 +27,7 @@ static bool is_draining(struct side *s)
 }
 
 /* A send without a receive is retried, and requests behind it do not start. */
-TEST(a_send_that_was_tried_is_drained)
+TEST(retried_send_is_drained)
 {
     struct side a = {0}, b = {0};
 
@@ -53,7 +53,7 @@ TEST(a_send_that_was_tried_is_drained)
 }
 
 /* The event comes when the read in progress is complete. */
-TEST(a_read_under_way_is_drained)
+TEST(read_in_flight_is_drained)
 {
     struct side a = {.rd_depth = 1}, b = {.rd_depth = 1};
 
@@ -81,7 +81,7 @@ TEST(a_read_under_way_is_drained)
 }
 
 /* No event without the flag, and no wait without requests in progress. */
-TEST(an_empty_queue_is_drained_at_once)
+TEST(empty_queue_is_drained_immediately)
 {
     struct side a = {0}, b = {0};
 
@@ -96,7 +96,7 @@ TEST(an_empty_queue_is_drained_at_once)
 }
 
 /* A thread polls between ibv_wr_start() and ibv_wr_complete(), while a send waits. */
-TEST(a_poll_while_requests_are_built)
+TEST(poll_while_requests_are_built)
 {
     struct side a = {0}, b = {.min_rnr_timer = 1};
     loop_open(&a, &b);
@@ -155,7 +155,7 @@ static void connect_anew(struct side *a, struct side *b)
 }
 
 /* Completions of a destroyed or reset QP use no room in the CQ. */
-TEST(the_completions_of_a_destroyed_queue_pair_leave_their_places)
+TEST(completions_of_destroyed_qp_free_slots)
 {
     struct side a = {.cqe = 4, .max_wr = 4}, b = {0};
     struct ibv_qp_attr reset = {.qp_state = IBV_QPS_RESET};
@@ -188,7 +188,7 @@ TEST(the_completions_of_a_destroyed_queue_pair_leave_their_places)
 }
 
 /* Completions of other QPs stay, in order, and the freed places are usable. */
-TEST(the_completions_of_others_stay)
+TEST(completions_of_other_qps_stay)
 {
     struct side a = {.cqe = 16, .max_wr = 16}, b = {0};
     struct ibv_qp_attr reset = {.qp_state = IBV_QPS_RESET};
@@ -234,12 +234,12 @@ int main(int argc, char **argv)
     if (argc > 1)
         cmocka_set_test_filter(argv[1]); /* a pattern: run only these tests */
     const struct CMUnitTest tests[] = {
-        T(a_send_that_was_tried_is_drained),
-        T(a_read_under_way_is_drained),
-        T(an_empty_queue_is_drained_at_once),
-        T(a_poll_while_requests_are_built),
-        T(the_completions_of_a_destroyed_queue_pair_leave_their_places),
-        T(the_completions_of_others_stay),
+        T(retried_send_is_drained),
+        T(read_in_flight_is_drained),
+        T(empty_queue_is_drained_immediately),
+        T(poll_while_requests_are_built),
+        T(completions_of_destroyed_qp_free_slots),
+        T(completions_of_other_qps_stay),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

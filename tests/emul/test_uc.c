@@ -102,7 +102,7 @@ TEST(messages_and_writes)
 }
 
 /* The sender does not wait for a receive, and the next message gets the next one. */
-TEST(a_message_without_a_receive_is_lost)
+TEST(message_without_receive_is_lost)
 {
     struct side a = {0}, b = {0};
     int64_t lost = counter("datagrams_lost");
@@ -121,7 +121,7 @@ TEST(a_message_without_a_receive_is_lost)
 }
 
 /* A write without permission has no effect and is not reported. */
-TEST(a_write_without_the_right_is_lost)
+TEST(write_without_permission_is_lost)
 {
     struct side a = {0}, b = {0};
 
@@ -150,7 +150,7 @@ TEST(a_write_without_the_right_is_lost)
 }
 
 /* A receive that is too small is its owner's error, and fails only the owner's side. */
-TEST(a_receive_that_is_too_small)
+TEST(short_receive_fails_its_owner)
 {
     struct side a = {0}, b = {0};
 
@@ -168,7 +168,7 @@ TEST(a_receive_that_is_too_small)
 }
 
 /* The sender's own error is reported, and fails its side. */
-TEST(a_segment_that_is_not_registered)
+TEST(unregistered_segment_fails_sender)
 {
     struct side a = {0}, b = {0};
 
@@ -291,7 +291,7 @@ TEST(to_nobody)
 }
 
 /* Requests that need an answer cannot be posted. */
-TEST(what_needs_an_answer_is_refused)
+TEST(requests_that_need_answers_refused)
 {
     static const enum ibv_wr_opcode ops[] = {READ,
                                              IBV_WR_ATOMIC_CMP_AND_SWP,
@@ -309,7 +309,7 @@ TEST(what_needs_an_answer_is_refused)
 }
 
 /* Attributes of a reliable connection are rejected. */
-TEST(attributes)
+TEST(rc_attributes_are_rejected)
 {
     struct side a = {0}, b = {0};
 
@@ -428,16 +428,16 @@ int main(int argc, char **argv)
         cmocka_set_test_filter(argv[1]); /* a pattern: run only these tests */
     const struct CMUnitTest tests[] = {
         T(messages_and_writes),
-        T(a_message_without_a_receive_is_lost),
-        T(a_write_without_the_right_is_lost),
-        T(a_receive_that_is_too_small),
-        T(a_segment_that_is_not_registered),
+        T(message_without_receive_is_lost),
+        T(write_without_permission_is_lost),
+        T(short_receive_fails_its_owner),
+        T(unregistered_segment_fails_sender),
         T(memory_that_is_gone),
         T(inline_data_is_the_programs_own),
         T(inline_data_that_is_not_there),
         T(to_nobody),
-        T(what_needs_an_answer_is_refused),
-        T(attributes),
+        T(requests_that_need_answers_refused),
+        T(rc_attributes_are_rejected),
         T(kinds_do_not_meet),
         T(between_processes),
         T(to_the_dead),

@@ -116,8 +116,8 @@ PASSIVE(invalidating_waits_for_remote_writes)
 }
 
 /* A message invalidates the key, without the owner; then the window can be bound again. */
-PAIR(a_message_invalidates, run_two)
-ACTIVE(a_message_invalidates)
+PAIR(send_with_invalidate_closes_window, run_two)
+ACTIVE(send_with_invalidate_closes_window)
 {
     side_open(s);
     side_connect(s);
@@ -135,7 +135,7 @@ ACTIVE(a_message_invalidates)
     meet(s);
     side_close(s);
 }
-PASSIVE(a_message_invalidates)
+PASSIVE(send_with_invalidate_closes_window)
 {
     s->access = RIGHTS;
     side_open(s);
@@ -164,7 +164,7 @@ PASSIVE(a_message_invalidates)
 }
 
 /* A connection's peer can neither invalidate nor use another connection's window. */
-TEST(a_window_is_of_one_connection)
+TEST(window_belongs_to_one_connection)
 {
     struct side a = {0}, b = {.access = RIGHTS}, c = {0}, d = {0};
 
@@ -187,7 +187,7 @@ TEST(a_window_is_of_one_connection)
 }
 
 /* Windows bound by a QP are free when it is destroyed, and do not belong to its successor. */
-TEST(a_destroyed_queue_pair_takes_its_windows_along)
+TEST(destroyed_qp_frees_its_windows)
 {
     struct side a = {0}, b = {.access = RIGHTS};
 
@@ -243,7 +243,7 @@ TEST(regions_know_their_windows)
 }
 
 /* An invalidation keeps its order: behind the reads that its fence waits for. */
-TEST(an_invalidation_waits_at_a_fence)
+TEST(fenced_invalidation_waits_for_reads)
 {
     struct side a = {0}, b = {.access = RIGHTS};
     struct ibv_wc wc;
@@ -271,7 +271,7 @@ TEST(an_invalidation_waits_at_a_fence)
 
 /* Bytes without a registration: an adapter's library would dereference a null pointer, so the
  * call refuses. */
-TEST(a_window_is_on_a_region)
+TEST(window_without_region_refused)
 {
     struct side a = {0}, b = {.access = RIGHTS};
 
@@ -307,7 +307,7 @@ static void connect_anew(struct side *a, struct side *b)
 }
 
 /* A window can be bound again after a bind that failed, or was never executed. */
-TEST(a_window_can_be_bound_after_a_failure)
+TEST(window_bound_again_after_failure)
 {
     struct side a = {0}, b = {.access = RIGHTS};
     struct ibv_mw_bind bind = {.wr_id = 1, .send_flags = IBV_SEND_SIGNALED};
@@ -394,7 +394,7 @@ TEST(windows_by_the_newer_calls)
     loop_close(&a, &b);
 }
 
-TEST(a_device_without_windows)
+TEST(device_without_windows_refuses_them)
 {
     struct side a = {0}, b = {0};
     struct ibv_device_attr attr;
@@ -428,7 +428,7 @@ TEST(a_device_without_windows)
     loop_close(&a, &b);
 }
 
-TEST(a_limit_of_windows)
+TEST(window_limit_is_enforced)
 {
     struct side a = {0};
 
@@ -547,16 +547,16 @@ int main(int argc, char **argv)
         cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
         T(invalidating_waits_for_remote_writes),
-        T(a_message_invalidates),
-        T(a_window_is_of_one_connection),
-        T(a_destroyed_queue_pair_takes_its_windows_along),
+        T(send_with_invalidate_closes_window),
+        T(window_belongs_to_one_connection),
+        T(destroyed_qp_frees_its_windows),
         T(regions_know_their_windows),
-        T(an_invalidation_waits_at_a_fence),
-        T(a_window_is_on_a_region),
-        T(a_window_can_be_bound_after_a_failure),
+        T(fenced_invalidation_waits_for_reads),
+        T(window_without_region_refused),
+        T(window_bound_again_after_failure),
         T(windows_by_the_newer_calls),
-        T(a_device_without_windows),
-        T(a_limit_of_windows),
+        T(device_without_windows_refuses_them),
+        T(window_limit_is_enforced),
         T(windows_take_the_time_that_is_set),
         T(keys_cannot_be_foreseen),
     };

@@ -15,7 +15,7 @@
 
 #define SIMM IBV_WR_SEND_WITH_IMM
 
-TEST(a_domain_of_an_inode)
+TEST(domain_belongs_to_inode)
 {
     struct side s = {0};
     struct ibv_xrcd_init_attr half = {.comp_mask = IBV_XRCD_INIT_ATTR_FD, .fd = -1};
@@ -50,7 +50,7 @@ TEST(a_domain_of_an_inode)
     side_close(&s);
 }
 
-TEST(what_cannot_be_made)
+TEST(invalid_xrc_objects_refused)
 {
     struct side s = {0}, other = {0};
     struct xrc x = {0};
@@ -181,7 +181,7 @@ TEST(attributes_of_rc_are_taken)
     xrc_close(&x);
 }
 
-TEST(the_number_chooses)
+TEST(srq_number_chooses_queue)
 {
     struct side s = {0};
     struct xrc x = {0};
@@ -220,7 +220,7 @@ static void refused(struct xrc *x, uint32_t to)
     expect_none(x->s->rcq);
 }
 
-TEST(a_number_of_nothing)
+TEST(unused_srq_number_refused)
 {
     struct side s = {0};
     struct xrc x = {0};
@@ -230,7 +230,7 @@ TEST(a_number_of_nothing)
     xrc_close(&x);
 }
 
-TEST(a_number_of_no_process)
+TEST(srq_number_of_no_process_refused)
 {
     struct side s = {0};
     struct xrc x = {0};
@@ -241,7 +241,7 @@ TEST(a_number_of_no_process)
 }
 
 /* Two sending QPs are connected to each other: no answer comes. */
-TEST(a_sender_answers_nothing)
+TEST(sending_qp_answers_nothing)
 {
     struct side s = {0};
     struct xrc x = {0};
@@ -258,7 +258,7 @@ TEST(a_sender_answers_nothing)
     xrc_close(&x);
 }
 
-TEST(a_queue_that_was_destroyed)
+TEST(destroyed_srq_refused)
 {
     struct side s = {0};
     struct xrc x = {0};
@@ -271,7 +271,7 @@ TEST(a_queue_that_was_destroyed)
     xrc_close(&x);
 }
 
-TEST(a_queue_of_another_domain)
+TEST(srq_of_other_domain_refused)
 {
     struct side s = {0};
     struct xrc x = {0};
@@ -415,16 +415,16 @@ int main(int argc, char **argv)
     if (argc > 1)
         cmocka_set_test_filter(argv[1]); /* a pattern: run only these tests */
     const struct CMUnitTest tests[] = {
-        T(a_domain_of_an_inode),
-        T(what_cannot_be_made),
+        T(domain_belongs_to_inode),
+        T(invalid_xrc_objects_refused),
         T(requests_of_all_kinds),
         T(attributes_of_rc_are_taken),
-        T(the_number_chooses),
-        T(a_number_of_nothing),
-        T(a_number_of_no_process),
-        T(a_sender_answers_nothing),
-        T(a_queue_that_was_destroyed),
-        T(a_queue_of_another_domain),
+        T(srq_number_chooses_queue),
+        T(unused_srq_number_refused),
+        T(srq_number_of_no_process_refused),
+        T(sending_qp_answers_nothing),
+        T(destroyed_srq_refused),
+        T(srq_of_other_domain_refused),
         T(memory_of_another_protection_domain),
         T(completions_outlive_the_queue_pair),
         T(places_are_not_mixed_up),

@@ -13,8 +13,8 @@
 #include "tests/emul/stop.h"
 #include "tests/emul/xrc.h"
 
-PAIR(a_domain_ends_with_the_last_process, run_two_kill)
-ACTIVE(a_domain_ends_with_the_last_process)
+PAIR(domain_ends_with_last_process, run_two_kill)
+ACTIVE(domain_ends_with_last_process)
 {
     char c;
 
@@ -36,7 +36,7 @@ ACTIVE(a_domain_ends_with_the_last_process)
     CHECK_EQ(errno, EAGAIN);
     side_close(s);
 }
-PASSIVE(a_domain_ends_with_the_last_process)
+PASSIVE(domain_ends_with_last_process)
 {
     side_open(s);
     CHECK(domain_of(s, xrc_inode, O_CREAT));
@@ -77,8 +77,8 @@ static void open_two(struct xrc *x, struct side *s, struct numbers *theirs)
 }
 
 /* Requests to a QP of one process name the SRQ of another, here the sender's. */
-PAIR(the_queue_of_another_process, run_two)
-ACTIVE(the_queue_of_another_process)
+PAIR(srq_of_other_process_receives, run_two)
+ACTIVE(srq_of_other_process_receives)
 {
     struct xrc x = {0};
     struct numbers theirs;
@@ -127,7 +127,7 @@ ACTIVE(the_queue_of_another_process)
     meet(s);
     xrc_close(&x);
 }
-PASSIVE(the_queue_of_another_process)
+PASSIVE(srq_of_other_process_receives)
 {
     struct xrc x = {0};
     struct numbers theirs;
@@ -148,8 +148,8 @@ PASSIVE(the_queue_of_another_process)
 }
 
 /* The QP's process lives, the SRQ's is killed. */
-PAIR(the_queues_process_dies, run_two_kill)
-ACTIVE(the_queues_process_dies)
+PAIR(dead_srq_owner_fails_requests, run_two_kill)
+ACTIVE(dead_srq_owner_fails_requests)
 {
     struct xrc x = {0};
     char c;
@@ -173,7 +173,7 @@ ACTIVE(the_queues_process_dies)
     expect_failed(&x, IBV_EVENT_QP_REQ_ERR);
     xrc_close(&x);
 }
-PASSIVE(the_queues_process_dies)
+PASSIVE(dead_srq_owner_fails_requests)
 {
     struct xrc x = {0};
 
@@ -210,8 +210,8 @@ static void learn_queue(struct xrc *x)
 }
 
 /* A receive without permission for its memory: all three parties get an error. */
-PAIR(a_wrong_receive_in_another_process, run_two)
-ACTIVE(a_wrong_receive_in_another_process)
+PAIR(wrong_receive_fails_three_parties, run_two)
+ACTIVE(wrong_receive_fails_three_parties)
 {
     struct xrc x = {0};
 
@@ -224,7 +224,7 @@ ACTIVE(a_wrong_receive_in_another_process)
     meet(s);
     xrc_close(&x);
 }
-PASSIVE(a_wrong_receive_in_another_process)
+PASSIVE(wrong_receive_fails_three_parties)
 {
     struct xrc x = {0};
     uint32_t receiver;
@@ -245,9 +245,9 @@ PASSIVE(a_wrong_receive_in_another_process)
     xrc_close(&x);
 }
 
-/* A process that answers nothing does not answer for an SRQ of its own, either. */
-PAIR(a_queue_of_a_silent_process, run_two)
-ACTIVE(a_queue_of_a_silent_process)
+/* A process that answers nothing does not answer for its own SRQ, either. */
+PAIR(srq_of_silent_process_times_out, run_two)
+ACTIVE(srq_of_silent_process_times_out)
 {
     struct xrc x = {0};
 
@@ -257,7 +257,7 @@ ACTIVE(a_queue_of_a_silent_process)
     meet(s);
     xrc_close(&x);
 }
-PASSIVE(a_queue_of_a_silent_process)
+PASSIVE(srq_of_silent_process_times_out)
 {
     struct xrc x = {0};
 
@@ -272,8 +272,8 @@ PASSIVE(a_queue_of_a_silent_process)
 
 /* Data that is read leaves by the SRQ's process: three seconds of reads do not delay a write of
  * ours. The test controls the clock. */
-PAIR(a_read_is_of_the_queues_process, run_two)
-ACTIVE(a_read_is_of_the_queues_process)
+PAIR(read_data_leaves_by_srq_owner, run_two)
+ACTIVE(read_data_leaves_by_srq_owner)
 {
     struct side a = {0}, b = {0};
     struct xrc x = {0};
@@ -299,7 +299,7 @@ ACTIVE(a_read_is_of_the_queues_process)
     loop_close(&a, &b);
     xrc_close(&x);
 }
-PASSIVE(a_read_is_of_the_queues_process)
+PASSIVE(read_data_leaves_by_srq_owner)
 {
     struct xrc x = {0};
 
@@ -310,8 +310,8 @@ PASSIVE(a_read_is_of_the_queues_process)
 }
 
 /* The sender stops forever while it holds a receive: that receive is flushed, once. */
-PAIR(a_sender_that_stops, run_two)
-ACTIVE(a_sender_that_stops)
+PAIR(stopped_senders_receive_is_flushed_once, run_two)
+ACTIVE(stopped_senders_receive_is_flushed_once)
 {
     struct xrc x = {0};
     struct numbers theirs;
@@ -335,7 +335,7 @@ ACTIVE(a_sender_that_stops)
     meet(s);
     xrc_close(&x);
 }
-PASSIVE(a_sender_that_stops)
+PASSIVE(stopped_senders_receive_is_flushed_once)
 {
     struct xrc x = {0};
     struct numbers theirs;
@@ -426,8 +426,8 @@ static void *destroy_queue(void *srq)
 
 /* Destroying a queue waits for the sender in it: the receive that it holds is completed
  * first. */
-PAIR(a_queue_destroyed_under_its_sender, run_two)
-ACTIVE(a_queue_destroyed_under_its_sender)
+PAIR(srq_destroyed_under_its_sender, run_two)
+ACTIVE(srq_destroyed_under_its_sender)
 {
     struct xrc x = {0};
     struct numbers theirs;
@@ -441,7 +441,7 @@ ACTIVE(a_queue_destroyed_under_its_sender)
     while (counter("drains") == 0)
         sched_yield();
     clock_step_ms(21);
-    while (counter("drain_looks") == 0)
+    while (counter("drain_checks") == 0)
         sched_yield();
     go_on(s->stop, 0);
     CHECK_EQ(pthread_join(thread, NULL), 0);
@@ -455,15 +455,15 @@ ACTIVE(a_queue_destroyed_under_its_sender)
     meet(s);
     xrc_close(&x);
 }
-PASSIVE(a_queue_destroyed_under_its_sender)
+PASSIVE(srq_destroyed_under_its_sender)
 {
     send_late(s, "push");
 }
 
 /* Destroying does not wait for a stopped sender. Its later completion is not visible, whichever
  * CQ has the former one's slot. */
-PAIR(a_queue_destroyed_under_a_stopped_sender, run_two)
-ACTIVE(a_queue_destroyed_under_a_stopped_sender)
+PAIR(srq_destroyed_under_stopped_sender, run_two)
+ACTIVE(srq_destroyed_under_stopped_sender)
 {
     struct xrc x = {0};
     struct numbers theirs;
@@ -480,7 +480,7 @@ ACTIVE(a_queue_destroyed_under_a_stopped_sender)
     meet(s);
     xrc_close(&x);
 }
-PASSIVE(a_queue_destroyed_under_a_stopped_sender)
+PASSIVE(srq_destroyed_under_stopped_sender)
 {
     send_late(s, "claim");
 }
@@ -493,16 +493,11 @@ int main(int argc, char **argv)
     if (argc > 1)
         cmocka_set_test_filter(argv[1]); /* a pattern: run only these tests */
     const struct CMUnitTest tests[] = {
-        T(a_domain_ends_with_the_last_process),
-        T(the_queue_of_another_process),
-        T(the_queues_process_dies),
-        T(a_wrong_receive_in_another_process),
-        T(a_queue_of_a_silent_process),
-        T(a_read_is_of_the_queues_process),
-        T(a_sender_that_stops),
-        T(queues_come_and_go_beside_a_sender),
-        T(a_queue_destroyed_under_its_sender),
-        T(a_queue_destroyed_under_a_stopped_sender),
+        T(domain_ends_with_last_process),           T(srq_of_other_process_receives),
+        T(dead_srq_owner_fails_requests),           T(wrong_receive_fails_three_parties),
+        T(srq_of_silent_process_times_out),         T(read_data_leaves_by_srq_owner),
+        T(stopped_senders_receive_is_flushed_once), T(queues_come_and_go_beside_a_sender),
+        T(srq_destroyed_under_its_sender),          T(srq_destroyed_under_stopped_sender),
     };
     return cmocka_run_group_tests(tests, xrc_make_inode, xrc_remove_inode);
 }

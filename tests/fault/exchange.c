@@ -49,7 +49,7 @@
 #define ZONE_BYTES  65536
 #define OPTIONS                                                                                \
     "connect_timeout_ms=1500,peer_timeout_ms=2000,keepalive_ms=300,"                           \
-    "backoff_max_ms=50,spin_us=0,fragment_bytes=128K,"
+    "backoff_max_ms=50,poll_us=0,fragment_bytes=128K,"
 
 /* Messages between the sides over the control socket. */
 enum word {

@@ -117,8 +117,8 @@ static void open_engine(void)
     struct rme_addr *listen = NULL;
     struct rme_config config = {
         .fabric = &script_ops,
-        .options = "regcache_entries=0,spin_us=0,keepalive_ms=0,backoff_max_ms=1,"
-                   "credits=8,zone_bytes=64M"};
+        .options = "regcache_entries=0,poll_us=0,keepalive_ms=0,backoff_max_ms=1,"
+                   "credits=8,pool_bytes=64M"};
 
     FUZZ_CHECK(rme_addr_parse("ib", "ib://self:1", &listen) == 0);
     config.listen = listen;

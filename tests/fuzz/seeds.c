@@ -50,10 +50,10 @@ static void put_texts(const char *target, const char *const *texts, size_t head)
 static void texts(void)
 {
     static const char *const options[] = {"rx_size=8K,fragment_bytes=2M",
-                                          "rndv=read,invite=off",
-                                          "ib_port=1,spin_us=0",
+                                          "rndv=read,early_cts=off",
+                                          "ib_port=1,poll_us=0",
                                           "credits=4097",
-                                          "zone_bytes=-1",
+                                          "pool_bytes=-1",
                                           "fragment_bytes",
                                           NULL};
     static const char *const addresses[] = {"ib://host:3335",

@@ -59,7 +59,7 @@ static void try_key(struct visit *v, struct link **link, const struct rme_wire_s
     *link = NULL;
 }
 
-/* Closes an open key by a message without a meaning of its own.  On its link the key is dead
+/* Closes an open key by a message without its own meaning.  On its link the key is dead
  * then.  Another link ends, and the operation goes on. */
 static void close_open_key(struct visit *v, bool elsewhere)
 {

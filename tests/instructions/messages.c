@@ -44,7 +44,7 @@ static void log_line(void *arg, enum rme_log_level level, const char *line)
 
 /* Long timeouts, because valgrind is slow and the machine may be busy; no probes of idle peers,
  * which would be counted. */
-#define LONG_TIMES "spin_us=0,keepalive_ms=600000,connect_timeout_ms=300000"
+#define LONG_TIMES "poll_us=0,keepalive_ms=600000,connect_timeout_ms=300000"
 
 static const char *options = LONG_TIMES;
 

@@ -19,7 +19,7 @@ void clock_set(void);
 void clock_release(void);
 void clock_step_ns(uint64_t ns);
 void clock_step_ms(uint64_t ms);
-/* Sets the time, also back: for several hosts in one program, each with a clock of its own. */
+/* Sets the time, also back: for several hosts in one program, each with its own clock. */
 void clock_put_ns(uint64_t ns);
 /* Advances the clock by `ns` at each reading; 0 (default after clock_set): not at all. */
 void clock_tick_ns(uint64_t ns);

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 # Pieces of memory to and from pieces of a file (lists.c), over each network, with 1 and with 4
 # servers: contents are right, bytes in between unchanged, and over ib and elan4 the logs have no
-# complaints that tcp's lack. With lists=group it gathers and scatters lists in
+# complaints that tcp's lack. With list_mode=group it gathers and scatters lists in
 # place. With SHOW set, prints the posts of OrangeFS and the engine's counters
 # (posts.c).
 #
@@ -51,8 +51,8 @@ copies() { # options
     listed=$(awk '$1 == "posts" && $3 == "memory" && $4 > 1 && $5 + 0 > 65536 { n += $8 } END { print n + 0 }' "$tmp/posts")
     echo "$copied bytes copied, $listed in lists"
 }
-gathers() { copies lists=group && [ "$listed" -gt 0 ] && [ "$copied" -lt $((listed / 2)) ]; }
-packs() { copies lists=pack && [ "$copied" -ge "$listed" ]; }
+gathers() { copies list_mode=group && [ "$listed" -gt 0 ] && [ "$copied" -lt $((listed / 2)) ]; }
+packs() { copies list_mode=pack && [ "$copied" -ge "$listed" ]; }
 
 protos="tcp ib"
 has_elan4 && protos+=" elan4"
@@ -63,8 +63,8 @@ for proto in ${PROTOS:-$protos}; do # tcp first: other networks must not complai
             lists
             no_new_complaints "$proto"
             if [ "$proto" != tcp ] && grep -q BMIOpts "$prefix/sbin/pvfs2-server"; then
-                check "$what: lists=group: lists are gathered and scattered" gathers
-                check "$what: lists=pack: they are copied" packs
+                check "$what: list_mode=group: lists are gathered and scattered" gathers
+                check "$what: list_mode=pack: they are copied" packs
             fi
         fi
         end

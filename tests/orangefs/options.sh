@@ -44,7 +44,7 @@ if with_options ""; then
     done
     tab "$uri" 'bmi_opts="rnr_retry=6"'
     check "bmi_opts rnr_retry=6: works" there_and_back "$tmp/f1000003" 65536
-    for o in credits=1:credits:4:4096 spin_us=soon:spin_us:0:1000000; do
+    for o in credits=1:credits:4:4096 poll_us=soon:poll_us:0:1000000; do
         IFS=: read -r o key least most <<<"$o"
         tab "$uri" "bmi_opts=\"$o\""
         run pvfs2-ls "$mnt" >"$tmp/out" 2>&1

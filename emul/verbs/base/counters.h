@@ -149,11 +149,11 @@
     X(faults_injected, "events", "failures injected by EMUVERBS_FAIL")                         \
     X(peers_died, "processes", "dead peers cleaned up")                                        \
     X(drains, "waits", "waits until memory has no users")                                      \
-    X(drain_looks, "looks", "checks for users of memory during drains")                        \
+    X(drain_checks, "looks", "checks for users of memory during drains")                       \
     X(drains_given_up, "waits", "of drains: ended although a running user remained")           \
     X(posters_given_up, "waits",                                                               \
       "waits for a posting thread of a queue pair that ended although the thread is running")  \
-    X(ends_looked_at, "looks", "checks whether a delayed disconnection can be reported")       \
+    X(ends_checked, "looks", "checks whether a delayed disconnection can be reported")         \
     X(service_rounds, "rounds", "wake-ups of the service thread")                              \
     X(sweep_calls, "calls", "calls that EMUVERBS_FAIL=K numbers")
 

@@ -25,7 +25,7 @@
     X(push, "a completion was filled and is not in its queue")                                 \
     X(wake, "a completion is in an armed queue, which is not disarmed")                        \
     X(notify, "a queue was disarmed and its event is not raised")                              \
-    X(told, "the event of a queue was raised and this is not recorded")                        \
+    X(reported, "the event of a queue was raised and this is not recorded")                    \
     X(signal, "a completion channel was found and its owner is not woken")                     \
     X(grow, "a growing queue has sealed its ring and has no new one")                          \
     X(sent,                                                                                    \

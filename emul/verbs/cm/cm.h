@@ -109,7 +109,7 @@ struct cm_event {
     struct rdma_cm_event ev;
     struct cm_event *next;
     struct cm_id *owner;    /* its destruction waits for the acknowledgement */
-    struct cm_group *group; /* group of a join, whose destruction waits, too; or NULL */
+    struct cm_group *group; /* group of a join, whose destruction also waits; or NULL */
     unsigned char private_data[256];
 };
 
@@ -134,7 +134,7 @@ struct cm_id {
     uint64_t refuse_seen; /* time of the last look at the processes */
     uint64_t refuse_by;   /* at this time the request is refused in any case */
     /* CM_LATE: processes without a processor may still listen */
-    enum { CM_PUNCTUAL, CM_LOOKED, CM_LATE } late;
+    enum { CM_PUNCTUAL, CM_CHECKED, CM_LATE } late;
     struct emu_turns turns; /* of these processes */
     struct emu_peer *peer;
     uint32_t remote_num, remote_qpn, local_qpn;
@@ -225,14 +225,14 @@ void cm_timer_arm(uint64_t due);
 void cm_set_deadline(struct cm_id *id, uint64_t ms); /* 0 ms: none */
 #define CM_RETRY (EMU_NSEC / 20) /* pause before unsent messages are retried */
 /* limit of the time that a request waits for processes without a processor */
-#define CM_LATE_MOST (2 * EMU_NSEC)
+#define CM_LATE_MAX (2 * EMU_NSEC)
 /* Fills in the header of a message from `id` to its peer and sends the message. Under cm.lock.
  * False for a request that found the inbox full: the caller retries. */
 bool cm_send(struct cm_id *id, struct cm_msg *m, enum cm_type type);
 /* Sends a message to a peer, or keeps it until the inbox has room. Under cm.lock. */
-void cm_say(struct emu_dev *d, struct emu_peer *p, const struct cm_msg *m);
+void cm_send_message(struct emu_dev *d, struct emu_peer *p, const struct cm_msg *m);
 /* Sends kept messages; false when none is left. Under cm.lock. */
-bool cm_say_again(struct emu_dev *d);
+bool cm_send_unsent(struct emu_dev *d);
 void cm_unsent_forked(void); /* in a forked child: drops the parent's messages */
 void cm_send_simple(struct cm_id *id, enum cm_type type); /* sends a message without data */
 /* Answers a SIDR_REQ; `status` is 0 or a CM_SIDR_... value. */

@@ -21,11 +21,11 @@ static uint8_t depth_of(uint8_t asked, uint8_t max)
     return asked == 0xff || asked > max ? max : asked;
 }
 
-#define RETRIES_MOST 7 /* limit of a QP's retry counter; for RNR: unlimited */
+#define RETRIES_MAX 7 /* limit of a QP's retry counter; for RNR: unlimited */
 
 static uint8_t retries_of(uint8_t count)
 {
-    return count < RETRIES_MOST ? count : RETRIES_MOST;
+    return count < RETRIES_MAX ? count : RETRIES_MAX;
 }
 
 static void fill(struct cm_msg *m, struct cm_id *id, const struct rdma_conn_param *p)
@@ -35,7 +35,7 @@ static void fill(struct cm_msg *m, struct cm_id *id, const struct rdma_conn_para
     id->local_qpn = m->qpn;
     m->responder_resources = id->responder_resources;
     m->initiator_depth = id->initiator_depth;
-    m->retry_count = m->rnr_retry_count = RETRIES_MOST;
+    m->retry_count = m->rnr_retry_count = RETRIES_MAX;
     if (p) {
         m->flow_control = p->flow_control;
         m->retry_count = retries_of(p->retry_count);
@@ -47,16 +47,16 @@ static void fill(struct cm_msg *m, struct cm_id *id, const struct rdma_conn_para
     }
 }
 
-/* Checks parameters of connect and accept: required unless the id has a QP of its own; read
+/* Checks parameters of connect and accept: required unless the id has its own QP; read
  * depths are limited by the device. */
 static bool is_bad_param(const struct rdma_cm_id *id, const struct rdma_conn_param *p,
-                         size_t most_private)
+                         size_t max_private)
 {
     uint8_t max = device_depth();
 
     if (!p)
         return !id->qp;
-    return p->private_data_len > most_private || (p->private_data_len && !p->private_data) ||
+    return p->private_data_len > max_private || (p->private_data_len && !p->private_data) ||
            (p->responder_resources != 0xff && p->responder_resources > max) ||
            (p->initiator_depth != 0xff && p->initiator_depth > max);
 }
@@ -80,7 +80,7 @@ EMU_EXPORT int rdma_connect(struct rdma_cm_id *ibid, struct rdma_conn_param *p)
     }
     id->responder_resources = depth_of(p ? p->responder_resources : 0xff, max);
     id->initiator_depth = depth_of(p ? p->initiator_depth : 0xff, max);
-    id->retry_count = p ? retries_of(p->retry_count) : RETRIES_MOST;
+    id->retry_count = p ? retries_of(p->retry_count) : RETRIES_MAX;
     memset(&id->req, 0, sizeof(id->req));
     fill(&id->req, id, p);
     id->req.retry_count = id->retry_count;
@@ -93,7 +93,7 @@ EMU_EXPORT int rdma_connect(struct rdma_cm_id *ibid, struct rdma_conn_param *p)
     id->req_delivered = false;
     id->late = CM_PUNCTUAL;
     id->refuse_at = emu_now() + d->knobs.listen_wait_ms * (EMU_NSEC / 1000);
-    id->refuse_by = id->refuse_at + CM_LATE_MOST;
+    id->refuse_by = id->refuse_at + CM_LATE_MAX;
     cm_set_deadline(id, d->knobs.cm_timeout_ms);
     cm_try_request(id);
     pthread_mutex_unlock(&cm.lock);
@@ -166,7 +166,7 @@ EMU_EXPORT int rdma_accept(struct rdma_cm_id *ibid, struct rdma_conn_param *p)
         id->state = CM_REP_SENT;
         cm_set_deadline(id, d->knobs.cm_timeout_ms);
     } else {
-        ret = fail(EINVAL); /* the peer gave up meanwhile */
+        ret = fail(EINVAL); /* the peer withdrew meanwhile */
     }
     pthread_mutex_unlock(&cm.lock);
     if (ret) {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * Devices that fail, are removed and return, and ports that go down, in this process only: each
- * process is a host with a device of its own.
+ * process is a host with its own device.
  *
  * A removed device is no longer listed, and calls on its contexts fail. Its ids get
  * DEVICE_REMOVAL, listeners on one of its addresses included; listeners on all addresses stay,
  * and serve the device that returns. That one is another device of the same name: it has
- * contexts of its own, and the objects of the old one can only be destroyed.
+ * its own contexts, and the objects of the old one can only be destroyed.
  */
 #include "emul/verbs/cm/cm.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * Multicast groups of the connection manager. There is no subnet manager: an address is mapped
- * to its group, and joining succeeds at once. As in the real library, the QP is attached when
- * the program fetches the event, in the program's thread.
+ * to its group, and joining succeeds immediately. As in the real library, the QP is attached
+ * when the program fetches the event, in the program's thread.
  */
 #include "emul/verbs/cm/cm.h"
 

@@ -34,7 +34,7 @@
 #include <string.h>
 
 #define LISTEN_RETRY (EMU_NSEC / 200)
-#define HOLD_LOOK    (EMU_NSEC / 1000)
+#define HOLD_CHECK   (EMU_NSEC / 1000)
 
 /* Ends an attempt to connect. Under cm.lock. */
 static void give_up(struct cm_id *id, enum rdma_cm_event_type type, int status,
@@ -54,8 +54,8 @@ static void give_up(struct cm_id *id, enum rdma_cm_event_type type, int status,
 /*
  * Returns true while a listener may still appear. At the end of the wait the slots are searched
  * once for processes that want a processor: such a process may be about to listen. The wait
- * then goes on until they have run, and as long again, counting only time in which they ran. A
- * busy machine always has such processes, so the wait ends after CM_LATE_MOST.
+ * then continues until they have run, and as long again, counting only time in which they ran.
+ * A busy machine always has such processes, so the wait ends after CM_LATE_MAX.
  */
 static bool may_be_late(struct emu_dev *d, struct cm_id *id)
 {
@@ -67,7 +67,7 @@ static bool may_be_late(struct emu_dev *d, struct cm_id *id)
             return true;
         if (wait)
             emu_turns_begin(d, &id->turns);
-        id->late = CM_LOOKED;
+        id->late = CM_CHECKED;
         id->refuse_seen = now;
         return wait && id->turns.n;
     }
@@ -75,8 +75,8 @@ static bool may_be_late(struct emu_dev *d, struct cm_id *id)
         return false;
     if (now - id->refuse_seen < LISTEN_RETRY)
         return true;
-    had = emu_turns_had(&id->turns, id->late == CM_LOOKED);
-    if (id->late == CM_LOOKED)
+    had = emu_turns_had(&id->turns, id->late == CM_CHECKED);
+    if (id->late == CM_CHECKED)
         id->refuse_at = had ? now : now + wait;
     else if (!had)
         id->refuse_at += now - id->refuse_seen;
@@ -192,9 +192,9 @@ static void gone(struct cm_id *id)
 /*
  * Holds a disconnection back while earlier completions have not been polled. On a network the
  * disconnection passes through the connection managers of two kernels and arrives long after
- * the data; some programs destroy the QP at once. False if not needed.
+ * the data; some programs destroy the QP immediately. False if not needed.
  *
- * Each look takes at most HOLD_LOOK from the time that is left: time in which this process had
+ * Each look takes at most HOLD_CHECK from the time that is left: time in which this process had
  * no processor, and could not poll either, does not count.
  */
 static bool hold(struct cm_id *id)
@@ -205,10 +205,10 @@ static bool hold(struct cm_id *id)
     if (!d || !d->knobs.dreq_hold_ms || !emu_qp_unseen(d, id->local_qpn))
         return false;
     if (!id->hold_left) {
-        id->hold_left = d->knobs.dreq_hold_ms * HOLD_LOOK;
+        id->hold_left = d->knobs.dreq_hold_ms * HOLD_CHECK;
         id->hold_seen = now;
     }
-    cm_timer_arm(now + HOLD_LOOK);
+    cm_timer_arm(now + HOLD_CHECK);
     return true;
 }
 
@@ -219,9 +219,9 @@ static void release(struct cm_id *id, uint64_t now)
     bool connected = is_connected(id);
     uint64_t passed = now - id->hold_seen;
 
-    emu_count(COUNT_ends_looked_at, 1);
+    emu_count(COUNT_ends_checked, 1);
     id->hold_seen = now;
-    passed = passed < HOLD_LOOK ? passed : HOLD_LOOK;
+    passed = passed < HOLD_CHECK ? passed : HOLD_CHECK;
     id->hold_left -= passed < id->hold_left ? passed : id->hold_left;
     if (connected && d && id->hold_left && emu_qp_unseen(d, id->local_qpn))
         return;
@@ -246,7 +246,7 @@ static void answer(struct emu_dev *d, struct emu_peer *p, const struct cm_msg *m
                        .reason = reason};
 
     if (p)
-        cm_say(d, p, &a);
+        cm_send_message(d, p, &a);
 }
 
 /* Returns the listener for a request: the exact address before a wildcard. Under cm.lock. */
@@ -279,7 +279,7 @@ static void on_req(struct emu_dev *d, struct emu_peer *p, const struct cm_msg *m
         return; /* not sent by programs of this library */
     uint8_t port = (uint8_t)emu_port_of_address(d, &m->dst.sa);
     struct cm_id *l = find_listener(m);
-    if (!l || !emu_port_meets(d, EMU_PORT_DEVICE(port), EMU_PORT_DEVICE(m->port))) {
+    if (!l || !emu_port_reaches(d, EMU_PORT_DEVICE(port), EMU_PORT_DEVICE(m->port))) {
         answer(d, p, m, ud ? CM_SIDR_REP : CM_REJ,
                ud ? CM_SIDR_UNSUPPORTED : CM_REJ_NO_LISTENER);
         return;
@@ -354,7 +354,7 @@ static void on_dreq(struct cm_id *id)
         if (!hold(id))
             disconnected(id);
         break;
-    case CM_DREQ_SENT: /* both sides disconnected at once */
+    case CM_DREQ_SENT: /* both sides disconnected simultaneously */
         cm_send_simple(id, CM_DREP);
         cm_enter_timewait(id);
         cm_event_post(id, RDMA_CM_EVENT_DISCONNECTED, 0, NULL, 0);
@@ -394,7 +394,7 @@ static struct cm_id *addressee(const struct cm_msg *m)
     return is ? id : NULL;
 }
 
-#define MOST_UNMET 4096u
+#define MAX_UNMET 4096u
 
 /* A request of a process that could not be mapped yet, or to a port that is down. */
 struct cm_unmet {
@@ -415,7 +415,7 @@ static void keep(const struct cm_msg *m)
 
     for (; *at; at = &(*at)->next)
         n++;
-    if (n < MOST_UNMET)
+    if (n < MAX_UNMET)
         u = malloc(sizeof(*u));
     if (!u)
         return; /* as if lost by the network */
@@ -455,7 +455,7 @@ static bool is_cut_off(const struct emu_dev *d, const struct cm_msg *m)
 }
 
 /* Retries to map the senders of kept requests; false when none is left. Under cm.lock. */
-static bool meet_late(struct emu_dev *d)
+static bool take_unmet(struct emu_dev *d)
 {
     for (struct cm_unmet *u, **at = &cm.unmet; (u = *at) != NULL;) {
         if (is_cut_off(d, &u->m)) {
@@ -496,14 +496,14 @@ static void on_timer(struct emu_timer *t)
             next = now + CM_RETRY;
         if (id->hold_left)
             release(id, now);
-        if (id->hold_left && now + HOLD_LOOK < next)
-            next = now + HOLD_LOOK;
+        if (id->hold_left && now + HOLD_CHECK < next)
+            next = now + HOLD_CHECK;
         if (id->deadline && id->deadline <= now)
             expired(id);
         if (id->deadline && id->deadline < next)
             next = id->deadline;
     }
-    bool unsent = d && cm_say_again(d), unmet = d && meet_late(d);
+    bool unsent = d && cm_send_unsent(d), unmet = d && take_unmet(d);
     if ((unsent || unmet) && now + CM_RETRY < next)
         next = now + CM_RETRY;
     if (next != UINT64_MAX)

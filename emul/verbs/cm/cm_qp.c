@@ -87,7 +87,7 @@ static int modify(struct cm_id *id, enum ibv_qp_state state, int depth)
     struct ibv_qp_attr a = {.qp_state = state};
     int mask = 0;
 
-    pthread_mutex_lock(&cm.lock); /* the peer may give up meanwhile */
+    pthread_mutex_lock(&cm.lock); /* the peer may withdraw meanwhile */
     int err = qp_attr(id, &a, &mask);
     pthread_mutex_unlock(&cm.lock);
     if (!err && state == IBV_QPS_RTR && depth >= 0)

@@ -12,7 +12,7 @@
 #include <string.h>
 
 /* Limit per peer. A connection has a few messages; a peer with more does not read its inbox. */
-#define MOST_UNSENT 65536u
+#define MAX_UNSENT 65536u
 
 struct cm_unsent {
     struct cm_unsent *next;
@@ -49,7 +49,7 @@ static bool put(struct emu_dev *d, struct emu_peer *p, const struct cm_msg *m)
     return emu_peer_send(d, p, INBOX_CM, 0, 0, m, sizeof(*m));
 }
 
-void cm_say(struct emu_dev *d, struct emu_peer *p, const struct cm_msg *m)
+void cm_send_message(struct emu_dev *d, struct emu_peer *p, const struct cm_msg *m)
 {
     struct cm_waiting *w = waiting_for(d, p, false);
 
@@ -58,7 +58,7 @@ void cm_say(struct emu_dev *d, struct emu_peer *p, const struct cm_msg *m)
     struct cm_unsent *u = malloc(sizeof(*u));
     if (u)
         w = waiting_for(d, p, true);
-    if (!u || !w || w->count == MOST_UNSENT) {
+    if (!u || !w || w->count == MAX_UNSENT) {
         free(u);
         return;
     }
@@ -70,7 +70,7 @@ void cm_say(struct emu_dev *d, struct emu_peer *p, const struct cm_msg *m)
     cm_timer_arm(emu_now() + CM_RETRY);
 }
 
-bool cm_say_again(struct emu_dev *d)
+bool cm_send_unsent(struct emu_dev *d)
 {
     for (struct cm_waiting *w, **at = &cm.waiting; (w = *at) != NULL;) {
         struct cm_unsent *u;
@@ -133,7 +133,7 @@ bool cm_send(struct cm_id *id, struct cm_msg *m, enum cm_type type)
     m->port = id->port;
     if (type == CM_REQ || type == CM_SIDR_REQ)
         return put(d, id->peer, m);
-    cm_say(d, id->peer, m);
+    cm_send_message(d, id->peer, m);
     return true;
 }
 

@@ -66,7 +66,7 @@ struct cm_id *cm_id_new(struct cm_chan *chan, void *context, enum rdma_port_spac
     return id;
 }
 
-static void forget_listener(const struct cm_id *id)
+static void remove_listener(const struct cm_id *id)
 {
     struct cm_id **at = &cm.listeners;
 
@@ -86,7 +86,7 @@ void cm_id_free(struct cm_id *id)
     if (id->next)
         id->next->prev = id->prev;
     if (id->backlog)
-        forget_listener(id);
+        remove_listener(id);
     cm.table[id->num & NUM_MASK] = NULL;
     if (id->claim >= 0)
         emu_unwatch_close(id->claim);

@@ -39,7 +39,7 @@ EMU_EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device_a
     a->max_mw = (int)k->max_mw;
     a->max_sge = (int)k->max_sge;
     a->max_sge_rd = (int)k->max_sge;
-    a->max_cq = (int)emu_cq_most(emu_dev_base());
+    a->max_cq = (int)emu_cq_max(emu_dev_base());
     a->max_cqe = (int)k->max_cqe;
     a->max_mr = (int)k->max_mr;
     a->max_pd = 1 << 20;

@@ -12,7 +12,7 @@ struct emu_ctx *emu_ctx_get(struct emu_dev *d, struct emu_hca *h);
 void emu_device_raise(struct emu_dev *d, const struct emu_hca *h, enum ibv_event_type type,
                       int port);
 /*
- * Makes a device fail as if given up by its driver: its QPs enter the error state, its contexts
+ * Makes a device fail as if dropped by its driver: its QPs enter the error state, its contexts
  * get IBV_EVENT_DEVICE_FATAL, object creation fails, and its rdma_cm messages are dropped.
  * Existing objects can be destroyed.
  */

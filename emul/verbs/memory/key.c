@@ -7,21 +7,21 @@
  *
  * A poster increments the region's user count, notes the pin in its own segment, and checks the
  * key again; after the copy it clears the note and decrements the count. A thread that revokes
- * a key waits for the users. Usually the count is zero at once. Otherwise the notes decide,
+ * a key waits for the users. Usually the count is zero immediately. Otherwise the notes decide,
  * because only a poster with a note may be copying; one that adds a note later finds the key
  * revoked. Running processes are waited for, up to PIN_WAIT. For a stopped or dead process the
  * pin is undone: its note is cleared, so that the process does not decrement the count if it
  * continues. Posters of datagrams are unknown until their greeting has been read, so a
- * non-empty inbox is waited for, too.
+ * non-empty inbox is also waited for.
  */
 #include "emul/verbs/memory/memory.h"
 
 #include <sched.h>
 #include <sys/random.h>
 
-#define PIN_LOOK (EMU_NSEC / 50) /* wait before the notes are searched */
-#define PIN_WAIT (5 * EMU_NSEC)
-#define ALL_MRS  UINT32_MAX /* used as an index: all regions */
+#define PIN_CHECK (EMU_NSEC / 50) /* wait before the notes are searched */
+#define PIN_WAIT  (5 * EMU_NSEC)
+#define ALL_MRS   UINT32_MAX /* used as an index: all regions */
 
 /* Draws 32 unpredictable bits. Under d->lock. False if the kernel has none. */
 static bool draw(struct emu_dev *d, uint32_t *bits)
@@ -125,7 +125,7 @@ void emu_mr_drain(struct emu_dev *d, uint32_t index, uint64_t *late)
 
     if (atomic_load(&s->users) == 0)
         return;
-    uint64_t since = emu_now(), look = since + PIN_LOOK;
+    uint64_t since = emu_now(), check_at = since + PIN_CHECK;
     emu_count(COUNT_drains, 1);
     for (; atomic_load(&s->users) > 0; sched_yield()) {
         uint64_t now = emu_now();
@@ -135,14 +135,14 @@ void emu_mr_drain(struct emu_dev *d, uint32_t index, uint64_t *late)
             emu_peers_any(d, takes_too_long, &n);
             takes_too_long(d, &d->self, &n);
         }
-        if (too_long || (now > look && !shm_ring_peek(d->seg, &d->seg->inbox, 0) &&
+        if (too_long || (now > check_at && !shm_ring_peek(d->seg, &d->seg->inbox, 0) &&
                          !is_noted(d->seg, d, index) && !emu_peers_any(d, holds, &n))) {
             atomic_store(&s->users, 0);
             break;
         }
-        if (now > look) {
-            emu_count(COUNT_drain_looks, 1);
-            look = now + PIN_LOOK;
+        if (now > check_at) {
+            emu_count(COUNT_drain_checks, 1);
+            check_at = now + PIN_CHECK;
         }
     }
 }

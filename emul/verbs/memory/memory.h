@@ -76,7 +76,7 @@ void emu_mr_unpin(struct emu_pin *pin);
 /* mr.c */
 /* Creates a protection domain that is not counted; NULL with errno. */
 struct ibv_pd *emu_pd_new(struct ibv_context *context);
-/* Registers memory, of length 0, too. NULL with errno. */
+/* Registers memory, also of length 0. NULL with errno. */
 struct ibv_mr *emu_mr_new(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
                           unsigned access);
 /* Makes the pages of a range present and, if `write`, writable. Returns 0 or a positive
@@ -100,8 +100,8 @@ enum ibv_wc_status emu_mw_invalidate(struct emu_dev *d, uint32_t qpn, uint32_t k
 bool emu_mw_invalidate_remote(struct emu_peer *p, uint32_t qpn, uint32_t rkey);
 /* Returns whether a window is bound to the region. Under d->lock. */
 bool emu_mw_any(struct emu_dev *d, struct emu_mr *mr);
-/* Revokes the keys of a QP's windows. No poster executes at the QP any more. */
-void emu_mw_qp_gone(struct emu_dev *d, struct emu_mw_link **windows);
+/* Revokes the keys of a QP's windows. No poster executes at the QP. */
+void emu_mw_qp_destroyed(struct emu_dev *d, struct emu_mw_link **windows);
 
 /* dm.c: device memory */
 struct ibv_dm *emu_alloc_dm(struct ibv_context *context, struct ibv_alloc_dm_attr *attr);

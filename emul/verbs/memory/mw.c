@@ -237,7 +237,7 @@ bool emu_mw_any(struct emu_dev *d, struct emu_mr *mr)
     return false;
 }
 
-void emu_mw_qp_gone(struct emu_dev *d, struct emu_mw_link **windows)
+void emu_mw_qp_destroyed(struct emu_dev *d, struct emu_mw_link **windows)
 {
     pthread_mutex_lock(&d->lock);
     while (*windows)

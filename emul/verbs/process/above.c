@@ -9,7 +9,7 @@ void emu_above_is(enum emu_floor_above floor, const struct emu_above *row)
     rows[floor] = row;
 }
 
-void emu_above_told(struct emu_dev *d, const struct shm_msg *m)
+void emu_above_notified(struct emu_dev *d, const struct shm_msg *m)
 {
     for (unsigned i = 0; i < EMU_FLOORS_ABOVE; i++)
         if (rows[i] && rows[i]->told)

@@ -4,7 +4,7 @@
  *
  * All devices of a machine share the object tables, and a QP number locates a QP independently
  * of the path. Paths are checked nevertheless: the destination port must exist and, with
- * EMUVERBS_SEPARATE, belong to the same device, and the QP must be on that network, too. All
+ * EMUVERBS_SEPARATE, belong to the same device, and the QP must also be on that network. All
  * processes must be given the same devices.
  */
 #include "emul/verbs/process/process.h"
@@ -240,7 +240,7 @@ bool emu_port_interface(const struct emu_dev *d, uint32_t number, char *name)
     return i != NULL;
 }
 
-bool emu_port_meets(const struct emu_dev *d, uint32_t device, uint32_t other)
+bool emu_port_reaches(const struct emu_dev *d, uint32_t device, uint32_t other)
 {
     return !d->knobs.separate || device == other;
 }
@@ -256,7 +256,7 @@ bool emu_reachable(const struct emu_dev *d, uint32_t device, const struct ibv_ah
 
     for (uint32_t i = 0; i < places(d); i++) {
         uint32_t number = number_of(d, i);
-        if (!emu_port_meets(d, device, EMU_PORT_DEVICE(number)))
+        if (!emu_port_reaches(d, device, EMU_PORT_DEVICE(number)))
             continue;
         if (av->is_global) {
             emu_gid(d, number, &own);

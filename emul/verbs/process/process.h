@@ -150,7 +150,7 @@ enum emu_floor_above { EMU_ABOVE_MEMORY, EMU_ABOVE_QUEUE, EMU_ABOVE_CM, EMU_FLOO
 
 /* above.c; named after the callbacks */
 void emu_above_is(enum emu_floor_above floor, const struct emu_above *row);
-void emu_above_told(struct emu_dev *d, const struct shm_msg *m);
+void emu_above_notified(struct emu_dev *d, const struct shm_msg *m);
 void emu_above_untold(struct emu_dev *d);
 void emu_above_slot_died(struct emu_dev *d, uint32_t slot);
 void emu_above_peer_died(struct emu_dev *d, struct emu_peer *p);
@@ -175,7 +175,7 @@ static inline struct emu_hca *emu_hca_of(struct ibv_context *c)
     return (struct emu_hca *)c->device;
 }
 
-/* Returns whether the device of this context has failed; object creation then fails, too. */
+/* Returns whether the device of this context has failed; object creation then also fails. */
 static inline bool emu_has_failed(struct ibv_context *c)
 {
     return atomic_load_explicit(&emu_hca_of(c)->failed, memory_order_relaxed);
@@ -218,7 +218,7 @@ uint32_t emu_port_of_address(const struct emu_dev *d, const struct sockaddr *sa)
  * addresses; false if there is none. `name` has IF_NAMESIZE bytes. */
 bool emu_port_interface(const struct emu_dev *d, uint32_t number, char *name);
 /* Returns whether two devices are on one network. */
-bool emu_port_meets(const struct emu_dev *d, uint32_t device, uint32_t other);
+bool emu_port_reaches(const struct emu_dev *d, uint32_t device, uint32_t other);
 /* Returns the value of shm_qp.fabric for a device. */
 uint8_t emu_fabric(const struct emu_dev *d, uint32_t device);
 /* Returns whether a path from a device leads to a port of this machine. */
@@ -362,7 +362,7 @@ void emu_watch_close(void);
 void emu_watch_forked(void); /* in a forked child: drops the parent's descriptor */
 /* Watches a descriptor, not of a peer; BELL and TIMER are not to be read. 0 or -errno. */
 int emu_watch(int fd, enum emu_watch what);
-/* Closes an own descriptor that may be watched. The number may be reused at once, so the
+/* Closes an own descriptor that may be watched. The number may be reused immediately, so the
  * service thread uses a listener's descriptor only between emu_watch_hold() and
  * emu_watch_let_go(). */
 void emu_unwatch_close(int fd);

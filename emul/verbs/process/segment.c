@@ -78,7 +78,7 @@ static uint64_t lay_out(struct shm_head *seg)
 }
 
 /* Explains a failed mmap() of the segment. */
-static void say_no_room(uint64_t size)
+static void print_no_room(uint64_t size)
 {
     struct rlimit most = {0};
 
@@ -135,7 +135,7 @@ int emu_segment_create(struct emu_dev *d)
         int err = errno;
         close(fd);
         if (err == ENOMEM)
-            say_no_room(size);
+            print_no_room(size);
         return -err;
     }
     if (getrandom(drawn, sizeof(drawn), GRND_NONBLOCK) != sizeof(drawn))

@@ -21,7 +21,7 @@
 static struct {
     pthread_t thread;
     bool started;
-    _Atomic enum { GOES_ON, STOPS, ENDS } stop;
+    _Atomic enum { RUNS, STOPS, ENDS } stop;
     sem_t up; /* the thread has entered itself in the segment */
 } svc;
 
@@ -42,7 +42,7 @@ static void greeted(struct emu_dev *d, uint32_t slot)
     emu_peer_put(d, p);          /* the table keeps it while it lives */
 }
 
-static void meet_late(struct emu_dev *d)
+static void connect_late(struct emu_dev *d)
 {
     for (uint32_t w = 0; w < EMU_MAX_SLOTS / 64; w++)
         for (uint64_t bits = d->unmet[w]; bits; bits &= bits - 1)
@@ -68,7 +68,7 @@ void emu_inbox_read(struct emu_dev *d)
         case INBOX_HELLO:
             break;
         default:
-            emu_above_told(d, &copy);
+            emu_above_notified(d, &copy);
         }
     }
     if (atomic_load_explicit(&d->seg->untold, memory_order_relaxed) &&
@@ -78,7 +78,7 @@ void emu_inbox_read(struct emu_dev *d)
 
 static int spare = -1; /* spare descriptor for accept4() at the descriptor limit; -1: none */
 
-static bool somebody_waits(int listener)
+static bool has_waiter(int listener)
 {
     struct pollfd p = {listener, POLLIN, 0};
 
@@ -88,7 +88,7 @@ static bool somebody_waits(int listener)
 /*
  * Accepts and closes all connections of a backlog; otherwise they would wake this thread again.
  * At the descriptor limit the spare descriptor is released for accept4(). The kernel allocates
- * a descriptor before it checks for connections, so an empty backlog yields EMFILE, too: the
+ * a descriptor before it checks for connections, so an empty backlog also yields EMFILE: the
  * spare is released only if a connection is waiting.
  */
 static void empty_backlog(int listener)
@@ -96,7 +96,7 @@ static void empty_backlog(int listener)
     for (;;) {
         int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
         if (fd < 0 && (errno == EMFILE || errno == ENFILE) && spare >= 0 &&
-            somebody_waits(listener)) {
+            has_waiter(listener)) {
             emu_own_close(spare);
             spare = -1;
             fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
@@ -115,7 +115,7 @@ static void check_peers(struct emu_dev *d)
     struct emu_peer *p;
 
     emu_inbox_read(d);
-    meet_late(d);
+    connect_late(d);
     while ((p = emu_peer_unseen(d)) != NULL) {
         emu_inbox_read(d); /* earlier messages first */
         emu_peer_died(d, p);
@@ -195,7 +195,7 @@ int emu_service_start(struct emu_dev *d)
     sigset_t all, old;
     int timer, err;
 
-    atomic_store(&svc.stop, GOES_ON);
+    atomic_store(&svc.stop, RUNS);
     err = emu_watch_open();
     if (err)
         return err;

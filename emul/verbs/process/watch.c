@@ -43,7 +43,7 @@ void emu_watch_close(void)
 void emu_watch_forked(void)
 {
     pthread_mutex_init(&set.lock, NULL);
-    if (emu_is_own(set.bell)) /* then the set is, too */
+    if (emu_is_own(set.bell)) /* then so is the set */
         emu_watch_close();
     set.epfd = -1;
 }
@@ -120,7 +120,7 @@ uint64_t emu_watch_period(void)
 
 /* Reports that the program has closed descriptors of the library, as daemons may, and falls
  * back to checks at intervals. */
-static void look_by_time(int err)
+static void poll_by_time(int err)
 {
     static _Atomic int said;
 
@@ -146,7 +146,7 @@ int emu_watch_wait(struct emu_watched *seen, int most)
     int n = emu_is_own(set.bell) ? epoll_wait(set.epfd, ev, most, period_ms()) : -1;
 
     if (n < 0 && errno != EINTR)
-        look_by_time(errno);
+        poll_by_time(errno);
     for (int i = 0; i < n; i++) {
         uint64_t data = ev[i].data.u64;
         seen[i].what = (enum emu_watch)(data & 7);

@@ -2,7 +2,7 @@
 /*
  * Atomic operations: atomic among each other, as on an adapter, not to instructions of the
  * program that owns the memory. Posters take turns by a word in the owner's segment that names
- * the current one. A dead poster, which cannot write any more, is skipped. A stopped poster is
+ * the current one. A dead poster, which can no longer write, is skipped. A stopped poster is
  * not skipped, because the write would happen after continuing; requests that wait for it fail
  * as with an unresponsive peer.
  */
@@ -21,20 +21,20 @@ static uint64_t atomic_word(const struct emu_peer *p)
 static bool enter(struct emu_dev *d, struct emu_peer *p)
 {
     _Atomic uint64_t *turn = &p->seg->atomics;
-    uint64_t mine = atomic_word(&d->self), since = 0, look = 0, holder = 0;
+    uint64_t mine = atomic_word(&d->self), since = 0, check_at = 0, holder = 0;
 
     while (!atomic_compare_exchange_strong(turn, &holder, mine)) {
         uint64_t now = emu_now();
         if (!since)
-            look = (since = now) + EMU_TURN_LOOK;
+            check_at = (since = now) + EMU_TURN_CHECK;
         if (now > since + EMU_TURN_WAIT)
             return false;
         bool dead = false;
-        if (holder && now > look) {
+        if (holder && now > check_at) {
             struct emu_peer *at = emu_peer_get(d, (uint32_t)holder & (EMU_MAX_SLOTS - 1));
             dead = at ? atomic_word(at) != holder : errno == ECONNREFUSED || errno == ESRCH;
             emu_peer_put(d, at);
-            look = now + EMU_TURN_LOOK;
+            check_at = now + EMU_TURN_CHECK;
         }
         if (!dead) { /* otherwise take over the dead poster's word, if unchanged */
             holder = 0;

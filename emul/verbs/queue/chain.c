@@ -14,7 +14,7 @@
 #include "emul/verbs/queue/queue.h"
 
 /* Limit of local segments of a chain, below IOV_MAX. */
-#define MOST_SEGMENTS 512
+#define MAX_SEGMENTS 512
 
 /* Collects the local segments; -1 if there are too many, or some may be unmapped. */
 static int gather(struct emu_dev *d, struct emu_qp *qp, const struct emu_wr *wr, unsigned n,
@@ -26,7 +26,7 @@ static int gather(struct emu_dev *d, struct emu_qp *qp, const struct emu_wr *wr,
         for (uint32_t i = 0; i < wr[k].nsge; i++) {
             if (wr[k].sge[i].length == 0)
                 continue;
-            if (used == MOST_SEGMENTS ||
+            if (used == MAX_SEGMENTS ||
                 emu_mr_local(d, qp->qp.pd->handle, &wr[k].sge[i], 0, &local[used]) != 0)
                 return -1;
             used++;
@@ -57,7 +57,7 @@ static int pin_all(struct emu_dev *d, struct emu_qp *qp, const struct shm_qp *rs
 
 bool emu_exec_writes(struct emu_dev *d, struct emu_qp *qp, const struct emu_wr *wr, unsigned n)
 {
-    struct iovec local[MOST_SEGMENTS], remote[EMU_CHAIN_MAX];
+    struct iovec local[MAX_SEGMENTS], remote[EMU_CHAIN_MAX];
     struct emu_pin pin[EMU_CHAIN_MAX];
     int nlocal = gather(d, qp, wr, n, local);
     struct shm_qp *rs;

@@ -88,7 +88,7 @@ void emu_chan_settle(struct emu_chan *c)
     uint64_t n = 0, one;
     struct iovec v = {&one, sizeof(one)};
 
-    /* a program's thread may read, too: do not block */
+    /* a program's thread may also read: do not block */
     while (emu_is_own(c->counter) && preadv2(c->counter, &v, 1, -1, RWF_NOWAIT) > 0)
         ;
     for (const struct emu_cq *q = c->cqs; q; q = q->chan_next)

@@ -153,7 +153,7 @@ __attribute__((noinline)) static void notify(struct emu_dev *d, struct emu_peer 
     } while (!atomic_compare_exchange_weak(&s->armed, &armed, note));
     emu_step(EMU_STEP_notify);
     signal_event(d, owner, s);
-    emu_step(EMU_STEP_told);
+    emu_step(EMU_STEP_reported);
     notified(s, note);
 }
 
@@ -547,18 +547,18 @@ static void settle_channels(struct emu_dev *d)
         struct emu_cq *cq = d->cq[k];
         if (!cq || !cq->chan)
             continue;
-        if (cq->chan->owed || emu_cq_events(cq))
+        if (cq->chan->undelivered || emu_cq_events(cq))
             emu_chan_settle(cq->chan);
-        cq->chan->owed = false;
+        cq->chan->undelivered = false;
     }
 }
 
 /* Raises the event of an overrun not yet reported. Under d->lock. */
-static void tell_overrun(struct emu_cq *cq)
+static void report_overrun(struct emu_cq *cq)
 {
-    if (cq->overrun_told || !atomic_load(&cq->s->overrun))
+    if (cq->overrun_reported || !atomic_load(&cq->s->overrun))
         return;
-    cq->overrun_told = true;
+    cq->overrun_reported = true;
     emu_async_cq(cq, IBV_EVENT_CQ_ERR);
 }
 
@@ -573,7 +573,7 @@ EMU_EXPORT void emuverbs_fail_cq(struct ibv_cq *ibcq)
         return;
     atomic_store(&cq->s->overrun, 1);
     pthread_mutex_lock(&d->lock);
-    tell_overrun(cq);
+    report_overrun(cq);
     pthread_mutex_unlock(&d->lock);
 }
 
@@ -581,7 +581,7 @@ void emu_cq_overrun(struct emu_dev *d, uint32_t index)
 {
     pthread_mutex_lock(&d->lock);
     if (index < EMU_MAX_CQS && d->cq[index])
-        tell_overrun(d->cq[index]);
+        report_overrun(d->cq[index]);
     pthread_mutex_unlock(&d->lock);
 }
 
@@ -592,9 +592,9 @@ void emu_cq_untold(struct emu_dev *d)
         struct emu_cq *cq = d->cq[k];
         if (!cq)
             continue;
-        tell_overrun(cq);
+        report_overrun(cq);
         if (cq->chan)
-            cq->chan->owed = true;
+            cq->chan->undelivered = true;
     }
     settle_channels(d);
     pthread_mutex_unlock(&d->lock);
@@ -630,7 +630,7 @@ void emu_cq_peer_died(struct emu_dev *d, uint32_t slot)
         if (CQ_ARMED_SLOT(note) == slot) {
             notified(cq->s, note);
             if (cq->chan)
-                cq->chan->owed = true;
+                cq->chan->undelivered = true;
         } else if (added) {
             emu_cq_notify(d, &d->self, k, true);
         }

@@ -31,7 +31,7 @@ struct emu_chan {
     int counter; /* of its events; see emu_events_open() */
     uint32_t index;
     struct emu_cq *cqs;       /* under dev.lock */
-    bool owed;                /* a dead poster may owe a wake-up; under dev.lock */
+    bool undelivered;         /* a dead poster may owe a wake-up; under dev.lock */
     _Atomic uint32_t settled; /* number of calls of emu_chan_settle(); written under dev.lock */
 };
 
@@ -66,7 +66,7 @@ struct emu_cq {
     uint64_t fetched;         /* fetched events, counted as in shm_cq.armed; under dev.lock */
     uint32_t comp_events;     /* fetched events, for acknowledgement */
     uint32_t async_events;    /* raised */
-    bool overrun_told;        /* event was raised; under dev.lock */
+    bool overrun_reported;    /* event was raised; under dev.lock */
     pthread_mutex_t ex_turn;  /* held by the iterator, see cq_ex.c */
     struct ibv_wc ex_wc;
     uint64_t ex_time; /* time of the last completion polled */
@@ -77,7 +77,7 @@ struct emu_cq {
 struct emu_ring *emu_cq_ring_new(struct emu_dev *d, uint32_t cap);
 void emu_cq_ring_free(struct emu_dev *d, struct emu_ring *r);
 /* Returns how many CQs of 1,024 entries there can be. */
-uint32_t emu_cq_most(const struct emu_dev *d);
+uint32_t emu_cq_max(const struct emu_dev *d);
 /* Returns the i-th unread completion, or NULL. Under cq->lock. */
 static inline struct shm_cqe *emu_cq_unread(struct emu_dev *d, struct emu_cq *cq, uint64_t i)
 {

@@ -102,7 +102,7 @@ struct emu_ring *emu_cq_ring_new(struct emu_dev *d, uint32_t cap)
     return r;
 }
 
-uint32_t emu_cq_most(const struct emu_dev *d)
+uint32_t emu_cq_max(const struct emu_dev *d)
 {
     uint64_t each = emu_arena_takes(sizeof(struct shm_ring)) +
                     emu_arena_takes(shm_ring_bytes(1024, sizeof(struct shm_cqe)));

@@ -32,8 +32,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define MOST_MEMBERS 256u /* most processes reached by a multicast */
-#define STILL_HEAD   64u  /* bytes that EMUVERBS_STILL_FROM still moves */
+#define MAX_MEMBERS 256u /* most processes reached by a multicast */
+#define STILL_HEAD  64u  /* bytes that EMUVERBS_STILL_FROM still moves */
 /* Rights that let later requests access the memory: messages for such memory are not
  * bounced. */
 #define REACHED                                                                                \
@@ -206,9 +206,9 @@ static bool is_mine(struct run *r, struct shm_cqe *c)
 
 /*
  * Completes the receive that was taken, and leaves; false on failure. The requester's
- * completion is pushed first, because the receiver may answer at once. From then on the request
- * has succeeded, whether or not the receiver fails afterwards, as after an acknowledgement by
- * its device.
+ * completion is pushed first, because the receiver may answer immediately. From then on the
+ * request has succeeded, whether or not the receiver fails afterwards, as after an
+ * acknowledgement by its device.
  */
 static bool complete_receive(struct run *r, struct shm_cqe *c, bool fatal)
 {
@@ -232,7 +232,7 @@ static bool complete_receive(struct run *r, struct shm_cqe *c, bool fatal)
     if (mine) {
         if (r->oldest && !r->told && !fatal && !r->d->knobs.send_late_us &&
             !emu_step_watched(EMU_STEP_sent)) {
-            emu_sq_tell(r->d, r->qp, r->index, r->wr);
+            emu_sq_report(r->d, r->qp, r->index, r->wr);
             r->told = true;
         }
         pushed = emu_cq_push(r->d, r->peer, cq, c);
@@ -260,7 +260,7 @@ static bool complete_receive(struct run *r, struct shm_cqe *c, bool fatal)
 }
 
 /* Notifies the owner of an SRQ if few receives are left. */
-static void tell_limit(struct run *r, struct shm_rq *rq, uint32_t index)
+static void report_limit(struct run *r, struct shm_rq *rq, uint32_t index)
 {
     uint32_t limit = atomic_load_explicit(&rq->limit, memory_order_relaxed);
 
@@ -291,13 +291,13 @@ static bool take(struct run *r, uint64_t *wr_id, uint32_t *nsge, struct shm_sge 
     } while (!emu_rq_take(rq, at));
     emu_step(EMU_STEP_taken);
     if (srq && is_xrc(r)) {
-        emu_xrc_say(r->rs, r->token, &r->named, r->peer->slot, *wr_id);
+        emu_xrc_report(r->rs, r->token, &r->named, r->peer->slot, *wr_id);
     } else {
         r->rs->taken_wr_id = *wr_id;
         atomic_store(&r->rs->taken, r->token);
     }
     if (srq)
-        tell_limit(r, rq, srq - 1);
+        report_limit(r, rq, srq - 1);
     return true;
 }
 
@@ -560,7 +560,7 @@ static bool enter_datagram(struct run *r)
 {
     struct emu_dev *d = r->d;
     struct emu_peer *p = r->peer;
-    uint64_t since = 0, look = 0, holder = 0;
+    uint64_t since = 0, check_at = 0, holder = 0;
 
     if (r->qp->lost || !emu_peer_answers(p) || d->knobs.silent)
         return false;
@@ -574,16 +574,16 @@ static bool enter_datagram(struct run *r)
     while (!atomic_compare_exchange_strong(&r->rs->busy, &holder, r->token)) {
         uint64_t now = emu_now();
         if (!since)
-            look = (since = now) + EMU_TURN_LOOK;
+            check_at = (since = now) + EMU_TURN_CHECK;
         if (now > since + EMU_TURN_WAIT)
             return false;
-        if (now > look) {
+        if (now > check_at) {
             struct emu_peer *other = emu_peer_get(d, RX_SLOT(holder));
             bool stopped = !other || emu_peer_stopped(other);
             emu_peer_put(d, other);
             if (stopped)
                 return false;
-            look = now + EMU_TURN_LOOK;
+            check_at = now + EMU_TURN_CHECK;
         }
         sched_yield();
         holder = 0;
@@ -627,8 +627,8 @@ static void deliver_members(struct run *r)
 
 static void deliver_group(struct run *r)
 {
-    uint32_t slots[MOST_MEMBERS];
-    unsigned n = emu_mcast_slots(r->d, &r->wr->av.dgid, slots, MOST_MEMBERS);
+    uint32_t slots[MAX_MEMBERS];
+    unsigned n = emu_mcast_slots(r->d, &r->wr->av.dgid, slots, MAX_MEMBERS);
 
     r->peer = &r->d->self;
     deliver_members(r);
@@ -662,7 +662,7 @@ static void send_datagram(struct run *r)
 static enum ibv_wc_status exec_frame(struct run *r)
 {
     struct iovec local[EMU_MAX_SGE + 1];
-    uint32_t qpn[MOST_MEMBERS], n;
+    uint32_t qpn[MAX_MEMBERS], n;
 
     r->datagram = true;
     if (!resolve_local(r))
@@ -670,7 +670,7 @@ static enum ibv_wc_status exec_frame(struct run *r)
     n = r->wr->length > r->d->knobs.mtu + EMU_FRAME_HEADERS
             ? 0
             : emu_flow_find(r->d, r->qp->s->fabric, r->local, r->nlocal, r->wr->length, qpn,
-                            MOST_MEMBERS);
+                            MAX_MEMBERS);
     memcpy(local, r->local, r->nlocal * sizeof(*local));
     for (uint32_t i = 0; i < n; i++) {
         r->peer = emu_peer_get(r->d, qpn[i] >> EMU_QP_BITS);

@@ -185,7 +185,7 @@ unsigned emu_mcast_slots(struct emu_dev *d, const union ibv_gid *gid, uint32_t *
         unsigned long slot = strtoul(at + strlen(prefix), NULL, 10);
         bool known = slot == d->slot || slot >= EMU_MAX_SLOTS;
         for (unsigned i = 0; i < n && !known; i++)
-            known = slots[i] == slot; /* a connection to the name is listed, too */
+            known = slots[i] == slot; /* a connection to the name is also listed */
         if (!known)
             slots[n++] = (uint32_t)slot;
     }

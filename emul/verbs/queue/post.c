@@ -18,7 +18,7 @@
  * An error completes the failing request, moves the QP to the error state, and flushes the
  * rest, signalled or not.
  *
- * A message is reported to the sender before its receiver (emu_sq_tell, called by the
+ * A message is reported to the sender before its receiver (emu_sq_report, called by the
  * executor), so that no reply arrives before the message's own completion. On a wire an
  * acknowledgement takes half a round trip and a reply a whole one, and programs rely on this
  * order. Only behind a read in flight a message is reported later, because completions keep
@@ -45,7 +45,8 @@ static const uint32_t rnr_us[32] = {
 static bool finish(struct emu_dev *d, struct emu_qp *qp, uint64_t i, const struct emu_wr *wr,
                    enum ibv_wc_status status)
 {
-    return qp->sq_told == i + 1 ? qp->sq_told_ok : emu_sq_complete(d, qp, i, wr, status);
+    return qp->sq_reported == i + 1 ? qp->sq_reported_ok
+                                    : emu_sq_complete(d, qp, i, wr, status);
 }
 
 static uint64_t retry_bound(struct emu_dev *d, struct emu_qp *qp)
@@ -220,7 +221,7 @@ static bool retire(struct emu_dev *d, struct emu_qp *qp)
             break;
         uint64_t i = qp->sq_retire++;
         bool ok = finish(d, qp, i, &e->wr, e->status) && e->status == IBV_WC_SUCCESS;
-        emu_sq_forget(e);
+        emu_sq_release(e);
         if (!ok)
             return false;
     }
@@ -246,7 +247,7 @@ static void set_timer(struct emu_dev *d, struct emu_qp *qp)
         due = emu_sqe(qp, qp->sq_exec)->due;
     if (is_tried(qp) || (qp->sq_exec < qp->sq_tail && qp->qp.state == IBV_QPS_RTS)) {
         if (qp->rnr_due && qp->rnr_due < due)
-            due = qp->rnr_due; /* a timer already due runs at once */
+            due = qp->rnr_due; /* a timer already due runs immediately */
         if (qp->retry_until && now + RETRY_TICK < due)
             due = now + RETRY_TICK;
     }
@@ -539,7 +540,7 @@ static int bind_request(struct emu_wr *w, const struct ibv_send_wr *wr)
     const struct ibv_mw *mw = wr->bind_mw.mw;
 
     if (mw && mw->type != IBV_MW_TYPE_2)
-        return EINVAL; /* windows of type 1 have a call of their own */
+        return EINVAL; /* windows of type 1 have their own call */
     return emu_mw_request(w, mw, wr->bind_mw.rkey, &wr->bind_mw.bind_info);
 }
 
@@ -598,7 +599,7 @@ static int64_t total_length(const struct emu_wr *w)
     return total <= (1u << 30) ? (int64_t)total : -1;
 }
 
-/* Returns whether the next request executes at once and needs no individual treatment. */
+/* Returns whether the next request executes immediately and needs no individual treatment. */
 static bool is_free(const struct emu_dev *d, const struct emu_qp *qp)
 {
     return qp->qp.qp_type == IBV_QPT_RC && qp->qp.state == IBV_QPS_RTS &&

@@ -324,7 +324,7 @@ EMU_EXPORT int ibv_destroy_qp(struct ibv_qp *ibqp)
     /* no poster executes here, queues are empty, completions are dropped */
     emu_qp_reset(d, qp);
     emu_timer_cancel(&qp->timer);
-    emu_mw_qp_gone(d, &qp->windows);
+    emu_mw_qp_destroyed(d, &qp->windows);
     atomic_store(&qp->s->user.qpn, 0);
     pthread_mutex_lock(&d->qp_life);
     emu_rq_fini(d, &qp->rq); /* before the place, with its shared part, can be reused */
@@ -393,9 +393,9 @@ static void failed(struct emu_dev *d, struct emu_qp *qp, int event)
     emu_sq_lock_first(qp);
     if (atomic_load(&qp->s->state) == IBV_QPS_ERR) {
         bool known = qp->qp.state == IBV_QPS_ERR;
-        bool owed = atomic_exchange(&qp->s->why, 0) != 0;
+        bool undelivered = atomic_exchange(&qp->s->why, 0) != 0;
         emu_qp_to_error(d, qp, event);
-        if (known && owed)
+        if (known && undelivered)
             emu_async_qp(qp, (enum ibv_event_type)event);
     }
     pthread_mutex_unlock(&qp->sq_lock);
@@ -405,8 +405,8 @@ static void failed(struct emu_dev *d, struct emu_qp *qp, int event)
 static void established(struct emu_qp *qp)
 {
     emu_sq_lock_first(qp);
-    if (!qp->est_told && atomic_load(&qp->s->comm_est)) {
-        qp->est_told = true;
+    if (!qp->est_reported && atomic_load(&qp->s->comm_est)) {
+        qp->est_reported = true;
         emu_async_qp(qp, IBV_EVENT_COMM_EST);
     }
     pthread_mutex_unlock(&qp->sq_lock);
@@ -420,7 +420,7 @@ static bool may_raise(uint32_t event)
            event == IBV_EVENT_QP_ACCESS_ERR;
 }
 
-static void told_of_qp(struct emu_dev *d, const struct shm_msg *m)
+static void qp_was_changed(struct emu_dev *d, const struct shm_msg *m)
 {
     uint32_t qpn;
 
@@ -436,7 +436,7 @@ static void told_of_qp(struct emu_dev *d, const struct shm_msg *m)
 
 /* Raises the limit event of an SRQ, unless already raised, or a new limit was set meanwhile:
  * messages may be late. Under d->lock. */
-static void tell_limit(struct emu_srq *srq)
+static void report_limit(struct emu_srq *srq)
 {
     if (!srq->limit || atomic_load(&srq->rq.s->limit))
         return;
@@ -449,12 +449,12 @@ static void told(struct emu_dev *d, const struct shm_msg *m)
     switch (m->kind) {
     case INBOX_QP_ERROR:
     case INBOX_COMM_EST:
-        told_of_qp(d, m);
+        qp_was_changed(d, m);
         break;
     case INBOX_SRQ_LIMIT:
         pthread_mutex_lock(&d->lock);
         if (m->index < EMU_MAX_SRQS && d->srq[m->index])
-            tell_limit(d->srq[m->index]);
+            report_limit(d->srq[m->index]);
         pthread_mutex_unlock(&d->lock);
         break;
     case INBOX_CQ_OVERRUN:
@@ -483,7 +483,7 @@ static void untold(struct emu_dev *d)
     pthread_mutex_lock(&d->lock);
     for (uint32_t i = 0; i < EMU_MAX_SRQS; i++)
         if (d->srq[i])
-            tell_limit(d->srq[i]);
+            report_limit(d->srq[i]);
     pthread_mutex_unlock(&d->lock);
     emu_cq_untold(d);
 }

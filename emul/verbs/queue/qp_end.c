@@ -6,10 +6,10 @@
 #include <sched.h>
 #include <string.h>
 
-/* BUSY_LOOK: time until a poster that executes at a failing QP is examined; BUSY_WAIT: until it
- * is given up. */
-#define BUSY_LOOK (EMU_NSEC / 50)
-#define BUSY_WAIT (EMU_NSEC * 5)
+/* BUSY_CHECK: time until a poster that executes at a failing QP is examined; BUSY_WAIT: until
+ * the wait ends. */
+#define BUSY_CHECK (EMU_NSEC / 50)
+#define BUSY_WAIT  (EMU_NSEC * 5)
 
 /* Under sq_lock. */
 static void set_state(struct emu_qp *qp, enum ibv_qp_state state)
@@ -67,14 +67,14 @@ static bool revoke(struct emu_dev *d, struct emu_qp *qp, uint64_t t, uint64_t *f
  * Returns the first place of the QP's own queue that posters no longer complete. */
 static uint64_t quiesce(struct emu_dev *d, struct emu_qp *qp)
 {
-    uint64_t since = emu_now(), look = since + BUSY_LOOK, t, from;
+    uint64_t since = emu_now(), check_at = since + BUSY_CHECK, t, from;
 
     atomic_thread_fence(memory_order_seq_cst);
     for (; (t = atomic_load(&qp->s->busy)) != 0; sched_yield()) {
         uint64_t now = emu_now();
         bool pair = !emu_is_datagram(qp->qp.qp_type);
         bool gone = pair && qp->peer && atomic_load(&qp->peer->dead);
-        if (!gone && now > look) {
+        if (!gone && now > check_at) {
             struct emu_peer *p = pair ? qp->peer : emu_peer_get(d, RX_SLOT(t));
             gone = !p || emu_peer_stopped(p);
             if (!gone && now - since > BUSY_WAIT) {
@@ -83,7 +83,7 @@ static uint64_t quiesce(struct emu_dev *d, struct emu_qp *qp)
             }
             if (!pair)
                 emu_peer_put(d, p);
-            look = now + BUSY_LOOK;
+            check_at = now + BUSY_CHECK;
         }
         if (gone && revoke(d, qp, t, &from))
             return from;
@@ -204,10 +204,10 @@ void emu_qp_reset(struct emu_dev *d, struct emu_qp *qp)
         emu_rq_reset(&qp->rq);
     struct emu_peer *peer = qp->peer, *srq_peer = qp->srq_peer;
     qp->peer = qp->srq_peer = NULL;
-    qp->sq_tail = qp->sq_exec = qp->sq_retire = qp->sq_told = qp->sq_sent = 0;
+    qp->sq_tail = qp->sq_exec = qp->sq_retire = qp->sq_reported = qp->sq_sent = 0;
     atomic_store(&qp->sq_freed, 0);
     qp->rnr_due = qp->retry_until = 0;
-    qp->lost = qp->est_told = false;
+    qp->lost = qp->est_reported = false;
     qp->s->dest_inc = 0;
     atomic_store(&qp->s->comm_est, 0);
     atomic_store(&qp->s->why, 0);

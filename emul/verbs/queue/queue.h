@@ -126,8 +126,8 @@ struct emu_qp {
     struct ibv_sge *sq_sge;
     uint32_t sq_mask;
     uint64_t sq_tail, sq_exec, sq_retire;
-    uint64_t sq_told; /* last request reported during its execution, + 1 */
-    bool sq_told_ok;  /* its completion fitted into the CQ */
+    uint64_t sq_reported; /* last request reported during its execution, + 1 */
+    bool sq_reported_ok;  /* its completion fitted into the CQ */
     _Atomic uint64_t sq_freed;
     uint32_t reads_out;
     uint64_t sq_sent;    /* link model: requests below are in flight, or further */
@@ -140,7 +140,7 @@ struct emu_qp {
     uint64_t retry_ran;     /* run time of the peer at that time */
     struct emu_timer timer; /* for the next of the above times */
     bool lost;              /* knob kill_after hit: all requests are lost */
-    bool est_told;          /* COMM_EST was raised; under sq_lock */
+    bool est_reported;      /* COMM_EST was raised; under sq_lock */
     bool drain_asked;       /* raise SQ_DRAINED at the end of draining */
 
     struct emu_rq rq;
@@ -230,7 +230,7 @@ int emu_get_srq_num(struct ibv_srq *srq, uint32_t *number);
 void emu_xrc_srq_begins(struct emu_dev *d, struct emu_srq *srq, struct ibv_xrcd *xrcd,
                         struct ibv_cq *cq);
 /* Revokes the number of an XRC SRQ about to be destroyed, and drops its posted receives. */
-void emu_xrc_srq_gone(struct emu_dev *d, struct emu_srq *srq);
+void emu_xrc_srq_destroyed(struct emu_dev *d, struct emu_srq *srq);
 /* The SRQ named by a request; SRQ and CQ are not freed while pinned. */
 struct emu_named {
     struct emu_pin pin;
@@ -256,8 +256,8 @@ static inline bool emu_xrc_found(const struct shm_head *seg, const struct emu_na
     return atomic_load(&shm_srq(seg, n->index)->life) == n->life;
 }
 /* Records that the poster with this token has taken a receive of the process in `slot`. */
-void emu_xrc_say(struct shm_qp *rs, uint64_t token, struct emu_named *n, uint32_t slot,
-                 uint64_t wr_id);
+void emu_xrc_report(struct shm_qp *rs, uint64_t token, struct emu_named *n, uint32_t slot,
+                    uint64_t wr_id);
 /* Returns whether the caller may complete the recorded receive taken with `token`; exactly one
  * caller may. */
 static inline bool emu_xrc_claim(struct shm_qp *rs, uint64_t token)
@@ -304,9 +304,9 @@ static inline struct emu_sqe *emu_sqe(struct emu_qp *qp, uint64_t i)
 bool emu_sq_complete(struct emu_dev *d, struct emu_qp *qp, uint64_t i, const struct emu_wr *wr,
                      enum ibv_wc_status status);
 /* Reports request `i`, being executed, as successful, before its peer sees the message. */
-void emu_sq_tell(struct emu_dev *d, struct emu_qp *qp, uint64_t i, const struct emu_wr *wr);
+void emu_sq_report(struct emu_dev *d, struct emu_qp *qp, uint64_t i, const struct emu_wr *wr);
 void emu_sq_flush(struct emu_dev *d, struct emu_qp *qp); /* under sq_lock */
-void emu_sq_forget(struct emu_sqe *e);                   /* frees its copy of inline data */
+void emu_sq_release(struct emu_sqe *e);                  /* frees its copy of inline data */
 
 /* post.c */
 int emu_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
@@ -323,10 +323,10 @@ void emu_sq_timer(struct emu_timer *t);
 int emu_mw_request(struct emu_wr *w, const struct ibv_mw *mw, uint32_t rkey,
                    const struct ibv_mw_bind_info *info);
 
-/* EMU_TURN_LOOK: time until a waiting poster examines the holder; EMU_TURN_WAIT: until it gives
- * up. */
-#define EMU_TURN_LOOK (EMU_NSEC / 50)
-#define EMU_TURN_WAIT (EMU_NSEC * 2)
+/* EMU_TURN_CHECK: time until a waiting poster examines the holder; EMU_TURN_WAIT: until it
+ * stops waiting. */
+#define EMU_TURN_CHECK (EMU_NSEC / 50)
+#define EMU_TURN_WAIT  (EMU_NSEC * 2)
 
 /*
  * atomic.c: executes an atomic operation on the peer's pinned memory `remote`; stores the

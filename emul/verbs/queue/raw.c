@@ -21,8 +21,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define MOST_PROCESSES 256u              /* most processes whose flows are searched */
-#define HEAD           (14 + 4 + 60 + 4) /* most bytes of a frame examined by flows */
+#define MAX_PROCESSES 256u              /* most processes whose flows are searched */
+#define HEAD          (14 + 4 + 60 + 4) /* most bytes of a frame examined by flows */
 
 #define TYPE_VLAN 0x8100
 #define TYPE_IPV4 0x0800
@@ -158,7 +158,7 @@ uint32_t emu_flow_find(struct emu_dev *d, uint8_t fabric, const struct iovec *fr
 {
     unsigned char head[HEAD];
     struct iovec part[EMU_MAX_SGE];
-    uint32_t slots[MOST_PROCESSES], left = length < HEAD ? length : HEAD;
+    uint32_t slots[MAX_PROCESSES], left = length < HEAD ? length : HEAD;
     struct found to = {.max = max, .qpn = qpn};
     struct shm_frame f;
     unsigned parts = 0;
@@ -174,7 +174,7 @@ uint32_t emu_flow_find(struct emu_dev *d, uint8_t fabric, const struct iovec *fr
         return 0;
     if (atomic_load(&d->flows))
         find_in(d->seg, &f, fabric, &to);
-    unsigned others = emu_mcast_slots(d, &flows, slots, MOST_PROCESSES);
+    unsigned others = emu_mcast_slots(d, &flows, slots, MAX_PROCESSES);
     for (unsigned i = 0; i < others; i++) {
         struct emu_peer *p = emu_peer_get(d, slots[i]);
         if (p)

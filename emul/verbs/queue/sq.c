@@ -83,13 +83,13 @@ bool emu_sq_complete(struct emu_dev *d, struct emu_qp *qp, uint64_t i, const str
     return true;
 }
 
-void emu_sq_tell(struct emu_dev *d, struct emu_qp *qp, uint64_t i, const struct emu_wr *wr)
+void emu_sq_report(struct emu_dev *d, struct emu_qp *qp, uint64_t i, const struct emu_wr *wr)
 {
-    qp->sq_told = i + 1;
-    qp->sq_told_ok = emu_sq_complete(d, qp, i, wr, IBV_WC_SUCCESS);
+    qp->sq_reported = i + 1;
+    qp->sq_reported_ok = emu_sq_complete(d, qp, i, wr, IBV_WC_SUCCESS);
 }
 
-void emu_sq_forget(struct emu_sqe *e)
+void emu_sq_release(struct emu_sqe *e)
 {
     free(e->inl);
     e->inl = NULL;
@@ -102,7 +102,7 @@ void emu_sq_flush(struct emu_dev *d, struct emu_qp *qp)
         struct emu_sqe *e = emu_sqe(qp, i);
         emu_sq_complete(d, qp, i, &e->wr,
                         e->state == SQE_DONE ? e->status : IBV_WC_WR_FLUSH_ERR);
-        emu_sq_forget(e);
+        emu_sq_release(e);
     }
     qp->sq_exec = qp->sq_sent = qp->sq_tail;
     qp->reads_out = qp->reads_sent = 0;

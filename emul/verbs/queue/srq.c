@@ -152,7 +152,7 @@ EMU_EXPORT int ibv_destroy_srq(struct ibv_srq *ibsrq)
     if (atomic_load(&srq->users))
         return EBUSY;
     if (srq->xrcd)
-        emu_xrc_srq_gone(d, srq);
+        emu_xrc_srq_destroyed(d, srq);
     pthread_mutex_lock(&d->lock);
     d->srq[srq->index] = NULL;
     pthread_mutex_unlock(&d->lock);

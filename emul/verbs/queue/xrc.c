@@ -256,7 +256,7 @@ int emu_get_srq_num(struct ibv_srq *ibsrq, uint32_t *number)
     return 0;
 }
 
-void emu_xrc_srq_gone(struct emu_dev *d, struct emu_srq *srq)
+void emu_xrc_srq_destroyed(struct emu_dev *d, struct emu_srq *srq)
 {
     struct shm_srq *s = shm_srq(d->seg, srq->index);
     uint64_t late[SLOT_WORDS] = {0};
@@ -319,8 +319,8 @@ int emu_xrc_find(struct emu_dev *d, struct emu_qp *qp, const struct shm_qp *rs, 
     return 0;
 }
 
-void emu_xrc_say(struct shm_qp *rs, uint64_t token, struct emu_named *n, uint32_t slot,
-                 uint64_t wr_id)
+void emu_xrc_report(struct shm_qp *rs, uint64_t token, struct emu_named *n, uint32_t slot,
+                    uint64_t wr_id)
 {
     uint64_t before = n->before;
 

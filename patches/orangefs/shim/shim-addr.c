@@ -9,7 +9,7 @@
  *
  * The end of a peer.  Each testunexpected checks one peer of the ring, and those behind it as
  * long as they are dead, up to a limit: the cost does not grow with the number of peers, and
- * many that die at once are released soon.  A peer is over (rme_addr_is_over) when the engine,
+ * many that die together are released soon.  A peer is over (rme_addr_is_over) when the engine,
  * this method and the host have no message of the peer; a peer that is over stays so.  The host
  * is asked to forget a peer that is over, and sends DROP_ADDR_QUERY as soon as it has no
  * reference.  A thread that looks at a peer holds `lock`, without which no address is freed;
@@ -137,7 +137,7 @@ static void shim_adopt_lookups(void)
     pthread_mutex_unlock(&self.lock);
 }
 
-/* Called after finalize, too, when addresses exist without an engine. */
+/* Also called after finalize, when addresses exist without an engine. */
 static void shim_drop_addr(bmi_method_addr_p host)
 {
     struct shim_addr *a = host != NULL ? host->method_data : NULL;
@@ -179,11 +179,11 @@ static const char *shim_rev_lookup(bmi_method_addr_p host)
  * OrangeFS passes 32 for a rule without bits, which is the whole address, also of IPv6. */
 static int shim_query_range(bmi_method_addr_p host, const char *pattern, int netmask)
 {
-    static atomic_flag told = ATOMIC_FLAG_INIT;
+    static atomic_flag warned = ATOMIC_FLAG_INIT;
     const struct shim_addr *a = shim_addr_of(host);
     int match = a != NULL ? rme_addr_match(a->peer, pattern, netmask == 32 ? -1 : netmask) : 0;
 
-    if (match < 0 && !atomic_flag_test_and_set(&told))
+    if (match < 0 && !atomic_flag_test_and_set(&warned))
         gossip_err("bmi_%s: rule \"%s\": selects no client: host names are not resolved; use "
                    "addresses\n",
                    SHIM_SCHEME, pattern);
@@ -194,7 +194,7 @@ static int shim_query_range(bmi_method_addr_p host, const char *pattern, int net
 
 /* Checks one peer, and the next ones while they are dead; asks the host to forget those that
  * are over. */
-static void look_for_dead(void)
+static void find_dead_peers(void)
 {
     BMI_addr_t over[SHIM_AT_ONCE];
     struct shim_addr *first = NULL;
@@ -275,7 +275,7 @@ static int take_parked(struct rme_unexpected *message, int max)
     return n;
 }
 
-/* Parks messages, before the others if they came from there. */
+/* Parks messages, before the others if they are from there. */
 static void park(const struct rme_unexpected *message, int n, bool first)
 {
     int count, fit;

@@ -36,7 +36,7 @@ struct shim_attribute {
  * reports errors without reasons.  Set by the embedded core; OrangeFS logs "msgpair failed"
  * with the error, and a second line would be redundant.
  */
-#define SHIM_TELLS_WHY (1 << 29)
+#define SHIM_LOG_NOTICES (1 << 29)
 
 /* get_info, also before the start: does the method have an option of this name?  0, or
  * -BMI_ENOENT. */

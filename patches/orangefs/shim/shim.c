@@ -16,7 +16,7 @@
 
 /* Returns true for a line that the last failed start has logged already: OrangeFS tries four
  * times in a row to start a method, or to reach its first server. */
-static bool heard_before(enum rme_log_level level, const char *line)
+static bool is_repeated(enum rme_log_level level, const char *line)
 {
     bool heard;
     if (!atomic_load(&self.starting) || level > RME_LOG_NOTICE)
@@ -26,7 +26,7 @@ static bool heard_before(enum rme_log_level level, const char *line)
     if (!heard)
         snprintf(self.complaint, sizeof(self.complaint), "%s", line);
     pthread_mutex_unlock(&self.complaint_lock);
-    return heard;
+    return repeated;
 }
 
 static void shim_start(void)
@@ -45,10 +45,10 @@ static void shim_started(bool well)
 
 static void log_line(void *arg, enum rme_log_level level, const char *line)
 {
-    bool notice = self.tells_why || atomic_load(&self.starting);
+    bool notice = self.log_notices || atomic_load(&self.starting);
 
     (void)arg;
-    if (heard_before(level, line))
+    if (is_repeated(level, line))
         return;
     if (level <= (notice ? RME_LOG_NOTICE : RME_LOG_WARN))
         gossip_err("bmi_%s: %s\n", SHIM_SCHEME, line);
@@ -176,7 +176,7 @@ static int shim_finalize(void)
 }
 
 /*
- * Accepts options of other methods and of newer hosts: OrangeFS gives up on all methods if one
+ * Accepts options of other methods and of newer hosts: OrangeFS drops all methods if one
  * of them refuses.
  */
 static int shim_set_info(int option, void *value)

@@ -68,7 +68,7 @@ static struct {
 
     struct rme *rme;                /* NULL: not initialized */
     atomic_bool reached;            /* a lookup has reached its server, or lookups need not */
-    bool tells_why;                 /* SHIM_TELLS_WHY */
+    bool log_notices;               /* SHIM_LOG_NOTICES */
     atomic_bool starting;           /* opening the engine, or looking for the first server */
     pthread_mutex_t complaint_lock; /* innermost lock; protects: */
     char complaint[512];            /* error of the last failed start; also after finalize */
@@ -87,7 +87,7 @@ static struct {
 
 /* ---- shim.c ---- */
 
-/* Enclose an attempt that a host repeats until it gives up: an error is logged once until an
+/* Enclose an attempt that a host repeats until it stops: an error is logged once until an
  * attempt succeeds. */
 static void shim_start(void);
 static void shim_started(bool well);

@@ -32,7 +32,7 @@ static struct job good_job(void)
                         .buffers = 8};
 }
 
-static void a_job_survives_the_wire(void **state)
+static void job_survives_encoding(void **state)
 {
     struct job job = good_job(), back;
     unsigned char wire[JOB_WIRE_SIZE];
@@ -46,7 +46,7 @@ static void a_job_survives_the_wire(void **state)
 
 /* The client's memory option is not sent: the decoded value depends neither on it nor on former
  * contents. */
-static void the_clients_memory_is_its_own(void **state)
+static void clients_memory_option_is_not_sent(void **state)
 {
     struct job job = good_job(), back;
     unsigned char wire[JOB_WIRE_SIZE];
@@ -68,7 +68,7 @@ static void the_clients_memory_is_its_own(void **state)
 
 /* Exactly the requested share of messages reuses the window's buffers, the others use the rest
  * of the pool in turn; messages of one window never share a buffer. */
-static void a_pool_is_used_in_turn(void **state)
+static void pool_buffers_are_used_in_turn(void **state)
 {
     static const uint64_t reuse[] = {0, 1, 20, 50, 80, 99, 100};
     struct job job = good_job();
@@ -103,7 +103,7 @@ static void a_pool_is_used_in_turn(void **state)
     assert_int_equal(job_buffer(&job, 8, 1003), 3);
 }
 
-static void pools_and_holes_out_of_range_are_refused(void **state)
+static void pools_and_holes_out_of_range_refused(void **state)
 {
     struct job job = good_job();
 
@@ -147,7 +147,7 @@ static void pools_and_holes_out_of_range_are_refused(void **state)
 }
 
 /* Only segments of user memory that are put are packed by the program. */
-static void what_cannot_be_packed_is_refused(void **state)
+static void unpackable_job_is_refused(void **state)
 {
     struct job job = good_job();
 
@@ -360,7 +360,7 @@ static void pieces_make_the_message(void **state)
     assert_int_equal(job_piece_size(&job, 0), job.size);
 }
 
-static void a_report_survives_the_wire(void **state)
+static void report_survives_encoding(void **state)
 {
     struct report report = {5, UINT64_MAX, 1, 2}, back;
     unsigned char wire[REPORT_WIRE_SIZE];
@@ -456,11 +456,11 @@ static void lists_and_ranges_of_sizes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_job_survives_the_wire),
-        cmocka_unit_test(the_clients_memory_is_its_own),
-        cmocka_unit_test(a_pool_is_used_in_turn),
-        cmocka_unit_test(pools_and_holes_out_of_range_are_refused),
-        cmocka_unit_test(what_cannot_be_packed_is_refused),
+        cmocka_unit_test(job_survives_encoding),
+        cmocka_unit_test(clients_memory_option_is_not_sent),
+        cmocka_unit_test(pool_buffers_are_used_in_turn),
+        cmocka_unit_test(pools_and_holes_out_of_range_refused),
+        cmocka_unit_test(unpackable_job_is_refused),
         cmocka_unit_test(foreign_bytes_are_no_job),
         cmocka_unit_test(jobs_out_of_range_are_refused),
         cmocka_unit_test(buffers_are_at_most_the_window),
@@ -469,7 +469,7 @@ int main(void)
         cmocka_unit_test(memory_of_a_job_is_bounded),
         cmocka_unit_test(all_jobs_together_are_bounded),
         cmocka_unit_test(pieces_make_the_message),
-        cmocka_unit_test(a_report_survives_the_wire),
+        cmocka_unit_test(report_survives_encoding),
         cmocka_unit_test(parts_of_contents_make_the_whole),
         cmocka_unit_test(wrong_contents_are_seen),
         cmocka_unit_test(sizes_are_read_as_written),

@@ -73,7 +73,7 @@ static void initialize_failure_undoes_itself(void **state)
     assert_int_equal(BMI_get_info(0, BMI_CHECK_INIT, NULL), 0);
     assert_string_equal(A->options, "k=v");
     assert_string_equal(B->listening, "loopb://me");
-    assert_int_equal(A->flags, BMI_INIT_SERVER | SHIM_TELLS_WHY);
+    assert_int_equal(A->flags, BMI_INIT_SERVER | SHIM_LOG_NOTICES);
 }
 
 static void nested_initialize(void **state)
@@ -284,7 +284,7 @@ static void two_names_of_one_method_address(void **state)
 }
 
 /* When one name of a shared object is dropped, messages of that peer use another one. */
-static void a_shared_address_loses_one_name(void **state)
+static void shared_address_loses_one_name(void **state)
 {
     (void)state;
     void *object;
@@ -334,7 +334,7 @@ static void two_lookups_of_one_name_at_once(void **state)
     assert_int_equal(A->drops, 3);
 }
 
-static void contexts(void **state)
+static void context_ids_are_bounded(void **state)
 {
     (void)state;
     bmi_context_id id[BMI_MAX_CONTEXTS + 1];
@@ -471,9 +471,9 @@ int main(void)
         TEST(many_addresses),
         TEST(wrong_address_numbers),
         TEST(two_names_of_one_method_address),
-        TEST(a_shared_address_loses_one_name),
+        TEST(shared_address_loses_one_name),
         TEST(two_lookups_of_one_name_at_once),
-        TEST(contexts),
+        TEST(context_ids_are_bounded),
         TEST(options_and_memory),
         TEST(error_codes),
         TEST(log_lines),

@@ -241,7 +241,7 @@ static void idle_time_is_shared(void **state)
 
 /* A method that returns early without a result for this call ends the call; the other one does
  * not sleep long meanwhile. */
-static void who_comes_back_early_ends_the_call(void **state)
+static void early_return_of_method_ends_call(void **state)
 {
     (void)state;
     bmi_context_id context;
@@ -265,7 +265,7 @@ static void who_comes_back_early_ends_the_call(void **state)
 }
 
 /* A method that always returns "active" takes no call from the other. */
-static void a_busy_method_starves_nobody(void **state)
+static void busy_method_does_not_starve_other(void **state)
 {
     (void)state;
     bmi_context_id context;
@@ -283,7 +283,7 @@ static void a_busy_method_starves_nobody(void **state)
     assert_int_equal(B->asked, 100);
 }
 
-static void one_failing_method_does_not_hide_the_other(void **state)
+static void failing_method_does_not_hide_other(void **state)
 {
     (void)state;
     bmi_context_id context;
@@ -415,7 +415,7 @@ static void another_message_comes(bmi_method_addr_p addr)
     assert_int_equal(BMI_unexpected_free(info.addr, info.buffer), 0);
 }
 
-static void a_new_reference_saves_a_dying_address(void **state)
+static void new_reference_keeps_dying_address(void **state)
 {
     (void)state;
     struct BMI_unexpected_info info;
@@ -508,13 +508,13 @@ int main(void)
         TEST(bad_arguments_of_tests_and_posts),
         TEST(list_messages),
         TEST(idle_time_is_shared),
-        TEST(who_comes_back_early_ends_the_call),
-        TEST(a_busy_method_starves_nobody),
-        TEST(one_failing_method_does_not_hide_the_other),
+        TEST(early_return_of_method_ends_call),
+        TEST(busy_method_does_not_starve_other),
+        TEST(failing_method_does_not_hide_other),
         TEST(test_without_any_method),
         TEST(unexpected_messages_and_references),
         TEST(forgotten_peers_go_when_nobody_needs_them),
-        TEST(a_new_reference_saves_a_dying_address),
+        TEST(new_reference_keeps_dying_address),
         TEST(addresses_of_dead_peers_are_used_up),
         TEST(message_of_an_unknown_peer),
         TEST(many_unexpected_at_once),

@@ -242,7 +242,7 @@ static void ours_is_busy(void)
         assert_true(other.idle_ms <= IDLE_MS / METHODS);
 }
 
-static void a_busy_shim_starves_nobody(void **state)
+static void busy_shim_does_not_starve_other(void **state)
 {
     (void)state;
     for_each_host(ours_is_busy);
@@ -266,7 +266,7 @@ static void the_other_is_busy(void)
         assert_true(fake.waited_ms <= IDLE_MS / METHODS);
 }
 
-static void a_quiet_shim_is_not_starved(void **state)
+static void quiet_shim_is_not_starved(void **state)
 {
     (void)state;
     for_each_host(the_other_is_busy);
@@ -320,8 +320,8 @@ static void quiet_ones_sleep(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_busy_shim_starves_nobody),
-        TEST(a_quiet_shim_is_not_starved),
+        TEST(busy_shim_does_not_starve_other),
+        TEST(quiet_shim_is_not_starved),
         TEST(full_ones_share_the_room),
         TEST(quiet_ones_sleep),
     };

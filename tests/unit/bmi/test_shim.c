@@ -106,7 +106,7 @@ static void strings_of_one_peer_share_an_address(void **state)
 
 /* An operation of a closed context is not reported, before its end or after it, and its slot is
  * freed. */
-static void operations_of_a_closed_context_are_free_again(void **state)
+static void operations_of_closed_context_are_freed(void **state)
 {
     (void)state;
     enum { ROUNDS = 500 };
@@ -159,7 +159,7 @@ static void why_it_cannot_start_is_said_once(void **state)
 }
 
 /* Until a client has found its first server, a lookup fails if no server listens. */
-static void a_first_lookup_needs_a_server(void **state)
+static void first_lookup_needs_server(void **state)
 {
     (void)state;
     BMI_addr_t addr;
@@ -643,7 +643,7 @@ static void log_goes_to_gossip(void **state)
 
 /* OrangeFS logs each operation's error itself; the core's programs show the reason from the
  * log. */
-static void reason_that_the_host_reports_is_a_debug_line(void **state)
+static void reason_reported_by_host_is_debug(void **state)
 {
     (void)state;
     start_client();
@@ -668,12 +668,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(server_start),
         TEST(start_failure_leaves_nothing),
-        TEST(reason_that_the_host_reports_is_a_debug_line),
+        TEST(reason_reported_by_host_is_debug),
         TEST(lookup_before_initialize_and_drop_after_finalize),
         TEST(strings_of_one_peer_share_an_address),
-        TEST(operations_of_a_closed_context_are_free_again),
+        TEST(operations_of_closed_context_are_freed),
         TEST(why_it_cannot_start_is_said_once),
-        TEST(a_first_lookup_needs_a_server),
+        TEST(first_lookup_needs_server),
         TEST(guard_and_foreign_addresses),
         TEST(info_options),
         TEST(memory_is_freed_by_address),

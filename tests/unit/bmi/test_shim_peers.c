@@ -129,7 +129,7 @@ static int host_is_slow(int option, void *value)
     return 0;
 }
 
-static void nobody_looks_at_an_address_that_may_go(void **state)
+static void released_address_is_not_accessed(void **state)
 {
     (void)state;
     struct BMI_unexpected_info info, none;
@@ -248,7 +248,7 @@ static void idle_dead_peers_go_by_themselves(void **state)
 }
 
 /* All are dropped after a few polls, not after one poll each. */
-static void a_crowd_that_dies_is_gone_soon(void **state)
+static void dead_peers_dropped_in_few_polls(void **state)
 {
     (void)state;
     struct rme_addr *a[PEERS];
@@ -503,11 +503,11 @@ int main(void)
         TEST(dead_peer_goes_after_its_last_request),
         TEST(dead_peer_waits_for_its_buffer),
         TEST(message_on_its_way_keeps_its_sender),
-        TEST(nobody_looks_at_an_address_that_may_go),
+        TEST(released_address_is_not_accessed),
         TEST(messages_of_a_dead_peer_come_out),
         TEST(messages_that_are_late_come_out),
         TEST(idle_dead_peers_go_by_themselves),
-        TEST(a_crowd_that_dies_is_gone_soon),
+        TEST(dead_peers_dropped_in_few_polls),
         TEST(dead_peers_of_a_busy_server_go),
         TEST(many_held_buffers),
         TEST(finalize_with_work_in_hand),

@@ -36,7 +36,7 @@ static struct bmi_elan4_conn_info card_of(int node, int context, int wanted)
     return c;
 }
 
-static void cards(void **state)
+static void conn_info_encoding(void **state)
 {
     static const uint8_t golden[BMI_ELAN4_CONN_INFO_BYTES] = {
         'b', 'm',  'e',  '4',  'c',  'a',  'r',  'd',  2,    0,    0,  0, 0, 0, 0, 0, 50, 0,  0,
@@ -56,7 +56,7 @@ static void cards(void **state)
     assert_int_equal(bmi_elan4_conn_info_decode(bytes, &back), -EPROTO);
 }
 
-static void verdicts(void **state)
+static void conn_info_is_judged(void **state)
 {
     const struct bmi_elan4_conn_info mine = card_of(0, 2, -1);
     struct bmi_elan4_conn_info c = card_of(1, 3, 0);
@@ -64,7 +64,7 @@ static void verdicts(void **state)
     assert_int_equal(bmi_elan4_conn_info_judge(&mine, &c), BMI_ELAN4_WELCOME);
     c.wanted = 1;
     assert_int_equal(bmi_elan4_conn_info_judge(&mine, &c), BMI_ELAN4_OTHER);
-    c.wanted = BMI_ELAN4_ANYBODY;
+    c.wanted = BMI_ELAN4_ANY_PROCESS;
     assert_int_equal(bmi_elan4_conn_info_judge(&mine, &c), BMI_ELAN4_WELCOME);
     c.key ^= 1;
     assert_int_equal(bmi_elan4_conn_info_judge(&mine, &c), BMI_ELAN4_KEY);
@@ -86,7 +86,7 @@ static int port_of(const struct bmi_elan4_where *w)
     return ntohs(((const struct sockaddr_in *)&w->tcp)->sin_port);
 }
 
-static void tables(void **state)
+static void server_table_is_parsed(void **state)
 {
     static const char *const bad[] = {"x",
                                       "0x",
@@ -186,7 +186,7 @@ static int find_at_last(struct bmi_elan4_servers *s, int node, struct bmi_elan4_
 }
 
 /* An unresolvable host affects only its own server, and is found later. */
-static void a_name_that_comes_late(void **state)
+static void unresolved_host_is_found_later(void **state)
 {
     struct bmi_elan4_servers *s;
     struct bmi_elan4_where w;
@@ -217,7 +217,7 @@ static void a_name_that_comes_late(void **state)
 }
 
 /* Neither a query nor freeing the table waits for a hanging lookup. */
-static void a_lookup_that_hangs(void **state)
+static void hanging_lookup_delays_no_query(void **state)
 {
     struct bmi_elan4_servers *s;
     struct bmi_elan4_where w;
@@ -274,7 +274,7 @@ static int call_out(struct bmi_elan4_bootstrap *bootstrap, const struct sockaddr
     return rc;
 }
 
-static void exchanges(void **state)
+static void conn_info_is_exchanged(void **state)
 {
     struct sockaddr_in at;
     struct bmi_elan4_bootstrap *bootstrap = open_desk(&at);
@@ -311,7 +311,7 @@ static void serve(struct bmi_elan4_bootstrap *bootstrap, int cards)
 }
 
 /* Peers with another protocol are disconnected, on both sides. */
-static void strangers(void **state)
+static void invalid_bootstrap_clients_are_dropped(void **state)
 {
     struct sockaddr_in at;
     struct bmi_elan4_bootstrap *bootstrap = open_desk(&at);
@@ -424,13 +424,13 @@ static void no_descriptor(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cards),
-        cmocka_unit_test(verdicts),
-        cmocka_unit_test(tables),
-        cmocka_unit_test(a_name_that_comes_late),
-        cmocka_unit_test(a_lookup_that_hangs),
-        cmocka_unit_test(exchanges),
-        cmocka_unit_test(strangers),
+        cmocka_unit_test(conn_info_encoding),
+        cmocka_unit_test(conn_info_is_judged),
+        cmocka_unit_test(server_table_is_parsed),
+        cmocka_unit_test(unresolved_host_is_found_later),
+        cmocka_unit_test(hanging_lookup_delays_no_query),
+        cmocka_unit_test(conn_info_is_exchanged),
+        cmocka_unit_test(invalid_bootstrap_clients_are_dropped),
         cmocka_unit_test(silent_visitors),
         cmocka_unit_test(no_descriptor),
     };

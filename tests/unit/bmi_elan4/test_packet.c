@@ -10,7 +10,7 @@
 
 #include "bmi_elan4/packet.h"
 
-static void there_and_back(void **state)
+static void packet_encoding(void **state)
 {
     static const uint8_t golden[ELAN_HEADER] = {0xb1, 4, 0x34, 0x02, 5, 0, 0,    0, 8, 7, 6,
                                                 5,    4, 3,    2,    1, 9, 0,    0, 0, 3, 0,
@@ -48,7 +48,7 @@ static int decoded(struct elan_packet p, uint8_t version)
     return elan_packet_decode(bytes, &p);
 }
 
-static void refused(void **state)
+static void invalid_packets_refused(void **state)
 {
     struct elan_packet p = {.kind = ELAN_MESSAGE, .bytes = 100, .arg = 200, .offset = 100};
     (void)state;
@@ -66,7 +66,7 @@ static void refused(void **state)
     assert_int_equal(decoded(p, 0xb1), -EPROTO);
 }
 
-static void orders(void **state)
+static void packet_kinds_ordered(void **state)
 {
     (void)state;
     assert_true(elan_kind_ordered(ELAN_MESSAGE) && elan_kind_ordered(ELAN_IMM));
@@ -79,9 +79,9 @@ static void orders(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(there_and_back),
-        cmocka_unit_test(refused),
-        cmocka_unit_test(orders),
+        cmocka_unit_test(packet_encoding),
+        cmocka_unit_test(invalid_packets_refused),
+        cmocka_unit_test(packet_kinds_ordered),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -33,7 +33,7 @@ static const struct bmi_elan4_range range = {0, 7, 2, 17};
 static struct scratch scratch;
 static char folder[64], file[96];
 
-static void ranges(void **state)
+static void vpid_ranges_are_checked(void **state)
 {
     static const struct {
         struct bmi_elan4_range r;
@@ -53,7 +53,7 @@ static void ranges(void **state)
     }
 }
 
-static void numbers(void **state)
+static void vpid_of_node_and_context(void **state)
 {
     ELAN_CAPABILITY cap;
     int node, context;
@@ -466,8 +466,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(handlers_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(fork_at_first_lock, set_up, tear_down),
         cmocka_unit_test(listeners_of_a_process),
-        cmocka_unit_test(ranges),
-        cmocka_unit_test(numbers),
+        cmocka_unit_test(vpid_ranges_are_checked),
+        cmocka_unit_test(vpid_of_node_and_context),
         cmocka_unit_test_setup_teardown(one_owner, set_up, tear_down),
         cmocka_unit_test_setup_teardown(descriptor_of_the_program, set_up, tear_down),
         cmocka_unit_test_setup_teardown(other_user, set_up, tear_down),

@@ -137,7 +137,7 @@ static void rejects_are_told_apart(void **state)
 }
 
 /* A refusal reports what to do. */
-static void a_refusal_names_the_remedy(void **state)
+static void refused_connection_names_remedy(void **state)
 {
     static const struct {
         int status, error;
@@ -440,7 +440,7 @@ static void message_before_confirmation(void **state)
 }
 
 /* A request is reported, and accepted or rejected; after a failed accept it can be rejected. */
-static void requests(void **state)
+static void connect_request_accepted_or_rejected(void **state)
 {
     (void)state;
     for (int what = 0; what < 4; what++) {
@@ -545,7 +545,7 @@ static void completion_vectors_spread_over_processes(void **state)
 }
 
 /* When the CQ fails, so do its links; when they are gone, another CQ takes its place. */
-static void a_failed_queue_is_replaced(void **state)
+static void failed_cq_is_replaced(void **state)
 {
     struct rme_event down;
     (void)state;
@@ -576,7 +576,7 @@ static void a_failed_queue_is_replaced(void **state)
 
 /* A QP that the device has put into the error state takes no message, and may have no request
  * whose completion says so: the event alone ends the link. */
-static void the_last_receive_ends_a_link(void **state)
+static void last_wqe_event_ends_link(void **state)
 {
     (void)state;
     rig_open(NULL, 16, 256);
@@ -592,7 +592,7 @@ static void the_last_receive_ends_a_link(void **state)
 
 /* The advertised number covers buffers at the device and held by the engine; released ones
  * leave as they come back. */
-static void promises(void **state)
+static void advertised_receives_are_posted_or_held(void **state)
 {
     struct rme_event e[EVENTS];
     (void)state;
@@ -626,7 +626,7 @@ int main(void)
         cmocka_unit_test(disconnect_in_every_state),
         cmocka_unit_test(drains_end_without_the_device),
         cmocka_unit_test(rejects_are_told_apart),
-        cmocka_unit_test(a_refusal_names_the_remedy),
+        cmocka_unit_test(refused_connection_names_remedy),
         cmocka_unit_test(stale_is_asked_again),
         cmocka_unit_test(second_address_delivers),
         cmocka_unit_test(shared_receives_are_not_lost),
@@ -634,13 +634,13 @@ int main(void)
         cmocka_unit_test(iwarp_is_refused),
         cmocka_unit_test(queues_fit_the_budget),
         cmocka_unit_test(message_before_confirmation),
-        cmocka_unit_test(requests),
+        cmocka_unit_test(connect_request_accepted_or_rejected),
         cmocka_unit_test(steps_that_fail),
         cmocka_unit_test(completion_space_is_booked),
         cmocka_unit_test(completion_vectors_spread_over_processes),
-        cmocka_unit_test(a_failed_queue_is_replaced),
-        cmocka_unit_test(the_last_receive_ends_a_link),
-        cmocka_unit_test(promises),
+        cmocka_unit_test(failed_cq_is_replaced),
+        cmocka_unit_test(last_wqe_event_ends_link),
+        cmocka_unit_test(advertised_receives_are_posted_or_held),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

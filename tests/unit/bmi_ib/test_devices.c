@@ -55,7 +55,7 @@ static int in_a_child(int which)
     return WEXITSTATUS(status);
 }
 
-static void a_child_of_a_process_with_open_devices_is_refused(void **state)
+static void child_with_inherited_devices_is_refused(void **state)
 {
     (void)state;
     assert_int_equal(in_a_child(0), 0);
@@ -143,8 +143,8 @@ static void relaxed_ordering_chosen_reaches_registrations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_child_of_a_process_with_open_devices_is_refused,
-                                        set_up, tear_down),
+        cmocka_unit_test_setup_teardown(child_with_inherited_devices_is_refused, set_up,
+                                        tear_down),
         cmocka_unit_test(fork_that_parts_memory_is_warned_of),
         cmocka_unit_test(buffers_are_kept_from_children),
         cmocka_unit_test(relaxed_ordering_chosen_reaches_registrations),

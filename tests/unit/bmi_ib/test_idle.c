@@ -86,7 +86,7 @@ static void check_promise(const struct rme_link *l)
 
 /* A client's link posts only the few receives that it advertises. With the usual number it has
  * some more, to post several at a time. */
-static void a_client_has_more_once_it_is_used(void **state)
+static void used_client_link_posts_more_receives(void **state)
 {
     (void)state;
     rig_open(NULL, 16, 256);
@@ -128,7 +128,7 @@ static void print(const struct row *row, struct row *sum)
     sum->client += row->client;
 }
 
-static void an_idle_connection_takes_little(void **state)
+static void idle_connection_takes_little_memory(void **state)
 {
     const struct rme_option_row *const tables[] = {rme_engine_options};
     struct rme_options *engine = rme_options_new(tables, 1);
@@ -172,8 +172,8 @@ static void an_idle_connection_takes_little(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_idle_connection_takes_little),
-        cmocka_unit_test(a_client_has_more_once_it_is_used),
+        cmocka_unit_test(idle_connection_takes_little_memory),
+        cmocka_unit_test(used_client_link_posts_more_receives),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -363,7 +363,7 @@ static void slabs_go_back_with_links(void **state)
 
 /* Buffers that the engine holds after their link is freed keep their slab, which is freed with
  * the last of them. */
-static void what_is_held_stays(void **state)
+static void held_buffers_keep_their_slab(void **state)
 {
     struct rme_event event[MANY];
     (void)state;
@@ -409,7 +409,7 @@ static uint64_t posted_one(void)
  * completions of the old one match no buffer. A queue that served few stays, and so does one
  * that cannot be replaced.
  */
-static void a_queue_is_renewed_when_all_have_left(void **state)
+static void srq_replaced_after_all_links_left(void **state)
 {
     struct rme_event event[4];
     (void)state;
@@ -469,8 +469,8 @@ int main(void)
         cmocka_unit_test(each_drains_by_itself),
         cmocka_unit_test(one_qp_op_in_a_poll),
         cmocka_unit_test(slabs_go_back_with_links),
-        cmocka_unit_test(a_queue_is_renewed_when_all_have_left),
-        cmocka_unit_test(what_is_held_stays),
+        cmocka_unit_test(srq_replaced_after_all_links_left),
+        cmocka_unit_test(held_buffers_keep_their_slab),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

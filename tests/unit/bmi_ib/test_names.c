@@ -139,7 +139,7 @@ static void one_that_hangs_holds_up_no_other(void **state)
 
 /* A hanging name is looked up once at a time for any number of links, and not for links that
  * are gone. */
-static void one_is_looked_up_once_at_a_time(void **state)
+static void name_has_one_lookup_in_progress(void **state)
 {
     struct rme_link *l[MANY];
     (void)state;
@@ -160,7 +160,7 @@ static void one_is_looked_up_once_at_a_time(void **state)
 }
 
 /* Lookups that wait for a worker start when one is free. */
-static void more_than_are_looked_up_at_a_time(void **state)
+static void excess_lookups_wait_for_worker(void **state)
 {
     char uri[40];
     (void)state;
@@ -207,8 +207,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(one_that_hangs_holds_up_no_other),
-        TEST(one_is_looked_up_once_at_a_time),
-        TEST(more_than_are_looked_up_at_a_time),
+        TEST(name_has_one_lookup_in_progress),
+        TEST(excess_lookups_wait_for_worker),
         TEST(closed_while_they_hang),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -60,7 +60,7 @@ static void check_source(const char *options, const char *peer, const char *sour
     rig_close();
 }
 
-static void the_gid_is_the_source(void **state)
+static void gid_is_the_source_address(void **state)
 {
     (void)state;
     check_source(NULL, "10.0.0.9", "");
@@ -70,7 +70,7 @@ static void the_gid_is_the_source(void **state)
     check_source("gid=10.0.0.5", "fd00::9", NULL); /* of another family */
 }
 
-static void what_the_device_has_not_is_refused(void **state)
+static void gid_missing_on_device_is_refused(void **state)
 {
     static const char *const absent[] = {"gid=10.0.0.6", "gid=fd00::7"};
     static const char *const no_gid[] = {"gid=eth0", "gid=3", "gid=10.0.0"};
@@ -117,7 +117,7 @@ static void check_class(const char *options, int tos)
     rig_close();
 }
 
-static void the_class_is_told_before_the_route(void **state)
+static void traffic_class_set_before_route(void **state)
 {
     (void)state;
     check_class(NULL, -1);
@@ -263,9 +263,9 @@ static void numa_node_read_from_sysfs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_gid_is_the_source),
-        cmocka_unit_test(what_the_device_has_not_is_refused),
-        cmocka_unit_test(the_class_is_told_before_the_route),
+        cmocka_unit_test(gid_is_the_source_address),
+        cmocka_unit_test(gid_missing_on_device_is_refused),
+        cmocka_unit_test(traffic_class_set_before_route),
         cmocka_unit_test(ack_timeout_set_reaches_connection),
         cmocka_unit_test(path_of_link_printed_and_logged),
         cmocka_unit_test(path_of_infiniband_has_lid),

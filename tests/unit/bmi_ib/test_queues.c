@@ -87,7 +87,7 @@ static void close_both(void)
 }
 
 /* A CQ fails with messages in it: the receives that these took do not count as posted. */
-static void a_failed_completion_queue(void **state)
+static void failed_cq_drops_its_messages(void **state)
 {
     const char *uri = open_both();
     (void)state;
@@ -107,7 +107,7 @@ static void a_failed_completion_queue(void **state)
 }
 
 /* An SRQ fails: messages that had arrived are delivered. */
-static void a_failed_shared_receive_queue(void **state)
+static void failed_srq_delivers_arrived_messages(void **state)
 {
     const char *uri = open_both();
     (void)state;
@@ -127,7 +127,7 @@ static void a_failed_shared_receive_queue(void **state)
 
 /* A peer gives up a receive, and the engine returns a buffer, when the link has lost its QP, or
  * is freed: nothing is posted or counted for it. */
-static void a_release_after_the_end(void **state)
+static void release_after_link_end_is_ignored(void **state)
 {
     const char *uri = open_both();
     (void)state;
@@ -180,9 +180,9 @@ static void inline_size_is_the_largest_granted(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_failed_completion_queue),
-        cmocka_unit_test(a_failed_shared_receive_queue),
-        cmocka_unit_test(a_release_after_the_end),
+        cmocka_unit_test(failed_cq_drops_its_messages),
+        cmocka_unit_test(failed_srq_delivers_arrived_messages),
+        cmocka_unit_test(release_after_link_end_is_ignored),
         cmocka_unit_test(inline_size_is_the_largest_granted),
     };
     wire_main(argc, argv);

@@ -51,7 +51,7 @@ static void read_over(struct wire *w, struct rme_link *link, uint8_t *here,
     free(pattern);
 }
 
-static void spread(void **state)
+static void large_transfer_uses_both_rails(void **state)
 {
     struct wire w;
     struct rme_link *link[LINKS];
@@ -111,7 +111,7 @@ static void not_woken(struct wire *w, int sleeps)
 
 /* Events of either device wake a sleeper: an echo that comes just before the sleep, and one
  * during it. */
-static void woken(void **state)
+static void event_of_either_rail_wakes(void **state)
 {
     struct wire w;
     const char *uri = wire_uri("127.0.0.1");
@@ -446,7 +446,7 @@ static int open_with(const char *device)
     return error;
 }
 
-static void names(void **state)
+static void device_list_is_checked(void **state)
 {
     (void)state;
     assert_int_equal(open_with("emu0+emu1"), 0);
@@ -464,9 +464,9 @@ static void names(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(spread),
-        cmocka_unit_test(woken),
-        cmocka_unit_test(names),
+        cmocka_unit_test(large_transfer_uses_both_rails),
+        cmocka_unit_test(event_of_either_rail_wakes),
+        cmocka_unit_test(device_list_is_checked),
         cmocka_unit_test(first_dies),
         cmocka_unit_test(second_dies),
         cmocka_unit_test(first_returns),

@@ -129,7 +129,7 @@ static void unsignalled_messages_hold_few_buffers(void **state)
 }
 
 /* A link gets its buffers back, for any limit. */
-static void a_link_never_waits_for_itself(void **state)
+static void link_never_waits_for_itself(void **state)
 {
     (void)state;
     for (int per_link = 8; per_link <= 64; per_link *= 2) {
@@ -281,7 +281,7 @@ static void each_is_signalled(void **state)
 
 /* Nothing behind reads has a fence, which would hold later reads back.  The last read of a
  * transfer is signalled. */
-static void nothing_behind_reads_is_fenced(void **state)
+static void requests_behind_reads_are_not_fenced(void **state)
 {
     struct load a, b, c, d;
     (void)state;
@@ -598,7 +598,7 @@ static void window_closed_by_peer_takes_no_request(void **state)
 
 /* The device of a link has failed, and only registration has noticed: memory has no
  * registration for its windows. The link is lost then, and nothing is opened. */
-static void memory_of_a_failed_device_is_not_opened(void **state)
+static void memory_of_failed_device_not_opened(void **state)
 {
     static uint8_t memory[4096];
     struct rme_event down;
@@ -634,16 +634,16 @@ int main(void)
         cmocka_unit_test(message_behind_others_waits_for_a_flush),
         cmocka_unit_test(one_flush_one_doorbell),
         cmocka_unit_test(unsignalled_messages_hold_few_buffers),
-        cmocka_unit_test(a_link_never_waits_for_itself),
+        cmocka_unit_test(link_never_waits_for_itself),
         cmocka_unit_test(list_of_64_writes),
-        cmocka_unit_test(nothing_behind_reads_is_fenced),
+        cmocka_unit_test(requests_behind_reads_are_not_fenced),
         cmocka_unit_test(reads_beyond_the_queue_wait),
         cmocka_unit_test(refused_post_loses_the_link),
         cmocka_unit_test(sending_on_a_lost_link),
         cmocka_unit_test(windows_in_chains),
         cmocka_unit_test(window_closed_by_peer_takes_no_request),
         cmocka_unit_test(random_loads),
-        cmocka_unit_test(memory_of_a_failed_device_is_not_opened),
+        cmocka_unit_test(memory_of_failed_device_not_opened),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -46,7 +46,7 @@ static void addresses_are_tried_in_turn(void **state)
 }
 
 /* Each of several addresses has its timeout, at any step; the last one has the whole time. */
-static void a_silent_address_is_left(void **state)
+static void silent_address_times_out(void **state)
 {
     (void)state;
     for (int step = IB_ADDRESSING; step <= IB_CONNECTING; step++) {
@@ -235,7 +235,7 @@ static void near_is_who_is_in_its_network(void **state)
 }
 
 /* With rails the near pairs of addresses are tried, or, without any, those by routes. */
-static void rails_have_as_many_routes_as_they_are_near(void **state)
+static void near_rails_have_one_route_each(void **state)
 {
     static const struct interface net = {"10.1.2.3", "255.255.255.0", false};
     (void)state;
@@ -258,10 +258,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(addresses_are_tried_in_turn),
-        cmocka_unit_test(a_silent_address_is_left),
+        cmocka_unit_test(silent_address_times_out),
         cmocka_unit_test(no_route_is_left_behind),
         cmocka_unit_test(near_is_who_is_in_its_network),
-        cmocka_unit_test(rails_have_as_many_routes_as_they_are_near),
+        cmocka_unit_test(near_rails_have_one_route_each),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -38,7 +38,7 @@ static void events_of_a_dead_device_are_fetched(void **state)
 }
 
 /* If arming a dead device failed, the host would poll without sleeping. */
-static void a_dead_device_may_refuse_to_be_asked(void **state)
+static void dead_device_may_refuse_arming(void **state)
 {
     (void)state;
     rig_open(NULL, 16, 256);
@@ -101,7 +101,7 @@ static void descriptors_in_error_are_left(void **state)
  * the sleep: no descriptor of the device reports it, so the fabric ends the sleep. Events found
  * by polls need no such wake-up.
  */
-static void what_no_poll_has_told_ends_a_sleep(void **state)
+static void unreported_event_ends_sleep(void **state)
 {
     (void)state;
     for (int step = IB_NAMING; step <= IB_ROUTING; step++) {
@@ -127,9 +127,9 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(events_of_a_dead_device_are_fetched),
-        cmocka_unit_test(a_dead_device_may_refuse_to_be_asked),
+        cmocka_unit_test(dead_device_may_refuse_arming),
         cmocka_unit_test(descriptors_in_error_are_left),
-        cmocka_unit_test(what_no_poll_has_told_ends_a_sleep),
+        cmocka_unit_test(unreported_event_ends_sleep),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -65,7 +65,7 @@ static void take(struct rme_link *l)
 }
 
 /* Links without a buffer find one even if others want many; the latter get no further ones. */
-static void who_has_none_finds_one(void **state)
+static void link_without_buffer_gets_one(void **state)
 {
     (void)state;
     rig_open(NULL, 16, 0);
@@ -85,7 +85,7 @@ static void who_has_none_finds_one(void **state)
 }
 
 /* For each returned buffer one waiting link is notified, in turn. */
-static void who_wants_more_is_told_in_turn(void **state)
+static void waiting_links_notified_in_turn(void **state)
 {
     struct rme_event event[16];
     void *kept[2];
@@ -118,7 +118,7 @@ static void who_wants_more_is_told_in_turn(void **state)
 }
 
 /* Stuck links end one after the other while others lack buffers, which get theirs. */
-static void who_takes_nothing_ends(void **state)
+static void stuck_link_ends(void **state)
 {
     struct rme_event room;
     (void)state;
@@ -155,7 +155,7 @@ static void who_takes_nothing_ends(void **state)
 }
 
 /* A link with progress between two of several checks stays, in any state of the others. */
-static void who_takes_little_lives(void **state)
+static void slow_link_stays(void **state)
 {
     (void)state;
     rig_open(NULL, 16, 0);
@@ -179,7 +179,7 @@ static void who_takes_little_lives(void **state)
 
 /* Idle links stay: their unsignalled requests may hold buffers. So do links without buffers, or
  * with much less than their share. */
-static void who_waits_for_nothing_lives(void **state)
+static void idle_link_stays(void **state)
 {
     (void)state;
     rig_open(NULL, 16, 0);
@@ -202,11 +202,11 @@ static void who_waits_for_nothing_lives(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(who_has_none_finds_one),
-        cmocka_unit_test(who_wants_more_is_told_in_turn),
-        cmocka_unit_test(who_takes_nothing_ends),
-        cmocka_unit_test(who_takes_little_lives),
-        cmocka_unit_test(who_waits_for_nothing_lives),
+        cmocka_unit_test(link_without_buffer_gets_one),
+        cmocka_unit_test(waiting_links_notified_in_turn),
+        cmocka_unit_test(stuck_link_ends),
+        cmocka_unit_test(slow_link_stays),
+        cmocka_unit_test(idle_link_stays),
     };
     return cmocka_run_group_tests(tests, clock_setup, NULL);
 }

@@ -148,7 +148,7 @@ static void failed_link_leaves_all_rail_lists(void **state)
 
 /* The peer withdraws a request, or its device fails, between the event and the engine's answer:
  * the answer alone fails. */
-static void a_request_is_taken_back_before_the_answer(void **state)
+static void request_withdrawn_before_its_answer(void **state)
 {
     (void)state;
     for (int what = 0; what < 4; what++) {

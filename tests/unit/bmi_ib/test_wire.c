@@ -18,7 +18,7 @@
 #include "bmi_ib/ib.h"
 #include "wire_host.h"
 
-static void addresses(void **state)
+static void connect_by_each_address_form(void **state)
 {
     static const char *const hosts[] = {"127.0.0.1", "[::1]", "localhost"};
     (void)state;
@@ -40,7 +40,7 @@ static void addresses(void **state)
 
 /* An invalid name, and a port without a listener: LINK_DOWN reports both, and the call itself
  * returns at once. */
-static void nobody_there(void **state)
+static void connect_without_listener_fails(void **state)
 {
     struct wire w;
     (void)state;
@@ -61,7 +61,7 @@ static void nobody_there(void **state)
 
 /* 64 pieces of 64 bytes and more to and from scattered places, with as many SGEs as the device
  * has. */
-static void lists(void **state)
+static void list_of_any_length_arrives(void **state)
 {
     enum { PIECES = 64, SEGMENT = 61, SIZE = 1 << 20 };
     struct wire w;
@@ -494,9 +494,9 @@ int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_descriptor), /* first: the software device is opened once */
-        cmocka_unit_test(addresses),
-        cmocka_unit_test(nobody_there),
-        cmocka_unit_test(lists),
+        cmocka_unit_test(connect_by_each_address_form),
+        cmocka_unit_test(connect_without_listener_fails),
+        cmocka_unit_test(list_of_any_length_arrives),
         cmocka_unit_test(pressure_on_the_queue),
         cmocka_unit_test(server_killed),
         cmocka_unit_test(clients_killed),

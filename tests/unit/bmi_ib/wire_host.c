@@ -46,7 +46,7 @@ int wire_start(struct wire *w, const char *listen)
     assert_true(w->options && w->seen);
     /* Disable RNR retries: no test sends without a posted receive, unless its options say
      * so. */
-    if (rme_options_parse(w->options, "rnr_retry=0,expose=region", why, sizeof(why)))
+    if (rme_options_parse(w->options, "rnr_retry=0,rkey_scope=region", why, sizeof(why)))
         fail_msg("%s", why);
     if (wire_options && rme_options_parse(w->options, wire_options, why, sizeof(why)))
         fail_msg("%s", why);

@@ -11,9 +11,9 @@ x86_64) userfaultfd=323 ;;
 *) skip_all "there are hooks for x86-64 alone" ;;
 esac
 # Cases about userfaultfd itself.
-events="a_buffer_that_was_lost_unseen_is_not_found_again others_hit_while_an_unmap_is_pending"
-events="$events a_loss_concerns_all_engines nothing_is_watched_after_the_end nothing_is_watched_after_a_failure"
-events="$events who_lost_its_descriptors_comes_to_an_end nothing_stays_open_without_identities children_close_it"
+events="buffer_replaced_unseen_is_registered_again others_hit_while_an_unmap_is_pending"
+events="$events missed_change_concerns_all_engines ended_monitor_watches_nothing failed_monitor_watches_nothing"
+events="$events monitor_without_descriptors_ends monitor_without_statx_stays_closed children_close_it"
 lane() { # program, cases left out
     [ -z "$only" ] || [ "$only" = "$1" ] || return 0
     echo "== $1"

@@ -62,8 +62,8 @@ void begin(const struct rme_hello *hello, const char *more)
     rme_id id;
 
     snprintf(options, sizeof(options),
-             "regcache_entries=0,spin_us=0,keepalive_ms=0,credits=8,fragment_bytes=64K,"
-             "zone_bytes=64M%s",
+             "regcache_entries=0,poll_us=0,keepalive_ms=0,credits=8,fragment_bytes=64K,"
+             "pool_bytes=64M%s",
              more);
     config.options = options;
     ended = 0;

@@ -99,7 +99,7 @@ static int match_peer(const char *name, const char *pattern, int netmask)
     return match;
 }
 
-static void matching(void **state)
+static void address_pattern_matching(void **state)
 {
     static const struct {
         const char *peer, *pattern;
@@ -214,7 +214,7 @@ int main(void)
         cmocka_unit_test(bad_addresses),
         cmocka_unit_test(length_is_limited),
         cmocka_unit_test(many_parts),
-        cmocka_unit_test(matching),
+        cmocka_unit_test(address_pattern_matching),
         cmocka_unit_test(ports_to_choose),
         cmocka_unit_test(passive_address_matches_without_connection),
     };

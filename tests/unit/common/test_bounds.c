@@ -26,7 +26,7 @@ static int set_up(void **state)
     hello.credits = 4;
     hello.rts_max = 64;
     script.credit_messages = 0;
-    scripted_open("regcache_entries=0,spin_us=0,keepalive_ms=0,credits=8,zone_bytes=64M,"
+    scripted_open("regcache_entries=0,poll_us=0,keepalive_ms=0,credits=8,pool_bytes=64M,"
                   "eager_window=256K",
                   &hello);
     scripted.rme->tuning.rts_max = RTS_MAX;
@@ -166,9 +166,9 @@ static void holds(const char *options, const char *says, int64_t rx_size,
 
 /* Under a low memlock limit larger options are reduced, which is logged once, and the host
  * reads the reduced values. Reduced defaults are not logged. */
-static void what_is_not_had_is_said(void **state)
+static void reduced_options_are_logged(void **state)
 {
-    static const char base[] = "regcache_entries=0,zone_bytes=64K";
+    static const char base[] = "regcache_entries=0,pool_bytes=64K";
     struct rlimit before, little;
     char options[200];
     bool had;
@@ -196,6 +196,18 @@ static void what_is_not_had_is_said(void **state)
         (void)set_lock_right(true);
 }
 
+/* One line lists the old names of options. */
+static void old_option_names_give_one_notice(void **state)
+{
+    (void)state;
+    holds("regcache_entries=0,zone_bytes=64K,spin_us=0,rx_size=3000,eager_ring_pool=32K",
+          "options: old names, accepted in this release only: zone_bytes is now pool_bytes, "
+          "spin_us is now poll_us\n",
+          3000, 32 << 10);
+    holds("regcache_entries=0,pool_bytes=64K,poll_us=0,rx_size=3000,eager_ring_pool=32K", "",
+          3000, 32 << 10);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -204,7 +216,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(cancels_of_invitations, set_up, scripted_teardown),
         cmocka_unit_test_setup_teardown(unexpected_messages_of_no_bytes, set_up,
                                         scripted_teardown),
-        cmocka_unit_test(what_is_not_had_is_said),
+        cmocka_unit_test(reduced_options_are_logged),
+        cmocka_unit_test(old_option_names_give_one_notice),
     };
 
     return cmocka_run_group_tests_name("bounds", tests, NULL, NULL);

@@ -4,8 +4,8 @@
 #include "scripted.h"
 
 #define OPTIONS                                                                                \
-    "regcache_entries=0,spin_us=0,zone_bytes=64M,lists=pack,pack_threshold=1M,"                \
-    "fragment_bytes=1M,rndv=write,credits=8,keepalive_ms=0,invite=0,"
+    "regcache_entries=0,poll_us=0,pool_bytes=64M,list_mode=pack,pack_threshold=1M,"            \
+    "fragment_bytes=1M,rndv=write,credits=8,keepalive_ms=0,early_cts=0,"
 #define PIECE 1000u
 #define MOST  200u /* pieces */
 
@@ -84,7 +84,7 @@ static void begin(void)
     script.heard = heard;
 }
 
-static void bounce_blocks_that_were_not_written_are_zeros(void **state)
+static void unwritten_bounce_blocks_are_zeros(void **state)
 {
     (void)state;
     begin();
@@ -93,7 +93,7 @@ static void bounce_blocks_that_were_not_written_are_zeros(void **state)
     assert_int_equal(scripted_counter("pack_reserve"), 0);
 }
 
-static void reserve_block_that_was_not_written_is_zeros(void **state)
+static void unwritten_reserve_block_is_zeros(void **state)
 {
     (void)state;
     begin();
@@ -128,8 +128,8 @@ static void memory_handed_out_again_is_zeros(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        SCRIPTED_TEST(bounce_blocks_that_were_not_written_are_zeros),
-        SCRIPTED_TEST(reserve_block_that_was_not_written_is_zeros),
+        SCRIPTED_TEST(unwritten_bounce_blocks_are_zeros),
+        SCRIPTED_TEST(unwritten_reserve_block_is_zeros),
         SCRIPTED_TEST(memory_handed_out_again_is_zeros),
     };
 

@@ -13,7 +13,7 @@ static uint16_t give_all(struct rme_credit *credit)
 }
 
 /* In a one-way stream the peer gets all credits back, but not before half of them are used. */
-static void a_stream_returns_by_halves(void **state)
+static void stream_returns_by_halves(void **state)
 {
     static const uint32_t advertised[] = {4, 8, 9, 16, 64};
     enum { N = 1024 };
@@ -77,7 +77,7 @@ static void growing_grants_more(void **state)
 }
 
 /* A peer cannot give up credits that it has used. */
-static void what_is_used_is_not_given_up(void **state)
+static void used_credits_cannot_be_released(void **state)
 {
     struct rme_credit c;
 
@@ -94,7 +94,7 @@ static void what_is_used_is_not_given_up(void **state)
 /* ---- Peers with fewer credits than a reserve ---- */
 
 /* A message of the side with one credit is answered by CREDIT; the exchange ends. */
-static void an_exchange_of_credits_dies_out(void **state)
+static void credit_exchange_ends(void **state)
 {
     (void)state;
     for (uint32_t reserve = RME_CREDITS_RESERVE; reserve <= 9; reserve++) {
@@ -487,11 +487,11 @@ static void windows_agree(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_stream_returns_by_halves),
+        cmocka_unit_test(stream_returns_by_halves),
         cmocka_unit_test(overdrawn_peers_are_seen),
         cmocka_unit_test(growing_grants_more),
-        cmocka_unit_test(what_is_used_is_not_given_up),
-        cmocka_unit_test(an_exchange_of_credits_dies_out),
+        cmocka_unit_test(used_credits_cannot_be_released),
+        cmocka_unit_test(credit_exchange_ends),
         cmocka_unit_test(no_order_of_events_blocks),
         cmocka_unit_test(nor_with_a_single_credit),
         cmocka_unit_test(windows_agree),

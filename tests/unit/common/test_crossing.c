@@ -22,7 +22,7 @@
 #define TAG     3
 #define THEIR   77 /* the peer's handle */
 #define OPTIONS                                                                                \
-    "regcache_entries=0,spin_us=0,zone_bytes=64M,pack_threshold=0,fragment_bytes=1M,"          \
+    "regcache_entries=0,poll_us=0,pool_bytes=64M,pack_threshold=0,fragment_bytes=1M,"          \
     "credits=8,keepalive_ms=0,connect_timeout_ms=600000,"
 
 static const struct rme_wire_segment memory_of_peer = {
@@ -531,10 +531,10 @@ static const struct row receives[] = {
     {"leave rts post", "cts", LARGE, 0},
 };
 
-static void receive(void **state)
+static void receive_in_all_event_orders(void **state)
 {
     (void)state;
-    crossing(SCENE(receives, .options = "invite=0,", .begin = nothing,
+    crossing(SCENE(receives, .options = "early_cts=0,", .begin = nothing,
                    .event = {{"post", e_post},
                              {"rts", e_rts},
                              {"written", e_written},
@@ -560,7 +560,7 @@ static const struct row small_receives[] = {
 static void receive_that_is_too_small(void **state)
 {
     (void)state;
-    crossing(SCENE(small_receives, .options = "invite=0,", .begin = nothing,
+    crossing(SCENE(small_receives, .options = "early_cts=0,", .begin = nothing,
                    .event = {{"post", e_post},
                              {"rts", e_too_large},
                              {"leave", e_sender_leaves},
@@ -627,7 +627,7 @@ static const struct row reading[] = {
 static void receive_that_reads(void **state)
 {
     (void)state;
-    crossing(SCENE(reading, .options = "rndv=read,invite=0,", .begin = nothing,
+    crossing(SCENE(reading, .options = "rndv=read,early_cts=0,", .begin = nothing,
                    .event = {{"post", e_post},
                              {"offer", e_offer},
                              {"leave", e_sender_leaves},
@@ -716,7 +716,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(send_of_registered_memory),
         cmocka_unit_test(send_that_is_invited),
-        cmocka_unit_test(receive),
+        cmocka_unit_test(receive_in_all_event_orders),
         cmocka_unit_test(receive_that_is_too_small),
         cmocka_unit_test(receive_that_invites),
         cmocka_unit_test(receive_that_reads),

@@ -101,7 +101,7 @@ static int use(struct fixture *f, char *base, size_t length, unsigned access)
     return 0;
 }
 
-static void nothing_is_pinned(void **state)
+static void odp_region_pins_no_memory(void **state)
 {
     struct fixture f;
 
@@ -266,7 +266,7 @@ static void use_pinned(void)
     _exit(0);
 }
 
-/* Runs `body` in a process of its own.  Status 77: it cannot be tested here. */
+/* Runs `body` in its own process.  Status 77: it cannot be tested here. */
 static void in_a_process(void (*body)(void))
 {
     pid_t child;
@@ -341,7 +341,7 @@ static void lose_the_descriptor(void)
     _exit(0);
 }
 
-static void a_lost_descriptor_is_replaced(void **state)
+static void lost_descriptor_is_replaced(void **state)
 {
     (void)state;
     in_a_process(lose_the_descriptor);
@@ -350,13 +350,13 @@ static void a_lost_descriptor_is_replaced(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_is_pinned),
+        cmocka_unit_test(odp_region_pins_no_memory),
         cmocka_unit_test(rights_are_looked_at),
         cmocka_unit_test(without_windows),
         cmocka_unit_test(without_a_cache),
         cmocka_unit_test(changes_meanwhile),
         cmocka_unit_test(older_kernels_pin),
-        cmocka_unit_test(a_lost_descriptor_is_replaced),
+        cmocka_unit_test(lost_descriptor_is_replaced),
     };
 
     return cmocka_run_group_tests_name("demand", tests, NULL, NULL);

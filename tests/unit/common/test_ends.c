@@ -17,8 +17,8 @@
 
 #define LARGE (1 << 20) /* too large to be copied: registered */
 #define OPTIONS                                                                                \
-    "regcache_entries=0,spin_us=0,zone_bytes=64M,pack_threshold=0,"                            \
-    "fragment_bytes=1M,rndv=write,invite=0,keepalive_ms=0"
+    "regcache_entries=0,poll_us=0,pool_bytes=64M,pack_threshold=0,"                            \
+    "fragment_bytes=1M,rndv=write,early_cts=0,keepalive_ms=0"
 
 static char memory[3][LARGE];
 static const struct rme_wire_segment target = {.address = 4096, .key = 7, .length = LARGE};
@@ -116,7 +116,7 @@ static int let_go(pthread_t thread)
     return (int)(intptr_t)found;
 }
 
-static void what_ends_meanwhile_comes_later(void **state)
+static void operation_ended_meanwhile_reported_later(void **state)
 {
     struct rme_unexpected unexpected;
     struct rme_done first[4], later[4];
@@ -156,7 +156,7 @@ static void what_ends_meanwhile_comes_later(void **state)
 }
 
 /* Nor is an unexpected message that arrives meanwhile behind one that was not fetched. */
-static void a_message_behind_another_comes_later(void **state)
+static void message_behind_unfetched_one_waits(void **state)
 {
     struct rme_unexpected unexpected[2];
     struct rme_done first[4];
@@ -183,7 +183,7 @@ static void a_message_behind_another_comes_later(void **state)
 
 /* A peer that sends something and disconnects meanwhile is not over before its message was
  * reported. */
-static void who_goes_meanwhile_is_heard(void **state)
+static void message_precedes_end_of_its_peer(void **state)
 {
     struct rme_unexpected unexpected;
     struct rme_done first[4], later[4];
@@ -271,7 +271,7 @@ static void *wait_for_another(void *arg)
     return (void *)(intptr_t)rme_test_context(scripted.rme, 1, done, 4, WAIT_MS);
 }
 
-static void who_goes_on_waiting_wakes_who_sleeps(void **state)
+static void continued_wait_wakes_sleeper(void **state)
 {
     struct rme_hello hello = scripted_hello();
     struct rme_done first[4], second[4];
@@ -319,7 +319,7 @@ static void who_goes_on_waiting_wakes_who_sleeps(void **state)
 }
 
 /* A link request may complete or fail without an event that ends a sleep. */
-static void who_asks_for_a_link_or_ends_it_wakes_who_sleeps(void **state)
+static void link_request_or_end_wakes_sleeper(void **state)
 {
     struct rme_hello hello = scripted_hello();
     int64_t length = LARGE;
@@ -499,11 +499,11 @@ static void leader_leaves_next_thread_leads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        SCRIPTED_TEST(what_ends_meanwhile_comes_later),
-        SCRIPTED_TEST(a_message_behind_another_comes_later),
-        SCRIPTED_TEST(who_goes_meanwhile_is_heard),
-        SCRIPTED_TEST(who_goes_on_waiting_wakes_who_sleeps),
-        SCRIPTED_TEST(who_asks_for_a_link_or_ends_it_wakes_who_sleeps),
+        SCRIPTED_TEST(operation_ended_meanwhile_reported_later),
+        SCRIPTED_TEST(message_behind_unfetched_one_waits),
+        SCRIPTED_TEST(message_precedes_end_of_its_peer),
+        SCRIPTED_TEST(continued_wait_wakes_sleeper),
+        SCRIPTED_TEST(link_request_or_end_wakes_sleeper),
         SCRIPTED_TEST(leader_leaves_next_thread_leads),
     };
 

@@ -152,7 +152,7 @@ static void long_lists(void **state)
 }
 
 /* If the kernel reports no hole, or the error has another reason, there is one attempt. */
-static void what_no_hole_explains(void **state)
+static void failure_without_hole_tried_once(void **state)
 {
     struct engine *f = start(0);
     const char *device;
@@ -171,7 +171,7 @@ static void what_no_hole_explains(void **state)
 }
 
 /* An unmapped segment fails, for any neighbours, and nothing stays registered. */
-static void a_segment_in_a_hole(void **state)
+static void unmapped_segment_fails_registration(void **state)
 {
     struct engine *f = start(0);
     struct rme_mreg_hold *hold;
@@ -206,7 +206,7 @@ static void holes_at_a_receiver(void **state)
 }
 
 /* The same unmapped memory many times: no hole lies between the segments. */
-static void a_segment_many_times(void **state)
+static void repeated_unmapped_segment_fails(void **state)
 {
     struct engine *f = start(0);
     struct rme_mreg_hold *hold;
@@ -238,7 +238,7 @@ static void groups_between_holes_are_cached(void **state)
 }
 
 /* A hole that cannot be watched: the group serves one operation, its segments may be cached. */
-static void a_file_in_a_hole(void **state)
+static void file_in_hole_is_not_cached(void **state)
 {
     FILE *file = tmpfile();
     struct engine *f = start(16);
@@ -272,12 +272,12 @@ int main(void)
         cmocka_unit_test(many_end_at_holes),
         cmocka_unit_test(rights_of_neighbours),
         cmocka_unit_test(long_lists),
-        cmocka_unit_test(what_no_hole_explains),
-        cmocka_unit_test(a_segment_in_a_hole),
+        cmocka_unit_test(failure_without_hole_tried_once),
+        cmocka_unit_test(unmapped_segment_fails_registration),
         cmocka_unit_test(holes_at_a_receiver),
-        cmocka_unit_test(a_segment_many_times),
+        cmocka_unit_test(repeated_unmapped_segment_fails),
         cmocka_unit_test(groups_between_holes_are_cached),
-        cmocka_unit_test(a_file_in_a_hole),
+        cmocka_unit_test(file_in_hole_is_not_cached),
     };
 
     return cmocka_run_group_tests_name("groups", tests, NULL, NULL);

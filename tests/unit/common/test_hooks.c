@@ -138,7 +138,7 @@ static void *nothing(void *arg)
 }
 
 /* Calls of free() on a mapping and at the end of the heap, of dlclose(), and at the end of a
- * thread with a stack of its own. */
+ * thread with its own stack. */
 static void calls_inside_the_library_are_seen(void **state)
 {
     struct seen seen = {.watcher = {.on_unmap = note, .arg = &seen}};

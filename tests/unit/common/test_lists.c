@@ -25,7 +25,7 @@ static void request_counts(void **state)
     }
 }
 
-static void the_scattered_side_initiates(void **state)
+static void scattered_side_initiates(void **state)
 {
     struct rme_plan_in in = base(MIB);
 
@@ -145,7 +145,7 @@ static void receivers_lists_by_protocol(void **state)
 }
 
 /* A receiver that copies reads the message itself, unless it is more loaded. */
-static void who_copies_reads(void **state)
+static void copying_receiver_reads(void **state)
 {
     struct rme_plan_in in = base(MIB);
 
@@ -154,9 +154,7 @@ static void who_copies_reads(void **state)
     in.recv.segments = 64;
     in.lists = RME_LISTS_PACK;
     assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_READ);
-    explains(&in,
-             "the receiver copies and is not more loaded than the sender: the receiver reads",
-             true);
+    explains(&in, "receiver reads: receiver copies, receiver load <= sender load", true);
     in.recv.load.ops = 1;
     assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_WRITE);
     in.send.load.ops = 1;
@@ -239,7 +237,7 @@ static void lists_by_option(void **state)
             plan = decide(&in);
             assert_int_equal(plan.send_pack, pack);
             assert_int_equal(plan.recv_pack, pack);
-            assert_string_equal(plan.why_send, "option lists");
+            assert_string_equal(plan.why_send, "option list_mode");
             assert_int_equal(decide(&flat).send_pack, before.send_pack);
             assert_int_equal(decide(&flat).recv_pack, before.recv_pack);
             flat.lists = RME_LISTS_AUTO;
@@ -251,12 +249,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(request_counts),
-        cmocka_unit_test(the_scattered_side_initiates),
+        cmocka_unit_test(scattered_side_initiates),
         cmocka_unit_test(dear_reads_are_written),
         cmocka_unit_test(lists_by_limits),
         cmocka_unit_test(kept_lists_by_limits),
         cmocka_unit_test(receivers_lists_by_protocol),
-        cmocka_unit_test(who_copies_reads),
+        cmocka_unit_test(copying_receiver_reads),
         cmocka_unit_test(lists_are_not_offered_in_vain),
         cmocka_unit_test(packed_lists_do_not_invite),
         cmocka_unit_test(lists_by_option),

@@ -93,7 +93,7 @@ static void nested_line(void *arg, enum rme_log_level level, const char *line)
     rme_log_drain(nested->log);
 }
 
-static void the_callback_may_log(void **state)
+static void callback_may_log(void **state)
 {
     struct nested nested = {0};
 
@@ -220,7 +220,7 @@ static void lines_about_a_host_are_limited(void **state)
 
 /* Occasional lines are never suppressed, and the number of lines does not grow with the number
  * of hosts. */
-static void the_limit_is_fair_and_firm(void **state)
+static void log_limit_is_fair(void **state)
 {
     struct fake_log seen = {0};
     struct rme_log *log = rme_log_new(fake_log_line, &seen);
@@ -245,7 +245,7 @@ static void the_limit_is_fair_and_firm(void **state)
 }
 
 /* Lines left out are reported with the next line, or at the end, when their queue is full. */
-static void what_was_left_out_is_told(void **state)
+static void suppressed_lines_are_reported(void **state)
 {
     struct fake_log seen = {0};
     struct rme_log *log = rme_log_new(fake_log_line, &seen);
@@ -330,12 +330,13 @@ int main(void)
         cmocka_unit_test(too_many_lines_are_counted),
         cmocka_unit_test(debug_flood_leaves_room_for_warnings),
         cmocka_unit_test(long_lines_are_cut),
-        cmocka_unit_test(the_callback_may_log),
+        cmocka_unit_test(callback_may_log),
         cmocka_unit_test(no_host),
         cmocka_unit_test(many_threads),
         cmocka_unit_test(lines_about_a_host_are_limited),
-        cmocka_unit_test(the_limit_is_fair_and_firm),
-        cmocka_unit_test_setup_teardown(what_was_left_out_is_told, clock_setup, clock_teardown),
+        cmocka_unit_test(log_limit_is_fair),
+        cmocka_unit_test_setup_teardown(suppressed_lines_are_reported, clock_setup,
+                                        clock_teardown),
         cmocka_unit_test(limits_have_remedies),
         cmocka_unit_test(child_asks_for_no_lock),
     };

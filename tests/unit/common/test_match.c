@@ -175,7 +175,7 @@ enum { MOST_ALIKE = 256 }; /* a power of 2 */
 
 /* Of two equal names the later one is found, also after the table has grown, and the other one
  * when that is gone. */
-static void the_last_of_two_names_is_found(void **state)
+static void later_of_two_keys_is_found(void **state)
 {
     enum { OTHERS = 1000 };
     static struct rme_keyed other[OTHERS];
@@ -224,7 +224,7 @@ static long steps_with(uint32_t nodes, void (*act)(void *table))
 
 /* Peers choose names: inserting many equal ones into a growing table costs no more than
  * others. */
-static void a_table_of_names_that_are_alike_grows_in_proportion(void **state)
+static void table_of_equal_keys_grows_linearly(void **state)
 {
     long few, many;
 
@@ -239,7 +239,7 @@ static void a_table_of_names_that_are_alike_grows_in_proportion(void **state)
 }
 
 /* Removing any one costs no more, either. */
-static void one_of_many_that_are_alike_is_taken_out_without_a_look_at_the_others(void **state)
+static void equal_key_removed_in_constant_time(void **state)
 {
     long few, many;
 
@@ -253,7 +253,7 @@ static void one_of_many_that_are_alike_is_taken_out_without_a_look_at_the_others
 }
 
 /* In any order of removal the others are found. */
-static void names_that_are_alike_go_in_any_order(void **state)
+static void equal_keys_removed_in_any_order(void **state)
 {
     struct rme_table table;
     uint32_t left = 64;
@@ -351,10 +351,10 @@ int main(void)
         cmocka_unit_test(chains_stay_short),
         cmocka_unit_test(ids_rest_before_they_come_back),
         cmocka_unit_test(memory_of_many_ops_returns),
-        cmocka_unit_test(the_last_of_two_names_is_found),
-        cmocka_unit_test(a_table_of_names_that_are_alike_grows_in_proportion),
-        cmocka_unit_test(one_of_many_that_are_alike_is_taken_out_without_a_look_at_the_others),
-        cmocka_unit_test(names_that_are_alike_go_in_any_order),
+        cmocka_unit_test(later_of_two_keys_is_found),
+        cmocka_unit_test(table_of_equal_keys_grows_linearly),
+        cmocka_unit_test(equal_key_removed_in_constant_time),
+        cmocka_unit_test(equal_keys_removed_in_any_order),
         cmocka_unit_test(no_keys_share_a_chain_everywhere),
         cmocka_unit_test(timers_come_in_order),
     };

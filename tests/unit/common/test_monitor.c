@@ -105,7 +105,7 @@ static void pages_of_hugetlbfs_are_not_cached(void **state)
     engine_free(e);
 }
 
-static void a_hole_in_a_file_is_seen(void **state)
+static void hole_in_file_is_detected(void **state)
 {
     struct engine *e = engine_new(64, 1);
     int fd = memory_file();
@@ -163,7 +163,7 @@ static void put_segment_over(char *base, size_t length)
     assert_ptr_equal(at, base);
 }
 
-static void a_segment_over_a_buffer_is_seen(void **state)
+static void segment_over_buffer_is_detected(void **state)
 {
     struct engine *e = engine_new(64, 1);
     char *base = map_anonymous(PAGES);
@@ -182,7 +182,7 @@ static void a_segment_over_a_buffer_is_seen(void **state)
 
 /* A buffer was replaced twice without a use in between: its contents are not the registered
  * ones, though another range has had the memory watched since. */
-static void a_buffer_that_was_lost_unseen_is_not_found_again(void **state)
+static void buffer_replaced_unseen_is_registered_again(void **state)
 {
     struct engine *e = engine_new(64, 1);
     char *base = map_anonymous(PAGES), *inner = base + 4 * PAGE;
@@ -202,7 +202,7 @@ static void a_buffer_that_was_lost_unseen_is_not_found_again(void **state)
     engine_free(e);
 }
 
-static void what_is_moved_over_a_lost_buffer_is_seen(void **state)
+static void mapping_moved_over_buffer_is_detected(void **state)
 {
     struct engine *e = engine_new(64, 1);
     char *base = map_anonymous(PAGES), *other = map_anonymous(PAGES);
@@ -391,7 +391,7 @@ static void many_engines_see_a_change(void **state)
 }
 
 /* A change that one of them missed is missed by both. */
-static void a_loss_concerns_all_engines(void **state)
+static void missed_change_concerns_all_engines(void **state)
 {
     struct engine *a = engine_new(64, 1), *b = engine_new(64, 1);
     char *base = map_anonymous(PAGES);
@@ -442,7 +442,7 @@ static void unmap_all(char *base[4])
         munmap(base[i], PAGES * PAGE);
 }
 
-/* Runs `body` in a process of its own; a hang fails the test.  Status 77: it cannot be tested
+/* Runs `body` in its own process; a hang fails the test.  Status 77: it cannot be tested
  * here. */
 static void in_a_process(void (*body)(void))
 {
@@ -510,7 +510,7 @@ static void finalize_with_a_child(void)
     end_child(child);
 }
 
-static void nothing_is_watched_after_the_end(void **state)
+static void ended_monitor_watches_nothing(void **state)
 {
     (void)state;
     engine_free(engine_new(64, 1)); /* skips without a cache */
@@ -592,7 +592,7 @@ static void lose_descriptors_quietly(void)
     munmap(base, PAGES * PAGE);
 }
 
-static void who_lost_its_descriptors_comes_to_an_end(void **state)
+static void monitor_without_descriptors_ends(void **state)
 {
     (void)state;
     engine_free(engine_new(64, 1)); /* skips without a cache */
@@ -654,13 +654,13 @@ static void break_the_monitor(void)
     child = sleeping_child();
     await_unwatched();
     must(registers(e, base[2], PAGE), 3);
-    must(registers(e, base[2], PAGE), 4); /* nothing is cached any more */
+    must(registers(e, base[2], PAGE), 4); /* nothing is cached */
     unmap_all(base);
     engine_free(e);
     end_child(child);
 }
 
-static void nothing_is_watched_after_a_failure(void **state)
+static void failed_monitor_watches_nothing(void **state)
 {
     (void)state;
     engine_free(engine_new(64, 1));
@@ -690,7 +690,7 @@ static void refuse_statx(void)
 
 /* Without identities of files (a filter of system calls that refuses statx) userfaultfd is not
  * used, no descriptor stays open, and a log line names statx. */
-static void nothing_stays_open_without_identities(void **state)
+static void monitor_without_statx_stays_closed(void **state)
 {
     (void)state;
     in_a_process(refuse_statx);
@@ -754,7 +754,7 @@ static void children_have_their_own(void **state)
 }
 
 /* A child executes another program, while the parent goes on. */
-static void a_child_may_exec(void **state)
+static void child_may_exec(void **state)
 {
     struct engine *e = engine_new(64, 1);
     char *base = map_anonymous(PAGES);
@@ -775,23 +775,23 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shared_memory_is_not_cached),
         cmocka_unit_test(pages_of_hugetlbfs_are_not_cached),
-        cmocka_unit_test(a_hole_in_a_file_is_seen),
+        cmocka_unit_test(hole_in_file_is_detected),
         cmocka_unit_test(seams_do_not_matter),
-        cmocka_unit_test(a_segment_over_a_buffer_is_seen),
-        cmocka_unit_test(a_buffer_that_was_lost_unseen_is_not_found_again),
-        cmocka_unit_test(what_is_moved_over_a_lost_buffer_is_seen),
+        cmocka_unit_test(segment_over_buffer_is_detected),
+        cmocka_unit_test(buffer_replaced_unseen_is_registered_again),
+        cmocka_unit_test(mapping_moved_over_buffer_is_detected),
         cmocka_unit_test(others_hit_while_an_unmap_is_pending),
         cmocka_unit_test(many_changes_are_all_seen),
         cmocka_unit_test(engines_share_the_monitor),
         cmocka_unit_test(many_engines_see_a_change),
-        cmocka_unit_test(a_loss_concerns_all_engines),
-        cmocka_unit_test(nothing_is_watched_after_the_end),
-        cmocka_unit_test(who_lost_its_descriptors_comes_to_an_end),
-        cmocka_unit_test(nothing_is_watched_after_a_failure),
-        cmocka_unit_test(nothing_stays_open_without_identities),
+        cmocka_unit_test(missed_change_concerns_all_engines),
+        cmocka_unit_test(ended_monitor_watches_nothing),
+        cmocka_unit_test(monitor_without_descriptors_ends),
+        cmocka_unit_test(failed_monitor_watches_nothing),
+        cmocka_unit_test(monitor_without_statx_stays_closed),
         cmocka_unit_test(children_close_it),
         cmocka_unit_test(children_have_their_own),
-        cmocka_unit_test(a_child_may_exec),
+        cmocka_unit_test(child_may_exec),
     };
 
     alarm(300); /* a deadlock fails the test */

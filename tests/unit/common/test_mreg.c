@@ -84,7 +84,7 @@ static void order_and_overlap_do_not_matter(void **state)
     engine_free(f);
 }
 
-static void a_hole_that_is_refused(void **state)
+static void refused_hole_splits_group(void **state)
 {
     struct engine *f = start(0, 0);
     struct rme_mseg seg[MAX_SEGS];
@@ -157,7 +157,7 @@ static void dereg_unmapped(struct engine *f, char *gone)
     rme_mreg_dereg_flush(f->mreg);
 }
 
-static void a_second_use_hits(void **state)
+static void second_use_hits_cache(void **state)
 {
     struct engine *f = start_cached(16, 1 << 20);
     struct rme_mseg seg = {.base = f->memory + 200, .length = 5000};
@@ -222,7 +222,7 @@ static void bytes_are_bounded(void **state)
     engine_free(f);
 }
 
-static void a_full_cache_in_use_does_not_fail(void **state)
+static void full_cache_in_use_does_not_fail(void **state)
 {
     struct engine *f = start_cached(2, 1 << 20);
     struct rme_mreg_hold *hold[5];
@@ -255,7 +255,7 @@ static void unmap_once(void *arg)
              -1, 0);
 }
 
-static void an_unmap_while_registering_is_seen(void **state)
+static void unmap_while_registering_is_detected(void **state)
 {
     struct engine *f = start_cached(16, 1 << 20);
     struct in_between between = {.at = f->memory + PAGE, .times = 1};
@@ -352,7 +352,7 @@ static void memory_that_cannot_be_registered_evicts_nothing(void **state)
     engine_free(f);
 }
 
-static void the_cache_gives_way(void **state)
+static void cache_evicts_for_new_registration(void **state)
 {
     struct engine *f = start_cached(16, 1 << 20);
 
@@ -366,7 +366,7 @@ static void the_cache_gives_way(void **state)
 }
 
 /* Dead registrations count against the limit until deregistered, with and without a cache. */
-static void the_dead_give_way(void **state)
+static void dead_registrations_make_room(void **state)
 {
     struct rme_mreg_hold *hold;
 
@@ -486,7 +486,7 @@ static void expect_exactly(struct engine *f, uint64_t key, const char *base, siz
 }
 
 /* Keys that open whole registrations: no page remainders; cached. */
-static void what_is_shown_is_exact(void **state)
+static void exposed_range_is_exact(void **state)
 {
     struct engine *f = start_cached(100, 1 << 20);
     struct rme_mseg seg[3] = {{.base = f->memory + 100, .length = 5000},
@@ -520,7 +520,7 @@ static void what_is_shown_is_exact(void **state)
 
 /* Keys for one operation alone: neither zone nor cache keeps them, and a block is reused only
  * when its key is invalid. */
-static void what_is_shown_is_for_one_operation(void **state)
+static void exposed_key_serves_one_operation(void **state)
 {
     struct engine *f = start_cached(100, 1 << 20);
     struct rme_mreg_hold *hold, *other;
@@ -572,25 +572,25 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(empty_and_zone_segments_cost_nothing),
         cmocka_unit_test(order_and_overlap_do_not_matter),
-        cmocka_unit_test(a_hole_that_is_refused),
+        cmocka_unit_test(refused_hole_splits_group),
         cmocka_unit_test(many_releases_one_dereg_flush),
-        cmocka_unit_test(a_second_use_hits),
+        cmocka_unit_test(second_use_hits_cache),
         cmocka_unit_test(directions_are_apart),
         cmocka_unit_test(rights_imply_others),
         cmocka_unit_test(bytes_are_bounded),
-        cmocka_unit_test(a_full_cache_in_use_does_not_fail),
-        cmocka_unit_test(an_unmap_while_registering_is_seen),
+        cmocka_unit_test(full_cache_in_use_does_not_fail),
+        cmocka_unit_test(unmap_while_registering_is_detected),
         cmocka_unit_test(groups_are_cached_by_their_segments),
         cmocka_unit_test(holes_of_a_group_serve_no_use),
         cmocka_unit_test(memory_that_cannot_be_registered_evicts_nothing),
-        cmocka_unit_test(the_cache_gives_way),
-        cmocka_unit_test(the_dead_give_way),
+        cmocka_unit_test(cache_evicts_for_new_registration),
+        cmocka_unit_test(dead_registrations_make_room),
         cmocka_unit_test(hints_register),
         cmocka_unit_test(hints_are_bounded),
         cmocka_unit_test(hints_are_forgotten),
         cmocka_unit_test(hints_leave_blocks_alone),
-        cmocka_unit_test(what_is_shown_is_exact),
-        cmocka_unit_test(what_is_shown_is_for_one_operation),
+        cmocka_unit_test(exposed_range_is_exact),
+        cmocka_unit_test(exposed_key_serves_one_operation),
     };
 
     return cmocka_run_group_tests_name("mreg", tests, NULL, NULL);

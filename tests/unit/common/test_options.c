@@ -21,7 +21,7 @@ static struct rme_options *make(void)
     return options;
 }
 
-static void presets(void **state)
+static void option_defaults(void **state)
 {
     struct rme_options *options = make();
 
@@ -29,7 +29,7 @@ static void presets(void **state)
     assert_int_equal(rme_option(options, "rx_size"), 4608);
     assert_int_equal(rme_option(options, "depth"), 10);
     assert_int_equal(rme_option(options, "rndv"), RME_PREFER_AUTO);
-    assert_int_equal(rme_option(options, "lists"), RME_LISTS_AUTO);
+    assert_int_equal(rme_option(options, "list_mode"), RME_LISTS_AUTO);
     assert_string_equal(rme_option_string(options, "device"), "");
     rme_options_free(options);
 }
@@ -61,10 +61,11 @@ static void sets_values(void **state)
     char why[256] = "";
 
     (void)state;
-    assert_int_equal(rme_options_parse(options,
-                                       "rx_size=8K,unit=2M, depth=7,loud=on,low=-1,device=rxe0",
-                                       why, sizeof(why)),
-                     0);
+    assert_int_equal(
+        rme_options_parse(options,
+                          "rx_size=8K,fragment_bytes=2M, depth=7,loud=on,low=-1,device=rxe0",
+                          why, sizeof(why)),
+        0);
     assert_int_equal(rme_option(options, "rx_size"), 8192);
     assert_int_equal(rme_option(options, "fragment_bytes"), 2 << 20);
     assert_int_equal(rme_option(options, "depth"), 7);
@@ -76,6 +77,71 @@ static void sets_values(void **state)
     assert_int_equal(rme_options_parse(options, "loud", why, sizeof(why)), 0);
     assert_int_equal(rme_option(options, "loud"), 1);
     assert_string_equal(why, "");
+    rme_options_free(options);
+}
+
+/* An old name sets the option, and is listed. */
+static void old_names_set_renamed_options(void **state)
+{
+    static const struct {
+        const char *old, *now, *value;
+    } renamed[] = {{"fast_pool", "eager_ring_pool", "1048576"},
+                   {"fast_bytes", "eager_ring_bytes", "65536"},
+                   {"unit", "fragment_bytes", "65536"},
+                   {"kept_bytes", "rx_buffered_bytes", "2097152"},
+                   {"zone_bytes", "pool_bytes", "65536"},
+                   {"zone_idle_ms", "pool_idle_ms", "7"},
+                   {"invite", "early_cts", "0"},
+                   {"lists", "list_mode", "group"},
+                   {"spin_us", "poll_us", "7"},
+                   {"xfer_bytes_peer", "rdma_inflight_bytes", "65536"},
+                   {"expose", "rkey_scope", "region"}};
+    static const struct rme_option_row scope[] = {
+        {"rkey_scope", "operation|region", 0, 0, 1, NULL, "As bmi_ib has."},
+        {NULL, NULL, 0, 0, 0, NULL, NULL},
+    };
+    const struct rme_option_row *const tables[] = {rme_engine_options, scope};
+    char text[200], notice[200], why[256];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(renamed) / sizeof(renamed[0]); i++) {
+        struct rme_options *options = rme_options_new(tables, 2);
+        int64_t preset, set, again;
+
+        assert_int_equal(rme_option_find(options, renamed[i].now, &preset), 0);
+        snprintf(text, sizeof(text), "%s=%s", renamed[i].old, renamed[i].value);
+        assert_int_equal(rme_options_parse(options, text, why, sizeof(why)), 0);
+        snprintf(notice, sizeof(notice), "%s is now %s", renamed[i].old, renamed[i].now);
+        assert_string_equal(why, notice);
+        assert_int_equal(rme_option_find(options, renamed[i].now, &set), 0);
+        assert_int_not_equal(set, preset);
+        rme_options_free(options);
+
+        options = rme_options_new(tables, 2);
+        snprintf(text, sizeof(text), "%s=%s", renamed[i].now, renamed[i].value);
+        assert_int_equal(rme_options_parse(options, text, why, sizeof(why)), 0);
+        assert_string_equal(why, "");
+        assert_int_equal(rme_option_find(options, renamed[i].now, &again), 0);
+        assert_int_equal(again, set);
+        rme_options_free(options);
+    }
+}
+
+static void last_of_both_names_counts(void **state)
+{
+    struct rme_options *options = make();
+    char why[256];
+
+    (void)state;
+    assert_int_equal(rme_options_parse(options,
+                                       "early_cts=0,invite=1,lists=pack,list_mode=group", why,
+                                       sizeof(why)),
+                     0);
+    assert_string_equal(why, "invite is now early_cts, lists is now list_mode");
+    assert_int_equal(rme_option(options, "early_cts"), 1);
+    assert_int_equal(rme_option(options, "list_mode"), RME_LISTS_GROUP);
+    assert_int_equal(rme_options_parse(options, "invite=2", why, sizeof(why)), -EINVAL);
+    assert_string_equal(why, "option early_cts=2: allowed: on or off");
     rme_options_free(options);
 }
 
@@ -103,9 +169,9 @@ static void choices_have_numbers(void **state)
         enum rme_prefer prefer;
         enum rme_lists lists;
     } cases[] = {
-        {"rndv=auto,lists=auto", RME_PREFER_AUTO, RME_LISTS_AUTO},
-        {"rndv=write,lists=pack", RME_PREFER_WRITE, RME_LISTS_PACK},
-        {"rndv=read,lists=group", RME_PREFER_READ, RME_LISTS_GROUP},
+        {"rndv=auto,list_mode=auto", RME_PREFER_AUTO, RME_LISTS_AUTO},
+        {"rndv=write,list_mode=pack", RME_PREFER_WRITE, RME_LISTS_PACK},
+        {"rndv=read,list_mode=group", RME_PREFER_READ, RME_LISTS_GROUP},
     };
     struct rme_options *options = make();
     char why[256] = "";
@@ -114,7 +180,7 @@ static void choices_have_numbers(void **state)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         assert_int_equal(rme_options_parse(options, cases[i].text, why, sizeof(why)), 0);
         assert_int_equal(rme_option(options, "rndv"), cases[i].prefer);
-        assert_int_equal(rme_option(options, "lists"), cases[i].lists);
+        assert_int_equal(rme_option(options, "list_mode"), cases[i].lists);
     }
     assert_int_equal(rme_options_parse(options, "rndv=wri", why, sizeof(why)), -EINVAL);
     assert_string_equal(why, "option rndv=wri: allowed: auto|write|read");
@@ -139,7 +205,7 @@ static void bad_values_are_explained(void **state)
                                       "low=9007199254740993G",
                                       "fragment_bytes=1",
                                       "rndv=2",
-                                      "lists="};
+                                      "list_mode="};
     char why[256];
 
     (void)state;
@@ -275,10 +341,12 @@ static void keys_of_engine_and_fabric_are_known(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(presets),
+        cmocka_unit_test(option_defaults),
         cmocka_unit_test(presets_are_in_range),
         cmocka_unit_test(names_are_unique),
         cmocka_unit_test(sets_values),
+        cmocka_unit_test(old_names_set_renamed_options),
+        cmocka_unit_test(last_of_both_names_counts),
         cmocka_unit_test(foreign_keys_are_skipped),
         cmocka_unit_test(choices_have_numbers),
         cmocka_unit_test(bad_values_are_explained),

@@ -115,7 +115,7 @@ static void peers_share_what_their_host_may_hold(void **state)
 }
 
 /* Receive buffers of a thousand links. */
-static void a_quota_is_never_overdrawn(void **state)
+static void quota_is_never_exceeded(void **state)
 {
     enum { LINKS = MOST, BUFFERS = 2048 };
     uint64_t first;
@@ -197,7 +197,7 @@ int main(void)
         cmocka_unit_test(half_is_free),
         cmocka_unit_test(each_host_leaves_a_share),
         cmocka_unit_test(peers_share_what_their_host_may_hold),
-        cmocka_unit_test(a_quota_is_never_overdrawn),
+        cmocka_unit_test(quota_is_never_exceeded),
         cmocka_unit_test(peers_of_an_address_have_one_host),
     };
 

@@ -40,7 +40,7 @@ static void take_line(void *arg, enum rme_log_level level, const char *line)
     snprintf(said, sizeof(said), "%s", line);
 }
 
-#define OPTIONS "regcache_entries=0,spin_us=0"
+#define OPTIONS "regcache_entries=0,poll_us=0"
 
 static void open_engine(const char *options)
 {
@@ -131,7 +131,7 @@ static void said_once(void)
     assert_non_null(strstr(said, "no common protocol version"));
 }
 
-static void who_asks_us_is_refused_in_one_line(void **state)
+static void foreign_requester_refused_in_one_line(void **state)
 {
     uint8_t hello[RME_HELLO_MAX];
     int error = 0;
@@ -145,9 +145,9 @@ static void who_asks_us_is_refused_in_one_line(void **state)
     assert_int_equal(rme_counter_value(rme, "rejects"), 1);
 }
 
-static void the_host_takes_a_line_while_no_lock_is_held(void **state)
+static void log_line_delivered_without_locks(void **state)
 {
-    who_asks_us_is_refused_in_one_line(state);
+    foreign_requester_refused_in_one_line(state);
     assert_true(unlocked);
 }
 
@@ -174,7 +174,7 @@ static struct rme_addr *send_to_the_peer(void)
     return send_to("ib://peer:1");
 }
 
-static void who_refuses_us_is_named_in_one_line(void **state)
+static void refusing_peer_named_in_one_line(void **state)
 {
     const struct rme_reject why = {.reason = RME_REJECT_VERSION, .acceptable = FOREIGN};
     struct rme_addr *addr = send_to_the_peer();
@@ -191,7 +191,7 @@ static void who_refuses_us_is_named_in_one_line(void **state)
     rme_addr_free(addr);
 }
 
-static void who_takes_us_all_the_same_is_left_in_one_line(void **state)
+static void accepting_foreign_peer_is_left(void **state)
 {
     struct rme_addr *addr = send_to_the_peer();
     uint8_t hello[RME_HELLO_MAX];
@@ -289,7 +289,7 @@ static void busy(void)
     script_refuse(0, -EBUSY, NULL, 0);
 }
 
-static void a_busy_peer_is_asked_again_and_nobody_hears_of_it(void **state)
+static void busy_peer_connect_is_retried_silently(void **state)
 {
     struct rme_addr *addr = send_to_the_peer();
     uint8_t hello[RME_HELLO_MAX];
@@ -341,7 +341,7 @@ static void freed_address_is_not_connected_again(void **state)
     pthread_mutex_unlock(&rme->lock);
 }
 
-static void who_stays_busy_is_given_up_when_the_time_is_over(void **state)
+static void busy_peer_fails_after_connect_timeout(void **state)
 {
     uint64_t begin = rme_now();
     struct rme_addr *addr = send_to_the_peer();
@@ -365,7 +365,7 @@ static void who_stays_busy_is_given_up_when_the_time_is_over(void **state)
 }
 
 /* One busy address suffices, in any position; but only in its round. */
-static void all_parts_of_an_address_are_asked_again_when_one_was_busy(void **state)
+static void busy_address_retries_all_parts(void **state)
 {
     static const int answers[][2] = {
         {-EBUSY, -ECONNREFUSED}, {-ECONNREFUSED, -EBUSY}, {-ECONNREFUSED, -ECONNREFUSED}};
@@ -406,7 +406,7 @@ static void *post_when_cancelled(void *addr)
 }
 
 /* Connecting is a system call of the fabric under the engine's lock. */
-static void a_post_that_connects_is_no_place_to_be_cancelled_at(void **state)
+static void connecting_post_is_no_cancellation_point(void **state)
 {
     struct rme_addr *addr = NULL;
     pthread_t thread;
@@ -434,25 +434,23 @@ static void a_post_that_connects_is_no_place_to_be_cancelled_at(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(who_asks_us_is_refused_in_one_line, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(the_host_takes_a_line_while_no_lock_is_held, set_up,
+        cmocka_unit_test_setup_teardown(foreign_requester_refused_in_one_line, set_up,
                                         tear_down),
-        cmocka_unit_test_setup_teardown(who_refuses_us_is_named_in_one_line, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(who_takes_us_all_the_same_is_left_in_one_line, set_up,
+        cmocka_unit_test_setup_teardown(log_line_delivered_without_locks, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(refusing_peer_named_in_one_line, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(accepting_foreign_peer_is_left, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(connecting_post_is_no_cancellation_point, set_up,
                                         tear_down),
-        cmocka_unit_test_setup_teardown(a_post_that_connects_is_no_place_to_be_cancelled_at,
-                                        set_up, tear_down),
         cmocka_unit_test_setup_teardown(unknown_types_are_ignored, set_up, tear_down),
         cmocka_unit_test_setup_teardown(invalid_messages_are_described, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_busy_peer_is_asked_again_and_nobody_hears_of_it,
-                                        set_up_patient, tear_down),
+        cmocka_unit_test_setup_teardown(busy_peer_connect_is_retried_silently, set_up_patient,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(freed_address_is_not_connected_again, set_up_patient,
                                         tear_down),
-        cmocka_unit_test_setup_teardown(who_stays_busy_is_given_up_when_the_time_is_over,
-                                        set_up_impatient, tear_down),
-        cmocka_unit_test_setup_teardown(
-            all_parts_of_an_address_are_asked_again_when_one_was_busy, set_up_patient,
-            tear_down),
+        cmocka_unit_test_setup_teardown(busy_peer_fails_after_connect_timeout, set_up_impatient,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(busy_address_retries_all_parts, set_up_patient,
+                                        tear_down),
     };
 
     return cmocka_run_group_tests_name("refused", tests, clock_setup, NULL);

@@ -13,7 +13,7 @@
 #define MEDIUM  100000u /* and one that needs two */
 #define BLOCK   65536u
 #define RTS_MAX 2
-#define OPTIONS ",zone_bytes=512K,lists=pack,pack_threshold=1M"
+#define OPTIONS ",pool_bytes=512K,list_mode=pack,pack_threshold=1M"
 
 static char from[2 * MOST * PIECE], to[2 * MOST * PIECE];
 static struct rme_addr *first;
@@ -114,7 +114,7 @@ static void invite_and_owe(void)
     assert_int_equal(script.rdma_ops, 0);
 }
 
-static void an_invited_send_that_cannot_go_leaves_it_to_others(void **state)
+static void blocked_early_cts_send_passes_reserve(void **state)
 {
     uint32_t handle;
 
@@ -141,7 +141,7 @@ static void an_invited_send_that_cannot_go_leaves_it_to_others(void **state)
 static void no_copy_waits_for_an_answer(void **state)
 {
     (void)state;
-    begin(&usual, ",lists=pack,pack_threshold=1M,rndv=write");
+    begin(&usual, ",list_mode=pack,pack_threshold=1M,rndv=write");
     invite_and_owe();
     assert_int_equal(count("pack_bytes"), BLOCK);
     SAYS(CANCEL, 0, .from = 9);
@@ -160,7 +160,7 @@ static void no_copy_waits_for_an_answer(void **state)
 
 /* The peer holds its maximum of RTS and has invited the next send, which does not fit into the
  * block. */
-static void a_send_in_turn_leaves_it_to_others(void **state)
+static void send_without_room_passes_reserve_on(void **state)
 {
     struct rme_hello few = usual;
     uint32_t handle;
@@ -209,7 +209,7 @@ static void first_goes_on(void)
     first_goes_on_with(SMALL);
 }
 
-static void a_write_without_credits_leaves_it_to_others(void **state)
+static void write_without_credits_passes_reserve_on(void **state)
 {
     struct rme_hello poor = usual;
     uint32_t handle;
@@ -231,7 +231,7 @@ static void a_write_without_credits_leaves_it_to_others(void **state)
 
 /* The fragments of a message go one after the other, each when the block is free.  A message
  * that needs no block stays behind those of its peer that need it, and other peers pass. */
-static void who_waits_for_it_holds_back_no_other_peers(void **state)
+static void reserve_waiter_blocks_no_other_peer(void **state)
 {
     void *ready, *others;
     uint32_t handle;
@@ -289,7 +289,7 @@ static void who_waits_for_it_holds_back_no_other_peers(void **state)
 
 /* A send that had its turn and could not be posted lacks a resource that later sends of its
  * peer might take. */
-static void none_passes_who_had_its_turn(void **state)
+static void blocked_send_keeps_its_turn(void **state)
 {
     struct rme_hello poor = usual;
     uint32_t handle, of_list;
@@ -325,7 +325,7 @@ static void none_passes_who_had_its_turn(void **state)
 }
 
 /* The peer that has used the block requests it again while the other one is queued. */
-static void who_waited_first_has_it_first(void **state)
+static void first_waiter_gets_reserve_first(void **state)
 {
     const uint32_t less = SMALL - PIECE;
     uint32_t handle;
@@ -352,7 +352,7 @@ static void who_waited_first_has_it_first(void **state)
 }
 
 /* The first fragment waits for the block; a zone block becomes free for the second. */
-static void the_parts_of_a_message_keep_their_order(void **state)
+static void fragments_keep_their_order(void **state)
 {
     uint32_t handle, share;
 
@@ -394,14 +394,14 @@ static void the_parts_of_a_message_keep_their_order(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_invited_send_that_cannot_go_leaves_it_to_others),
+        cmocka_unit_test(blocked_early_cts_send_passes_reserve),
         cmocka_unit_test(no_copy_waits_for_an_answer),
-        cmocka_unit_test(a_send_in_turn_leaves_it_to_others),
-        cmocka_unit_test(a_write_without_credits_leaves_it_to_others),
-        cmocka_unit_test(who_waits_for_it_holds_back_no_other_peers),
-        cmocka_unit_test(none_passes_who_had_its_turn),
-        cmocka_unit_test(who_waited_first_has_it_first),
-        cmocka_unit_test(the_parts_of_a_message_keep_their_order),
+        cmocka_unit_test(send_without_room_passes_reserve_on),
+        cmocka_unit_test(write_without_credits_passes_reserve_on),
+        cmocka_unit_test(reserve_waiter_blocks_no_other_peer),
+        cmocka_unit_test(blocked_send_keeps_its_turn),
+        cmocka_unit_test(first_waiter_gets_reserve_first),
+        cmocka_unit_test(fragments_keep_their_order),
     };
 
     return cmocka_run_group_tests_name("reserve", tests, NULL, NULL);

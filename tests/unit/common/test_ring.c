@@ -11,9 +11,9 @@
 #include "tests/lib/clock.h"
 
 #define OPTIONS                                                                                \
-    "regcache_entries=0,spin_us=0,zone_bytes=64M,rndv=write,invite=0,"                         \
+    "regcache_entries=0,poll_us=0,pool_bytes=64M,rndv=write,early_cts=0,"                      \
     "rx_size=4096,credits=32,keepalive_ms=0,"                                                  \
-    "eager_ring_bytes=128K,eager_ring_pool=256K,zone_idle_ms=1000"
+    "eager_ring_bytes=128K,eager_ring_pool=256K,pool_idle_ms=1000"
 
 enum { SIZE = 20000, AREA = 128 << 10, CREDITS = 32 };
 
@@ -113,7 +113,7 @@ static void lends_nothing_to_others(void **state)
 
 /* The ring has one of two windows and a receive the other; the next receive gets whichever is
  * freed. */
-static void its_window_is_of_use_to_others(void **state)
+static void freed_ring_window_serves_receives(void **state)
 {
     static struct posted recv[2];
 
@@ -175,7 +175,7 @@ static void look_at(uint64_t ms)
 }
 
 /* The ring is withdrawn from a peer that writes nothing between two checks. */
-static void the_silent_lose_it(void **state)
+static void unused_ring_is_withdrawn(void **state)
 {
     uint64_t now = rme_now() + 10000;
 
@@ -202,7 +202,7 @@ static void the_silent_lose_it(void **state)
 }
 
 /* WITHDRAW waits while the peer releases the ring: WITHDRAW would withdraw the next ring. */
-static void a_withdrawal_that_waits_ends_with_its_ring(void **state)
+static void delayed_withdrawal_ends_with_its_ring(void **state)
 {
     uint64_t now = rme_now() + 10000;
 
@@ -300,7 +300,7 @@ static void early_ones_leave_the_ring(void **state)
 }
 
 /* The link ends, and the ring with it. */
-static void the_ring_ends_with_its_link(void **state)
+static void ring_ends_with_its_link(void **state)
 {
     (void)state;
     borrow();
@@ -522,7 +522,7 @@ static void waits_no_longer_than_it_is_lent(void **state)
 }
 
 /* The place of a consumed message is reused only after the device's completion. */
-static void a_place_waits_for_the_device(void **state)
+static void ring_slot_waits_for_device(void **state)
 {
     static struct posted send;
 
@@ -656,7 +656,7 @@ static void not_too_many_are_not_reported(void **state)
 
 /* An unsignalled write does not delay reuse, but a place that the peer has not consumed
  * does. */
-static void an_unsignalled_place_waits_for_the_peer(void **state)
+static void unsignalled_slot_waits_for_peer(void **state)
 {
     static struct posted send[7];
 
@@ -700,26 +700,26 @@ int main(void)
     const struct CMUnitTest tests[] = {
         SCRIPTED_TEST(lends_to_who_would_use_it),
         SCRIPTED_TEST(lends_nothing_to_others),
-        SCRIPTED_TEST(its_window_is_of_use_to_others),
+        SCRIPTED_TEST(freed_ring_window_serves_receives),
         SCRIPTED_TEST(lends_again),
-        SCRIPTED_TEST(the_silent_lose_it),
-        SCRIPTED_TEST(a_withdrawal_that_waits_ends_with_its_ring),
+        SCRIPTED_TEST(unused_ring_is_withdrawn),
+        SCRIPTED_TEST(delayed_withdrawal_ends_with_its_ring),
         SCRIPTED_TEST(takes_what_is_written),
         SCRIPTED_TEST(gives_places_back_in_time),
         SCRIPTED_TEST(early_ones_leave_the_ring),
-        SCRIPTED_TEST(the_ring_ends_with_its_link),
+        SCRIPTED_TEST(ring_ends_with_its_link),
         SCRIPTED_TEST(wrong_peers_lose_their_link),
         SCRIPTED_TEST(writes_until_it_is_full),
         SCRIPTED_TEST(cancelled_wait_reserves_no_room),
         SCRIPTED_TEST(waits_for_nothing_uncertain),
         SCRIPTED_TEST(waits_no_longer_than_it_is_lent),
-        SCRIPTED_TEST(a_place_waits_for_the_device),
+        SCRIPTED_TEST(ring_slot_waits_for_device),
         SCRIPTED_TEST(returns_what_is_asked_for),
         SCRIPTED_TEST(returns_what_it_cannot_use),
         SCRIPTED_TEST(wrong_grants_end_the_link),
         SCRIPTED_TEST(few_are_reported),
         SCRIPTED_TEST(not_too_many_are_not_reported),
-        SCRIPTED_TEST(an_unsignalled_place_waits_for_the_peer),
+        SCRIPTED_TEST(unsignalled_slot_waits_for_peer),
         SCRIPTED_TEST(returns_behind_unsignalled_writes),
     };
 

@@ -106,7 +106,7 @@ static void is_invited_without_credits(void **state)
 static void two_transfers_are_not_invited(void **state)
 {
     (void)state;
-    begin(&usual, ",xfer_bytes_peer=256K");
+    begin(&usual, ",rdma_inflight_bytes=256K");
     SAYS(CTS, LARGE, .flags = RME_WIRE_F_UNSOLICITED, .tag = 3, .from = 9);
     send_(zone(0), LARGE, 3);
     send_(plain, 100, 3);
@@ -123,7 +123,7 @@ static void message_within_the_limit_is_one_transfer(void **state)
 {
     (void)state;
     for (int invited = 0; invited < 2; invited++) {
-        begin(&usual, ",xfer_bytes_peer=512K,rndv=write");
+        begin(&usual, ",rdma_inflight_bytes=512K,rndv=write");
         if (invited)
             SAYS(CTS, LARGE, .flags = RME_WIRE_F_UNSOLICITED, .tag = 3, .from = 9);
         send_(zone(0), LARGE, 3);
@@ -463,7 +463,7 @@ static void one_offer_too_many(void **state)
         base[i] = plain + 2 * i * PIECE;
         length[i] = PIECE;
     }
-    begin(&usual, ",rndv=read,pack_threshold=1M,lists=pack");
+    begin(&usual, ",rndv=read,pack_threshold=1M,list_mode=pack");
     for (int i = 0; i < OFFERS; i++)
         assert_int_equal(rme_post_send(rme, peer, &list, 2, 0, NULL, &id), 0);
     run();
@@ -528,7 +528,7 @@ static void long_lists_are_packed_without_the_lock(void **state)
     guarded_bytes = 1 << 18;
     guarded = mmap(NULL, guarded_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     assert_ptr_not_equal(guarded, MAP_FAILED);
-    begin(&usual, ",rndv=read,fragment_bytes=256K,lists=pack");
+    begin(&usual, ",rndv=read,fragment_bytes=256K,list_mode=pack");
     assert_int_equal(sigaction(SIGSEGV, &act, &before), 0);
     send_guarded(100, 2);
     send_guarded(100, 3);
@@ -621,7 +621,7 @@ static void note_word(const struct rme_wire_message *message)
 
 /* The send has taken the invitation already. The peer's receive must not meet the next message
  * of the tag, which would happen if that came before CANCEL. */
-static void no_memory_for_the_transfer_of_an_invited_send(void **state)
+static void early_cts_send_without_transfer_memory(void **state)
 {
     enum { PIECES = 20, PIECE = 10000 };
     struct rme_hello poor = usual;
@@ -632,7 +632,7 @@ static void no_memory_for_the_transfer_of_an_invited_send(void **state)
 
     (void)state;
     poor.credits = 4; /* one is used */
-    begin(&poor, ",lists=group");
+    begin(&poor, ",list_mode=group");
     for (int i = 0; i < PIECES; i++) {
         base[i] = i == 0 ? zone(0) : (char *)base[i - 1] + PIECE + 8;
         length[i] = PIECE;

@@ -14,7 +14,7 @@
 #include "tests/lib/clock.h"
 
 #define OPTIONS                                                                                \
-    "regcache_entries=0,spin_us=0,zone_bytes=64M,keepalive_ms=0,invite=0,"                     \
+    "regcache_entries=0,poll_us=0,pool_bytes=64M,keepalive_ms=0,early_cts=0,"                  \
     "credits=64,eager_window=1M,rx_buffered_bytes="
 /* of rx_buffered_bytes: from here on the only peer is throttled */
 #define HALF         (512u << 10)
@@ -111,7 +111,7 @@ static void take_until(uint64_t bytes)
     }
 }
 
-static void who_keeps_little_is_told_with_each_word(void **state)
+static void small_debt_returns_credits_per_message(void **state)
 {
     (void)state;
     open_it();
@@ -124,7 +124,7 @@ static void who_keeps_little_is_told_with_each_word(void **state)
     assert_int_equal(told(), 5);
 }
 
-static void who_is_greedy_is_told_late_and_in_order(void **state)
+static void greedy_peer_gets_credits_late(void **state)
 {
     unsigned said, more;
 
@@ -153,7 +153,7 @@ static void who_is_greedy_is_told_late_and_in_order(void **state)
 }
 
 /* Control messages use the reserve, which is returned each time. */
-static void who_is_greedy_keeps_its_reserve(void **state)
+static void greedy_peer_keeps_its_reserve(void **state)
 {
     (void)state;
     open_it();
@@ -172,7 +172,7 @@ static void who_is_greedy_keeps_its_reserve(void **state)
 }
 
 /* A peer that spends the reserve on messages that must be held finally gets no credits. */
-static void who_spends_its_reserve_comes_to_rest(void **state)
+static void peer_without_reserve_stops_sending(void **state)
 {
     unsigned more = 0;
 
@@ -198,7 +198,7 @@ static void be_silent(void)
 }
 
 /* The peer is probed but cannot answer: it has spent its reserve and gets no credits. */
-static void who_has_nothing_to_answer_with_is_not_dead(void **state)
+static void silent_peer_without_credits_stays(void **state)
 {
     (void)state;
     open_with(OPTIONS "1M,keepalive_ms=2,peer_timeout_ms=" TIMEOUT_TEXT, 1024);
@@ -222,7 +222,7 @@ static void who_has_nothing_to_answer_with_is_not_dead(void **state)
 }
 
 /* The peer has credits and does not answer. */
-static void who_could_answer_and_does_not_is_dead(void **state)
+static void silent_peer_with_credits_is_dead(void **state)
 {
     (void)state;
     open_with(OPTIONS "1M,keepalive_ms=2,peer_timeout_ms=" TIMEOUT_TEXT, 1024);
@@ -237,7 +237,7 @@ static void who_could_answer_and_does_not_is_dead(void **state)
  * waits for its FIN. Their operations are charged until the host has the messages and the peer
  * its answers.
  */
-static void what_waits_to_be_acknowledged_is_counted(void **state)
+static void unacknowledged_operations_are_charged(void **state)
 {
     enum { N = 7000 };
     const struct rme_op_table *table;
@@ -331,7 +331,7 @@ static unsigned scheduled(const struct rme *rme)
  * one of them examines a few peers; so does one by another host, which raises all shares. A
  * peer continues when it holds at most its share, whichever peer released memory.
  */
-static void a_release_looks_at_few_of_many_that_wait(void **state)
+static void release_examines_few_waiting_peers(void **state)
 {
     struct sigaction before, action = {.sa_sigaction = touched, .sa_flags = SA_SIGINFO};
     struct rme rme = {.ops = NULL};
@@ -452,7 +452,7 @@ static void no_memory_for_what_is_early_again(void **state)
     uint64_t before;
 
     (void)state;
-    open_with("regcache_entries=0,spin_us=0,zone_bytes=64M,keepalive_ms=0,credits=64,"
+    open_with("regcache_entries=0,poll_us=0,pool_bytes=64M,keepalive_ms=0,credits=64,"
               "eager_window=64K",
               1024);
     other = another();
@@ -495,7 +495,7 @@ static void kept_memory_counts_in_full(void **state)
 }
 
 /* The dropped peer's messages are freed, those of others stay. */
-static void of_whom_the_host_gives_up_nothing_is_kept(void **state)
+static void dropped_peers_messages_are_freed(void **state)
 {
     struct rme_unexpected got[8];
     struct rme_addr *other;
@@ -529,17 +529,17 @@ static void of_whom_the_host_gives_up_nothing_is_kept(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        SCRIPTED_TEST(what_waits_to_be_acknowledged_is_counted),
-        cmocka_unit_test(a_release_looks_at_few_of_many_that_wait),
-        SCRIPTED_TEST(of_whom_the_host_gives_up_nothing_is_kept),
+        SCRIPTED_TEST(unacknowledged_operations_are_charged),
+        cmocka_unit_test(release_examines_few_waiting_peers),
+        SCRIPTED_TEST(dropped_peers_messages_are_freed),
         SCRIPTED_TEST(no_memory_for_what_is_early_again),
         SCRIPTED_TEST(kept_memory_counts_in_full),
-        SCRIPTED_TEST(who_keeps_little_is_told_with_each_word),
-        SCRIPTED_TEST(who_is_greedy_is_told_late_and_in_order),
-        SCRIPTED_TEST(who_is_greedy_keeps_its_reserve),
-        SCRIPTED_TEST(who_spends_its_reserve_comes_to_rest),
-        SCRIPTED_TEST(who_has_nothing_to_answer_with_is_not_dead),
-        SCRIPTED_TEST(who_could_answer_and_does_not_is_dead),
+        SCRIPTED_TEST(small_debt_returns_credits_per_message),
+        SCRIPTED_TEST(greedy_peer_gets_credits_late),
+        SCRIPTED_TEST(greedy_peer_keeps_its_reserve),
+        SCRIPTED_TEST(peer_without_reserve_stops_sending),
+        SCRIPTED_TEST(silent_peer_without_credits_stays),
+        SCRIPTED_TEST(silent_peer_with_credits_is_dead),
     };
 
     return cmocka_run_group_tests_name("rx_account", tests, clock_setup, NULL);

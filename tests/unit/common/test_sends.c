@@ -6,8 +6,8 @@
 #define SMALL 8
 
 #define OPTIONS                                                                                \
-    "regcache_entries=0,spin_us=0,keepalive_ms=0,zone_bytes=64M,"                              \
-    "rndv=read,invite=0,pack_threshold=0"
+    "regcache_entries=0,poll_us=0,keepalive_ms=0,pool_bytes=64M,"                              \
+    "rndv=read,early_cts=0,pack_threshold=0"
 
 #define HUGE (1 << 20) /* too large to be copied: registered */
 
@@ -48,7 +48,7 @@ static void open_with(uint32_t rts_max, uint32_t window)
     scripted_open(OPTIONS, &hello);
 }
 
-static void a_host_that_takes_nothing_holds_back_its_tags_alone(void **state)
+static void unfetched_tags_block_no_other_tags(void **state)
 {
     struct posted large[4], small[4];
     void *base = memory;
@@ -109,7 +109,7 @@ static void post_meanwhile(void)
     assert_int_equal(eager_tag(1), 3);
 }
 
-static void memory_that_is_made_ready_holds_back_its_tag_alone(void **state)
+static void registration_delays_its_tag_only(void **state)
 {
     struct posted large;
 
@@ -138,7 +138,7 @@ static void take(uint32_t cost)
     scripted_peer_sends((struct rme_wire_message){.type = RME_WIRE_PONG}, NULL);
 }
 
-static void a_small_one_waits_for_the_window_and_for_none_that_is_large(void **state)
+static void small_send_waits_for_window_only(void **state)
 {
     enum { COST = SMALL + 64 };
     struct posted large[2], small[8];
@@ -197,7 +197,7 @@ static void a_window_without_credits_lets_it_go(bool received)
     scripted_check(&large, -ECANCELED);
 }
 
-static void a_window_without_credits_lets_a_small_one_go(void **state)
+static void small_send_passes_window_without_credits(void **state)
 {
     (void)state;
     a_window_without_credits_lets_it_go(false);
@@ -206,7 +206,7 @@ static void a_window_without_credits_lets_a_small_one_go(void **state)
 }
 
 /* Large and small ones wait for slots of RTS in the order of posting. */
-static void they_wait_for_an_rts_in_order(void **state)
+static void sends_wait_for_rts_in_order(void **state)
 {
     enum { EACH = 6 };
     struct posted first, fill, large[EACH], small[EACH];
@@ -232,7 +232,7 @@ static void they_wait_for_an_rts_in_order(void **state)
     }
 }
 
-static void a_cancelled_one_passes_its_tag_on(void **state)
+static void cancelled_send_passes_its_tag_on(void **state)
 {
     struct posted first, of[6];
 
@@ -261,7 +261,7 @@ static void a_cancelled_one_passes_its_tag_on(void **state)
 }
 
 /* The oldest send of a tag holds the tag next, and precedes later posts in the queue. */
-static void the_next_of_a_tag_goes_before_those_that_came_later(void **state)
+static void next_of_tag_precedes_later_sends(void **state)
 {
     static struct posted first, large, of[2], later; /* reported after the test */
 
@@ -359,7 +359,7 @@ static void say_so(void)
 
 /* After its data a peer may request no more from us: requests posted before must be sent
  * first. */
-static void no_data_takes_the_credit_of_an_older_request(void **state)
+static void data_leaves_credit_to_older_request(void **state)
 {
     struct posted data[5], asked[5];
 
@@ -393,7 +393,7 @@ static void no_data_takes_the_credit_of_an_older_request(void **state)
 }
 
 /* A request that waits for the peer's host reserves no credits: data may use them. */
-static void a_request_without_room_holds_back_no_data(void **state)
+static void request_without_room_blocks_no_data(void **state)
 {
     enum { COST = SMALL + 64 };
     struct posted data[3], asked[3];
@@ -421,7 +421,7 @@ static void a_request_without_room_holds_back_no_data(void **state)
 
 /* A request that waits for an RTS blocks no data, for any posts before and after the
  * request. */
-static void a_request_that_waits_for_an_rts_holds_back_no_data(void **state)
+static void request_waiting_for_rts_blocks_nothing(void **state)
 {
     struct rme_hello hello = scripted_hello();
     struct posted data[3], asked[2];
@@ -510,7 +510,7 @@ static void check_order(void)
     }
 }
 
-static void whatever_happens_a_tag_keeps_its_order(void **state)
+static void tag_keeps_its_order(void **state)
 {
     struct rme_hello hello = scripted_hello();
 
@@ -569,18 +569,18 @@ static void whatever_happens_a_tag_keeps_its_order(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        SCRIPTED_TEST(a_host_that_takes_nothing_holds_back_its_tags_alone),
-        SCRIPTED_TEST(memory_that_is_made_ready_holds_back_its_tag_alone),
-        SCRIPTED_TEST(a_small_one_waits_for_the_window_and_for_none_that_is_large),
-        SCRIPTED_TEST(a_window_without_credits_lets_a_small_one_go),
-        SCRIPTED_TEST(they_wait_for_an_rts_in_order),
-        SCRIPTED_TEST(a_cancelled_one_passes_its_tag_on),
-        SCRIPTED_TEST(the_next_of_a_tag_goes_before_those_that_came_later),
+        SCRIPTED_TEST(unfetched_tags_block_no_other_tags),
+        SCRIPTED_TEST(registration_delays_its_tag_only),
+        SCRIPTED_TEST(small_send_waits_for_window_only),
+        SCRIPTED_TEST(small_send_passes_window_without_credits),
+        SCRIPTED_TEST(sends_wait_for_rts_in_order),
+        SCRIPTED_TEST(cancelled_send_passes_its_tag_on),
+        SCRIPTED_TEST(next_of_tag_precedes_later_sends),
         SCRIPTED_TEST(all_that_wait_end_with_the_link),
-        SCRIPTED_TEST(no_data_takes_the_credit_of_an_older_request),
-        SCRIPTED_TEST(a_request_without_room_holds_back_no_data),
-        SCRIPTED_TEST(a_request_that_waits_for_an_rts_holds_back_no_data),
-        cmocka_unit_test(whatever_happens_a_tag_keeps_its_order),
+        SCRIPTED_TEST(data_leaves_credit_to_older_request),
+        SCRIPTED_TEST(request_without_room_blocks_no_data),
+        SCRIPTED_TEST(request_waiting_for_rts_blocks_nothing),
+        cmocka_unit_test(tag_keeps_its_order),
     };
 
     return cmocka_run_group_tests_name("sends", tests, NULL, NULL);

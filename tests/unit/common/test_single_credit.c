@@ -8,7 +8,7 @@
 #include "tests/lib/clock.h"
 
 #define OPTIONS                                                                                \
-    "regcache_entries=0,spin_us=0,zone_bytes=64M,rndv=write,invite=0,"                         \
+    "regcache_entries=0,poll_us=0,pool_bytes=64M,rndv=write,early_cts=0,"                      \
     "credits=8,keepalive_ms=0,"
 
 static char memory[64];
@@ -36,7 +36,7 @@ static void stalls(int times)
 
 /* ---- Passive side ---- */
 
-static void a_newcomer_has_one_and_grows_with_use(void **state)
+static void new_link_grows_from_one_credit(void **state)
 {
     (void)state;
     open_single(OPTIONS);
@@ -60,7 +60,7 @@ static void a_newcomer_has_one_and_grows_with_use(void **state)
     assert_int_equal(scripted_counter("protocol_errors"), 0);
 }
 
-static void nobody_gives_up_the_first(void **state)
+static void first_credit_is_never_returned(void **state)
 {
     (void)state;
     open_single(OPTIONS);
@@ -84,7 +84,7 @@ static void more_than_one_is_too_many(void **state)
     assert_int_equal(scripted_counter("protocol_errors"), 1);
 }
 
-static void the_pool_has_an_end(void **state)
+static void credit_pool_is_bounded(void **state)
 {
     struct rme_hello hello = scripted_hello();
 
@@ -127,7 +127,7 @@ static void request(struct rme_unexpected *u)
         assert_int_equal(rme_test_unexpected(scripted.rme, u, 1, 0), 1);
 }
 
-static void an_answer_takes_the_credit_along(void **state)
+static void answer_carries_the_credit(void **state)
 {
     struct rme_unexpected u;
     struct posted send;
@@ -143,7 +143,7 @@ static void an_answer_takes_the_credit_along(void **state)
     rme_unexpected_free(scripted.rme, u.buffer);
 }
 
-static void a_call_without_anything_sends_it(void **state)
+static void idle_call_sends_credit(void **state)
 {
     struct rme_unexpected u, none;
 
@@ -155,7 +155,7 @@ static void a_call_without_anything_sends_it(void **state)
 }
 
 /* A thread about to sleep has no answer to send, though other threads may. */
-static void a_sleeper_sends_it(void **state)
+static void sleeping_call_sends_credit(void **state)
 {
     struct rme_unexpected u;
     struct rme_done done;
@@ -170,7 +170,7 @@ static void a_sleeper_sends_it(void **state)
 
 /* Each call returns because of a message that the host does not fetch: the CREDIT is still sent
  * after some calls. */
-static void calls_with_something_send_it_in_the_end(void **state)
+static void busy_calls_send_credit_eventually(void **state)
 {
     struct rme_done done;
     unsigned calls = 0;
@@ -204,7 +204,7 @@ static void beside_a_sleeper_it_goes_at_once(void **state)
 }
 
 /* Nothing is left of a peer that disconnects meanwhile. */
-static void a_lost_link_waits_for_no_answer(void **state)
+static void lost_link_drops_waiting_credit(void **state)
 {
     struct rme_unexpected u, none;
 
@@ -276,7 +276,7 @@ static void own_buffers_stay_until_the_link_ends(void **state)
 }
 
 /* Only one side may advertise that few. */
-static void a_request_that_promises_few_is_refused(void **state)
+static void hello_with_few_credits_refused(void **state)
 {
     struct rme_hello hello = scripted_hello();
 
@@ -307,7 +307,7 @@ static void connect_to(uint16_t credits)
     connect_with(OPTIONS, credits);
 }
 
-static void the_message_that_takes_the_last_says_so(void **state)
+static void last_credit_message_reports_stall(void **state)
 {
     struct posted send[3];
 
@@ -331,7 +331,7 @@ static void the_message_that_takes_the_last_says_so(void **state)
 }
 
 /* With four or more credits a reserve is kept. */
-static void who_has_grown_keeps_a_reserve(void **state)
+static void grown_link_keeps_reserve(void **state)
 {
     static struct posted send[20]; /* reported when the link ends */
 
@@ -365,7 +365,7 @@ static void take_the_last(void)
 
 /* The engine's message may not have arrived yet: the link ends only after a credit for the BYE
  * that follows it. */
-static void who_closes_waits_for_a_credit_to_say_so(void **state)
+static void close_waits_for_bye_credit(void **state)
 {
     struct posted send;
     unsigned byes;
@@ -388,7 +388,7 @@ static void who_closes_waits_for_a_credit_to_say_so(void **state)
 }
 
 /* Keep-alive messages do not count as use and request no credits. */
-static void a_pong_asks_for_nothing(void **state)
+static void pong_requests_no_credits(void **state)
 {
     (void)state;
     connect_to(1);
@@ -398,7 +398,7 @@ static void a_pong_asks_for_nothing(void **state)
     assert_int_equal(scripted.peer->peer->credit.have, 0);
 }
 
-static void an_idle_one_gives_all_but_the_first_up(void **state)
+static void idle_link_returns_all_but_one(void **state)
 {
     (void)state;
     connect_to(1);
@@ -431,7 +431,7 @@ static void use(unsigned messages)
 }
 
 /* The active side advertises the minimum at first, and the usual number after some use. */
-static void who_asks_promises_the_least_until_it_is_used(void **state)
+static void active_side_advertises_minimum_at_first(void **state)
 {
     (void)state;
     ask_with(OPTIONS);
@@ -446,7 +446,7 @@ static void who_asks_promises_the_least_until_it_is_used(void **state)
 }
 
 /* A link that cannot have all its buffers gets the available ones. */
-static void it_gets_as_many_as_there_are(void **state)
+static void link_gets_the_available_credits(void **state)
 {
     (void)state;
     ask_with(OPTIONS "credits=200");
@@ -469,7 +469,7 @@ static void credits_of_four_stay_four(void **state)
 }
 
 /* A probe that lacks a credit does not request more. */
-static void a_probe_asks_for_no_credits(void **state)
+static void probe_requests_no_credits(void **state)
 {
     static struct posted send, recv; /* the teardown ends them */
     static char got[8];
@@ -492,7 +492,7 @@ static void a_probe_asks_for_no_credits(void **state)
 }
 
 /* An answer without a credit is invalid. */
-static void an_answer_promises_something(void **state)
+static void answer_without_credit_is_invalid(void **state)
 {
     (void)state;
     connect_to(1);
@@ -505,30 +505,30 @@ static void an_answer_promises_something(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        SCRIPTED_TEST(a_newcomer_has_one_and_grows_with_use),
-        SCRIPTED_TEST(nobody_gives_up_the_first),
+        SCRIPTED_TEST(new_link_grows_from_one_credit),
+        SCRIPTED_TEST(first_credit_is_never_returned),
         SCRIPTED_TEST(more_than_one_is_too_many),
-        SCRIPTED_TEST(the_pool_has_an_end),
+        SCRIPTED_TEST(credit_pool_is_bounded),
         SCRIPTED_TEST(without_a_pool_one_is_all),
-        SCRIPTED_TEST(an_answer_takes_the_credit_along),
-        SCRIPTED_TEST(a_call_without_anything_sends_it),
-        SCRIPTED_TEST(a_sleeper_sends_it),
-        SCRIPTED_TEST(calls_with_something_send_it_in_the_end),
+        SCRIPTED_TEST(answer_carries_the_credit),
+        SCRIPTED_TEST(idle_call_sends_credit),
+        SCRIPTED_TEST(sleeping_call_sends_credit),
+        SCRIPTED_TEST(busy_calls_send_credit_eventually),
         SCRIPTED_TEST(beside_a_sleeper_it_goes_at_once),
-        SCRIPTED_TEST(a_lost_link_waits_for_no_answer),
+        SCRIPTED_TEST(lost_link_drops_waiting_credit),
         SCRIPTED_TEST(own_buffers_come_out_of_the_pool),
         SCRIPTED_TEST(own_buffers_stay_until_the_link_ends),
-        SCRIPTED_TEST(a_request_that_promises_few_is_refused),
-        SCRIPTED_TEST(the_message_that_takes_the_last_says_so),
-        SCRIPTED_TEST(who_has_grown_keeps_a_reserve),
-        SCRIPTED_TEST(who_closes_waits_for_a_credit_to_say_so),
-        SCRIPTED_TEST(a_pong_asks_for_nothing),
-        SCRIPTED_TEST(an_idle_one_gives_all_but_the_first_up),
-        SCRIPTED_TEST(an_answer_promises_something),
-        SCRIPTED_TEST(who_asks_promises_the_least_until_it_is_used),
-        SCRIPTED_TEST(it_gets_as_many_as_there_are),
+        SCRIPTED_TEST(hello_with_few_credits_refused),
+        SCRIPTED_TEST(last_credit_message_reports_stall),
+        SCRIPTED_TEST(grown_link_keeps_reserve),
+        SCRIPTED_TEST(close_waits_for_bye_credit),
+        SCRIPTED_TEST(pong_requests_no_credits),
+        SCRIPTED_TEST(idle_link_returns_all_but_one),
+        SCRIPTED_TEST(answer_without_credit_is_invalid),
+        SCRIPTED_TEST(active_side_advertises_minimum_at_first),
+        SCRIPTED_TEST(link_gets_the_available_credits),
         SCRIPTED_TEST(credits_of_four_stay_four),
-        SCRIPTED_TEST(a_probe_asks_for_no_credits),
+        SCRIPTED_TEST(probe_requests_no_credits),
     };
 
     return cmocka_run_group_tests_name("single_credit", tests, clock_setup, NULL);

@@ -557,7 +557,7 @@ static bool lay_guard_for_a_moment(char *base, size_t length)
 
 /* Guards are not reported (doc/design/unmap-monitor.md). The remedy for programs, which is to
  * discard the memory first, works. */
-static void what_is_discarded_before_a_guard_is_laid_is_not_stale(void **state)
+static void memory_discarded_before_guard_not_stale(void **state)
 {
     const size_t length = MAX_PAGES * PAGE;
     struct thread *t;
@@ -598,7 +598,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_stale_registration),
         cmocka_unit_test(no_stale_hole),
-        cmocka_unit_test(what_is_discarded_before_a_guard_is_laid_is_not_stale),
+        cmocka_unit_test(memory_discarded_before_guard_not_stale),
     };
 
     if (argc > 1)

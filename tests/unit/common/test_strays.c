@@ -132,7 +132,7 @@ static void a_part_ends(char *base)
 }
 
 /* After CANCEL no write begins. */
-static void nothing_is_written_after_cancel(void **state)
+static void cancel_starts_no_write(void **state)
 {
     uint32_t handle;
     char *base;
@@ -153,7 +153,7 @@ static void nothing_is_written_after_cancel(void **state)
 }
 
 /* After a FIN that refuses no read begins. */
-static void nothing_is_read_after_fin(void **state)
+static void fin_starts_no_read(void **state)
 {
     char *base;
 
@@ -171,7 +171,7 @@ static void nothing_is_read_after_fin(void **state)
 
 /* After a FIN that refuses nothing is opened; the link goes down while FIN waits for a send
  * buffer. */
-static void nothing_is_opened_after_fin(void **state)
+static void fin_opens_no_window(void **state)
 {
     char *base;
 
@@ -334,14 +334,14 @@ static void freed_while_it_is_copied(void **state)
     rme_id id = 0;
 
     (void)state;
-    begin(&usual, ",lists=pack");
+    begin(&usual, ",list_mode=pack");
     blocks = take_blocks(block, MOST);
     assert_in_range(blocks, 1, MOST - 1);
     for (unsigned i = 0; i < blocks; i++)
         assert_int_equal(rme_memory_free(rme, block[i]), 0);
     end();
 
-    begin(&usual, ",lists=pack");
+    begin(&usual, ",list_mode=pack");
     take_blocks(block, --blocks); /* allocate all free blocks */
     freed = false;
     script.registering = free_meanwhile;
@@ -509,15 +509,15 @@ static FILE *to_nowhere(void)
     X(rme_session_get, rme_session_get(rme, peer, 0, &counter) < 0)                            \
     X(rme_print_peers, (rme_print_peers(rme, write_nothing, NULL), true))                      \
     X(rme_print_options, (rme_print_options(to_nowhere(), NULL), true))                        \
-    X(rme_option_get, rme_option_get(rme, "spin_us", &actual) == 0)                            \
-    X(rme_option_known, rme_option_known(&script_ops, "spin_us"))                              \
+    X(rme_option_get, rme_option_get(rme, "poll_us", &actual) == 0)                            \
+    X(rme_option_known, rme_option_known(&script_ops, "poll_us"))                              \
     X(rme_key_opens, rme_key_opens(rme) != NULL)                                               \
     X(rme_explain, (rme_explain(rme, 4096, 1, to_nowhere()), true))
 
 /* Begins to open an engine of the child's own, up to the parsing of options. */
 static bool child_opens(void)
 {
-    struct rme_config config = {.fabric = &script_ops, .options = "spin_us=many"};
+    struct rme_config config = {.fabric = &script_ops, .options = "poll_us=many"};
     struct rme *own = NULL;
 
     return rme_open(&config, &own) == -EINVAL;
@@ -563,7 +563,7 @@ static int run_in_a_child(const char *function)
 }
 
 /* All functions of rme.h: a new one needs a row above. */
-static void nothing_of_the_engine_is_a_childs(void **state)
+static void forked_child_cannot_use_engine(void **state)
 {
     char path[4096], line[256], *name;
     const char *top = getenv("srcdir");
@@ -734,7 +734,7 @@ int main(void)
         cmocka_unit_test(reached_while_its_link_ends),
         cmocka_unit_test(dropped_with_their_context),
         cmocka_unit_test(of_a_context_before),
-        cmocka_unit_test(nothing_of_the_engine_is_a_childs),
+        cmocka_unit_test(forked_child_cannot_use_engine),
         cmocka_unit_test(answered_memory_is_closed),
     };
 

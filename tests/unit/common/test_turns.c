@@ -40,7 +40,7 @@ static void begin_all(void)
     struct rme_hello hello = usual;
 
     hello.credits = 1024;
-    begin(&hello, ",rndv=write,eager_ring_bytes=0,invite=0");
+    begin(&hello, ",rndv=write,eager_ring_bytes=0,early_cts=0");
     rme->tuning.rdma_ops = rme->tuning.rdma_ops_peer = SLOTS;
     peers[0] = peer;
     for (unsigned n = 1; n < PEERS; n++)
@@ -137,7 +137,7 @@ static rme_id let_two_wait(void)
     return id;
 }
 
-/* The first waiting peer has nothing to move any more: the second gets its turn. */
+/* The first waiting peer has nothing to move: the second gets its turn. */
 static void turn_of_a_cancelled_transfer(void **state)
 {
     rme_id id = let_two_wait();

@@ -103,7 +103,7 @@ static unsigned waits_until(uint64_t us)
     return n;
 }
 
-static void what_is_in_vain_stops(void **state)
+static void failed_polling_stops(void **state)
 {
     (void)state;
     wait_in_vain(VAIN - 1);
@@ -113,7 +113,7 @@ static void what_is_in_vain_stops(void **state)
 }
 
 /* A single delay does not stop polling, and neither do two failures in three. */
-static void what_pays_goes_on(void **state)
+static void successful_polling_continues(void **state)
 {
     (void)state;
     for (int i = 0; i < 3 * VAIN; i++) {
@@ -126,7 +126,7 @@ static void what_pays_goes_on(void **state)
 }
 
 /* After a pause a few waits try again; when these fail, after a longer pause. */
-static void it_tries_again(void **state)
+static void polling_resumes_after_pause(void **state)
 {
     unsigned pause;
 
@@ -143,7 +143,7 @@ static void it_tries_again(void **state)
 }
 
 /* One successful try suffices, and the next pause is short again. */
-static void a_try_that_pays_is_enough(void **state)
+static void successful_try_shortens_pause(void **state)
 {
     (void)state;
     wait_in_vain(VAIN);
@@ -188,12 +188,12 @@ static uint64_t polls_before_offer(void)
 }
 
 /* A 16th of the polling time; a 64th if another thread ran during the last offer. */
-static void a_wanted_processor_is_offered_sooner(void **state)
+static void wanted_processor_is_offered_sooner(void **state)
 {
     const uint64_t spin_ns = 8000000;
 
     (void)state;
-    sleeper_open(OPTIONS ",spin_us=8000");
+    sleeper_open(OPTIONS ",poll_us=8000");
     polls_before_offer();
     assert_in_range(polls_before_offer(), spin_ns / 16, spin_ns / 8);
     cpu.taken = true;
@@ -212,7 +212,7 @@ static uint64_t slept_after(bool before, bool taken)
     struct rme_done done;
     uint64_t begin;
 
-    sleeper_open(OPTIONS ",spin_us=100000");
+    sleeper_open(OPTIONS ",poll_us=100000");
     cpu.taken = before;
     for (int i = 0; i < (before ? 2 : 1); i++) {
         /* learns the duration of an offer */
@@ -228,7 +228,7 @@ static uint64_t slept_after(bool before, bool taken)
 }
 
 /* A wait whose offers of the processor are taken stops polling after a quarter of its time. */
-static void a_wanted_processor_is_left_sooner(void **state)
+static void wanted_processor_is_left_sooner(void **state)
 {
     (void)state;
     for (int before = 0; before < 2; before++) {
@@ -238,7 +238,7 @@ static void a_wanted_processor_is_left_sooner(void **state)
 }
 
 /* One offer that takes longer than the polling limit ends polling. */
-static void a_processor_that_others_keep_ends_polling(void **state)
+static void kept_processor_ends_polling(void **state)
 {
     (void)state;
     for (int i = 0; i < 3; i++) {
@@ -257,16 +257,19 @@ static void a_processor_that_others_keep_ends_polling(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(what_is_in_vain_stops, open_it, scripted_teardown),
-        cmocka_unit_test_setup_teardown(what_pays_goes_on, open_it, scripted_teardown),
-        cmocka_unit_test_setup_teardown(it_tries_again, open_it, scripted_teardown),
-        cmocka_unit_test_setup_teardown(a_try_that_pays_is_enough, open_it, scripted_teardown),
+        cmocka_unit_test_setup_teardown(failed_polling_stops, open_it, scripted_teardown),
+        cmocka_unit_test_setup_teardown(successful_polling_continues, open_it,
+                                        scripted_teardown),
+        cmocka_unit_test_setup_teardown(polling_resumes_after_pause, open_it,
+                                        scripted_teardown),
+        cmocka_unit_test_setup_teardown(successful_try_shortens_pause, open_it,
+                                        scripted_teardown),
         cmocka_unit_test_setup_teardown(offers_that_nobody_takes_are_rare, open_it,
                                         scripted_teardown),
-        cmocka_unit_test_setup_teardown(a_processor_that_others_keep_ends_polling, open_it,
+        cmocka_unit_test_setup_teardown(kept_processor_ends_polling, open_it,
                                         scripted_teardown),
-        cmocka_unit_test(a_wanted_processor_is_offered_sooner),
-        cmocka_unit_test(a_wanted_processor_is_left_sooner),
+        cmocka_unit_test(wanted_processor_is_offered_sooner),
+        cmocka_unit_test(wanted_processor_is_left_sooner),
     };
     return cmocka_run_group_tests(tests, clock_setup, NULL);
 }

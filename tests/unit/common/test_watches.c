@@ -123,7 +123,7 @@ static void some_are_given_up_together(void **state)
 }
 
 /* In any order of first use. */
-static void what_is_given_up_ends_at_once(void **state)
+static void evicted_watch_ends_immediately(void **state)
 {
     struct engine *e = engine_new(64, 8);
     char *base = map_anonymous(65);
@@ -251,7 +251,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(neighbours_end_at_once),
         cmocka_unit_test(some_are_given_up_together),
-        cmocka_unit_test(what_is_given_up_ends_at_once),
+        cmocka_unit_test(evicted_watch_ends_immediately),
         cmocka_unit_test(neighbours_of_what_is_claimed),
         cmocka_unit_test(neighbours_of_a_file),
         cmocka_unit_test(huge_pages_stay_whole),

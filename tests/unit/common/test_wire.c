@@ -259,7 +259,7 @@ static void unused_fields_are_checked(void **state)
                                                : (b).member)
 
 /* On a host of the other byte order each member of what is encoded is reversed. */
-static void each_member_is_reversed_for_the_other_byte_order(void **state)
+static void members_are_reversed_by_byte_order(void **state)
 {
     struct rme_wire_message m, n;
     struct rme_wire_segment s, t;
@@ -551,7 +551,7 @@ int main(void)
         cmocka_unit_test(decoding_gives_back),
         cmocka_unit_test(length_is_checked),
         cmocka_unit_test(unused_fields_are_checked),
-        cmocka_unit_test(each_member_is_reversed_for_the_other_byte_order),
+        cmocka_unit_test(members_are_reversed_by_byte_order),
         cmocka_unit_test(segments_that_cannot_be),
         cmocka_unit_test(unknown_types),
         cmocka_unit_test(fast_messages),

@@ -12,10 +12,10 @@
 
 #define LARGE 200000 /* one fragment, by write and by read */
 #define OPTIONS                                                                                \
-    "regcache_entries=0,spin_us=0,zone_bytes=64M,pack_threshold=0,"                            \
+    "regcache_entries=0,poll_us=0,pool_bytes=64M,pack_threshold=0,"                            \
     "fragment_bytes=1M,rndv=write,credits=8,"                                                  \
     "keepalive_ms=0,connect_timeout_ms=600000,"
-#define NO_INVITE OPTIONS "invite=0,"
+#define NO_INVITE OPTIONS "early_cts=0,"
 
 static char memory[LARGE];
 static const struct rme_wire_segment target = {.address = 4096, .key = 7, .length = LARGE};
@@ -103,7 +103,7 @@ static uint32_t received_from(struct posted *recv, uint32_t theirs)
     return scripted_word(RME_WIRE_CTS, 0)->message.from;
 }
 
-static void a_late_cancel_meets_no_other_receive(void **state)
+static void late_cancel_meets_no_other_receive(void **state)
 {
     struct posted recv;
     uint32_t ours = 0, n;
@@ -153,7 +153,7 @@ static void finish(void)
     scripted.keeps = false;
 }
 
-static void a_late_cancel_meets_no_other_send(void **state)
+static void late_cancel_meets_no_other_send(void **state)
 {
     struct posted send;
     uint32_t ours = 0, n;
@@ -177,7 +177,7 @@ static void a_late_cancel_meets_no_other_send(void **state)
 }
 
 /* Handles repeat after 2^32, but skip 0 and those in use. */
-static void names_that_are_in_use_do_not_come_again(void **state)
+static void handles_in_use_are_not_reused(void **state)
 {
     struct posted long_one, recv;
     uint32_t in_use;
@@ -216,7 +216,7 @@ static void answer_invited(struct posted *send, struct posted *recv, void *room)
 }
 
 /* A peer acknowledges consumed messages with CREDIT; here it had consumed none. */
-static void an_invited_message_waits_for_nothing_else(void **state)
+static void early_cts_message_waits_for_completion(void **state)
 {
     struct posted send, recv;
     void *room;
@@ -260,7 +260,7 @@ static void request_second(void)
     scripted_run();
 }
 
-static void nothing_is_opened_before_the_link_is_up(void **state)
+static void window_opens_after_link_is_up(void **state)
 {
     struct posted recv, invited;
     uint32_t ours;
@@ -306,7 +306,7 @@ static void nothing_is_opened_before_the_link_is_up(void **state)
 
 /* A large unexpected message announced early is pulled when the link is up, and ends with the
  * link. */
-static void what_was_told_early_is_fetched(void **state)
+static void early_rts_is_pulled(void **state)
 {
     struct rme_unexpected got;
     uint32_t ours;
@@ -343,7 +343,7 @@ static void what_was_told_early_is_fetched(void **state)
 }
 
 /* The end of an unanswered request ends nothing else. */
-static void the_end_of_an_unanswered_request_is_nothing(void **state)
+static void unanswered_request_ends_nothing_else(void **state)
 {
     struct posted recv;
 
@@ -438,7 +438,7 @@ static void the_second_goes_on(struct posted recv[2])
     assert_int_equal(scripted_counter("protocol_errors"), 0);
 }
 
-static void a_cancel_does_not_wait_for_a_window(void **state)
+static void cancel_does_not_wait_for_window(void **state)
 {
     struct posted recv[2];
     uint32_t ours = open_with_one_window(recv);
@@ -466,7 +466,7 @@ static void pass(uint64_t ms)
 
 /* Each cancel waits for its own answer.  The answer of an earlier one comes; the link ends when
  * the later one has had none for a tenth of connect_timeout_ms. */
-static void a_cancel_without_an_answer_has_its_own_time(void **state)
+static void unanswered_cancel_has_own_timeout(void **state)
 {
     struct posted send[2];
 
@@ -493,7 +493,7 @@ static void a_cancel_without_an_answer_has_its_own_time(void **state)
     scripted_check(&send[1], -ECANCELED);
 }
 
-static void its_answer_does_not(void **state)
+static void cancel_answer_does_not_wait(void **state)
 {
     struct posted recv[2];
     uint32_t ours = open_with_one_window(recv);
@@ -509,7 +509,7 @@ static void its_answer_does_not(void **state)
 }
 
 /* A receive that ends before its CTS was sent refuses, like one that reads. */
-static void a_refusal_does_not(void **state)
+static void refusal_does_not_wait_for_window(void **state)
 {
     struct posted recv[2], third;
     uint32_t ours = open_with_one_window(recv);
@@ -592,7 +592,7 @@ static int32_t next_ping(void)
     return buffers_of(RME_WIRE_PING, before);
 }
 
-static void an_idle_peer_gives_up_what_it_was_granted(void **state)
+static void idle_peer_returns_granted_credits(void **state)
 {
     (void)state;
     open_usual(NO_INVITE "keepalive_ms=2");
@@ -617,7 +617,7 @@ static void an_idle_peer_gives_up_what_it_was_granted(void **state)
     assert_int_equal(script.advertised, 0);
 }
 
-static void we_give_up_what_we_were_granted(void **state)
+static void granted_credits_are_returned(void **state)
 {
     int32_t sum = 0;
 
@@ -640,7 +640,7 @@ static void we_give_up_what_we_were_granted(void **state)
 }
 
 /* A message that a receive waits for is judged as any other one. */
-static void credits_that_were_not_spent_end_the_link(void **state)
+static void unspent_credits_end_link(void **state)
 {
     struct posted recv;
 
@@ -681,7 +681,7 @@ static void enough_is_kept_to_go_on(void **state)
 
 /* No credit is left for a probe. A live peer would return some unasked, so a silent one is
  * dead. */
-static void who_cannot_be_asked_is_noticed(void **state)
+static void silent_peer_without_credits_is_dead(void **state)
 {
     struct rme_hello hello = scripted_hello();
     struct posted send[4];
@@ -740,25 +740,25 @@ static void cancelled_rts_leave_their_room(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        SCRIPTED_TEST(a_late_cancel_meets_no_other_receive),
-        SCRIPTED_TEST(a_late_cancel_meets_no_other_send),
-        SCRIPTED_TEST(names_that_are_in_use_do_not_come_again),
+        SCRIPTED_TEST(late_cancel_meets_no_other_receive),
+        SCRIPTED_TEST(late_cancel_meets_no_other_send),
+        SCRIPTED_TEST(handles_in_use_are_not_reused),
         SCRIPTED_TEST(cancelled_rts_leave_their_room),
-        SCRIPTED_TEST(an_invited_message_waits_for_nothing_else),
-        SCRIPTED_TEST(nothing_is_opened_before_the_link_is_up),
-        SCRIPTED_TEST(what_was_told_early_is_fetched),
-        SCRIPTED_TEST(the_end_of_an_unanswered_request_is_nothing),
+        SCRIPTED_TEST(early_cts_message_waits_for_completion),
+        SCRIPTED_TEST(window_opens_after_link_is_up),
+        SCRIPTED_TEST(early_rts_is_pulled),
+        SCRIPTED_TEST(unanswered_request_ends_nothing_else),
         SCRIPTED_TEST(opening_looks_whether_the_link_is_up),
-        SCRIPTED_TEST(a_cancel_does_not_wait_for_a_window),
-        SCRIPTED_TEST(a_cancel_without_an_answer_has_its_own_time),
-        SCRIPTED_TEST(its_answer_does_not),
-        SCRIPTED_TEST(a_refusal_does_not),
+        SCRIPTED_TEST(cancel_does_not_wait_for_window),
+        SCRIPTED_TEST(unanswered_cancel_has_own_timeout),
+        SCRIPTED_TEST(cancel_answer_does_not_wait),
+        SCRIPTED_TEST(refusal_does_not_wait_for_window),
         SCRIPTED_TEST(nor_where_a_send_has_the_window),
-        SCRIPTED_TEST(an_idle_peer_gives_up_what_it_was_granted),
-        SCRIPTED_TEST(we_give_up_what_we_were_granted),
-        SCRIPTED_TEST(credits_that_were_not_spent_end_the_link),
+        SCRIPTED_TEST(idle_peer_returns_granted_credits),
+        SCRIPTED_TEST(granted_credits_are_returned),
+        SCRIPTED_TEST(unspent_credits_end_link),
         SCRIPTED_TEST(enough_is_kept_to_go_on),
-        SCRIPTED_TEST(who_cannot_be_asked_is_noticed),
+        SCRIPTED_TEST(silent_peer_without_credits_is_dead),
     };
 
     return cmocka_run_group_tests_name("words", tests, clock_setup, NULL);

@@ -101,7 +101,7 @@ static void wrong_frees(void **state)
     stop(f);
 }
 
-static void ranges(void **state)
+static void registered_ranges_are_known(void **state)
 {
     struct fixture *f = start(256 * MIB);
     char *block = rme_zone_alloc(f->zone, 8192, true),
@@ -176,7 +176,7 @@ static void smaller_slabs_where_large_ones_are_refused(void **state)
     stop(f);
 }
 
-static void the_bound_holds(void **state)
+static void zone_bound_holds(void **state)
 {
     struct fixture *f = start(16 * MIB);
     char *block[64];
@@ -197,7 +197,7 @@ static void the_bound_holds(void **state)
 }
 
 /* 16 KiB in all: two blocks of 8 KiB are registered, without memory around them. */
-static void a_bound_below_the_smallest_mapping(void **state)
+static void bound_below_smallest_mapping_holds(void **state)
 {
     struct fixture *f = start(16 * KIB);
     char *a = rme_zone_alloc(f->zone, 8 * KIB, true), *b = rme_zone_alloc(f->zone, 5000, true);
@@ -232,7 +232,7 @@ static void a_bound_below_the_smallest_mapping(void **state)
 }
 
 /* The system refuses more than 32 KiB; only an attempt shows that. */
-static void the_first_slab_is_as_small_as_it_must_be(void **state)
+static void first_slab_fits_system_limit(void **state)
 {
     struct fixture *f = start(256 * MIB);
 
@@ -245,7 +245,7 @@ static void the_first_slab_is_as_small_as_it_must_be(void **state)
 }
 
 /* Less than the size of a slab by growth is left: a smaller one takes it. */
-static void the_rest_below_the_bound_is_used(void **state)
+static void remainder_below_bound_is_used(void **state)
 {
     struct fixture *f = start(16 * MIB + 512 * KIB);
     char *small;
@@ -297,7 +297,7 @@ static void small_blocks_do_not_fill_large_slabs(void **state)
     stop(f);
 }
 
-static void a_bigger_block_serves(void **state)
+static void bigger_block_serves_small_request(void **state)
 {
     struct fixture *f = start(4 * MIB);
     char *big, *small[16];
@@ -374,7 +374,7 @@ static void plain_memory_is_not_kept(void **state)
     stop(f);
 }
 
-static void what_nobody_needs_goes_back(void **state)
+static void unused_slabs_are_released(void **state)
 {
     struct fixture *f = start(256 * MIB);
     uint64_t now = 1000000;
@@ -519,19 +519,19 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(slabs_grow_with_what_is_used),
         cmocka_unit_test(wrong_frees),
-        cmocka_unit_test(ranges),
+        cmocka_unit_test(registered_ranges_are_known),
         cmocka_unit_test(refusal_gives_plain_memory),
         cmocka_unit_test(smaller_slabs_where_large_ones_are_refused),
-        cmocka_unit_test(the_bound_holds),
-        cmocka_unit_test(a_bound_below_the_smallest_mapping),
-        cmocka_unit_test(the_first_slab_is_as_small_as_it_must_be),
-        cmocka_unit_test(the_rest_below_the_bound_is_used),
+        cmocka_unit_test(zone_bound_holds),
+        cmocka_unit_test(bound_below_smallest_mapping_holds),
+        cmocka_unit_test(first_slab_fits_system_limit),
+        cmocka_unit_test(remainder_below_bound_is_used),
         cmocka_unit_test(idle_memory_makes_room),
         cmocka_unit_test(small_blocks_do_not_fill_large_slabs),
-        cmocka_unit_test(a_bigger_block_serves),
+        cmocka_unit_test(bigger_block_serves_small_request),
         cmocka_unit_test(large_mappings_are_kept_a_little),
         cmocka_unit_test(plain_memory_is_not_kept),
-        cmocka_unit_test(what_nobody_needs_goes_back),
+        cmocka_unit_test(unused_slabs_are_released),
         cmocka_unit_test(device_limit),
         cmocka_unit_test(many_threads),
         cmocka_unit_test(keys_of_slabs),

@@ -23,7 +23,7 @@ static bool admits(const char *list, const char *host)
     return yes;
 }
 
-static void networks(void **state)
+static void networks_admitted_by_prefix(void **state)
 {
     (void)state;
     assert_true(admits("10.1.0.0/16", "10.1.255.255"));
@@ -44,7 +44,7 @@ static void networks(void **state)
     assert_true(admits("fe80::/10", "fe80::1%eth0"));
 }
 
-static void names(void **state)
+static void host_names_admitted(void **state)
 {
     struct access *access = made("localhost,192.0.2.9");
 
@@ -58,7 +58,7 @@ static void names(void **state)
     access_free(access);
 }
 
-static void loopback(void **state)
+static void loopback_addresses_admitted(void **state)
 {
     struct access *access = access_loopback();
 
@@ -71,7 +71,7 @@ static void loopback(void **state)
     access_free(access);
 }
 
-static void complaints(void **state)
+static void invalid_rules_are_described(void **state)
 {
     static const char *const wrong[] = {
         "",        "10.0.0.0/33",        "10.0.0.0/", "host/8",
@@ -86,7 +86,7 @@ static void complaints(void **state)
     }
 }
 
-static void hosts(void **state)
+static void host_of_address(void **state)
 {
     char host[20];
 
@@ -109,8 +109,11 @@ static void hosts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(networks),   cmocka_unit_test(names), cmocka_unit_test(loopback),
-        cmocka_unit_test(complaints), cmocka_unit_test(hosts),
+        cmocka_unit_test(networks_admitted_by_prefix),
+        cmocka_unit_test(host_names_admitted),
+        cmocka_unit_test(loopback_addresses_admitted),
+        cmocka_unit_test(invalid_rules_are_described),
+        cmocka_unit_test(host_of_address),
     };
 
     return cmocka_run_group_tests_name("iod/access", tests, NULL, NULL);

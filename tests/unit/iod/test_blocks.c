@@ -62,7 +62,7 @@ static void assert_all(void)
     assert_memory_equal(got, model, SIZE);
 }
 
-static void what_was_written_comes_back(void **state)
+static void written_data_is_read_back(void **state)
 {
     struct iod_extent items[] = {{5, 10}, {4000, 5000}, {SIZE - 3, 3}};
     struct extent_cursor from = {.item = items, .count = 3};
@@ -86,7 +86,7 @@ static void what_was_written_comes_back(void **state)
     end();
 }
 
-static void the_table_says_where_data_is(void **state)
+static void block_table_locates_data(void **state)
 {
     struct extent_list list = {0};
     struct blocks_scan scan = {0}, all = {0};
@@ -152,7 +152,7 @@ static void every_byte_counts(void **state)
     end();
 }
 
-static void sizes(void **state)
+static void block_file_sizes(void **state)
 {
     struct blocks_scan scan = {0};
 
@@ -172,10 +172,10 @@ static void sizes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_was_written_comes_back),
-        cmocka_unit_test(the_table_says_where_data_is),
+        cmocka_unit_test(written_data_is_read_back),
+        cmocka_unit_test(block_table_locates_data),
         cmocka_unit_test(every_byte_counts),
-        cmocka_unit_test(sizes),
+        cmocka_unit_test(block_file_sizes),
     };
 
     return cmocka_run_group_tests_name("iod/blocks", tests, NULL, NULL);

@@ -36,7 +36,7 @@ static void small_files(void **state)
         }
 }
 
-static void ranges(void **state)
+static void layout_ranges(void **state)
 {
     struct iod_layout l = {.size = 1000, .strip = 10, .count = 3};
     struct iod_extent e;
@@ -71,7 +71,7 @@ static void beyond_4_gib(void **state)
     assert_true(layout_file_offset(&l, 0) == 65536);
 }
 
-static void largest(void **state)
+static void largest_layout_fits(void **state)
 {
     struct iod_layout l = {
         .size = IOD_SIZE_MAX, .strip = IOD_STRIP_MAX, .index = 255, .count = 256};
@@ -102,7 +102,7 @@ static void extents_of_parts(void **state)
     extent_list_free(&object);
 }
 
-static void cursor(void **state)
+static void cursor_walks_extents(void **state)
 {
     static const struct iod_extent items[] = {{10, 5}, {100, 1}, {200, 10}};
     struct extent_cursor c = {.item = items, .count = 3};
@@ -121,9 +121,9 @@ static void cursor(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(small_files),      cmocka_unit_test(ranges),
-        cmocka_unit_test(beyond_4_gib),     cmocka_unit_test(largest),
-        cmocka_unit_test(extents_of_parts), cmocka_unit_test(cursor),
+        cmocka_unit_test(small_files),      cmocka_unit_test(layout_ranges),
+        cmocka_unit_test(beyond_4_gib),     cmocka_unit_test(largest_layout_fits),
+        cmocka_unit_test(extents_of_parts), cmocka_unit_test(cursor_walks_extents),
     };
 
     return cmocka_run_group_tests_name("iod/layout", tests, NULL, NULL);

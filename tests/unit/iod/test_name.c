@@ -13,7 +13,7 @@ static const char *encoded(const char *name)
     return file;
 }
 
-static void encodes(void **state)
+static void names_are_encoded(void **state)
 {
     (void)state;
     assert_string_equal(encoded("plain-Name_1.txt"), "plain-Name_1.txt");
@@ -44,7 +44,7 @@ static void comes_back(void **state)
         }
 }
 
-static void refuses(void **state)
+static void invalid_names_refused(void **state)
 {
     char file[NAME_FILE_MAX], name[300];
     struct iod_string string = {"", 0};
@@ -100,7 +100,7 @@ static void every_name_of_240_bytes_fits(void **state)
     fits(name, "%25%25");
 }
 
-static void a_long_form_that_is_not_needed_is_no_name(void **state)
+static void needless_long_form_is_refused(void **state)
 {
     char file[NAME_FILE_MAX], name[IOD_NAME_MAX + 1];
 
@@ -175,7 +175,7 @@ static void server_lists(void **state)
     args_list_free(&list);
 }
 
-static void sizes(void **state)
+static void name_size_limits(void **state)
 {
     char text[24];
     uint64_t n = 0;
@@ -198,15 +198,15 @@ static void sizes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(encodes),
+        cmocka_unit_test(names_are_encoded),
         cmocka_unit_test(comes_back),
-        cmocka_unit_test(refuses),
+        cmocka_unit_test(invalid_names_refused),
         cmocka_unit_test(every_name_of_240_bytes_fits),
-        cmocka_unit_test(a_long_form_that_is_not_needed_is_no_name),
+        cmocka_unit_test(needless_long_form_is_refused),
         cmocka_unit_test(foreign_files),
         cmocka_unit_test(remote_names),
         cmocka_unit_test(server_lists),
-        cmocka_unit_test(sizes),
+        cmocka_unit_test(name_size_limits),
     };
 
     return cmocka_run_group_tests_name("iod/name", tests, NULL, NULL);

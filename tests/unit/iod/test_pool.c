@@ -101,7 +101,7 @@ static void one_transfer_leaves_room_in_its_host(void **state)
     end();
 }
 
-static void a_single_buffer_is_had(void **state)
+static void single_buffer_is_shared(void **state)
 {
     struct share a = {0}, b = {0};
 
@@ -205,7 +205,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_host_gets_half),
         cmocka_unit_test(one_transfer_leaves_room_in_its_host),
-        cmocka_unit_test(a_single_buffer_is_had),
+        cmocka_unit_test(single_buffer_is_shared),
         cmocka_unit_test(buffer_given_back_is_cleared),
         cmocka_unit_test(without_fairness_all_is_had),
         cmocka_unit_test(grants_go_to_who_may),

@@ -371,7 +371,7 @@ static void list_replies(void **state)
         bytes = iod_reply_encode(&in, buf, sizeof buf);
         assert_int_equal(iod_reply_decode(buf, (size_t)bytes, &out), 0);
         assert_int_equal(out.flags, IOD_FLAG_MORE);
-        assert_int_equal(out.unread, i < 2 ? in.unread : IOD_UNREAD_MOST);
+        assert_int_equal(out.unread, i < 2 ? in.unread : IOD_UNREAD_MAX);
     }
     while (iod_entry_next(&out.entries, &at, &entry)) {
         assert_text(&entry.name, n ? "two" : "one");
@@ -421,7 +421,7 @@ static void changed_bytes(void **state)
     assert_true(accepted > 0 && accepted < tried);
 }
 
-static void statuses(void **state)
+static void status_of_errno(void **state)
 {
     (void)state;
     assert_int_equal(iod_status_from_errno(-ENOSPC), IOD_NO_SPACE);
@@ -451,7 +451,7 @@ int main(void)
         cmocka_unit_test(list_replies),
         cmocka_unit_test(beyond_the_format),
         cmocka_unit_test(changed_bytes),
-        cmocka_unit_test(statuses),
+        cmocka_unit_test(status_of_errno),
     };
 
     return cmocka_run_group_tests_name("iod/proto", tests, NULL, NULL);

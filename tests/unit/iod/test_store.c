@@ -29,7 +29,7 @@ static void keeps_what_is_committed(void **state)
     store_close(store);
 }
 
-static void the_old_one_stays_until_commit(void **state)
+static void old_object_stays_until_commit(void **state)
 {
     struct store *store = open_it();
     struct object *upload, *reader;
@@ -64,7 +64,7 @@ static void given_up_leaves_nothing(void **state)
     store_close(store);
 }
 
-static void a_crash_leaves_nothing(void **state)
+static void crash_leaves_no_upload(void **state)
 {
     struct store *store = open_it();
     char leftover[128];
@@ -169,7 +169,7 @@ static void damage_is_seen(void **state)
     struct iod_string all = iod_string_of(""), x = iod_string_of("x"), y = iod_string_of("y"),
                       dir = iod_string_of("dir");
     struct said said = {0};
-    struct store_unread unread = {.say = note, .arg = &said};
+    struct store_unread unread = {.report = note, .arg = &said};
     uint8_t packed[1024];
     char path[128], link[128];
     bool more = true;
@@ -222,7 +222,7 @@ static void damage_is_seen(void **state)
 
 /* Files left by an earlier run that cannot be removed or read are counted and do not
  * disturb. */
-static void what_stays_is_told(void **state)
+static void stuck_files_are_counted(void **state)
 {
     static const char *const stuck[] = {".upload-0", ".upload-1", ".prepared-1"};
     struct store *store = open_it();
@@ -262,7 +262,7 @@ static void what_stays_is_told(void **state)
 }
 
 /* File numbers that could not be removed at the start are not used. */
-static void a_taken_number_is_passed_over(void **state)
+static void taken_file_number_is_skipped(void **state)
 {
     struct store *store;
     char path[128];
@@ -291,7 +291,7 @@ static void lists_in_pieces(void **state)
     char name[16], last[IOD_NAME_MAX + 1] = "";
     uint8_t packed[300]; /* room for a few */
     struct said said = {0};
-    struct store_unread unread = {.say = note, .arg = &said};
+    struct store_unread unread = {.report = note, .arg = &said};
     uint32_t missing = 0;
     char path[128];
     bool more = true;
@@ -344,7 +344,7 @@ static void lists_behind_thousands_that_cannot_be_read(void **state)
     enum { BAD = 3000 };
     struct store *store = open_it();
     uint8_t packed[300];
-    struct store_unread unread = {.say = say_nothing};
+    struct store_unread unread = {.report = say_nothing};
     struct iod_string all = iod_string_of("");
     struct iod_entries entries;
     struct iod_entry entry;
@@ -369,7 +369,7 @@ static void lists_behind_thousands_that_cannot_be_read(void **state)
     store_close(store);
 }
 
-static void heads(void **state)
+static void object_head_encoding(void **state)
 {
     struct object_meta in = {.layout = {5, 64, 1, 2}, .upload = 3, .mode = 0777}, out;
     uint8_t head[STORE_HEAD];
@@ -476,13 +476,20 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, folder_set_up, folder_tear_down)
     const struct CMUnitTest tests[] = {
-        TEST(keeps_what_is_committed),   TEST(the_old_one_stays_until_commit),
-        TEST(given_up_leaves_nothing),   TEST(a_crash_leaves_nothing),
-        TEST(one_server_per_folder),     TEST(folder_in_use_is_refused),
-        TEST(link_under_a_name_is_kept), TEST(damage_is_seen),
-        TEST(what_stays_is_told),        TEST(a_taken_number_is_passed_over),
-        TEST(lists_in_pieces),           TEST(lists_behind_thousands_that_cannot_be_read),
-        cmocka_unit_test(heads),         TEST(file_in_pieces),
+        TEST(keeps_what_is_committed),
+        TEST(old_object_stays_until_commit),
+        TEST(given_up_leaves_nothing),
+        TEST(crash_leaves_no_upload),
+        TEST(one_server_per_folder),
+        TEST(folder_in_use_is_refused),
+        TEST(link_under_a_name_is_kept),
+        TEST(damage_is_seen),
+        TEST(stuck_files_are_counted),
+        TEST(taken_file_number_is_skipped),
+        TEST(lists_in_pieces),
+        TEST(lists_behind_thousands_that_cannot_be_read),
+        cmocka_unit_test(object_head_encoding),
+        TEST(file_in_pieces),
         TEST(zeros_become_holes),
     };
 

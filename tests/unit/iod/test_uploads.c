@@ -86,7 +86,7 @@ static void part_0_goes_with_its_client(void **state)
     store_close(store);
 }
 
-static void a_prepared_part_stays(void **state)
+static void prepared_part_survives_restart(void **state)
 {
     struct store *store = open_it();
     struct object *object;
@@ -113,7 +113,7 @@ static void a_prepared_part_stays(void **state)
     store_close(store);
 }
 
-static void a_prepared_part_is_given_up(void **state)
+static void prepared_part_can_be_dropped(void **state)
 {
     struct store *store = open_it();
     struct iod_string name = iod_string_of("s");
@@ -178,9 +178,9 @@ static void two_parts_of_a_copy_are_refused(void **state)
 
 /* Parts that clients prepared and left are removed by the next commits, without the lock and a
  * limited number by each; those left over are below the object, so not pending. */
-static void crowd_of_prepared_parts_goes_without_the_lock(void **state)
+static void prepared_parts_removed_without_the_lock(void **state)
 {
-    enum { CROWD = 2 * STORE_DROP_MOST + 1 };
+    enum { CROWD = 2 * STORE_DROP_MAX + 1 };
     struct store *store = open_it();
     uint64_t number = 0;
     int left = CROWD;
@@ -189,7 +189,7 @@ static void crowd_of_prepared_parts_goes_without_the_lock(void **state)
     for (uint64_t i = 0; i < CROWD; i++)
         prepare(store, 5 + i, 1, "part");
     for (uint64_t version = 2; left > 0; version++) {
-        int most = left < STORE_DROP_MOST ? left : STORE_DROP_MOST;
+        int most = left < STORE_DROP_MAX ? left : STORE_DROP_MAX;
         struct object *head = begin_part(store, 5 + CROWD + version, 0, "head");
 
         assert_int_equal(files(".prepared-"), left);
@@ -210,7 +210,7 @@ static void crowd_of_prepared_parts_goes_without_the_lock(void **state)
 
 /* A file is removed by its upload and no other. A reader keeps it open; a prepared one is
  * committed first. */
-static void removed(void **state)
+static void upload_removes_own_file_only(void **state)
 {
     struct store *store = open_it();
     struct iod_string name = iod_string_of("s");
@@ -294,7 +294,7 @@ static void below_what_was_removed(void **state)
 }
 
 /* A prepared part other than the first is sealed again, and found by its new version only. */
-static void a_part_is_sealed_anew(void **state)
+static void part_is_sealed_again(void **state)
 {
     struct store *store = open_it();
     struct object *part = begin_part(store, 5, 1, "part"), *object;
@@ -328,7 +328,7 @@ static void a_part_is_sealed_anew(void **state)
 
 /* A part other than the first comes late, with a version below one that existed and was
  * removed: it is dropped. */
-static void a_late_part_is_dropped(void **state)
+static void late_part_is_dropped(void **state)
 {
     struct store *store = open_it();
     struct iod_string name = iod_string_of("s");
@@ -384,7 +384,7 @@ static void looked_for_during_its_commit(void **state)
 }
 
 /* A prepared part gets the name between both lookups. */
-static void its_version_during_its_commit(void **state)
+static void version_found_during_commit(void **state)
 {
     struct iod_string name = iod_string_of("s");
     uint64_t version = 0;
@@ -446,7 +446,7 @@ static void rolled_forward_under_its_client(void **state)
     store_close(store);
 }
 
-static void the_highest_upload_wins(void **state)
+static void highest_upload_wins(void **state)
 {
     struct store *store = open_it();
     struct iod_string name = iod_string_of("s");
@@ -459,7 +459,7 @@ static void the_highest_upload_wins(void **state)
     assert_int_equal(store_seal(b, 2), 0);
     assert_int_equal(commit(a, &number), 0);
     assert_true(number == 9);
-    assert_int_equal(files(".prepared-"), 0); /* not needed any more */
+    assert_int_equal(files(".prepared-"), 0); /* no longer needed */
     assert_int_equal(commit(b, &number), 0);
     assert_true(number == 9);
     store_release(a, false);
@@ -496,19 +496,19 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, folder_set_up, folder_tear_down)
     const struct CMUnitTest tests[] = {
         TEST(part_0_goes_with_its_client),
-        TEST(a_prepared_part_stays),
-        TEST(a_prepared_part_is_given_up),
+        TEST(prepared_part_survives_restart),
+        TEST(prepared_part_can_be_dropped),
         TEST(two_parts_of_a_copy_are_refused),
-        TEST(crowd_of_prepared_parts_goes_without_the_lock),
-        TEST(removed),
+        TEST(prepared_parts_removed_without_the_lock),
+        TEST(upload_removes_own_file_only),
         TEST(below_what_was_removed),
-        TEST(a_part_is_sealed_anew),
-        TEST(a_late_part_is_dropped),
+        TEST(part_is_sealed_again),
+        TEST(late_part_is_dropped),
         TEST(looked_for_during_its_commit),
-        TEST(its_version_during_its_commit),
+        TEST(version_found_during_commit),
         TEST(no_descriptor_is_not_nothing),
         TEST(rolled_forward_under_its_client),
-        TEST(the_highest_upload_wins),
+        TEST(highest_upload_wins),
         TEST(versions_have_limits),
     };
 

@@ -72,7 +72,7 @@ static void add_more(struct job *j)
         workers_add(again, j);
 }
 
-static void jobs_added_by_jobs_run_before_the_end(void **state)
+static void nested_jobs_run_before_the_end(void **state)
 {
     struct turn turn = {0};
     struct job more = {.run = add_more, .turn = &turn};
@@ -120,7 +120,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(crowd_of_one_delays_no_other),
         cmocka_unit_test(long_jobs_leave_threads_to_others),
-        cmocka_unit_test(jobs_added_by_jobs_run_before_the_end),
+        cmocka_unit_test(nested_jobs_run_before_the_end),
     };
 
     sem_init(&stands, 0, 0);

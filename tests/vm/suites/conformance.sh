@@ -30,7 +30,7 @@ export SLOW_READS=yes # rxe's reads are slow, which the engine has to know
 export CROWD=12
 suite 200 "fabric conformance" 7000 fabric-conformance
 suite 200 "fabric conformance, shared receives" 7200 fabric-conformance --options srq=on
-suite 200 "invitations, with keys of registrations" 7300 conformance --options expose=region --only 'invit*,receiver_first*,counts_of_a_large*'
+suite 200 "invitations, with keys of registrations" 7300 conformance --options rkey_scope=region --only 'invit*,receiver_first*,counts_of_a_large*'
 suite 900 "engine conformance" 7400 timed conformance --only '!server_to_server'
 # Servers that connect to each other at the same address.
 within_one_device

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 # Cost of keys that open the bytes of one operation only, on a device without usable windows:
-# bandwidth with expose=operation and with expose=region, in turn, medians of their ratios. Each
+# bandwidth with rkey_scope=operation and with rkey_scope=region, in turn, medians of their ratios. Each
 # device has its own CPU, like in perf.sh. Bar: at least 0.95 with messages of 1 MiB; those of 64
 # KiB are recorded. No ring (eager_ring_bytes=0), which keys per operation do not open.
 : "${rounds:=9}"
@@ -9,16 +9,16 @@ a_cpu_each
 for mode in operation region; do
     port=7000
     [ $mode = operation ] || port=7001
-    taskset 1 bmi-perf server ib://10.7.0.1:$port --bmi-options expose=$mode,eager_ring_bytes=0,spin_us=100000 >/tmp/$mode.log 2>&1 &
+    taskset 1 bmi-perf server ib://10.7.0.1:$port --bmi-options rkey_scope=$mode,eager_ring_bytes=0,poll_us=100000 >/tmp/$mode.log 2>&1 &
     until_there listening /tmp/$mode.log $!
-    note "$mode: $(bmi-perf --session ib://10.7.0.1:$port --bmi-options device=rxe2,expose=$mode,eager_ring_bytes=0 | grep "a key opens")"
+    note "$mode: $(bmi-perf --session ib://10.7.0.1:$port --bmi-options device=rxe2,rkey_scope=$mode,eager_ring_bytes=0 | grep "a key opens")"
 done
 
 bw() { # mode, direction, bytes, count: MB/s
     port=7000
     [ $1 = operation ] || port=7001
     taskset 2 bmi-perf bw ib://10.7.0.1:$port --json --rounds 1 --direction $2 --sizes $3 --count $4 \
-        --bmi-options device=rxe2,expose=$1,eager_ring_bytes=0,spin_us=100000 | sed -n 's/.*"median": \([0-9.]*\).*/\1/p'
+        --bmi-options device=rxe2,rkey_scope=$1,eager_ring_bytes=0,poll_us=100000 | sed -n 's/.*"median": \([0-9.]*\).*/\1/p'
 }
 median() { sort -n "$1" | awk '{v[NR] = $1} END {print (v[int((NR + 1) / 2)] + v[int((NR + 2) / 2)]) / 2}'; }
 

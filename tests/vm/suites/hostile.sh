@@ -43,8 +43,8 @@ settled() { # before iod, before perf
 
 check 30 "a copy before" copy
 opens() { bmi-perf --session ib://10.7.0.1:7001 --bmi-options device=rxe2,$1 | grep "a key opens *$2"; }
-check 20 "by default a key opens one operation" opens spin_us=50 "the bytes of one operation, to every peer"
-check 20 "by option it opens a registration" opens expose=region "all of a registration"
+check 20 "by default a key opens one operation" opens poll_us=50 "the bytes of one operation, to every peer"
+check 20 "by option it opens a registration" opens rkey_scope=region "all of a registration"
 for kind in malformed hellos credits deaf cancels rts empty silent storm shared-keys; do
     before_iod=$(memory $iod) before_perf=$(memory $perf)
     check 120 "attacked: $kind" attack $kind

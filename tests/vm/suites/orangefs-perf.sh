@@ -142,7 +142,7 @@ bare() {
     for b in 100 4300 16600; do
         echo "figure bare one-way $b tcp1 $(one_way "tcp-server 127.0.0.1:7100" "tcp-lat 127.0.0.1:7100")"
         echo "figure bare one-way $b verbs $(plain_verbs)"
-        o="--bmi-options device=rxe1,spin_us=0"
+        o="--bmi-options device=rxe1,poll_us=0"
         echo "figure bare one-way $b ib1 $(one_way "server ib://10.7.0.1:7200 $o" "lat ib://10.7.0.1:7200 $o")"
     done | tee -a /tmp/figures
 }

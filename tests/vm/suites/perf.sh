@@ -4,8 +4,8 @@
 # hosts. Without that CPU 0 handles all packets, of both devices, and a program's share depends on
 # the CPU that the scheduler chose; pinned=no shows this.
 #
-# Both are compared polling without end, like ibv_rc_pingpong by default (spin_us=$spin: on emulated
-# CPUs an answer takes longer than the usual 200 us), and sleeping (ibv_rc_pingpong -e, spin_us=0).
+# Both are compared polling without end, like ibv_rc_pingpong by default (poll_us=$spin: on emulated
+# CPUs an answer takes longer than the usual 200 us), and sleeping (ibv_rc_pingpong -e, poll_us=0).
 # Bars, polling: 8 bytes one way at most 1.25 times as long; 1 MiB forth and back, like
 # ibv_rc_pingpong, at least 97 % as fast; 1 MiB in one direction at least 97 % of ib_write_bw.
 # Sleeping, the ratios are only recorded.
@@ -46,9 +46,9 @@ write_bw() { # bytes, count: MB/s
     awk -v size="$1" '$1 == size {print $4 * 1.048576}' /tmp/raw
 }
 bmi() { # how long to poll, test, bytes, count: the figure
-    $here bmi-perf server $server --bmi-options spin_us=$1 >/tmp/server.log 2>&1 & serving=$!
+    $here bmi-perf server $server --bmi-options poll_us=$1 >/tmp/server.log 2>&1 & serving=$!
     until_there ib:// /tmp/server.log $serving
-    $there bmi-perf $2 $server --sizes $3 --count $4 --bmi-options device=rxe2,spin_us=$1 --rounds 1 --json | sed -n 's/.*"median": \([0-9.]*\).*/\1/p'
+    $there bmi-perf $2 $server --sizes $3 --count $4 --bmi-options device=rxe2,poll_us=$1 --rounds 1 --json | sed -n 's/.*"median": \([0-9.]*\).*/\1/p'
     kill $serving
     wait $serving
 }
