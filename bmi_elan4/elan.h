@@ -173,7 +173,7 @@ struct rme_link {
     uint32_t answers;
     int64_t due, pause;
     /* out */
-    struct list_head lent, queued, sent;
+    struct list_head at_host, queued, sent;
     uint32_t next_seq;
     struct list_head moves;
     E4_CmdQ *reads; /* requests */
@@ -182,7 +182,7 @@ struct rme_link {
     struct elan_held *held[ELAN_WINDOW]; /* by sequence number; NULL: none */
     struct elan_rx *filling;
     uint32_t filled, rx_debt;
-    struct list_head rx_free, rx_lent;
+    struct list_head rx_free, rx_at_host;
 };
 
 /* Account of a place in the network (account.c). */

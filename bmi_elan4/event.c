@@ -32,11 +32,11 @@ void elan_report(struct rme_link *l)
 {
     for (int type = 0; type <= RME_EV_TX_ROOM && elan_room(l->f); type++) {
         struct rme_event *e;
-        if (!(l->tell & 1u << type)) /* enum elan_tell */
+        if (!(l->reports & 1u << type)) /* enum elan_report */
             continue;
-        l->tell &= ~(1u << type);
+        l->reports &= ~(1u << type);
         e = elan_emit(l->f, (enum rme_event_type)type, l);
-        if (l->heard) {
+        if (l->has_hello) {
             e->hello = l->hello;
             e->hello_length = l->hello_length;
         }

@@ -180,7 +180,7 @@ static int elan_open(const struct rme_fabric_config *config, struct rme_fabric *
     int rc;
 
     if (f != NULL)
-        f->account = calloc(BMI_ELAN4_MOST_VPS, sizeof(*f->account));
+        f->account = calloc(BMI_ELAN4_MAX_VPS, sizeof(*f->account));
     if (f == NULL || f->account == NULL) {
         free(f);
         config->log(config->log_arg, RME_LOG_ERROR, "elan4: opening: %s", strerror(ENOMEM));

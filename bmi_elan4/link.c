@@ -121,11 +121,11 @@ struct rme_link *elan_link_new(struct rme_fabric *f)
     l->call.fd = -1;
     l->number = f->uses * ELAN_LINKS + index;
     f->table[index] = l;
-    list_init(&l->lent);
+    list_init(&l->at_host);
     list_init(&l->queued);
     list_init(&l->sent);
     list_init(&l->moves);
-    list_init(&l->rx_lent);
+    list_init(&l->rx_at_host);
     list_init(&l->rx_free);
     list_add_tail(&l->all, &f->links);
     return l;
@@ -219,11 +219,11 @@ void elan_op_free(struct rme_link *l)
     struct elan_tx *tx;
     struct elan_rx *rx;
 
-    while ((tx = list_first(&l->lent, struct elan_tx, next)) != NULL) {
+    while ((tx = list_first(&l->at_host, struct elan_tx, next)) != NULL) {
         list_del_init(&tx->next);
         elan_tx_give(f, tx);
     }
-    while ((rx = list_first(&l->rx_lent, struct elan_rx, next)) !=
+    while ((rx = list_first(&l->rx_at_host, struct elan_rx, next)) !=
            NULL) { /* held by the host */
         list_del_init(&rx->next);
         rx->link = NULL;

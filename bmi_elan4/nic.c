@@ -108,7 +108,7 @@ static int attach(struct bmi_elan4_nic *nic, const struct bmi_elan4_nic_config *
             r->low_context, r->high_context);
     for (int c = first; c <= last && rc == -EBUSY; c++)
         rc = attach_at(nic, config->key, c);
-    holder = rc == -EBUSY ? bmi_elan4_log_stranger(nic->log, first) : 0;
+    holder = rc == -EBUSY ? bmi_elan4_log_foreign_holder(nic->log, first) : 0;
     if (holder != 0)
         snprintf(
             why, size,

@@ -114,7 +114,7 @@ static void overdue(struct rme_link *l, int64_t now)
     struct elan_tx *tx = elan_tx_flying(l);
     int64_t age = tx != NULL ? age_of(l->f, &tx->d) : 0,
             move_age = m != NULL ? age_of(l->f, &m->d) : 0;
-    if ((age < ELAN_LOOK_MS && move_age < ELAN_LOOK_MS) || now - l->looked < ELAN_LOOK_MS)
+    if ((age < ELAN_CHECK_MS && move_age < ELAN_CHECK_MS) || now - l->checked < ELAN_CHECK_MS)
         return;
     l->checked = now;
     if (elan_account_dead(l->f, &l->peer)) {
@@ -187,8 +187,8 @@ static int restless(const struct rme_fabric *f)
         !list_empty(&f->eventful) || f->died)
         return ELAN_RESTLESS_MS;
     if (!list_empty(&f->ending))
-        return until_next_look(list_first(&f->ending, struct rme_link, ending_next));
-    return f->asking || f->bootstrap.behind ? ELAN_LOOK_MS : 0;
+        return until_next_check(list_first(&f->ending, struct rme_link, ending_next));
+    return f->asking || f->bootstrap.behind ? ELAN_CHECK_MS : 0;
 }
 
 int elan_op_poll(struct rme_fabric *f, struct rme_event *events, int max)
@@ -216,7 +216,7 @@ int elan_op_deadline(struct rme_fabric *f)
 {
     int ms = restless(f);
 
-    return ms ? ms : list_empty(&f->sending) ? -1 : ELAN_LOOK_MS;
+    return ms ? ms : list_empty(&f->sending) ? -1 : ELAN_CHECK_MS;
 }
 
 /* ---- Leaving ---- */
@@ -242,7 +242,8 @@ void elan_leave(struct rme_fabric *f)
     struct rme_link *l;
 
     while ((l = list_first(&f->links, struct rme_link, all)) != NULL) {
-        bool known = !(l->tell & ELAN_TELL_REQUEST); /* otherwise the link is freed when down */
+        bool known =
+            !(l->reports & ELAN_REPORT_REQUEST); /* otherwise the link is freed when down */
         if (l->state == ELAN_UP_STATE || l->state == ELAN_ENDING_STATE)
             (void)elan_tx_alone(l->f, &l->peer, ELAN_LEFT, 0, NULL, 0);
         elan_link_down(l, -ESHUTDOWN);

@@ -24,7 +24,7 @@ int bmi_elan4_range_check(const struct bmi_elan4_range *r, char *why, size_t siz
                              r->low_context, r->high_context, BMI_ELAN4_FIRST_CONTEXT,
                              BMI_ELAN4_LAST_CONTEXT);
     nodes = (long)r->high_node - r->low_node + 1;
-    if (nodes * contexts(r) > BMI_ELAN4_MOST_VPS)
+    if (nodes * contexts(r) > BMI_ELAN4_MAX_VPS)
         return BMI_ELAN4_WHY(
             -EINVAL,
             "%ld nodes with %d contexts each: more than %d processes; use at most %ld contexts",

@@ -48,7 +48,7 @@ static bool message(struct rme_link *l, const struct elan_packet *p, const uint8
     e->data = rx->data;
     e->length = p->arg;
     e->rx = rx;
-    list_add_head(&rx->next, &l->rx_lent);
+    list_add_head(&rx->next, &l->rx_at_host);
     l->filling = NULL;
     return true;
 }
@@ -184,7 +184,8 @@ static void dispatch(struct rme_fabric *f, const uint8_t *slot)
      * this poll */
     if (l != NULL && (p.from != l->peer.vp || l->state == ELAN_REQUESTED_STATE))
         return;
-    if (l != NULL && f->norphans + f->kept_moves && l->heard && !elan_account_over(f, &l->peer))
+    if (l != NULL && f->norphans + f->kept_moves && l->has_hello &&
+        !elan_account_over(f, &l->peer))
         elan_see(f, &l->peer);
     if (l == NULL || !elan_kind_ordered(p.kind))
         elan_handshake_packet(f, l, &p, slot + ELAN_HEADER);

@@ -94,7 +94,7 @@ void *elan_op_tx_get(struct rme_link *l)
     struct elan_tx *tx = may_have(l) ? take(f, &f->messages, &l->peer) : NULL;
 
     if (tx != NULL) {
-        list_add_head(&tx->next, &l->lent);
+        list_add_head(&tx->next, &l->at_host);
         return tx->at + ELAN_HEADER;
     }
     if (l->state == ELAN_UP_STATE) { /* a link that is down never gets a buffer again */
@@ -117,10 +117,10 @@ void elan_tx_rooms(struct rme_fabric *f)
 
 struct elan_tx *elan_tx_of(struct rme_link *l, const void *data, size_t length)
 {
-    struct elan_tx *tx = list_first(&l->lent, struct elan_tx, next);
+    struct elan_tx *tx = list_first(&l->at_host, struct elan_tx, next);
 
     while (tx->at + ELAN_HEADER != (const uint8_t *)data)
-        tx = list_next(tx, &l->lent, next);
+        tx = list_next(tx, &l->at_host, next);
     list_del_init(&tx->next);
     tx->length = tx->arg = (uint32_t)length;
     return tx;

@@ -78,10 +78,10 @@ static void read_tuning(struct rme_tuning *t, const struct rme_options *o)
     t->credits_max = larger(t->credits, CREDITS_MAX);
     t->frag_size = (uint64_t)rme_option(o, "fragment_bytes");
     t->prefer = (enum rme_prefer)rme_option(o, "rndv");
-    t->lists = (enum rme_lists)rme_option(o, "lists");
-    t->early_cts = rme_option(o, "invite") != 0;
+    t->lists = (enum rme_lists)rme_option(o, "list_mode");
+    t->early_cts = rme_option(o, "early_cts") != 0;
     t->ring_bytes = (uint32_t)rme_option(o, "eager_ring_bytes");
-    t->idle_ms = (uint32_t)rme_option(o, "zone_idle_ms");
+    t->idle_ms = (uint32_t)rme_option(o, "pool_idle_ms");
     t->rdma_ops = XFERS;
     t->rdma_ops_peer = XFERS / XFER_PEERS;
     t->rdma_bytes = (uint64_t)rme_option(o, "rdma_inflight_bytes");
@@ -141,7 +141,7 @@ static int open_options(struct rme *rme, const struct rme_config *config)
     if (rme->options == NULL)
         return -ENOMEM;
     error = rme_options_parse(rme->options, config->options, why, sizeof(why));
-    zones = rme_option(rme->options, "zone_bytes");
+    zones = rme_option(rme->options, "pool_bytes");
     if (error == 0 && zones >= 0 && zones < RME_RESERVES_MIN) {
         snprintf(why, sizeof(why),
                  "option pool_bytes=%d: the engine itself needs %u bytes; set this value or "

@@ -6,7 +6,7 @@
  *     rme_plan_ring_max()).
  * 3.  Each side copies through a bounce buffer ("packs") up to a limit in bytes (packs()).  A
  *     list [001 5.1] has limits for its segments, and for the requests and openings of its use
- *     in place, too, unless option `lists` decides.  Memory that is registered is used in
+ *     in place, too, unless option `list_mode` decides.  Memory that is registered is used in
  *     place, and so is a large single segment whose registration stays cached: the first use
  *     pays for the later ones.
  * 4.  Read or write, by the first rule of read_or_write() that holds.

@@ -213,7 +213,7 @@ void engine_does_what_is_explained(void **state)
 }
 
 /* The same with rings. */
-void engine_does_what_is_explained_of_lent_memory(void **state)
+void engine_uses_ring_as_explained(void **state)
 {
     (void)state;
     bed_options("eager_ring_bytes=512K,early_cts=0"); /* an invitation would take precedence */

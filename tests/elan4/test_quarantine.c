@@ -144,7 +144,7 @@ static void silent_peer_goes_on(void **state)
     /* checked now and then, not at each poll */
     assert_true(server.link->kept &&
                 list_first(&server.f->ending, struct rme_link, ending_next) == server.link);
-    assert_int_equal(ops->deadline(server.f), ELAN_LOOK_MS);
+    assert_int_equal(ops->deadline(server.f), ELAN_CHECK_MS);
     assert_int_equal(kill(pid, SIGCONT), 0);
     until(&server, NULL, RME_EV_LINK_DOWN, 1);
     assert_int_equal(server.error, -ESHUTDOWN);

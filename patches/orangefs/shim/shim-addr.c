@@ -328,7 +328,7 @@ static int shim_test_unexpected(int incount, int *outcount,
     if (self.rme == NULL || incount <= 0)
         return 0;
     max = incount < SHIM_AT_ONCE ? incount : SHIM_AT_ONCE;
-    look_for_dead();
+    find_dead_peers();
     n = take_parked(message, max);
     parked = n > 0;
     if (!parked)

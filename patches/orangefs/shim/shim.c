@@ -18,12 +18,12 @@
  * times in a row to start a method, or to reach its first server. */
 static bool is_repeated(enum rme_log_level level, const char *line)
 {
-    bool heard;
+    bool repeated;
     if (!atomic_load(&self.starting) || level > RME_LOG_NOTICE)
         return false;
     pthread_mutex_lock(&self.complaint_lock);
-    heard = strncmp(self.complaint, line, sizeof(self.complaint) - 1) == 0;
-    if (!heard)
+    repeated = strncmp(self.complaint, line, sizeof(self.complaint) - 1) == 0;
+    if (!repeated)
         snprintf(self.complaint, sizeof(self.complaint), "%s", line);
     pthread_mutex_unlock(&self.complaint_lock);
     return repeated;
@@ -120,7 +120,7 @@ static int shim_initialize(bmi_method_addr_p listen, int method_id, int flags, c
     int ret;
     struct rme_config config;
 
-    self.tells_why = (flags & SHIM_TELLS_WHY) != 0;
+    self.log_notices = (flags & SHIM_LOG_NOTICES) != 0;
     if (listen != NULL) {
         listen->method_type = method_id;
         addr = listen->method_data;

@@ -243,7 +243,7 @@ int main(void)
         cmocka_unit_test(ports_go_down_and_come_back),
         cmocka_unit_test(receives_come_with_the_queue_pair),
         cmocka_unit_test(failed_link_leaves_all_rail_lists),
-        cmocka_unit_test(a_request_is_taken_back_before_the_answer),
+        cmocka_unit_test(request_withdrawn_before_its_answer),
         cmocka_unit_test(connection_event_reported_by_same_poll),
         cmocka_unit_test(link_end_on_polled_rail_ends_sleep),
     };

@@ -673,16 +673,17 @@ static const struct row in_ring[] = {
 static void receive_with_a_ring(void **state)
 {
     (void)state;
-    crossing(SCENE(in_ring,
-                   .options = "rndv=write,invite=0,eager_ring_bytes=128K,eager_ring_pool=256K,",
-                   .flags = RME_HELLO_F_RING, .begin = grant,
-                   .event = {{"post", e_post},
-                             {"ring", e_ring},
-                             {"eager", e_eager},
-                             {"rts", e_rts},
-                             {"release", e_release},
-                             {"stop", e_stop}}),
-             97);
+    crossing(
+        SCENE(in_ring,
+              .options = "rndv=write,early_cts=0,eager_ring_bytes=128K,eager_ring_pool=256K,",
+              .flags = RME_HELLO_F_RING, .begin = grant,
+              .event = {{"post", e_post},
+                        {"ring", e_ring},
+                        {"eager", e_eager},
+                        {"rts", e_rts},
+                        {"release", e_release},
+                        {"stop", e_stop}}),
+        97);
 }
 
 static const struct row invited[] = {

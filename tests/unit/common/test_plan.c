@@ -324,7 +324,7 @@ static void explains_the_very_decisions(void **state)
 }
 
 /* The ring is used up to the size that its protocol gives. */
-static void the_ring_is_used_up_to_its_size(void **state)
+static void ring_used_up_to_its_size(void **state)
 {
     struct rme_plan_in in = base(16 * KIB);
 
@@ -484,9 +484,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(small_is_eager),
         cmocka_unit_test(copies_equal_the_plan),
-        cmocka_unit_test(direction),
-        cmocka_unit_test(offers),
-        cmocka_unit_test(invites),
+        cmocka_unit_test(rendezvous_direction_by_load),
+        cmocka_unit_test(readable_memory_offered),
+        cmocka_unit_test(early_cts_conditions),
         cmocka_unit_test(single_use_registration_must_pay),
         cmocka_unit_test(kept_registrations_are_not_for_one_use),
         cmocka_unit_test(requests_have_a_price),

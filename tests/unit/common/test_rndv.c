@@ -821,7 +821,7 @@ int main(void)
         cmocka_unit_test(no_memory_for_what_is_offered),
         cmocka_unit_test(no_memory_for_an_invitation),
         cmocka_unit_test(no_memory_though_invited),
-        cmocka_unit_test(no_memory_for_the_transfer_of_an_invited_send),
+        cmocka_unit_test(early_cts_send_without_transfer_memory),
         cmocka_unit_test(send_without_memory_for_rendezvous_fails),
         cmocka_unit_test(receive_without_memory_for_rendezvous_ends_link),
         cmocka_unit_test(no_memory_for_what_is_early),

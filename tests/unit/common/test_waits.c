@@ -7,7 +7,7 @@
 #include "tests/lib/clock.h"
 
 #define SPIN_US  50
-#define OPTIONS  "regcache_entries=0,spin_us=50,keepalive_ms=0"
+#define OPTIONS  "regcache_entries=0,poll_us=50,keepalive_ms=0"
 #define VAIN     8    /* FAILS_MAX */
 #define TRIES    4    /* polls after a pause */
 #define PAUSE    16   /* PAUSE_MIN */
