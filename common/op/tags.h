@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The queue of a peer's sends, and the sends that hold their tag.  proto/send.c has the rules. */
+/* The queue of a peer's sends, and those that hold their tag.  proto/send.c has the rules. */
 #ifndef RME_TAGS_H
 #define RME_TAGS_H
 

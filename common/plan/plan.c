@@ -10,8 +10,8 @@
  * rules in read_or_write() that holds.  5.  The sender offers its memory if the receiver could
  * decide to read, except a list whose write takes far fewer requests or whose openings are
  * dear.  The sender takes the receiver's segments for those of the message before.  A receiver
- * whose receive is posted first sends an early CTS if its memory is registered and the planner would have
- * the sender write.
+ * whose receive is posted first sends an early CTS if its memory is registered and the planner
+ * would have the sender write.
  *
  * The limits' origin and measurements: doc/design/list-io.md.
  */

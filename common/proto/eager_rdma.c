@@ -237,8 +237,9 @@ bool rme_eager_rdma_send(struct rme_peer *peer, enum rme_stream stream,
 enum rme_started rme_eager_rdma_start(struct rme *rme, struct rme_op *op)
 {
     enum rme_stream stream = rme_op_stream(op);
-    enum fit fit =
-        op->rndv != NULL ? FIT_NOT : look(op->peer, stream, op->seg, op->nseg, op->size, op->tag);
+    enum fit fit = op->rndv != NULL
+                       ? FIT_NOT
+                       : look(op->peer, stream, op->seg, op->nseg, op->size, op->tag);
 
     if (fit == FIT_LATER && stream == RME_EXPECTED && !rme_match_is_first(&op->match))
         return RME_START_STUCK;

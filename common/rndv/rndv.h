@@ -60,9 +60,9 @@ struct rme_rndv_stage {
 };
 
 /*
- * State of a rendezvous.  The op owns it: rme_rndv_new() takes it from the engine's list, or, if
- * that is empty, from the heap, and rme_rndv_free() gives it back when no reference to the op's
- * memory is left.
+ * State of a rendezvous.  The op owns it: rme_rndv_new() takes it from the engine's list, or
+ * from the heap, and rme_rndv_free() gives it back when no reference to the memory of the op
+ * is left.
  */
 struct rme_rndv {
     struct rme_op *op;
