@@ -7,20 +7,21 @@
  *
  * Normal path.  A receive is posted, the oldest of its (peer, tag) is unmatched, the link moves
  * nothing large, that receive's memory is registered already and the planner would have the
- * sender write:  the CTS is sent, and the op waits as EARLY_CTS, matched like a POSTED one.  The
+ * sender write: the CTS is sent, and the op waits as EARLY_CTS, matched like a POSTED one.  The
  * sender holds the window until it sends the next message of that tag.  If this message has the
  * size of the receive, its memory is ready and nothing is queued before it, the message is
  * written at once.  Otherwise, or if the sender has other data to move and the receiver could
  * read, the message goes as usual: EAGER or RTS.
  *
- * Why both sides agree on the message.  An EAGER or RTS voids the early CTS for its tag, on both
- * sides: the sender drops a held window when it sends one, and the receiver closes the memory
- * when it matches one with the receive.  An early CTS could also arrive after such a message was
- * sent, and before the receiver has seen the message.  Therefore it carries the number of
- * messages that the receiver has seen (EAGER and RTS, of all tags), and the sender drops an
- * early CTS on arrival if it has sent more.  So a held window is for the next message of the
- * tag: the receiver had seen all earlier ones when it opened the receive, the oldest of its tag.
- * A dropped one is followed by an EAGER or RTS of the tag, or by the cancel of the receive.
+ * Why both sides agree on the message.  An EAGER or RTS voids the early CTS for its tag, on
+ * both sides: the sender drops a held window when it sends one, and the receiver closes the
+ * memory when it matches one with the receive.  An early CTS could also arrive after such a
+ * message was sent, and before the receiver has seen the message.  Therefore it carries the
+ * number of messages that the receiver has seen (EAGER and RTS, of all tags), and the sender
+ * drops an early CTS on arrival if it has sent more.  So a held window is for the next message
+ * of the tag: the receiver had seen all earlier ones when it opened the receive, the oldest of
+ * its tag.  A dropped one is followed by an EAGER or RTS of the tag, or by the cancel of the
+ * receive.
  *
  * Why order is kept.  No message of the tag may overtake the written one.  Therefore the write
  * is handed to the fabric as a whole before the next message is started, or the window is
@@ -31,7 +32,7 @@
  * shares the work between the two sides.
  *
  * Failure path.  An open receive is cancelled like one whose memory is advertised (stop.c), but
- * the peer's send has no name yet:  CANCEL has `to` 0.  The sender drops the window and answers
+ * the peer's send has no name yet: CANCEL has `to` 0.  The sender drops the window and answers
  * FIN, even without one in hand; if a send has taken it, the send is stopped as usual: the send
  * completes, or both ends are cancelled.  Until then the receive waits for FIN or the immediate
  * alone: an EAGER or RTS was not written into its memory, and meets the next receive.

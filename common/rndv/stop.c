@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * Ends of operations by the host, by memory that is refused, or by the peer: one table, state x
- * cause.  An eager send is complete when it is posted to the fabric, and cannot be cancelled any
- * more; one that waits for credits can.
+ * cause.  An eager send is complete when it is posted to the fabric, and can no longer be
+ * cancelled; one that waits for credits can.
  *
  * Failure path.  A side that gives up (cancel, no memory) sets `stop_error`.  The initiator
  * lets posted transfers finish; if those were all, the message completes.  A transfer to memory
@@ -104,7 +104,7 @@ static void stop(struct rme *rme, struct rme_op *op, int error)
 }
 
 /* Stops for the host, which may have called rme_set_forceful_cancel().  That is not for a
- * receive that has sent an early CTS: most likely the peer moves no data, and answers at once. */
+ * receive that has sent an early CTS: the peer most likely moves no data, and answers soon. */
 static void cancel(struct rme *rme, struct rme_op *op, int error)
 {
     if (op->state == RME_OP_EARLY_CTS)
