@@ -382,5 +382,6 @@ void rme_plan_explain(FILE *out, const struct rme_plan_in *send, const struct rm
         fprintf(out, "RTS %s%s; a receive that is posted first, on an idle link, %s\n",
                 first.offer ? "advertises the sender's memory" : "advertises nothing: ",
                 first.offer ? "" : first.why,
-                early_plan.early_cts ? "advertises its memory at once" : "waits for the RTS");
+                early_plan.early_cts ? "advertises its memory immediately"
+                                     : "waits for the RTS");
 }
