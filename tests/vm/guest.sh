@@ -55,6 +55,9 @@ network() {
     echo 0 >/proc/sys/net/ipv4/conf/all/rp_filter
     echo 1 >/proc/sys/net/ipv4/conf/all/accept_local
     echo 1 >/proc/sys/net/ipv4/conf/all/arp_ignore
+    # A busy host stops the CPU that receives. A full queue drops packets: rxe logs "Failed sending
+    # ACK", repeats requests, and then delivers messages twice (doc/verbs-differences.md).
+    echo 20000 >/proc/sys/net/core/netdev_max_backlog
     add_wire one two 10.7.0 5
     $IP rule add pref 10 lookup 7
     $IP rule add pref 20 lookup local
