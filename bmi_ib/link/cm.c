@@ -126,7 +126,11 @@ static int prepare(struct rme_link *l, uint32_t rx)
     if (!error)
         error = ib_rx_post(l->rail, l);
     if (error)
-        ib_log(l->rail, RME_LOG_ERROR, "%s: no receive buffers: %s", l->peer, strerror(-error));
+        ib_log(l->rail, RME_LOG_ERROR, "%s: no receive buffers: %s%s", l->peer,
+               strerror(-error),
+               error == -ENOSPC ? "; the queues of this device hold no more connections of a "
+                                  "process: start a further server process"
+                                : "");
     return error;
 }
 

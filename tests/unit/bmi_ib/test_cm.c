@@ -516,6 +516,7 @@ static void completion_space_is_booked(void **state)
     rig_cm(c, RDMA_CM_EVENT_ROUTE_RESOLVED, 0, NULL, 0);
     assert_int_equal(c->state, IB_ENDING);
     assert_int_equal(c->error, -ENOSPC);
+    assert_non_null(strstr(rig.lines, "no more connections of a process: start a further"));
     rig.rail->dev.attr.max_cqe = 65536;
     assert_int_equal(bmi_ib_fabric()->arm(rig.f), 0);
     assert_int_equal(bmi_ib_fabric()->arm(rig.f), 0);
