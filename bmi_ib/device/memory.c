@@ -189,8 +189,8 @@ static const char *no_paging(struct ib_rail *rail, int *error)
     static char page[1];
     struct ibv_mr *m;
     if (!rail->caps.mws && !rail->caps.register_each)
-        return "rkey_scope=region would let a peer access memory that is mapped there later; set "
-               "rkey_scope=operation";
+        return "rkey_scope=region would let a peer access memory that is mapped there later; "
+               "set rkey_scope=operation";
     *error = ib_error(ibv_query_device_ex(rail->dev.ctx, NULL, &attr));
     if (*error)
         return "the device query failed";

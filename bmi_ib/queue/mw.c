@@ -86,7 +86,7 @@ static int ensure(struct ib_rail *rail, uint32_t n)
 int ib_mws_open(struct ib_rail *rail)
 {
     const struct ibv_device_attr *a = &rail->dev.attr;
-    bool region = ib_option(rail, "expose") != 0;
+    bool region = ib_option(rail, "rkey_scope") != 0;
     if (!region && a->max_mw > 0 && !ib_is_rxe(rail) &&
         a->device_cap_flags & (IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B)) {
         rail->caps.mws = ib_min((uint32_t)a->max_mw, MW_MAX);

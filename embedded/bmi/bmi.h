@@ -182,10 +182,10 @@ int BMI_get_info(BMI_addr_t addr, int option, void *inout_parameter);
 int BMI_cancel(bmi_op_id_t id, bmi_context_id context_id);
 
 /*
- * Passes log lines, without a newline, to `sink`; NULL: to stderr, as at first.  `kind` is 'E' for
- * errors, 'D' for debug lines.  No other thread may be logging.  Any thread may call the sink,
- * which calls no function of BMI and returns: after an exception or longjmp() BMI cannot be used.
- * Not in OrangeFS.
+ * Passes log lines, without a newline, to `sink`; NULL: to stderr, as at first.  `kind` is 'E'
+ * for errors, 'D' for debug lines.  No other thread may be logging.  Any thread may call the
+ * sink, which calls no function of BMI and returns: after an exception or longjmp() BMI cannot
+ * be used.  Not in OrangeFS.
  */
 typedef void BMI_log_sink(void *arg, char kind, const char *line);
 void BMI_set_log_sink(BMI_log_sink *sink, void *arg);

@@ -2,9 +2,9 @@
 /*
  * gossip.h - log lines of the BMI core and its methods, under OrangeFS's names.
  *
- * libbmi does not export these names, which programs with parts of OrangeFS also have; bmi.h has
- * BMI_set_log_sink().  Debug lines are off until their mask is set.  Any thread may log; each
- * line is written at once.
+ * libbmi does not export these names, which programs with parts of OrangeFS also have; bmi.h
+ * has BMI_set_log_sink().  Debug lines are off until their mask is set.  Any thread may log;
+ * each line is written at once.
  */
 #ifndef GOSSIP_H
 #define GOSSIP_H

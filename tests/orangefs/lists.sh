@@ -17,7 +17,7 @@ CASES=${CASES:-some}
 what=programs
 sources=${srcdir:-$(dirname "$0")/../..}/tests/orangefs
 # shellcheck disable=SC2046
-check "lists compiles" compile lists "$sources/lists.c" "$sources/posts.c" $(pvfs2-config --cflags) \
+check "lists compiles" compile lists "$sources/lists.c" "$sources/posts.c" $(pvfs2-config --cflags) -I"$prefix/include/bmi-rdma" \
     -Wl,--wrap=BMI_post_send_list,--wrap=BMI_post_recv_list,--wrap=BMI_finalize,--wrap=rme_open
 [ "$failed_cases" = 0 ] || finish
 
