@@ -431,24 +431,27 @@ static void lend_it(void)
     assert_int_equal(scripted_count(KIND(CREDIT, RELEASE)), 0);
 }
 
+/* Fills the ring, of which the peer consumes nothing; the seventh send waits for room. */
+static void fill_it(struct posted send[7])
+{
+    lend_it();
+    scripted.keeps = true;
+    for (unsigned i = 0; i < 7; i++) {
+        scripted_send(&send[i], memory, SIZE, 1);
+        scripted_run();
+        if (i < 6)
+            scripted_check(&send[i], 0); /* complete at once */
+        assert_int_equal(script.rdma_ops, i < 6 ? i + 1 : 6);
+    }
+    assert_int_equal(scripted_counter("sends_eager_rdma"), 6);
+}
+
 static void writes_until_it_is_full(void **state)
 {
     static struct posted send[8];
-    unsigned i;
 
     (void)state;
-    lend_it();
-    scripted.keeps = true; /* the peer consumes nothing */
-    for (i = 0; i < 6; i++) {
-        scripted_send(&send[i], memory, SIZE, 1);
-        scripted_run();
-        scripted_check(&send[i], 0); /* complete at once */
-        assert_int_equal(script.rdma_ops, i + 1);
-    }
-    /* no room, but the peer owes enough: the send waits */
-    scripted_send(&send[6], memory, SIZE, 1);
-    scripted_run();
-    assert_int_equal(scripted_counter("sends_eager_rdma"), 6);
+    fill_it(send);
     while (script.rdma_ops > 0)
         script_finish(0);
     scripted_run(); /* written, not consumed */
@@ -468,12 +471,7 @@ static void cancelled_wait_reserves_no_room(void **state)
     static struct posted send[8];
 
     (void)state;
-    lend_it();
-    scripted.keeps = true;
-    for (unsigned i = 0; i < 7; i++)
-        scripted_send(&send[i], memory, SIZE, 1);
-    scripted_run();
-    assert_int_equal(scripted_counter("sends_eager_rdma"), 6);
+    fill_it(send);
     assert_int_equal(rme_cancel(scripted.rme, send[6].id), 0);
     while (script.rdma_ops > 0)
         script_finish(0);

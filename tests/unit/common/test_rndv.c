@@ -662,47 +662,6 @@ static void early_cts_send_without_transfer_memory(void **state)
     end();
 }
 
-/* Uses all rendezvous that need no allocation, and lets the next allocation of one fail. */
-static void begin_without_rendezvous(void)
-{
-    struct rme_hello rich = usual;
-
-    rich.credits = rich.rts_max = 4 * RME_RNDV_OWN;
-    begin(&rich, ",rndv=write");
-    for (unsigned i = 0; i < RME_RNDV_OWN; i++)
-        send_(plain, LARGE, 2);
-    assert_int_not_equal(LAST, 0);
-    no_malloc = sizeof(struct rme_rndv);
-}
-
-static void send_without_memory_for_rendezvous_fails(void **state)
-{
-    (void)state;
-    begin_without_rendezvous();
-    send_(plain, LARGE, 3);
-    assert_int_equal(ended, 1);
-    assert_int_equal(done_.error, -ENOMEM);
-    receive(zone(0), LARGE, 4);
-    assert_int_equal(rme_counter_value(rme, "invites_sent"), 0);
-    assert_int_equal(script.links, 1);
-    end();
-}
-
-static void receive_without_memory_for_rendezvous_ends_link(void **state)
-{
-    (void)state;
-    begin_without_rendezvous();
-    no_malloc = 0;
-    SAYS(RTS, 0, .tag = 3, .from = 9, .total = LARGE);
-    no_malloc = sizeof(struct rme_rndv);
-    receive(plain, LARGE, 3);
-    no_malloc = 0;
-    assert_int_equal(script.links, 0);
-    assert_int_equal(ended, RME_RNDV_OWN + 1);
-    assert_int_equal(done_.error, -ENOMEM);
-    end();
-}
-
 static void no_memory_for_what_is_early(void **state)
 {
     (void)state;
@@ -822,8 +781,6 @@ int main(void)
         cmocka_unit_test(no_memory_for_an_invitation),
         cmocka_unit_test(no_memory_though_invited),
         cmocka_unit_test(early_cts_send_without_transfer_memory),
-        cmocka_unit_test(send_without_memory_for_rendezvous_fails),
-        cmocka_unit_test(receive_without_memory_for_rendezvous_ends_link),
         cmocka_unit_test(no_memory_for_what_is_early),
         cmocka_unit_test(no_memory_to_answer),
         cmocka_unit_test(no_memory_for_an_unexpected_offer),

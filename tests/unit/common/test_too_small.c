@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Eager messages that are larger than their receives: the receive ends when FIN was sent to the
- * peer, which this program plays (played.h). */
+ * peer, which this program plays (played.h).  A refusal needs no memory, because the engine
+ * keeps rendezvous for them; other operations fail when these are used up. */
 #include "proto/proto.h"
 #include "played.h"
 
@@ -91,12 +92,57 @@ static void refusal_that_waits_is_lost(void **state)
     end();
 }
 
+/* ---- no rendezvous is left ---- */
+
+/* Uses all rendezvous that need no allocation, and lets the next allocation of one fail. */
+static void begin_without_rendezvous(void)
+{
+    struct rme_hello rich = usual;
+
+    rich.credits = rich.rts_max = 4 * RME_RNDV_OWN;
+    begin(&rich, ",rndv=write");
+    for (unsigned i = 0; i < RME_RNDV_OWN; i++)
+        send_(plain, LARGE, 2);
+    assert_int_not_equal(LAST, 0);
+    no_malloc = sizeof(struct rme_rndv);
+}
+
+static void send_without_memory_for_rendezvous_fails(void **state)
+{
+    (void)state;
+    begin_without_rendezvous();
+    send_(plain, LARGE, 3);
+    assert_int_equal(ended, 1);
+    assert_int_equal(done_.error, -ENOMEM);
+    receive(zone(0), LARGE, 4);
+    assert_int_equal(rme_counter_value(rme, "invites_sent"), 0);
+    assert_int_equal(script.links, 1);
+    end();
+}
+
+static void receive_without_memory_for_rendezvous_ends_link(void **state)
+{
+    (void)state;
+    begin_without_rendezvous();
+    no_malloc = 0;
+    SAYS(RTS, 0, .tag = 3, .from = 9, .total = LARGE);
+    no_malloc = sizeof(struct rme_rndv);
+    receive(plain, LARGE, 3);
+    no_malloc = 0;
+    assert_int_equal(script.links, 0);
+    assert_int_equal(ended, RME_RNDV_OWN + 1);
+    assert_int_equal(done_.error, -ENOMEM);
+    end();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_memory_to_refuse),
         cmocka_unit_test(refusal_that_waits_is_cancelled),
         cmocka_unit_test(refusal_that_waits_is_lost),
+        cmocka_unit_test(send_without_memory_for_rendezvous_fails),
+        cmocka_unit_test(receive_without_memory_for_rendezvous_ends_link),
     };
 
     return cmocka_run_group_tests_name("too small", tests, NULL, NULL);
