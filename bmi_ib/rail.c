@@ -49,6 +49,7 @@ void ib_rail_drop(struct rme_fabric *f)
 {
     struct ib_rail *rail = f->rail[--f->rails];
     rme_table_clear(&rail->table);
+    free(rail->own);
     free(rail);
 }
 
@@ -144,7 +145,7 @@ int ib_rails_open(struct rme_fabric *f)
 }
 
 /* Frees all objects of the device but the engine's registrations. */
-static void close_device(struct ib_rail *rail)
+void ib_rail_close(struct ib_rail *rail)
 {
     ib_wait_unwatch(rail);
     ib_rx_close(rail); /* the SRQ after the QPs that use it, before the PD */
@@ -153,13 +154,6 @@ static void close_device(struct ib_rail *rail)
     ib_cq_close(rail);
     ib_async_close(rail); /* after all objects that raise asynchronous events */
     ib_device_close(rail);
-}
-
-void ib_rail_close(struct ib_rail *rail)
-{
-    close_device(rail);
-    rme_table_clear(&rail->table);
-    free(rail->own);
 }
 
 /* ---- A device that returns ---- */
@@ -183,7 +177,7 @@ static bool is_quiet(const struct ib_rail *rail)
 
 static void detach_device(struct ib_rail *rail)
 {
-    close_device(rail);
+    ib_rail_close(rail);
     rail->dev.ctx = NULL;
     ib_rx_queue_init(&rail->rxq);
     rail->cq = (struct ib_cq){.broken = true}; /* no polls */
