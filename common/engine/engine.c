@@ -85,7 +85,7 @@ static void read_tuning(struct rme_tuning *t, const struct rme_options *o)
     t->rdma_ops = XFERS;
     t->rdma_ops_peer = XFERS / XFER_PEERS;
     t->rdma_bytes = (uint64_t)rme_option(o, "rdma_inflight_bytes");
-    t->spin_us = (uint32_t)rme_option(o, "poll_us");
+    t->poll_us = (uint32_t)rme_option(o, "poll_us");
     t->connect_ms = (uint32_t)rme_option(o, "connect_timeout_ms");
     t->backoff_max_ms = (uint32_t)rme_option(o, "backoff_max_ms");
     t->backoff_min_ms = larger(t->backoff_max_ms / 100, 1);

@@ -15,7 +15,7 @@
  * leader as well, because the fabric may report the result without an event.  wake() also ends
  * a wait() that has not begun yet.
  *
- * A wait polls for spin_us unless polling is paused (record_poll).  doc/design/polling.md has
+ * A wait polls for poll_us unless polling is paused (record_poll).  doc/design/polling.md has
  * the rules, for servers and clients alike, and their reasons.
  *
  * A leader runs pending work (engine.c) like every other thread.  While registering or packing
@@ -42,7 +42,7 @@
 #define PAUSE_MAX      (16 * PAUSE_MIN)
 #define YIELD_SKIP_MAX 15 /* a power of two less one */
 #define CLOCK_SKIP     8  /* empty rounds per reading of the clock */
-/* Parts of spin_us: polled before the first sched_yield(), usually and under contention; and
+/* Parts of poll_us: polled before the first sched_yield(), usually and under contention; and
  * polled under contention in all, about the cost of a wake-up. */
 #define QUIET_PART     16
 #define CONTENDED_PART 64
@@ -138,7 +138,7 @@ static bool sleep_leading(struct rme *rme, struct rme_waiter *waiter)
 
 uint32_t rme_wait_polls_us(struct rme *rme)
 {
-    return rme_engine(rme)->polling.pause_left == 0 ? rme->tuning.spin_us : 0;
+    return rme_engine(rme)->polling.pause_left == 0 ? rme->tuning.poll_us : 0;
 }
 
 enum poll_result { POLL_ENDED_WAIT, POLL_FAILED, POLL_PREEMPTED };
@@ -175,12 +175,12 @@ static void record_poll(struct rme *rme, enum poll_result result)
 }
 
 /*
- * Polls for spin_us, releasing the lock between rounds.  After the first part (QUIET_PART, or
+ * Polls for poll_us, releasing the lock between rounds.  After the first part (QUIET_PART, or
  * CONTENDED_PART if another thread ran during the last sched_yield()), the leader yields the
  * processor: every round under contention, else after more rounds each time, up to
  * YIELD_SKIP_MAX.  The leader does not yield after a round with events, because more work may
  * follow at once, such as the next fragment of a large message.  Two contended calls in a row
- * shorten the polling, a single one may be an interrupt.  A call that takes longer than spin_us
+ * shorten the polling, a single one may be an interrupt.  A call that takes longer than poll_us
  * ends the polling.
  *
  * Reading the clock costs a good part of a round and is not needed after the last one.  Empty
@@ -189,7 +189,7 @@ static void record_poll(struct rme *rme, enum poll_result result)
 static bool poll_leading(struct rme *rme, struct rme_waiter *waiter)
 {
     struct rme_polling *p = &rme_engine(rme)->polling;
-    uint64_t spin = rme->tuning.spin_us * 1000ull, begin = rme_now_ns(), now = begin;
+    uint64_t spin = rme->tuning.poll_us * 1000ull, begin = rme_now_ns(), now = begin;
     uint64_t end =
         min_u64(begin + spin, min_u64(waiter->until, UINT64_MAX / 1000000) * 1000000);
     uint64_t quiet = spin / (p->yield_skip != 0 ? QUIET_PART : CONTENDED_PART);
@@ -227,7 +227,7 @@ static bool poll_first(struct rme *rme, struct rme_waiter *waiter)
         p->pause_left--;
         return false;
     }
-    return rme->tuning.spin_us != 0 && poll_leading(rme, waiter);
+    return rme->tuning.poll_us != 0 && poll_leading(rme, waiter);
 }
 
 static bool lead(struct rme *rme, struct rme_waiter *waiter)

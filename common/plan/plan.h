@@ -44,8 +44,8 @@ enum rme_lists {
 
 #define RME_PACK_FRAG (256u << 10) /* bytes of the largest fragment that is copied */
 #define RME_HEAVY_OPS 64u          /* a server with more operations is under heavy load */
-#define RME_EARLY_CTS_MIN                                                                      \
-    (16u << 10) /* bytes of the smallest receive that may send an early CTS */
+/* bytes of the smallest receive that may send an early CTS */
+#define RME_EARLY_CTS_MIN (16u << 10)
 
 /* Large messages that one process has to move, from the decision until their end. */
 struct rme_load {

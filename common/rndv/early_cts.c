@@ -93,14 +93,10 @@ static bool send_cts(struct rme_op *op, struct rme_frag *frag)
 {
     struct rme_peer *peer = op->peer;
     bool hurry = (peer->rme->pending & RME_PENDING_FLUSH) != 0 || peer->rme->leader != NULL;
-    void *tx = rme_peer_tx(peer, RME_CREDIT_DATA);
+    void *tx = rme_frag_tx(frag, true);
 
     if (tx == NULL)
         return false;
-    if (!rme_frag_bind(peer, frag, true)) {
-        peer->rme->ops->tx_put(peer->link, tx);
-        return false;
-    }
     rme_count(peer->rme, RME_C_EARLY_CTS_SENT);
     rme_cts_send(frag, RME_WIRE_F_UNSOLICITED, op->tag, peer->rndv->early.seen, tx);
     if (!hurry)

@@ -267,6 +267,8 @@ uint32_t rme_mw_segments_max(const struct rme *rme, uint8_t type, size_t size);
  * long before its use (offer, early CTS).  Returns false if no window is available, and the
  * peer is scheduled later unless `early`, or after failing the link. */
 bool rme_frag_bind(struct rme_peer *peer, struct rme_frag *frag, bool early);
+/* Takes a buffer for the CTS of a fragment, and opens the fragment; NULL: not now. */
+void *rme_frag_tx(struct rme_frag *frag, bool early);
 /* Opens a fragment and sends its CTS, queued in peer->control. */
 bool rme_frag_send_window(struct rme_peer *peer, struct rme_control *control);
 /* Close a fragment, or all fragments of an op, whether or not the peer has used them.  The op

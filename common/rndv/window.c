@@ -102,21 +102,29 @@ bool rme_frag_bind(struct rme_peer *peer, struct rme_frag *frag, bool early)
     return error == 0;
 }
 
+void *rme_frag_tx(struct rme_frag *frag, bool early)
+{
+    struct rme_peer *peer = frag->op->peer;
+    void *tx = rme_peer_tx(peer, early ? RME_CREDIT_DATA : RME_CREDIT_CONTROL);
+
+    if (tx != NULL && !rme_frag_bind(peer, frag, early)) {
+        peer->rme->ops->tx_put(peer->link, tx);
+        tx = NULL;
+    }
+    return tx;
+}
+
 bool rme_frag_send_window(struct rme_peer *peer, struct rme_control *control)
 {
     struct rme_frag *frag = container_of(control, struct rme_frag, control);
-    struct rme_op *op = frag->op;
-    void *tx = rme_peer_tx(peer, RME_CREDIT_CONTROL);
+    void *tx = rme_frag_tx(frag, false);
 
+    (void)peer;
     if (tx == NULL)
         return false;
-    if (!rme_frag_bind(peer, frag, false)) {
-        peer->rme->ops->tx_put(peer->link, tx);
-        return false;
-    }
     list_del_init(&frag->control.link);
     frag->state = RME_FRAG_POSTED;
-    rme_cts_send(frag, 0, 0, rme_rndv_peer_handle(op), tx);
+    rme_cts_send(frag, 0, 0, rme_rndv_peer_handle(frag->op), tx);
     return true;
 }
 

@@ -49,7 +49,7 @@ struct rme_tuning {
     uint32_t idle_ms;
     uint32_t rdma_ops_peer, rdma_ops;
     uint64_t rdma_bytes; /* of one peer */
-    uint32_t spin_us;
+    uint32_t poll_us;
     uint32_t connect_ms, backoff_min_ms, backoff_max_ms;
     uint32_t keepalive_ms, peer_timeout_ms, cancel_ms;
 };
