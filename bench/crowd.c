@@ -12,9 +12,7 @@
  *   crowd [--options LIST] churn [COUNT [PROCESSES]]
  *       COUNT (100000) connections made and closed by PROCESSES (10) engines at a time. Prints
  *       the memory of the server after the first hundredth and at the end.
- *   crowd bare [CLIENTS [PROCESSES]]
- *       The baseline of librdmacm alone: as many QPs connect together to a server that creates
- *       a QP for each.
+ * The baseline of librdmacm alone is cmtime of rdmacm-utils.
  *
  * With --hold the server handles no request before each process has had one rejected. Each
  * process must therefore have more clients than the backlog permits (EMUVERBS_BACKLOG).
@@ -31,7 +29,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "bench/bare_connects.h"
 #include "bench/ends.h"
 #include "bench/gang.h"
 
@@ -408,17 +405,6 @@ static int crowd(const char *options, bool hold, unsigned clients, unsigned proc
     return 0;
 }
 
-static int bare(unsigned clients, unsigned processes)
-{
-    uint64_t again;
-    double took = bare_connects(clients, processes, &again);
-
-    printf(
-        "%u queue pairs of %u processes connected in %.2f s, %llu requests were made again\n",
-        clients, processes, took, (unsigned long long)again);
-    return 0;
-}
-
 int main(int argc, char **argv)
 {
     const char *options = NULL;
@@ -439,16 +425,9 @@ int main(int argc, char **argv)
         return churn(options,
                      (unsigned)ends_number(argc > 2 ? argv[2] : NULL, 100000, 10000000),
                      (unsigned)ends_number(argc > 3 ? argv[3] : NULL, 10, 1000));
-    bool is_bare = argc > 1 && !strcmp(argv[1], "bare");
-    if (is_bare) {
-        argc--;
-        argv++;
-    }
     unsigned clients = (unsigned)ends_number(argc > 1 ? argv[1] : NULL, 10000, 1000000);
     unsigned processes =
         (unsigned)ends_number(argc > 2 ? argv[2] : NULL, (clients + 499) / 500, 1000);
-    if (is_bare)
-        return bare(clients, processes);
     return crowd(options, hold, clients, processes,
                  (unsigned)ends_number(argc > 3 ? argv[3] : NULL, 5, 3600));
 }
