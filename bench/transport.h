@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Execution of jobs by a client process: over BMI (bmi_client.c) or plain TCP sockets
- * (tcp_client.c). */
+ * (tcp.c). */
 #ifndef BENCH_TRANSPORT_H
 #define BENCH_TRANSPORT_H
 
@@ -37,8 +37,8 @@ struct part {
 /*
  * Functions return 0, or -1 with one line in `why` (WHY_SIZE bytes) that names server and
  * cause. After a failure only close is permitted. prepare includes the warm-up; run executes
- * the timed phase. counters gets the engine's counters of a server, or of this process (server
- * -1), as lines of text.
+ * the timed phase. counters (of BMI only) gets the engine's counters of a server, or of this
+ * process (server -1), as lines of text.
  */
 struct transport {
     const char *name;
