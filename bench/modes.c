@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* The measuring modes: from the command line to series of jobs; see modes.h. */
+#include "config.h"
 #include "bench/modes.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 #include "bench/inspect.h"
 #include "bench/series.h"
@@ -254,13 +256,27 @@ static int get_counters(struct workers *workers, unsigned servers,
     return workers_counters(workers, -1, text[0], SESSION_TEXT_MAX, why);
 }
 
+/* The program and the machine, the first object of the array. */
+static void print_machine(void)
+{
+    struct utsname system = {.machine = ""};
+
+    uname(&system);
+    printf("  {\"bmi_perf\": \"%s\", \"system\": \"%s %s\", \"machine\": \"%s\", "
+           "\"processors\": %ld},\n",
+           PACKAGE_VERSION, system.sysname, system.release, system.machine,
+           sysconf(_SC_NPROCESSORS_ONLN));
+}
+
 /* Prints the measurements, then the counters, with --json as one array. `text`: counters
  * before, then counters after. */
 static void print_all(const struct args *args, const struct workers_config *config,
                       const struct plan *plan, unsigned texts, char (*text)[SESSION_TEXT_MAX])
 {
-    if (args->json)
+    if (args->json) {
         printf("[\n");
+        print_machine();
+    }
     (args->json ? series_print_json : series_print)(stdout, plan->series, plan->count);
     for (unsigned i = 0; args->counters && i < texts; i++) {
         if (args->json)

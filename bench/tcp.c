@@ -45,7 +45,8 @@ struct end {
     struct job job;
     struct side in, out;
     uint64_t phase, total, bad;
-    int error; /* of the second thread */
+    int error;              /* of the second thread */
+    struct latency latency; /* of a client's ping-pong */
 };
 
 static int side_open(struct side *side, const struct job *job, bool noncontiguous,
@@ -142,6 +143,8 @@ static int converse(struct end *end)
         bool sending = end->server ? out < in : out < end->total && out - in < window;
 
         rc = move_one(end, sending ? out++ : in++, sending);
+        if (!sending)
+            latency_take(&end->latency);
     }
     return rc;
 }
@@ -156,6 +159,7 @@ static int run_phase(struct end *end, uint64_t phase)
     end->phase = phase;
     end->total = phase ? job->count : job->warm;
     end->bad = 0;
+    latency_begin(&end->latency);
     if (job->test != JOB_STREAM)
         return converse(end);
     if (job->direction != JOB_BOTH)
@@ -387,6 +391,8 @@ static int tcp_run(void *state, struct outcome *outcome, char *why)
 
         outcome_add(outcome, &client->job, (unsigned)(link - client->link), &link->said,
                     link->end.bad);
+        if (client->job.test == JOB_PINGPONG) /* of one link */
+            outcome->latency = link->end.latency;
     }
     return 0;
 }

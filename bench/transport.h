@@ -5,6 +5,7 @@
 #define BENCH_TRANSPORT_H
 
 #include "bench/job.h"
+#include "bench/latency.h"
 
 #define MAX_SERVERS 16
 #define WHY_SIZE    1024
@@ -17,6 +18,7 @@ struct outcome {
     uint64_t bad;        /* messages with wrong contents, on both sides */
     uint64_t cpu;        /* processor time of this process, ns */
     uint64_t server_cpu_start[MAX_SERVERS], server_cpu_end[MAX_SERVERS]; /* 0 if not used */
+    struct latency latency; /* of a ping-pong: there and back */
 };
 
 /* Runs phase `number` of a transport's job: 0: warm-up, 1: timed. Returns 0, or -1 with the

@@ -240,6 +240,7 @@ static void add(struct outcome *total, const struct outcome *one, bool first)
     total->bytes += one->bytes;
     total->bad += one->bad;
     total->cpu += one->cpu;
+    latency_add(&total->latency, &one->latency);
     for (i = 0; i < MAX_SERVERS; i++) {
         if (!one->server_cpu_end[i])
             continue;
