@@ -3,16 +3,13 @@
  * Many clients of one server over ib://:
  *
  *   crowd [--options LIST] [--hold] [CLIENTS [PROCESSES [SECONDS]]]
- *       CLIENTS (10000) engines in PROCESSES (one per 500 clients) connect to one server at
- *       the same time; each sends a request, and all must be answered. Then all send another
- *       request, one after another in each process. Then all are idle for SECONDS (5). Prints
- *       these times, the server's memory per client, its processor use while all are idle, and
- *       the cost of one client's request, alone and among all: time, and instructions of the
- *       server.
- *   crowd [--options LIST] churn [COUNT [PROCESSES]]
- *       COUNT (100000) connections made and closed by PROCESSES (10) engines at a time. Prints
- *       the memory of the server after the first hundredth and at the end.
- * The baseline of librdmacm alone is cmtime of rdmacm-utils.
+ *
+ * CLIENTS (10000) engines in PROCESSES (one per 500 clients) connect to one server at the same
+ * time; each sends a request, and all must be answered. Then all send another request, one after
+ * another in each process. Then all are idle for SECONDS (5). Prints these times, the server's
+ * memory per client, its processor use while all are idle, and percentiles of the time of one
+ * client's request, alone and among all. The baseline of librdmacm alone is cmtime of
+ * rdmacm-utils.
  *
  * With --hold the server handles no request before each process has had one rejected. Each
  * process must therefore have more clients than the backlog permits (EMUVERBS_BACKLOG).
@@ -23,16 +20,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/ptrace.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "bench/ends.h"
 #include "bench/gang.h"
+#include "bench/latency.h"
 
-enum { REQUEST = 1, REPLY = 2, TIMES = 4000, COUNTED = 100, NAP_MS = 2 };
+enum { REQUEST = 1, REPLY = 2, TIMES = 4000, NAP_MS = 2 };
 
 const char ends_program[] = "crowd";
 
@@ -175,109 +170,28 @@ static void be_clients(struct gang *g, unsigned n, const void *arg)
     pause();
 }
 
-/* Connects and closes `n` times. */
-static void come_and_go(struct gang *g, unsigned n, const void *arg)
-{
-    const struct come *of = arg;
-    struct rme *rme = ends_open(NULL, of->options);
-    unsigned first = n / 100 ? n / 100 : 1;
-
-    for (unsigned i = 0; i < n; i++) {
-        struct rme_addr *addr = ends_address(of->uri);
-        int error = rme_addr_reach(rme, addr, 60000);
-
-        if (error)
-            ends_die("a connection", error);
-        rme_addr_free(addr);
-        if (i + 1 == first)
-            gang_step_over(g, 0);
-    }
-    gang_step_over(g, 0);
-    pause();
-}
-
 /* ---- Figures ---- */
 
-/* Returns the median time of a request, in microseconds. */
-static double request_time(const char *uri, const char *options)
+/* Prints percentiles of the time of TIMES requests, after as many that introduce the client. */
+static void print_request_times(const char *where, const char *uri, const char *options)
 {
-    static double times[TIMES];
+    static struct latency times;
     struct client one = {.rme = ends_open(NULL, options), .server = ends_address(uri)};
 
     for (unsigned i = 0; i < 2 * TIMES; i++) {
-        double begin = ends_now_us();
-
+        if (i == TIMES)
+            latency_begin(&times);
         ask(&one);
         while (!poll_client(&one, 100))
             ;
-        times[i % TIMES] = ends_now_us() - begin;
+        if (i >= TIMES)
+            latency_take(&times);
     }
     rme_close(one.rme);
     rme_addr_free(one.server);
-    qsort(times, TIMES, sizeof(times[0]), ends_by_size);
-    return times[TIMES / 2];
-}
-
-/* Sends TIMES requests, which introduce the client, then, after a word from `may`, COUNTED
- * ones. */
-static void be_counted(const char *uri, const char *options, int may, int does)
-{
-    struct client one = {.rme = ends_open(NULL, options), .server = ends_address(uri)};
-    char word = 0;
-
-    for (unsigned i = 0; i < TIMES + COUNTED; i++) {
-        if (i == TIMES && (write(does, &word, 1) != 1 || read(may, &word, 1) != 1))
-            _exit(1);
-        ask(&one);
-        while (!poll_client(&one, 100))
-            ;
-    }
-    if (write(does, &word, 1) != 1)
-        _exit(1);
-    pause();
-}
-
-/* Returns the instructions of the server's thread for one request, including those of
- * libraries; 0: cannot be traced. */
-static double request_instructions(pid_t server, const char *uri, const char *options)
-{
-    int may[2], does[2], status;
-    struct pollfd over;
-    double steps = 0;
-    char word = 0;
-
-    if (pipe(may) < 0 || pipe(does) < 0)
-        ends_die("a pipe", errno);
-    over = (struct pollfd){.fd = does[0], .events = POLLIN};
-    pid_t pid = fork();
-    if (pid < 0)
-        ends_die("a process", errno);
-    if (pid == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        be_counted(uri, options, may[0], does[1]);
-    }
-    if (read(does[0], &word, 1) != 1)
-        ends_die("the client that is counted", ECHILD);
-    if (ptrace(PTRACE_SEIZE, server, NULL, NULL) == 0) {
-        ptrace(PTRACE_INTERRUPT, server, NULL, NULL);
-        waitpid(server, &status, 0);
-        if (write(may[1], &word, 1) != 1)
-            ends_die("the client that is counted", errno);
-        do {
-            for (unsigned i = 0; i < 100 && WIFSTOPPED(status); i++, steps++)
-                if (ptrace(PTRACE_SINGLESTEP, server, NULL, NULL) < 0 ||
-                    waitpid(server, &status, 0) < 0)
-                    ends_die("the server", errno);
-        } while (poll(&over, 1, 0) == 0);
-        ptrace(PTRACE_DETACH, server, NULL, NULL);
-    }
-    kill(pid, SIGKILL);
-    waitpid(pid, NULL, 0);
-    for (unsigned i = 0; i < 2; i++) {
-        close(may[i]);
-        close(does[i]);
-    }
-    return steps / COUNTED;
+    printf("a request %s: p50 %.1f us, p99 %.1f us, p99.9 %.1f us\n", where,
+           latency_percentile(&times, 0.5) / 1e3, latency_percentile(&times, 0.99) / 1e3,
+           latency_percentile(&times, 0.999) / 1e3);
 }
 
 /* Returns a number of /proc/PID/FILE, behind NAME at the start of a line; -1: not found. */
@@ -324,35 +238,10 @@ static void raise_limits(void)
 
 /* ---- Modes ---- */
 
-static int churn(const char *options, unsigned count, unsigned processes)
-{
-    struct gang g = {.processes = processes};
-    char uri[64];
-    int port;
-    pid_t server = ends_start_server(options, serve, &port);
-
-    snprintf(uri, sizeof(uri), "ib://127.0.0.1:%d", port);
-    struct come of = {.uri = uri, .options = options};
-    gang_start(&g, count, come_and_go, &of);
-    gang_all_over(&g);
-    printf("after %u connections: %.0f KiB resident, %.0f KiB mapped\n", count / 100,
-           figure(server, "status", "VmRSS:"), figure(server, "status", "VmSize:"));
-    fflush(stdout);
-    double begin = now();
-    gang_next_step(&g);
-    printf("after %u connections: %.0f KiB resident, %.0f KiB mapped; %.0f a second\n", count,
-           figure(server, "status", "VmRSS:"), figure(server, "status", "VmSize:"),
-           count / (now() - begin));
-    gang_end(&g);
-    ends_stop(server);
-    return 0;
-}
-
 static int crowd(const char *options, bool hold, unsigned clients, unsigned processes,
                  unsigned seconds)
 {
     struct gang g = {.processes = processes};
-    double alone = 0, counted = 0;
     char uri[64], go = 0;
     int port;
 
@@ -360,10 +249,8 @@ static int crowd(const char *options, bool hold, unsigned clients, unsigned proc
         ends_die("a pipe", errno);
     pid_t server = ends_start_server(options, serve, &port);
     snprintf(uri, sizeof(uri), "ib://127.0.0.1:%d", port);
-    if (!hold) {
-        alone = request_time(uri, options);
-        counted = request_instructions(server, uri, options);
-    }
+    if (!hold)
+        print_request_times("alone", uri, options);
     double before = figure(server, "status", "VmRSS:"),
            locked = figure(server, "status", "VmLck:");
     struct come of = {.uri = uri, .options = options, .hold = hold};
@@ -394,12 +281,8 @@ static int crowd(const char *options, bool hold, unsigned clients, unsigned proc
     double busy = used(server);
     sleep(seconds);
     printf("all silent: %.2f %% of a processor\n", (used(server) - busy) / seconds * 100);
-    if (!hold) {
-        printf("a request: %.1f us alone, %.1f us among them\n", alone,
-               request_time(uri, options));
-        printf("a request: %.0f instructions of the server alone, %.0f among them\n", counted,
-               request_instructions(server, uri, options));
-    }
+    if (!hold)
+        print_request_times("among them", uri, options);
     gang_end(&g);
     ends_stop(server);
     return 0;
@@ -421,10 +304,6 @@ int main(int argc, char **argv)
         argv++;
     }
     raise_limits();
-    if (argc > 1 && !strcmp(argv[1], "churn"))
-        return churn(options,
-                     (unsigned)ends_number(argc > 2 ? argv[2] : NULL, 100000, 10000000),
-                     (unsigned)ends_number(argc > 3 ? argv[3] : NULL, 10, 1000));
     unsigned clients = (unsigned)ends_number(argc > 1 ? argv[1] : NULL, 10000, 1000000);
     unsigned processes =
         (unsigned)ends_number(argc > 2 ? argv[2] : NULL, (clients + 499) / 500, 1000);

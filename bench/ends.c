@@ -105,10 +105,3 @@ uint64_t ends_number(const char *text, uint64_t unset, uint64_t most)
     }
     return n;
 }
-
-int ends_by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return x < y ? -1 : x > y;
-}

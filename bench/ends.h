@@ -39,7 +39,4 @@ void ends_stop(pid_t pid);
  * status 2 if invalid. */
 uint64_t ends_number(const char *text, uint64_t unset, uint64_t most);
 
-/* Compares doubles for qsort(). */
-int ends_by_size(const void *a, const void *b);
-
 #endif
