@@ -154,13 +154,13 @@ run_rounds() { # ROUNDS POINT FUNCTION "SERIES..." [ARGUMENTS...]
         done
     done
 }
-# Prints first quartile, median and third quartile of a file of figures, or of its ratios to another one's, round by round.
+# Prints first quartile, median and third quartile of a file of figures, or of its ratios to another one's, round by round.  Status 1 if
+# a round has no figure.
 quartiles() { # FILE [BASELINE]
-    paste "$@" | awk -v n=$# 'NF != n || (n == 2 && $2 <= 0) { exit 1 } { print n == 2 ? $1 / $2 : $1 }' > "$work/quartiles" &&
-        sort -n "$work/quartiles" | awk '
-            function at(p,    i) { i = 1 + p * (NR - 1); return v[int(i)] + (i - int(i)) * (v[int(i + 0.999999)] - v[int(i)]) }
-            { v[NR] = $1 }
-            END { if (!NR) exit 1; print at(0.25), at(0.5), at(0.75) }'
+    paste "$@" | awk -v n=$# 'NF != n || (n == 2 && $2 <= 0) { print "no figure"; next } { print n == 2 ? $1 / $2 : $1 }' | sort -n | awk '
+        function at(p,    i) { i = 1 + p * (NR - 1); return v[int(i)] + (i - int(i)) * (v[int(i + 0.999999)] - v[int(i)]) }
+        { v[NR] = $1; bad += !/^[0-9]/ }
+        END { if (!NR || bad) exit 1; print at(0.25), at(0.5), at(0.75) }'
 }
 median() { quartiles "$@" | { read -r _ value _ && echo "$value"; }; } # FILE [BASELINE]
 spread() { quartiles "$@" | { read -r low value high && printf '%.2f (%.2f to %.2f)\n' "$value" "$low" "$high"; }; } # FILE [BASELINE]
