@@ -3,8 +3,8 @@
 #include "config.h"
 #include "bench/args.h"
 #include "bench/budget.h"
+#include "embedded/program/program.h"
 
-#include <errno.h>
 #include <getopt.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -133,27 +133,6 @@ static const struct rule {
 
 #define RULES (sizeof rules / sizeof *rules)
 
-bool args_size(const char *text, uint64_t *value)
-{
-    char *end;
-    unsigned shift = 0;
-
-    if (*text < '0' || *text > '9')
-        return false;
-    errno = 0;
-    *value = strtoull(text, &end, 10);
-    if (*end && strchr("kK", *end))
-        shift = 10;
-    else if (*end && strchr("mM", *end))
-        shift = 20;
-    else if (*end && strchr("gG", *end))
-        shift = 30;
-    if (errno || *value > UINT64_MAX >> shift || end[shift ? 1 : 0])
-        return false;
-    *value <<= shift;
-    return true;
-}
-
 static bool add_size(struct args *args, uint64_t size)
 {
     if (args->nsizes == MAX_SIZES || size > JOB_MAX_SIZE)
@@ -168,7 +147,7 @@ static bool add_range(struct args *args, char *text, char *dash)
     uint64_t from, to;
 
     *dash = 0;
-    if (!args_size(text, &from) || !args_size(dash + 1, &to) || !from || from > to)
+    if (!program_size(text, &from) || !program_size(dash + 1, &to) || !from || from > to)
         return false;
     for (; from <= to; from *= 2)
         if (!add_size(args, from))
@@ -186,7 +165,7 @@ static bool parse_sizes(struct args *args, const char *list)
     while (ok && (item = strsep(&rest, ",")) != NULL) {
         char *dash = strchr(item, '-');
         ok =
-            dash ? add_range(args, item, dash) : args_size(item, &size) && add_size(args, size);
+            dash ? add_range(args, item, dash) : program_size(item, &size) && add_size(args, size);
     }
     free(copy);
     return ok;
@@ -196,7 +175,7 @@ static bool parse_number(const struct rule *rule, const char *text, void *at)
 {
     uint64_t value;
 
-    if (!args_size(text, &value) || value < rule->least || value > rule->most)
+    if (!program_size(text, &value) || value < rule->least || value > rule->most)
         return false;
     if (rule->kind == BYTES)
         *(uint64_t *)at = value;

@@ -5,12 +5,12 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include "bench/args.h"
 #include "bench/session.h"
 #include "bench/transport.h"
 #include "common/rme.h"
 #include "embedded/bmi/methods.h"
 #include "embedded/metrics/metrics.h"
+#include "embedded/program/program.h"
 #include "patches/orangefs/shim/shim-engine.h"
 
 /* Returns the engine behind an address; NULL if there is none. */
@@ -246,7 +246,7 @@ static bool parse_shape(const char *what, uint64_t *bytes, uint64_t *segments)
     memcpy(size, what, length);
     size[length] = 0;
     *segments = 1;
-    return args_size(size, bytes) && (!times || (args_size(times + 1, segments) && *segments));
+    return program_size(size, bytes) && (!times || (program_size(times + 1, segments) && *segments));
 }
 
 int inspect_explain(const char *what, const char *address, const char *options)

@@ -14,6 +14,7 @@
 #include "bench/job.h"
 #include "bench/latency.h"
 #include "bench/pattern.h"
+#include "embedded/program/program.h"
 
 static struct job good_job(void)
 {
@@ -431,9 +432,9 @@ static void sizes_are_read_as_written(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(right) / sizeof(right[0]); i++)
-        assert_true(args_size(right[i].text, &value) && value == right[i].bytes);
+        assert_true(program_size(right[i].text, &value) && value == right[i].bytes);
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
-        assert_false(args_size(wrong[i], &value));
+        assert_false(program_size(wrong[i], &value));
 }
 
 /* A percentile is within 1/64 of the time of its rank, for any time. */
