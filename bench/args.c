@@ -164,8 +164,8 @@ static bool parse_sizes(struct args *args, const char *list)
     args->nsizes = 0;
     while (ok && (item = strsep(&rest, ",")) != NULL) {
         char *dash = strchr(item, '-');
-        ok =
-            dash ? add_range(args, item, dash) : program_size(item, &size) && add_size(args, size);
+        ok = dash ? add_range(args, item, dash)
+                  : program_size(item, &size) && add_size(args, size);
     }
     free(copy);
     return ok;
