@@ -3,9 +3,10 @@
 #include "config.h"
 #include "bench/args.h"
 #include "bench/budget.h"
+#include "embedded/program/program.h"
 
-#include <errno.h>
 #include <getopt.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -79,99 +80,58 @@ static const char usage[] =
     "\n"
     "MB/s are 10^6 bytes per second of payload.\n";
 
-enum {
-    OPT_SIZES = 256,
-    OPT_COUNT,
-    OPT_WARM,
-    OPT_ROUNDS,
-    OPT_WINDOW,
-    OPT_BUFFERS,
-    OPT_CLIENTS,
-    OPT_DIRECTION,
-    OPT_MEMORY,
-    OPT_EXTENT,
-    OPT_STRIDE,
-    OPT_SPLIT,
-    OPT_BOTH,
-    OPT_POOL,
-    OPT_REUSE,
-    OPT_HOLES,
-    OPT_PACK,
-    OPT_ALONE,
-    OPT_UNEXPECTED,
-    OPT_REPLY,
-    OPT_TEST,
-    OPT_SECONDS,
-    OPT_VERIFY,
-    OPT_SERVER_MEMORY,
-    OPT_COUNTERS,
-    OPT_REPORT,
-    OPT_JSON,
-    OPT_BMI_OPTIONS,
-    OPT_EXPLAIN,
-    OPT_SESSION,
-    OPT_OPTIONS,
-    OPT_HELP,
-    OPT_VERSION
+enum kind { FLAG, TEXT, BYTES, NUMBER, NAME, WORD, SIZES, HELP, RELEASE };
+
+static const char *const directions[] = {"put", "get", "both", NULL};
+static const char *const memories[] = {"user", "bmi", "huge", NULL}; /* enum job_memory */
+static const char *const tests[] = {"lat", "bw", "rate", "list", NULL};
+
+#define AT(field) offsetof(struct args, field)
+
+static const struct rule {
+    const char *name;
+    enum kind kind;
+    size_t at; /* of the value; for one of `names` a number (NAME) or the text (WORD) */
+    uint64_t least, most; /* of a text: bytes */
+    const char *const *names;
+    size_t given; /* of a flag that is set, too; 0: none */
+} rules[] = {
+    {"sizes", SIZES, 0, 0, 0, NULL, 0},
+    {"count", BYTES, AT(count), 1, UINT64_MAX, NULL, 0},
+    {"warm", BYTES, AT(warm), 0, UINT64_MAX, NULL, AT(warm_given)},
+    {"rounds", NUMBER, AT(rounds), 1, 1000, NULL, 0},
+    {"window", BYTES, AT(window), 1, UINT64_MAX, NULL, 0},
+    {"buffers", BYTES, AT(buffers), 1, UINT64_MAX, NULL, 0},
+    {"clients", NUMBER, AT(clients), 1, 4096, NULL, 0},
+    {"direction", NAME, AT(direction), 0, 0, directions, AT(direction_given)},
+    {"memory", NAME, AT(memory), 0, 0, memories, 0},
+    {"extent", BYTES, AT(extent), 1, UINT64_MAX, NULL, 0},
+    {"stride", BYTES, AT(stride), 1, UINT64_MAX, NULL, 0},
+    {"split", BYTES, AT(split), 1, UINT64_MAX, NULL, 0},
+    {"list-both", FLAG, AT(both), 0, 0, NULL, 0},
+    {"pool", BYTES, AT(pool), 1, UINT64_MAX, NULL, 0},
+    {"reuse", BYTES, AT(reuse), 0, UINT64_MAX, NULL, 0},
+    {"holes", BYTES, AT(holes), 1, UINT64_MAX, NULL, 0},
+    {"pack", FLAG, AT(pack), 0, 0, NULL, 0},
+    {"alone", FLAG, AT(alone), 0, 0, NULL, 0},
+    {"unexpected", FLAG, AT(unexpected), 0, 0, NULL, 0},
+    {"reply", BYTES, AT(reply), 0, UINT64_MAX, NULL, 0},
+    {"test", WORD, AT(test), 0, 0, tests, 0},
+    {"seconds", NUMBER, AT(seconds), 1, 3600, NULL, 0},
+    {"verify", FLAG, AT(verify), 0, 0, NULL, 0},
+    {"server-memory", BYTES, AT(server_memory), 1, UINT64_MAX, NULL, 0},
+    {"counters", FLAG, AT(counters), 0, 0, NULL, 0},
+    {"report", TEXT, AT(report), 1, 0, NULL, 0},
+    {"json", FLAG, AT(json), 0, 0, NULL, 0},
+    {"bmi-options", TEXT, AT(bmi_options), 0, 0, NULL, 0},
+    {"explain", TEXT, AT(explain), 0, 0, NULL, 0},
+    {"session", FLAG, AT(session), 0, 0, NULL, 0},
+    {"options", FLAG, AT(options), 0, 0, NULL, 0},
+    {"help", HELP, 0, 0, 0, NULL, 0},
+    {"version", RELEASE, 0, 0, 0, NULL, 0},
 };
 
-static const struct option options[] = {
-    {"sizes", required_argument, NULL, OPT_SIZES},
-    {"count", required_argument, NULL, OPT_COUNT},
-    {"warm", required_argument, NULL, OPT_WARM},
-    {"rounds", required_argument, NULL, OPT_ROUNDS},
-    {"window", required_argument, NULL, OPT_WINDOW},
-    {"buffers", required_argument, NULL, OPT_BUFFERS},
-    {"clients", required_argument, NULL, OPT_CLIENTS},
-    {"direction", required_argument, NULL, OPT_DIRECTION},
-    {"memory", required_argument, NULL, OPT_MEMORY},
-    {"extent", required_argument, NULL, OPT_EXTENT},
-    {"stride", required_argument, NULL, OPT_STRIDE},
-    {"split", required_argument, NULL, OPT_SPLIT},
-    {"list-both", no_argument, NULL, OPT_BOTH},
-    {"pool", required_argument, NULL, OPT_POOL},
-    {"reuse", required_argument, NULL, OPT_REUSE},
-    {"holes", required_argument, NULL, OPT_HOLES},
-    {"pack", no_argument, NULL, OPT_PACK},
-    {"alone", no_argument, NULL, OPT_ALONE},
-    {"unexpected", no_argument, NULL, OPT_UNEXPECTED},
-    {"reply", required_argument, NULL, OPT_REPLY},
-    {"test", required_argument, NULL, OPT_TEST},
-    {"seconds", required_argument, NULL, OPT_SECONDS},
-    {"verify", no_argument, NULL, OPT_VERIFY},
-    {"server-memory", required_argument, NULL, OPT_SERVER_MEMORY},
-    {"counters", no_argument, NULL, OPT_COUNTERS},
-    {"report", required_argument, NULL, OPT_REPORT},
-    {"json", no_argument, NULL, OPT_JSON},
-    {"bmi-options", required_argument, NULL, OPT_BMI_OPTIONS},
-    {"explain", required_argument, NULL, OPT_EXPLAIN},
-    {"session", no_argument, NULL, OPT_SESSION},
-    {"options", no_argument, NULL, OPT_OPTIONS},
-    {"help", no_argument, NULL, OPT_HELP},
-    {"version", no_argument, NULL, OPT_VERSION},
-    {NULL, 0, NULL, 0},
-};
-
-bool args_size(const char *text, uint64_t *value)
-{
-    char *end;
-    unsigned shift = 0;
-
-    if (*text < '0' || *text > '9')
-        return false;
-    errno = 0;
-    *value = strtoull(text, &end, 10);
-    if (*end && strchr("kK", *end))
-        shift = 10;
-    else if (*end && strchr("mM", *end))
-        shift = 20;
-    else if (*end && strchr("gG", *end))
-        shift = 30;
-    if (errno || *value > UINT64_MAX >> shift || end[shift ? 1 : 0])
-        return false;
-    *value <<= shift;
-    return true;
-}
+#define RULES (sizeof rules / sizeof *rules)
 
 static bool add_size(struct args *args, uint64_t size)
 {
@@ -187,7 +147,7 @@ static bool add_range(struct args *args, char *text, char *dash)
     uint64_t from, to;
 
     *dash = 0;
-    if (!args_size(text, &from) || !args_size(dash + 1, &to) || !from || from > to)
+    if (!program_size(text, &from) || !program_size(dash + 1, &to) || !from || from > to)
         return false;
     for (; from <= to; from *= 2)
         if (!add_size(args, from))
@@ -204,121 +164,73 @@ static bool parse_sizes(struct args *args, const char *list)
     args->nsizes = 0;
     while (ok && (item = strsep(&rest, ",")) != NULL) {
         char *dash = strchr(item, '-');
-        ok =
-            dash ? add_range(args, item, dash) : args_size(item, &size) && add_size(args, size);
+        ok = dash ? add_range(args, item, dash)
+                  : program_size(item, &size) && add_size(args, size);
     }
     free(copy);
     return ok;
 }
 
-/* Looks up a name in `names`, ended by NULL; stores its index in *value. */
-static bool parse_name(const char *text, const char *const *names, unsigned *value)
+static bool parse_number(const struct rule *rule, const char *text, void *at)
 {
-    for (*value = 0; names[*value]; ++*value)
-        if (!strcmp(text, names[*value]))
-            return true;
-    return false;
-}
+    uint64_t value;
 
-static bool parse_unsigned(const char *text, unsigned least, unsigned most, unsigned *value)
-{
-    uint64_t v;
-
-    if (!args_size(text, &v) || v < least || v > most)
+    if (!program_size(text, &value) || value < rule->least || value > rule->most)
         return false;
-    *value = (unsigned)v;
+    if (rule->kind == BYTES)
+        *(uint64_t *)at = value;
+    else
+        *(unsigned *)at = (unsigned)value;
     return true;
 }
 
-static bool take(struct args *args, int option, const char *value)
+static bool parse_name(const struct rule *rule, const char *text, void *at)
 {
-    static const char *const directions[] = {"put", "get", "both", NULL};
-    static const char *const memories[] = {"user", "bmi", "huge", NULL};
-    static const char *const tests[] = {"lat", "bw", "rate", "list", NULL};
-    unsigned n;
+    unsigned i = 0;
 
-    switch (option) {
-    case OPT_SIZES:
+    while (rule->names[i] && strcmp(text, rule->names[i]))
+        i++;
+    if (rule->kind == WORD)
+        *(const char **)at = text;
+    else
+        *(unsigned *)at = i; /* of an enum */
+    return rule->names[i];
+}
+
+static bool take(struct args *args, const struct rule *rule, const char *value)
+{
+    void *at = (char *)args + rule->at;
+
+    if (rule->given)
+        *(bool *)((char *)args + rule->given) = true;
+    switch (rule->kind) {
+    case FLAG:
+        return *(bool *)at = true;
+    case TEXT:
+        *(const char **)at = value;
+        return strlen(value) >= rule->least;
+    case BYTES:
+    case NUMBER:
+        return parse_number(rule, value, at);
+    case NAME:
+    case WORD:
+        return parse_name(rule, value, at);
+    case SIZES:
         return parse_sizes(args, value);
-    case OPT_COUNT:
-        return args_size(value, &args->count) && args->count;
-    case OPT_WARM:
-        args->warm_given = true;
-        return args_size(value, &args->warm);
-    case OPT_ROUNDS:
-        return parse_unsigned(value, 1, 1000, &args->rounds);
-    case OPT_WINDOW:
-        return args_size(value, &args->window) && args->window;
-    case OPT_BUFFERS:
-        return args_size(value, &args->buffers) && args->buffers;
-    case OPT_CLIENTS:
-        return parse_unsigned(value, 1, 4096, &args->clients);
-    case OPT_DIRECTION:
-        args->direction_given = true;
-        if (!parse_name(value, directions, &n))
-            return false;
-        args->direction = (enum job_direction)n;
+    case HELP:
+        fputs(usage, stdout);
         return true;
-    case OPT_MEMORY:
-        if (!parse_name(value, memories, &n))
-            return false;
-        args->memory = (enum job_memory)n;
+    case RELEASE:
+        puts("bmi-perf (" PACKAGE_NAME ") " PACKAGE_VERSION);
         return true;
-    case OPT_EXTENT:
-        return args_size(value, &args->extent) && args->extent;
-    case OPT_STRIDE:
-        return args_size(value, &args->stride) && args->stride;
-    case OPT_SPLIT:
-        return args_size(value, &args->split) && args->split;
-    case OPT_POOL:
-        return args_size(value, &args->pool) && args->pool;
-    case OPT_REUSE:
-        return args_size(value, &args->reuse);
-    case OPT_HOLES:
-        return args_size(value, &args->holes) && args->holes;
-    case OPT_SERVER_MEMORY:
-        return args_size(value, &args->server_memory) && args->server_memory;
-    case OPT_REPLY:
-        return args_size(value, &args->reply);
-    case OPT_TEST:
-        args->test = value;
-        return parse_name(value, tests, &n);
-    case OPT_SECONDS:
-        return parse_unsigned(value, 1, 3600, &args->seconds);
-    case OPT_BMI_OPTIONS:
-        args->bmi_options = value;
-        return true;
-    case OPT_REPORT:
-        args->report = value;
-        return *value;
-    case OPT_EXPLAIN:
-        args->explain = value;
-        return true;
-    case OPT_BOTH:
-        return args->both = true;
-    case OPT_PACK:
-        return args->pack = true;
-    case OPT_ALONE:
-        return args->alone = true;
-    case OPT_UNEXPECTED:
-        return args->unexpected = true;
-    case OPT_VERIFY:
-        return args->verify = true;
-    case OPT_COUNTERS:
-        return args->counters = true;
-    case OPT_JSON:
-        return args->json = true;
-    case OPT_SESSION:
-        return args->session = true;
-    case OPT_OPTIONS:
-        return args->options = true;
     }
     return false;
 }
 
 int args_parse(struct args *args, int argc, char **argv)
 {
-    int option, index = 0;
+    struct option options[RULES + 1] = {{NULL, 0, NULL, 0}};
+    int option;
 
     *args = (struct args){.mode = "",
                           .rounds = 5,
@@ -326,25 +238,32 @@ int args_parse(struct args *args, int argc, char **argv)
                           .test = "bw",
                           .reply = 4096,
                           .server_memory = BUDGET_DEFAULT};
+    for (size_t i = 0; i < RULES; i++) {
+        bool bare = rules[i].kind == FLAG || rules[i].kind >= HELP;
+        int letter = rules[i].kind == HELP      ? 'h'
+                     : rules[i].kind == RELEASE ? 'V'
+                                                : 256 + (int)i;
+
+        options[i] = (struct option){rules[i].name, bare ? no_argument : required_argument,
+                                     NULL, letter};
+    }
     argv[0] = "bmi-perf"; /* name in getopt's messages */
-    while ((option = getopt_long(argc, argv, "hV", options, &index)) != -1) {
-        if (option == OPT_HELP || option == 'h') {
-            fputs(usage, stdout);
-            return 1;
-        }
-        if (option == OPT_VERSION || option == 'V') {
-            puts("bmi-perf (" PACKAGE_NAME ") " PACKAGE_VERSION);
-            return 1;
-        }
+    while ((option = getopt_long(argc, argv, "hV", options, NULL)) != -1) {
+        const struct rule *rule = rules;
+
         if (option == '?') {
             fputs("bmi-perf: see bmi-perf --help\n", stderr);
             return -1;
         }
-        if (!take(args, option, optarg)) {
+        while (options[rule - rules].val != option)
+            rule++;
+        if (!take(args, rule, optarg)) {
             fprintf(stderr, "bmi-perf: --%s does not take '%s'; see bmi-perf --help\n",
-                    options[index].name, optarg);
+                    rule->name, optarg);
             return -1;
         }
+        if (rule->kind >= HELP)
+            return 1;
     }
     if (optind < argc && !args->session && !args->explain && !strstr(argv[optind], "://"))
         args->mode = argv[optind++];

@@ -33,7 +33,4 @@ struct args {
 /* Returns 0; 1 after printing help; -1 after one line on standard error. */
 int args_parse(struct args *args, int argc, char **argv);
 
-/* Parses a size, such as "64K", "1M" or "300", to bytes. False if invalid. */
-bool args_size(const char *text, uint64_t *value);
-
 #endif

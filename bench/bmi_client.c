@@ -39,6 +39,7 @@ struct bmi_client {
     struct job job;
     struct part part;
     unsigned servers;
+    struct latency latency;
     struct session session[MAX_SERVERS];
 };
 
@@ -237,6 +238,8 @@ static int session_open(struct bmi_client *client, struct session *session, char
     if (rc < 0)
         return fail_at(why, client, session, "no memory for the messages", rc);
     session->open = true;
+    if (job.test == JOB_PINGPONG) /* of one session */
+        session->exchange.latency = &client->latency;
     session->request.error = session->go.error = session->report.error = 0;
     job_encode(&job, session->request_wire);
     rc = control_receive(&session->report, session->addr, session->report_wire,
@@ -295,6 +298,8 @@ static int bmi_run(void *state, struct outcome *outcome, char *why)
         outcome_add(outcome, &client->job, (unsigned)(session - client->session),
                     &session->said, exchange_bad(&session->exchange));
     }
+    if (client->job.test == JOB_PINGPONG)
+        outcome->latency = client->latency;
     return 0;
 }
 

@@ -3,18 +3,13 @@
  * Many clients of one server over ib://:
  *
  *   crowd [--options LIST] [--hold] [CLIENTS [PROCESSES [SECONDS]]]
- *       CLIENTS (10000) engines in PROCESSES (one per 500 clients) connect to one server at
- *       the same time; each sends a request, and all must be answered. Then all send another
- *       request, one after another in each process. Then all are idle for SECONDS (5). Prints
- *       these times, the server's memory per client, its processor use while all are idle, and
- *       the cost of one client's request, alone and among all: time, and instructions of the
- *       server.
- *   crowd [--options LIST] churn [COUNT [PROCESSES]]
- *       COUNT (100000) connections made and closed by PROCESSES (10) engines at a time. Prints
- *       the memory of the server after the first hundredth and at the end.
- *   crowd bare [CLIENTS [PROCESSES]]
- *       The baseline of librdmacm alone: as many QPs connect together to a server that creates
- *       a QP for each.
+ *
+ * CLIENTS (10000) engines in PROCESSES (one per 500 clients) connect to one server at the same
+ * time; each sends a request, and all must be answered. Then all send another request, one after
+ * another in each process. Then all are idle for SECONDS (5). Prints these times, the server's
+ * memory per client, its processor use while all are idle, and percentiles of the time of one
+ * client's request, alone and among all. The baseline of librdmacm alone is cmtime of
+ * rdmacm-utils.
  *
  * With --hold the server handles no request before each process has had one rejected. Each
  * process must therefore have more clients than the backlog permits (EMUVERBS_BACKLOG).
@@ -26,18 +21,17 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
-#include "bench/bare_connects.h"
-#include "bench/ends.h"
-#include "bench/gang.h"
+#include "bench/job.h"
+#include "bench/latency.h"
+#include "bmi_ib/bmi_ib.h"
+#include "rme.h"
 
-enum { REQUEST = 1, REPLY = 2, TIMES = 4000, COUNTED = 100, NAP_MS = 2 };
-
-const char ends_program[] = "crowd";
+enum { REQUEST = 1, REPLY = 2, TIMES = 4000, NAP_MS = 2, NICER = 10, STEPS = 4 };
 
 struct client {
     struct rme *rme;
@@ -46,22 +40,93 @@ struct client {
     bool answered;
 };
 
-/* Arguments of a gang's clients. */
-struct come {
+/* Processes that execute the same steps together. */
+struct gang {
     const char *uri, *options;
     bool hold;
+    unsigned processes, step;
+    /* go: one pipe per step, so that no process takes another one's word */
+    int said[2], go[STEPS][2];
+    pid_t *pid;
 };
 
 static int held[2] = {-1, -1}; /* pipe; the server begins when there is a word in it */
 
 static double now(void)
 {
-    return ends_now_us() / 1e6;
+    return (double)clock_ns() / 1e9;
 }
 
 static void nap(void)
 {
     (void)poll(NULL, 0, NAP_MS);
+}
+
+/* Ends the process; `error` is an errno value of either sign. */
+static void die(const char *what, int error) __attribute__((noreturn));
+static void die(const char *what, int error)
+{
+    fprintf(stderr, "crowd: %s: %s\n", what, strerror(error < 0 ? -error : error));
+    exit(1);
+}
+
+static void make_pipe(int fd[2])
+{
+    if (pipe(fd) < 0)
+        die("a pipe", errno);
+}
+
+/* Returns as fork() does; the child ends with its parent. */
+static pid_t start(void)
+{
+    pid_t pid = fork();
+
+    if (pid < 0)
+        die("a process", errno);
+    if (pid == 0)
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+    return pid;
+}
+
+static void stop(pid_t pid)
+{
+    kill(pid, SIGKILL);
+    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+        ;
+}
+
+/* ---- Engines ---- */
+
+static void log_line(void *arg, enum rme_log_level level, const char *line)
+{
+    (void)arg;
+    if (level <= RME_LOG_WARN)
+        fprintf(stderr, "crowd: %s\n", line);
+}
+
+static struct rme_addr *parse(const char *uri)
+{
+    struct rme_addr *addr;
+    int error = rme_addr_parse("ib", uri, &addr);
+
+    if (error)
+        die(uri, error);
+    return addr;
+}
+
+/* Opens an engine and its first context. `listen` NULL: the engine only connects. */
+static struct rme *open_engine(const struct rme_addr *listen, const char *options)
+{
+    struct rme_config config = {
+        .fabric = bmi_ib_fabric(), .listen = listen, .options = options, .log = log_line};
+    struct rme *rme;
+    int error = rme_open(&config, &rme);
+
+    if (!error)
+        error = rme_context_open(rme, 0);
+    if (error)
+        die("cannot open an engine", error);
+    return rme;
 }
 
 /* ---- The server ---- */
@@ -85,11 +150,73 @@ static void serve(struct rme *rme)
             int error = rme_post_send(rme, u.addr, &list, REPLY, 0, NULL, &id);
 
             if (error < 0 && error != -ECONNRESET)
-                ends_die("a reply", error);
+                die("a reply", error);
             rme_unexpected_free(rme, u.buffer);
         }
         rme_test_context(rme, 0, done, 16, 1000);
     }
+}
+
+/* Starts a server on a free port of 127.0.0.1, stored in *port. */
+static pid_t start_server(const char *options, int *port)
+{
+    int fd[2];
+    pid_t pid;
+
+    make_pipe(fd);
+    pid = start();
+    if (pid == 0) {
+        struct rme_addr *addr = parse("ib://127.0.0.1:0");
+        struct rme *rme = open_engine(addr, options);
+
+        rme_addr_free(addr);
+        *port = rme_listen_port(rme);
+        if (write(fd[1], port, sizeof(*port)) == sizeof(*port))
+            serve(rme);
+        _exit(1);
+    }
+    close(fd[1]);
+    if (read(fd[0], port, sizeof(*port)) != sizeof(*port))
+        die("the server", ECHILD);
+    close(fd[0]);
+    return pid;
+}
+
+/* ---- Steps ---- */
+
+/* In a process: reports `word` at the end of a step; returns when the next step may begin. */
+static void step_over(struct gang *g, uint64_t word)
+{
+    char go;
+
+    if (write(g->said[1], &word, sizeof(word)) != sizeof(word) ||
+        read(g->go[g->step++][0], &go, 1) != 1)
+        _exit(1);
+}
+
+/* Waits until all have completed their step; returns the sum of their words. */
+static uint64_t all_over(const struct gang *g)
+{
+    uint64_t sum = 0, word;
+
+    for (unsigned i = 0; i < g->processes; i++) {
+        if (read(g->said[0], &word, sizeof(word)) != sizeof(word))
+            die("a process of clients", ECHILD);
+        sum += word;
+    }
+    return sum;
+}
+
+/* Starts the next step, and waits for its end. */
+static uint64_t next_step(struct gang *g)
+{
+    char go = 0;
+
+    for (unsigned i = 0; i < g->processes; i++)
+        if (write(g->go[g->step][1], &go, 1) != 1)
+            die("a process of clients", errno);
+    g->step++;
+    return all_over(g);
 }
 
 /* ---- Clients ---- */
@@ -107,7 +234,7 @@ static void ask(struct client *c)
     if (!error)
         error = rme_post_unexpected(c->rme, c->server, &request, REQUEST, 0, NULL, &id);
     if (error < 0)
-        ends_die("a request", error);
+        die("a request", error);
     c->answered = false;
 }
 
@@ -118,7 +245,7 @@ static bool poll_client(struct client *c, int wait_ms)
 
     while (!c->answered && rme_test_context(c->rme, 0, &done, 1, wait_ms) == 1) {
         if (done.error)
-            ends_die("a request", done.error);
+            die("a request", done.error);
         c->answered = done.user == c;
     }
     return c->answered;
@@ -143,153 +270,94 @@ static uint64_t turned_away(const struct client *client, unsigned n)
     return again;
 }
 
-static void be_clients(struct gang *g, unsigned n, const void *arg)
+static void be_clients(struct gang *g, unsigned n)
 {
-    const struct come *of = arg;
     struct client *client = calloc(n, sizeof(*client));
 
     if (!client)
-        ends_die("clients", ENOMEM);
+        die("clients", ENOMEM);
     for (unsigned i = 0; i < n; i++)
-        client[i] = (struct client){.rme = ends_open(NULL, of->options),
-                                    .server = ends_address(of->uri)};
-    gang_step_over(g, 0);
+        client[i] =
+            (struct client){.rme = open_engine(NULL, g->options), .server = parse(g->uri)};
+    step_over(g, 0);
     for (unsigned i = 0; i < n; i++) /* connects */
         ask(&client[i]);
-    if (of->hold) {
+    if (g->hold) {
         while (turned_away(client, n) == 0) {
             poll_all(client, n);
             nap();
         }
-        gang_step_over(g, 0);
+        step_over(g, 0);
     }
     for (unsigned left = n, before = n; left; before = left) {
         left = poll_all(client, n);
         if (left == before)
             nap(); /* the server needs the processor */
     }
-    gang_step_over(g, turned_away(client, n));
+    step_over(g, turned_away(client, n));
     for (unsigned i = 0; i < n; i++) {
         ask(&client[i]);
         while (!poll_client(&client[i], 100))
             ;
     }
-    gang_step_over(g, 0);
+    step_over(g, 0);
     pause();
 }
 
-/* Connects and closes `n` times. */
-static void come_and_go(struct gang *g, unsigned n, const void *arg)
+static void start_gang(struct gang *g, unsigned clients)
 {
-    const struct come *of = arg;
-    struct rme *rme = ends_open(NULL, of->options);
-    unsigned first = n / 100 ? n / 100 : 1;
-
-    for (unsigned i = 0; i < n; i++) {
-        struct rme_addr *addr = ends_address(of->uri);
-        int error = rme_addr_reach(rme, addr, 60000);
-
-        if (error)
-            ends_die("a connection", error);
-        rme_addr_free(addr);
-        if (i + 1 == first)
-            gang_step_over(g, 0);
+    g->pid = calloc(g->processes, sizeof(*g->pid));
+    if (!g->pid)
+        die("processes", ENOMEM);
+    make_pipe(g->said);
+    for (unsigned i = 0; i < STEPS; i++)
+        make_pipe(g->go[i]);
+    for (unsigned i = 0; i < g->processes; i++) {
+        g->pid[i] = start();
+        if (g->pid[i] == 0) {
+            errno = 0;
+            /* elsewhere the server has its own machine */
+            if (nice(NICER) == -1 && errno != 0)
+                die("nice", errno);
+            close(g->said[0]);
+            be_clients(g, clients / g->processes + (i < clients % g->processes));
+            _exit(0);
+        }
     }
-    gang_step_over(g, 0);
-    pause();
+    close(g->said[1]);
 }
 
 /* ---- Figures ---- */
 
-/* Returns the median time of a request, in microseconds. */
-static double request_time(const char *uri, const char *options)
+/* Prints percentiles of the time of TIMES requests, after as many that introduce the client. */
+static void print_request_times(const char *where, const char *uri, const char *options)
 {
-    static double times[TIMES];
-    struct client one = {.rme = ends_open(NULL, options), .server = ends_address(uri)};
+    static struct latency times;
+    struct client one = {.rme = open_engine(NULL, options), .server = parse(uri)};
 
     for (unsigned i = 0; i < 2 * TIMES; i++) {
-        double begin = ends_now_us();
-
+        if (i == TIMES)
+            latency_begin(&times);
         ask(&one);
         while (!poll_client(&one, 100))
             ;
-        times[i % TIMES] = ends_now_us() - begin;
+        if (i >= TIMES)
+            latency_take(&times);
     }
     rme_close(one.rme);
     rme_addr_free(one.server);
-    qsort(times, TIMES, sizeof(times[0]), ends_by_size);
-    return times[TIMES / 2];
+    printf("a request %s: p50 %.1f us, p99 %.1f us, p99.9 %.1f us\n", where,
+           latency_percentile(&times, 0.5) / 1e3, latency_percentile(&times, 0.99) / 1e3,
+           latency_percentile(&times, 0.999) / 1e3);
 }
 
-/* Sends TIMES requests, which introduce the client, then, after a word from `may`, COUNTED
- * ones. */
-static void be_counted(const char *uri, const char *options, int may, int does)
-{
-    struct client one = {.rme = ends_open(NULL, options), .server = ends_address(uri)};
-    char word = 0;
-
-    for (unsigned i = 0; i < TIMES + COUNTED; i++) {
-        if (i == TIMES && (write(does, &word, 1) != 1 || read(may, &word, 1) != 1))
-            _exit(1);
-        ask(&one);
-        while (!poll_client(&one, 100))
-            ;
-    }
-    if (write(does, &word, 1) != 1)
-        _exit(1);
-    pause();
-}
-
-/* Returns the instructions of the server's thread for one request, including those of
- * libraries; 0: cannot be traced. */
-static double request_instructions(pid_t server, const char *uri, const char *options)
-{
-    int may[2], does[2], status;
-    struct pollfd over;
-    double steps = 0;
-    char word = 0;
-
-    if (pipe(may) < 0 || pipe(does) < 0)
-        ends_die("a pipe", errno);
-    over = (struct pollfd){.fd = does[0], .events = POLLIN};
-    pid_t pid = fork();
-    if (pid < 0)
-        ends_die("a process", errno);
-    if (pid == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        be_counted(uri, options, may[0], does[1]);
-    }
-    if (read(does[0], &word, 1) != 1)
-        ends_die("the client that is counted", ECHILD);
-    if (ptrace(PTRACE_SEIZE, server, NULL, NULL) == 0) {
-        ptrace(PTRACE_INTERRUPT, server, NULL, NULL);
-        waitpid(server, &status, 0);
-        if (write(may[1], &word, 1) != 1)
-            ends_die("the client that is counted", errno);
-        do {
-            for (unsigned i = 0; i < 100 && WIFSTOPPED(status); i++, steps++)
-                if (ptrace(PTRACE_SINGLESTEP, server, NULL, NULL) < 0 ||
-                    waitpid(server, &status, 0) < 0)
-                    ends_die("the server", errno);
-        } while (poll(&over, 1, 0) == 0);
-        ptrace(PTRACE_DETACH, server, NULL, NULL);
-    }
-    kill(pid, SIGKILL);
-    waitpid(pid, NULL, 0);
-    for (unsigned i = 0; i < 2; i++) {
-        close(may[i]);
-        close(does[i]);
-    }
-    return steps / COUNTED;
-}
-
-/* Returns a number of /proc/PID/FILE, behind NAME at the start of a line; -1: not found. */
-static double figure(pid_t pid, const char *file, const char *name)
+/* Returns a number of KiB of /proc/PID/status; -1: not found. */
+static double memory(pid_t pid, const char *name)
 {
     char path[64], line[256];
     double value = -1;
 
-    snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, file);
+    snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
     FILE *in = fopen(path, "r");
     while (in && fgets(line, sizeof(line), in))
         if (strncmp(line, name, strlen(name)) == 0)
@@ -302,153 +370,96 @@ static double figure(pid_t pid, const char *file, const char *name)
 /* Returns the processor time used by a process, in seconds. */
 static double used(pid_t pid)
 {
-    char path[64], text[1024] = "";
-    unsigned long user = 0, system = 0;
+    struct timespec time = {0};
+    clockid_t clock;
 
-    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-    FILE *in = fopen(path, "r");
-    if (in && fgets(text, sizeof(text), in))
-        sscanf(strrchr(text, ')') + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu",
-               &user, &system);
-    if (in)
-        fclose(in);
-    return (double)(user + system) / (double)sysconf(_SC_CLK_TCK);
+    if (clock_getcpuclockid(pid, &clock) == 0)
+        clock_gettime(clock, &time);
+    return (double)time.tv_sec + (double)time.tv_nsec / 1e9;
 }
 
-static void raise_limits(void)
+static int crowd(struct gang *g, unsigned clients, unsigned seconds)
 {
-    struct rlimit files;
-
-    if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
-        files.rlim_cur = files.rlim_max;
-        setrlimit(RLIMIT_NOFILE, &files);
-    }
-}
-
-/* ---- Modes ---- */
-
-static int churn(const char *options, unsigned count, unsigned processes)
-{
-    struct gang g = {.processes = processes};
-    char uri[64];
-    int port;
-    pid_t server = ends_start_server(options, serve, &port);
-
-    snprintf(uri, sizeof(uri), "ib://127.0.0.1:%d", port);
-    struct come of = {.uri = uri, .options = options};
-    gang_start(&g, count, come_and_go, &of);
-    gang_all_over(&g);
-    printf("after %u connections: %.0f KiB resident, %.0f KiB mapped\n", count / 100,
-           figure(server, "status", "VmRSS:"), figure(server, "status", "VmSize:"));
-    fflush(stdout);
-    double begin = now();
-    gang_next_step(&g);
-    printf("after %u connections: %.0f KiB resident, %.0f KiB mapped; %.0f a second\n", count,
-           figure(server, "status", "VmRSS:"), figure(server, "status", "VmSize:"),
-           count / (now() - begin));
-    gang_end(&g);
-    ends_stop(server);
-    return 0;
-}
-
-static int crowd(const char *options, bool hold, unsigned clients, unsigned processes,
-                 unsigned seconds)
-{
-    struct gang g = {.processes = processes};
-    double alone = 0, counted = 0;
     char uri[64], go = 0;
     int port;
 
-    if (hold && pipe(held) < 0)
-        ends_die("a pipe", errno);
-    pid_t server = ends_start_server(options, serve, &port);
+    if (g->hold)
+        make_pipe(held);
+    pid_t server = start_server(g->options, &port);
     snprintf(uri, sizeof(uri), "ib://127.0.0.1:%d", port);
-    if (!hold) {
-        alone = request_time(uri, options);
-        counted = request_instructions(server, uri, options);
-    }
-    double before = figure(server, "status", "VmRSS:"),
-           locked = figure(server, "status", "VmLck:");
-    struct come of = {.uri = uri, .options = options, .hold = hold};
-    gang_start(&g, clients, be_clients, &of);
+    if (!g->hold)
+        print_request_times("alone", uri, g->options);
+    double before = memory(server, "VmRSS:"), locked = memory(server, "VmLck:");
+    g->uri = uri;
+    start_gang(g, clients);
     double begin = now();
-    gang_all_over(&g);
-    printf("%u engines of %u processes opened in %.2f s\n", clients, g.processes,
+    all_over(g);
+    printf("%u engines of %u processes opened in %.2f s\n", clients, g->processes,
            now() - begin);
     fflush(stdout);
     begin = now();
-    if (hold) {
-        gang_next_step(&g);
+    if (g->hold) {
+        next_step(g);
         printf("in each process a connection was refused\n");
         if (write(held[1], &go, 1) != 1)
-            ends_die("the server", errno);
+            die("the server", errno);
     }
-    uint64_t again = gang_next_step(&g);
+    uint64_t again = next_step(g);
     printf("all connected and answered in %.2f s, %llu requests were made again\n",
            now() - begin, (unsigned long long)again);
     fflush(stdout);
     begin = now();
-    gang_next_step(&g);
+    next_step(g);
     printf("all answered once more, one after another, in %.2f s\n", now() - begin);
     printf("server's memory: %.0f KiB before, %.1f KiB more for each client (%.1f locked)\n",
-           before, (figure(server, "status", "VmRSS:") - before) / clients,
-           (figure(server, "status", "VmLck:") - locked) / clients);
+           before, (memory(server, "VmRSS:") - before) / clients,
+           (memory(server, "VmLck:") - locked) / clients);
     fflush(stdout);
     double busy = used(server);
     sleep(seconds);
     printf("all silent: %.2f %% of a processor\n", (used(server) - busy) / seconds * 100);
-    if (!hold) {
-        printf("a request: %.1f us alone, %.1f us among them\n", alone,
-               request_time(uri, options));
-        printf("a request: %.0f instructions of the server alone, %.0f among them\n", counted,
-               request_instructions(server, uri, options));
-    }
-    gang_end(&g);
-    ends_stop(server);
+    if (!g->hold)
+        print_request_times("among them", uri, g->options);
+    for (unsigned i = 0; i < g->processes; i++)
+        stop(g->pid[i]);
+    free(g->pid);
+    stop(server);
     return 0;
 }
 
-static int bare(unsigned clients, unsigned processes)
+/* Returns a number from 1 to `most`, or `unset` without a text. */
+static unsigned number(const char *text, unsigned unset, unsigned most)
 {
-    uint64_t again;
-    double took = bare_connects(clients, processes, &again);
+    char *end;
+    unsigned long n = text ? strtoul(text, &end, 10) : unset;
 
-    printf(
-        "%u queue pairs of %u processes connected in %.2f s, %llu requests were made again\n",
-        clients, processes, took, (unsigned long long)again);
-    return 0;
+    if (n == 0 || n > most || (text && *end)) {
+        fprintf(stderr, "crowd: %s is not a number from 1 to %u\n", text ? text : "", most);
+        exit(2);
+    }
+    return (unsigned)n;
 }
 
 int main(int argc, char **argv)
 {
-    const char *options = NULL;
-    bool hold = false;
+    struct gang g = {.options = NULL};
+    struct rlimit files;
 
     if (argc > 2 && !strcmp(argv[1], "--options")) {
-        options = argv[2];
+        g.options = argv[2];
         argc -= 2;
         argv += 2;
     }
     if (argc > 1 && !strcmp(argv[1], "--hold")) {
-        hold = true;
+        g.hold = true;
         argc--;
         argv++;
     }
-    raise_limits();
-    if (argc > 1 && !strcmp(argv[1], "churn"))
-        return churn(options,
-                     (unsigned)ends_number(argc > 2 ? argv[2] : NULL, 100000, 10000000),
-                     (unsigned)ends_number(argc > 3 ? argv[3] : NULL, 10, 1000));
-    bool is_bare = argc > 1 && !strcmp(argv[1], "bare");
-    if (is_bare) {
-        argc--;
-        argv++;
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+        files.rlim_cur = files.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &files);
     }
-    unsigned clients = (unsigned)ends_number(argc > 1 ? argv[1] : NULL, 10000, 1000000);
-    unsigned processes =
-        (unsigned)ends_number(argc > 2 ? argv[2] : NULL, (clients + 499) / 500, 1000);
-    if (is_bare)
-        return bare(clients, processes);
-    return crowd(options, hold, clients, processes,
-                 (unsigned)ends_number(argc > 3 ? argv[3] : NULL, 5, 3600));
+    unsigned clients = number(argc > 1 ? argv[1] : NULL, 10000, 1000000);
+    g.processes = number(argc > 2 ? argv[2] : NULL, (clients + 499) / 500, 1000);
+    return crowd(&g, clients, number(argc > 3 ? argv[3] : NULL, 5, 3600));
 }

@@ -15,6 +15,8 @@ static void message_in(void *arg)
 {
     struct exchange *exchange = arg;
 
+    if (exchange->latency)
+        latency_take(exchange->latency);
     if (exchange->out && exchange->job.test != JOB_STREAM)
         flow_allow(exchange->out, 1); /* errors remain in the flow */
 }
@@ -85,6 +87,8 @@ int exchange_begin(struct exchange *exchange, uint64_t phase)
     exchange->phase = phase;
     exchange->total = total;
     exchange->requests = exchange->bad_requests = 0;
+    if (exchange->latency)
+        latency_begin(exchange->latency);
     if (exchange->in)
         rc = flow_begin(exchange->in, phase, total, total);
     if (!rc && exchange->out)

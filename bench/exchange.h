@@ -14,14 +14,16 @@
 #define BENCH_EXCHANGE_H
 
 #include "bench/flow.h"
+#include "bench/latency.h"
 
 struct exchange {
     struct job job;
     bool server;
-    struct flow *in, *out; /* NULL: no messages in this direction */
-    uint64_t phase, total; /* messages of this phase */
-    uint64_t requests;     /* unexpected requests received in this phase */
-    uint64_t bad_requests; /* of these, requests with wrong contents */
+    struct flow *in, *out;   /* NULL: no messages in this direction */
+    uint64_t phase, total;   /* messages of this phase */
+    uint64_t requests;       /* unexpected requests received in this phase */
+    uint64_t bad_requests;   /* of these, requests with wrong contents */
+    struct latency *latency; /* of a client's ping-pong; NULL: not wanted. The caller's */
 };
 
 /* Returns 0, or -BMI_ENOMEM without side effects. */

@@ -5,12 +5,13 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include "bench/args.h"
 #include "bench/session.h"
 #include "bench/transport.h"
 #include "common/rme.h"
 #include "embedded/bmi/methods.h"
+#include "embedded/iod/json.h"
 #include "embedded/metrics/metrics.h"
+#include "embedded/program/program.h"
 #include "patches/orangefs/shim/shim-engine.h"
 
 /* Returns the engine behind an address; NULL if there is none. */
@@ -95,7 +96,12 @@ void inspect_print_difference(FILE *out, const char *who, const char *before, co
     struct line old, new;
     bool any = false, more;
 
-    fprintf(out, json ? "  {\"counters\": \"%s\"" : "counters of %s, changes:\n", who);
+    if (json) {
+        fputs("  {\"counters\": ", out);
+        json_string(out, who, strlen(who));
+    } else {
+        fprintf(out, "counters of %s, changes:\n", who);
+    }
     /* The later text has all lines of the earlier one, in the same order, and perhaps more. */
     more = next_line(&before, &old);
     while (next_line(&after, &new)) {
@@ -246,7 +252,8 @@ static bool parse_shape(const char *what, uint64_t *bytes, uint64_t *segments)
     memcpy(size, what, length);
     size[length] = 0;
     *segments = 1;
-    return args_size(size, bytes) && (!times || (args_size(times + 1, segments) && *segments));
+    return program_size(size, bytes) &&
+           (!times || (program_size(times + 1, segments) && *segments));
 }
 
 int inspect_explain(const char *what, const char *address, const char *options)

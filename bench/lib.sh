@@ -130,13 +130,42 @@ field() {
     value=$(sed -n "s/.*\"$1\": \[\{0,1\}\([0-9.]*\).*/\1/p" "$work/json" | head -n 1)
     [ -n "$value" ] && echo "$value"
 }
-# Prints the output of a command, a figure.  Status 1 if the command fails or prints nothing.
+# Prints the output of a command, figures in one line.  Status 1 if the command fails or prints nothing.
 figure() { # COMMAND...
     local value
     value=$("$@") && [ -n "$value" ] && echo "$value"
 }
-# The median of a file of numbers, one a line.
-median() { sort -n "$1" | awk '{ v[NR] = $1 } END { print (v[int((NR + 1) / 2)] + v[int((NR + 2) / 2)]) / 2 }'; }
+
+# Prints the series in the order of a round: forwards in the first, backwards in the second, and so on.
+in_turn() { # ROUND SERIES...
+    local round=$1
+    shift
+    printf '%s\n' "$@" | if ((round % 2)); then tac; else cat; fi
+}
+# Measures each series once in each round: FUNCTION SERIES ARGUMENTS... prints figures, which are added to $work/POINT.SERIES.  The
+# script ends when one fails or prints nothing.
+run_rounds() { # ROUNDS POINT FUNCTION "SERIES..." [ARGUMENTS...]
+    local rounds=$1 point=$2 function=$3 series=$4 round one
+    shift 4
+    for ((round = 0; round < rounds; round++)); do
+        # shellcheck disable=SC2086
+        for one in $(in_turn "$round" $series); do
+            figure "$function" "$one" "$@" >> "$work/$point.$one" || die "the measurement failed: $one, $point"
+        done
+    done
+}
+# Prints first quartile, median and third quartile of a file of figures, or of its ratios to another one's, round by round.  Status 1 if
+# a round has no figure.
+quartiles() { # FILE [BASELINE]
+    paste "$@" | awk -v n=$# 'NF != n || (n == 2 && $2 <= 0) { print "no figure"; next } { print n == 2 ? $1 / $2 : $1 }' | sort -n | awk '
+        function at(p,    i) { i = 1 + p * (NR - 1); return v[int(i)] + (i - int(i)) * (v[int(i + 0.999999)] - v[int(i)]) }
+        { v[NR] = $1; bad += !/^[0-9]/ }
+        END { if (!NR || bad) exit 1; print at(0.25), at(0.5), at(0.75) }'
+}
+median() { quartiles "$@" | { read -r _ value _ && echo "$value"; }; } # FILE [BASELINE]
+spread() { quartiles "$@" | { read -r low value high && printf '%.2f (%.2f to %.2f)\n' "$value" "$low" "$high"; }; } # FILE [BASELINE]
+# Compares a median, or one of ratios, with a limit.
+below() { awk -v got="$(median "${@:2}")" -v limit="$1" 'BEGIN { exit !(got < limit) }'; } # LIMIT FILE [BASELINE]
 
 # One run of a perftest program between two local processes, on port FIRST_PORT + PORT: prints MB/s (10^6 bytes; perftest reports units
 # of 2^20 bytes) for programs of bandwidth, microseconds one way (typical time) for programs of latency.

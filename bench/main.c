@@ -8,9 +8,7 @@
 #include "bench/doctor/doctor.h"
 #include "bench/inspect.h"
 #include "bench/modes.h"
-#include "bench/tcp_file.h"
-#include "bench/tcp_server.h"
-#include "bench/tcp_store.h"
+#include "bench/tcp.h"
 #include "bench/transport.h"
 #include "embedded/program/program.h"
 

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* The measuring modes: from the command line to series of jobs; see modes.h. */
+#include "config.h"
 #include "bench/modes.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 #include "bench/inspect.h"
 #include "bench/series.h"
@@ -23,69 +25,49 @@ static uint64_t clamp(uint64_t value, uint64_t least, uint64_t most)
 
 /* ---- Jobs of the tests ---- */
 
-static struct job job_base(const struct args *args, uint64_t size)
+static bool is(const char *test, const char *name)
 {
-    return (struct job){.size = size,
-                        .direction = args->direction,
-                        .memory = args->memory,
-                        .verify = args->verify,
-                        .count = args->count,
-                        .window = args->window,
-                        .buffers = args->buffers};
+    return !strcmp(test, name);
 }
 
-static void job_finish(struct job *job, const struct args *args, uint64_t count)
+static struct job job_of(const struct args *args, const char *test, uint64_t size)
 {
-    if (!job->count)
-        job->count = count;
-    job->warm = args->warm_given ? args->warm : clamp(job->count / 10, 1, 1000);
-}
+    bool lat = is(test, "lat"), rate = is(test, "rate"), list = is(test, "list");
+    bool requests = rate && args->unexpected;
+    struct job job = {.test = lat        ? JOB_PINGPONG
+                              : requests ? JOB_REQUEST
+                                         : JOB_STREAM,
+                      .size = size,
+                      .reply = requests ? args->reply : 0,
+                      .direction = args->direction,
+                      .memory = args->memory,
+                      .verify = args->verify,
+                      .count = args->count,
+                      .window = args->window,
+                      .buffers = args->buffers,
+                      .pool = lat || rate ? 0 : args->pool,
+                      .reuse = lat || rate ? 0 : args->reuse};
 
-/* Uses one buffer, as perftest and common TCP benchmarks do, unless the data is verified. */
-static void job_one_buffer(struct job *job)
-{
-    if (!job->buffers && !job->verify)
-        job->buffers = 1;
-}
-
-static void job_lat(struct job *job, const struct args *args)
-{
-    job->test = JOB_PINGPONG;
-    job->window = 2;
-    job_one_buffer(job);
-    job_finish(job, args, clamp(job->size ? DEFAULT_LAT_BYTES / job->size : 10000, 50, 10000));
-}
-
-static void job_bw(struct job *job, const struct args *args)
-{
-    job->test = JOB_STREAM;
-    if (!job->window)
-        job->window = 8;
-    job->pool = args->pool;
-    job->reuse = args->reuse;
-    job_one_buffer(job);
-    job_finish(job, args, clamp(job->size ? DEFAULT_BYTES / job->size : 50000, 32, 50000));
-}
-
-static void job_rate(struct job *job, const struct args *args)
-{
-    job->test = args->unexpected ? JOB_REQUEST : JOB_STREAM;
-    if (args->unexpected)
-        job->reply = args->reply;
-    if (!job->window)
-        job->window = args->unexpected ? 16 : 64;
-    job_finish(job, args, clamp(job->size ? DEFAULT_BYTES / job->size : 50000, 32, 50000));
-}
-
-static void job_list(struct job *job, const struct args *args)
-{
-    job_bw(job, args);
-    job->extent = args->extent ? args->extent : 2048;
-    job->stride = args->stride ? args->stride : 2 * job->extent;
-    job->split = args->split ? args->split : JOB_SEGMENTS;
-    job->both = args->both;
-    job->holes = args->holes;
-    job->pack = args->pack;
+    if (lat)
+        job.window = 2;
+    else if (!job.window)
+        job.window = !rate ? 8 : requests ? 16 : 64;
+    if (!rate && !job.buffers && !job.verify) /* as perftest and common TCP benchmarks do */
+        job.buffers = 1;
+    if (!job.count && lat)
+        job.count = clamp(size ? DEFAULT_LAT_BYTES / size : 10000, 50, 10000);
+    else if (!job.count)
+        job.count = clamp(size ? DEFAULT_BYTES / size : 50000, 32, 50000);
+    job.warm = args->warm_given ? args->warm : clamp(job.count / 10, 1, 1000);
+    if (list) {
+        job.extent = args->extent ? args->extent : 2048;
+        job.stride = args->stride ? args->stride : 2 * job.extent;
+        job.split = args->split ? args->split : JOB_SEGMENTS;
+        job.both = args->both;
+        job.holes = args->holes;
+        job.pack = args->pack;
+    }
+    return job;
 }
 
 /* ---- Series of the modes ---- */
@@ -127,25 +109,14 @@ static bool plan_add(struct plan *plan, const char *name, enum side side, const 
 static bool plan_test(struct plan *plan, const struct args *args, const char *test,
                       uint64_t size, const enum side *sides, unsigned nsides)
 {
-    struct job job = job_base(args, size);
-    enum unit unit = UNIT_MBS;
+    struct job job = job_of(args, test, size);
+    enum unit unit = is(test, "lat") ? UNIT_US : is(test, "rate") ? UNIT_RATE : UNIT_MBS;
     unsigned i;
     bool ok = true;
 
-    if (!strcmp(test, "lat")) {
-        job_lat(&job, args);
-        unit = UNIT_US;
-    } else if (!strcmp(test, "rate")) {
-        job_rate(&job, args);
-        unit = UNIT_RATE;
-    } else if (!strcmp(test, "list")) {
-        job_list(&job, args);
-    } else {
-        job_bw(&job, args);
-    }
     for (i = 0; ok && i < nsides; i++) {
         ok = plan_add(plan, test, sides[i], &job, unit, i == 0);
-        if (ok && !strcmp(test, "list") && !args->alone) { /* the same bytes, contiguous */
+        if (ok && is(test, "list") && !args->alone) { /* the same bytes, contiguous */
             struct job whole = job;
             whole.extent = whole.stride = whole.split = whole.both = whole.holes = whole.pack =
                 0;
@@ -161,7 +132,7 @@ static bool plan_ways(struct plan *plan, const struct args *args, const char *te
 {
     struct args put = *args, get = *args;
 
-    if (args->direction_given || strcmp(test, "list"))
+    if (args->direction_given || !is(test, "list"))
         return plan_test(plan, args, test, size, sides, nsides);
     put.direction = JOB_PUT;
     get.direction = JOB_GET;
@@ -172,25 +143,22 @@ static bool plan_ways(struct plan *plan, const struct args *args, const char *te
 static bool plan_all(struct plan *plan, const struct args *args, const char *test,
                      const enum side *sides, unsigned nsides)
 {
-    static const uint64_t lat[] = {8, 64, 1024, 4096, 16384, 65536}, rate[] = {8, 64, 1024},
-                          bw[] = {4096, 16384, 65536, 262144, 1048576, 4194304},
-                          list[] = {524288};
-    const uint64_t *sizes = bw;
-    unsigned i, count = sizeof bw / sizeof *bw;
+    static const struct {
+        const char *test;
+        uint64_t sizes[7]; /* ended by 0 */
+    } usual[] = {{"lat", {8, 64, 1024, 4096, 16384, 65536}},
+                 {"rate", {8, 64, 1024}},
+                 {"list", {524288}},
+                 {"bw", {4096, 16384, 65536, 262144, 1048576, 4194304}}};
+    const uint64_t *sizes = args->sizes;
+    unsigned i = 0, count = args->nsizes;
     bool ok = true;
 
-    if (args->nsizes) {
-        sizes = args->sizes;
-        count = args->nsizes;
-    } else if (!strcmp(test, "lat")) {
-        sizes = lat;
-        count = sizeof lat / sizeof *lat;
-    } else if (!strcmp(test, "rate")) {
-        sizes = rate;
-        count = sizeof rate / sizeof *rate;
-    } else if (!strcmp(test, "list")) {
-        sizes = list;
-        count = sizeof list / sizeof *list;
+    if (!count) {
+        while (strcmp(usual[i].test, test))
+            i++;
+        for (sizes = usual[i].sizes; sizes[count];)
+            count++;
     }
     for (i = 0; ok && i < count; i++)
         ok = plan_ways(plan, args, test, sizes[i], sides, nsides);
@@ -254,13 +222,27 @@ static int get_counters(struct workers *workers, unsigned servers,
     return workers_counters(workers, -1, text[0], SESSION_TEXT_MAX, why);
 }
 
+/* The program and the machine, the first object of the array. */
+static void print_machine(void)
+{
+    struct utsname system = {.machine = ""};
+
+    uname(&system);
+    printf("  {\"bmi_perf\": \"%s\", \"system\": \"%s %s\", \"machine\": \"%s\", "
+           "\"processors\": %ld},\n",
+           PACKAGE_VERSION, system.sysname, system.release, system.machine,
+           sysconf(_SC_NPROCESSORS_ONLN));
+}
+
 /* Prints the measurements, then the counters, with --json as one array. `text`: counters
  * before, then counters after. */
 static void print_all(const struct args *args, const struct workers_config *config,
                       const struct plan *plan, unsigned texts, char (*text)[SESSION_TEXT_MAX])
 {
-    if (args->json)
+    if (args->json) {
         printf("[\n");
+        print_machine();
+    }
     (args->json ? series_print_json : series_print)(stdout, plan->series, plan->count);
     for (unsigned i = 0; args->counters && i < texts; i++) {
         if (args->json)

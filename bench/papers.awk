@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 # For bench/papers: prints parts of the page from bench/papers.ratios and an item's raw data.  Variables: what (table: medians with
 # minimum and maximum; ratios: beside the paper's; control: the series that was measured twice; data: for gnuplot), item, xs, series,
-# x_label, unit, control, link (if set, all but TCP was measured over a model of a link), emulated (if set, causes of papers.ratios
-# are printed).
+# x_label, unit, control, emulated (if set, causes of papers.ratios are printed).
 BEGIN { nx = split(xs, x, " "); ns = split(series, name, " ") }
 FNR == NR {
     if (/^#/ || !NF) next
@@ -85,10 +84,6 @@ function ratios(    i, at) {
     print "| ratio | paper | source | measured |"
     print "|---|---|---|---|"
     for (i = 1; i <= rows; i++) {
-        if (link != "" && row[i, 6] ~ /^tcp/) {
-            printf "| %s | %s | %s | not compared: TCP has no link |\n", row[i, 2], row[i, 3], row[i, 4]
-            continue
-        }
         at = pick(row[i, 5], row[i, 6], row[i, 7])
         collect_ratio(row[i, 5], row[i, 6], at)
         printf "| %s | %s | %s | ", row[i, 2], row[i, 3], row[i, 4]

@@ -46,6 +46,7 @@ static int one_round(struct series *series, struct workers *workers, char *why)
         (double)outcome.cpu / (double)(outcome.end - outcome.start);
     series->server_cpu[series->rounds] = server_cpu(&outcome);
     series->bad += outcome.bad;
+    latency_add(&series->latency, &outcome.latency);
     series->rounds++;
     return 0;
 }
@@ -121,6 +122,19 @@ static double ratio(const struct series *first, const struct series *series)
     return b > 0 ? a / b : 0;
 }
 
+/* Percentiles of the time one way, in us, with the names of their columns. */
+static const struct {
+    const char *name;
+    double share;
+} percentiles[] = {{"p50", 0.5}, {"p99", 0.99}, {"p99.9", 0.999}};
+
+#define PERCENTILES (sizeof percentiles / sizeof *percentiles)
+
+static double percentile(const struct series *series, size_t i)
+{
+    return latency_percentile(&series->latency, percentiles[i].share) / 2000;
+}
+
 static const char *way_name(const struct job *job)
 {
     static const char *const names[] = {"put", "get", "both"};
@@ -138,9 +152,11 @@ void series_print(FILE *out, const struct series *series, unsigned count)
     const struct series *first = series;
     unsigned i;
 
-    fprintf(out, "%-7s %-4s %-4s %10s %8s %9s %11s %11s %11s %-5s %8s %8s  %s\n", "test",
-            "over", "way", "bytes", "segments", "messages", "median", "least", "most", "unit",
-            "cl.cores", "sv.cores", "first is better by");
+    fprintf(out, "%-7s %-4s %-4s %10s %8s %9s %11s %11s %11s %-5s", "test", "over", "way",
+            "bytes", "segments", "messages", "median", "least", "most", "unit");
+    for (size_t n = 0; count && series->unit == UNIT_US && n < PERCENTILES; n++)
+        fprintf(out, " %8s", percentiles[n].name);
+    fprintf(out, " %8s %8s  %s\n", "cl.cores", "sv.cores", "first is better by");
     for (i = 0; i < count; i++) {
         const struct series *s = &series[i];
         struct spread spread = spread_of(s->value, s->rounds);
@@ -149,10 +165,12 @@ void series_print(FILE *out, const struct series *series, unsigned count)
             first = s;
         fprintf(out,
                 "%-7s %-4s %-4s %10" PRIu64 " %8" PRIu64 " %9" PRIu64
-                " %11.2f %11.2f %11.2f %-5s %8.2f %8.2f",
+                " %11.2f %11.2f %11.2f %-5s",
                 s->name, side_names[s->side], way_name(&s->job), s->job.size, segments(&s->job),
-                s->job.count, spread.median, spread.least, spread.most, unit_names[s->unit],
-                series_median(s->client_cpu, s->rounds),
+                s->job.count, spread.median, spread.least, spread.most, unit_names[s->unit]);
+        for (size_t n = 0; s->unit == UNIT_US && n < PERCENTILES; n++)
+            fprintf(out, " %8.2f", percentile(s, n));
+        fprintf(out, " %8.2f %8.2f", series_median(s->client_cpu, s->rounds),
                 series_median(s->server_cpu, s->rounds));
         if (s != first)
             fprintf(out, "  %.2f", ratio(first, s));
@@ -194,6 +212,8 @@ void series_print_json(FILE *out, const struct series *series, unsigned count)
             s->job.count, s->job.window, job_buffers(&s->job, s->job.window),
             memory_names[s->job.memory], s->job.verify ? "true" : "false", s->bad,
             unit_names[s->unit], spread.median, spread.least, spread.most, ratio(first, s));
+        for (size_t n = 0; s->unit == UNIT_US && n < PERCENTILES; n++)
+            fprintf(out, "\"%s\": %.3f, ", percentiles[n].name, percentile(s, n));
         print_values(out, "values", s->value, s->rounds);
         fprintf(out, ", ");
         print_values(out, "client_cores", s->client_cpu, s->rounds);

@@ -8,24 +8,29 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
-#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
+#include "bench/transport.h"
+#include "embedded/program/program.h"
 
-#define BATCH 256 /* segments per system call */
+#define SILENCE_S 60
+#define BATCH     256 /* segments per system call */
 
 /* Splits and resolves host and port. */
 static int resolve(const char *address, bool passive, struct addrinfo **found)
 {
-    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
+    struct addrinfo hints = {.ai_family = AF_UNSPEC,
+                             .ai_socktype = SOCK_STREAM,
+                             .ai_flags = passive ? AI_PASSIVE : 0};
     const char *colon = strrchr(address, ':');
     size_t length = colon ? (size_t)(colon - address) : 0;
     char host[256];
 
-    if (!colon || !colon[1] || length >= sizeof host)
+    if (!colon || !colon[1] || length >= sizeof host || (!length && !passive))
         return -EINVAL;
     if (length >= 2 && address[0] == '[' && address[length - 1] == ']') {
         address++;
@@ -33,10 +38,6 @@ static int resolve(const char *address, bool passive, struct addrinfo **found)
     }
     memcpy(host, address, length);
     host[length] = 0;
-    if (passive)
-        hints.ai_flags = AI_PASSIVE;
-    if (!length && !passive)
-        return -EINVAL;
     return getaddrinfo(length && strcmp(host, "*") ? host : NULL, colon + 1, &hints, found)
                ? -EHOSTUNREACH
                : 0;
@@ -44,7 +45,7 @@ static int resolve(const char *address, bool passive, struct addrinfo **found)
 
 static void tune(int fd)
 {
-    struct timeval silence = {.tv_sec = SOCKETS_SILENCE_S};
+    struct timeval silence = {.tv_sec = SILENCE_S};
     int one = 1;
 
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
@@ -52,73 +53,39 @@ static void tune(int fd)
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &silence, sizeof silence);
 }
 
-int sockets_connect(const char *address, int *fd)
+/* Connects, or listens, to the first address found for which that succeeds. */
+static int open_any(const char *address, bool passive, int *fd)
 {
     struct addrinfo *found, *at;
-    int rc = resolve(address, false, &found);
+    int one = 1, rc = resolve(address, passive, &found);
 
     if (rc)
         return rc;
     rc = -EHOSTUNREACH;
     for (at = found; at && rc; at = at->ai_next) {
-        int s = socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC, at->ai_protocol);
-        if (s < 0) {
+        *fd = socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC, at->ai_protocol);
+        if (*fd < 0) {
             rc = -errno;
             continue;
         }
-        tune(s);
-        if (!connect(s, at->ai_addr, at->ai_addrlen)) {
-            *fd = s;
+        tune(*fd);
+        if (passive)
+            setsockopt(*fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+        if (passive ? bind(*fd, at->ai_addr, at->ai_addrlen) || listen(*fd, SOMAXCONN)
+                    : connect(*fd, at->ai_addr, at->ai_addrlen)) {
+            rc = -errno;
+            close(*fd);
+        } else {
             rc = 0;
-        } else {
-            rc = -errno;
-            close(s);
         }
     }
     freeaddrinfo(found);
     return rc;
 }
 
-int sockets_listen(const char *address, int *fd)
+int sockets_connect(const char *address, int *fd)
 {
-    struct addrinfo *found;
-    int one = 1, s, rc = resolve(address, true, &found);
-
-    if (rc)
-        return rc;
-    s = socket(found->ai_family, found->ai_socktype | SOCK_CLOEXEC, found->ai_protocol);
-    if (s < 0) {
-        rc = -errno;
-    } else {
-        setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-        if (bind(s, found->ai_addr, found->ai_addrlen) || listen(s, SOMAXCONN)) {
-            rc = -errno;
-            close(s);
-        } else {
-            *fd = s;
-        }
-    }
-    freeaddrinfo(found);
-    return rc;
-}
-
-int sockets_port(int fd)
-{
-    struct sockaddr_storage at;
-    socklen_t length = sizeof at;
-
-    if (getsockname(fd, (struct sockaddr *)&at, &length))
-        return 0;
-    return ntohs(at.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&at)->sin6_port
-                                          : ((struct sockaddr_in *)&at)->sin_port);
-}
-
-/* Returns the error of a system call that moved no data. */
-static int failure(ssize_t n)
-{
-    if (!n)
-        return -ECONNRESET;
-    return errno == EAGAIN || errno == EWOULDBLOCK ? -ETIMEDOUT : -errno;
+    return open_any(address, false, fd);
 }
 
 int sockets_wait(int fd)
@@ -131,91 +98,47 @@ int sockets_wait(int fd)
     return 0;
 }
 
-int sockets_send(int fd, const void *data, size_t size)
-{
-    const char *at = data;
-
-    while (size) {
-        ssize_t n = send(fd, at, size, MSG_NOSIGNAL);
-        if (n > 0) {
-            at += n;
-            size -= (size_t)n;
-        } else if (n == 0 || errno != EINTR) {
-            return failure(n);
-        }
-    }
-    return 0;
-}
-
-int sockets_receive(int fd, void *data, size_t size)
-{
-    char *at = data;
-
-    while (size) {
-        ssize_t n = recv(fd, at, size, MSG_WAITALL);
-        if (n > 0) {
-            at += n;
-            size -= (size_t)n;
-        } else if (n == 0 || errno != EINTR) {
-            return failure(n);
-        }
-    }
-    return 0;
-}
-
-/* Copies the next part of a list: up to BATCH segments, the first one without its `skip`
- * bytes. */
-static size_t batch(struct iovec *part, const struct iovec *iov, size_t count, size_t skip)
-{
-    size_t n = count < BATCH ? count : BATCH;
-
-    memcpy(part, iov, n * sizeof *iov);
-    part[0].iov_base = (char *)part[0].iov_base + skip;
-    part[0].iov_len -= skip;
-    return n;
-}
-
-static int transfer_list(int fd, const struct iovec *iov, size_t count, bool sending)
+int sockets_move(int fd, const struct iovec *iov, size_t count, bool sending)
 {
     struct iovec part[BATCH];
     size_t skip = 0; /* bytes of iov[0] already moved */
 
     while (count) {
-        struct msghdr message = {.msg_iov = part, .msg_iovlen = batch(part, iov, count, skip)};
+        struct msghdr message = {.msg_iov = part, .msg_iovlen = count < BATCH ? count : BATCH};
         ssize_t n;
 
-        if (iov[0].iov_len == skip) { /* also for empty segments */
+        if (iov->iov_len == skip) { /* also for empty segments */
             iov++;
             count--;
             skip = 0;
             continue;
         }
+        memcpy(part, iov, message.msg_iovlen * sizeof *iov);
+        part[0].iov_base = (char *)part[0].iov_base + skip;
+        part[0].iov_len -= skip;
         n = sending ? sendmsg(fd, &message, MSG_NOSIGNAL) : recvmsg(fd, &message, MSG_WAITALL);
-        if (n <= 0) {
-            if (n == 0 || errno != EINTR)
-                return failure(n);
+        if (n < 0 && errno == EINTR)
             continue;
-        }
-        skip += (size_t)n;
-        while (count && skip >= iov[0].iov_len) {
-            skip -= iov[0].iov_len;
-            iov++;
-            count--;
-        }
+        if (n <= 0)
+            return !n ? -ECONNRESET : errno == EAGAIN ? -ETIMEDOUT : -errno;
+        for (skip += (size_t)n; count && skip >= iov->iov_len; count--)
+            skip -= iov++->iov_len;
     }
     return 0;
 }
 
-int sockets_send_list(int fd, const struct iovec *iov, size_t count)
+int sockets_send(int fd, const void *data, size_t size)
 {
-    return count == 1 ? sockets_send(fd, iov->iov_base, iov->iov_len)
-                      : transfer_list(fd, iov, count, true);
+    const struct iovec one = {(void *)(uintptr_t)data, size};
+
+    return sockets_move(fd, &one, 1, true);
 }
 
-int sockets_receive_list(int fd, const struct iovec *iov, size_t count)
+int sockets_receive(int fd, void *data, size_t size)
 {
-    return count == 1 ? sockets_receive(fd, iov->iov_base, iov->iov_len)
-                      : transfer_list(fd, iov, count, false);
+    const struct iovec one = {data, size};
+
+    return sockets_move(fd, &one, 1, false);
 }
 
 /* ---- Servers ---- */
@@ -236,27 +159,46 @@ static void *client_thread(void *arg)
     return NULL;
 }
 
-void sockets_serve(int listener, void (*serve)(int fd, void *arg), void *arg)
+static void announce(const char *address, int listener)
 {
-    for (;;) {
-        struct client *client;
-        pthread_t thread;
-        int fd = accept(listener, NULL, NULL);
+    struct sockaddr_storage at;
+    socklen_t length = sizeof at;
+    int port = 0;
 
-        if (fd < 0) {
-            if (errno == EINTR || errno == ECONNABORTED)
-                continue;
-            return;
-        }
-        tune(fd);
-        client = malloc(sizeof *client);
+    if (!getsockname(listener, (struct sockaddr *)&at, &length))
+        port = ntohs(at.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&at)->sin6_port
+                                              : ((struct sockaddr_in *)&at)->sin_port);
+    printf("listening on %s, port %d\n", address, port);
+    fflush(stdout);
+    program_notify("READY=1\nSTATUS=listening on %s, port %d", address, port);
+}
+
+int sockets_serve(const char *address, void (*serve)(int fd, void *arg), void *arg, char *why)
+{
+    int fd, listener, rc = open_any(address, true, &listener);
+
+    if (rc) {
+        snprintf(why, WHY_SIZE, "%s: cannot listen: %s", address, strerror(-rc));
+        return -1;
+    }
+    announce(address, listener);
+    while ((fd = accept(listener, NULL, NULL)) >= 0 || errno == EINTR ||
+           errno == ECONNABORTED) {
+        struct client *client = fd < 0 ? NULL : malloc(sizeof *client);
+        pthread_t thread;
+
+        if (fd >= 0)
+            tune(fd);
         if (client)
             *client = (struct client){fd, serve, arg};
-        if (!client || pthread_create(&thread, NULL, client_thread, client)) {
+        if (client && !pthread_create(&thread, NULL, client_thread, client)) {
+            pthread_detach(thread);
+        } else if (fd >= 0) {
             free(client);
             close(fd);
-            continue;
         }
-        pthread_detach(thread);
     }
+    snprintf(why, WHY_SIZE, "%s: cannot accept: %s", address, strerror(errno));
+    close(listener);
+    return -1;
 }

@@ -1,99 +1,201 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Files over plain TCP, the client; see tcp_file.h. */
-#include "bench/tcp_file.h"
+/*
+ * Files over plain TCP. A connection carries any number of requests, each answered before the
+ * next; numbers are 64-bit, little-endian:
+ *
+ *   client                                                            server
+ *   1, length of the name, bytes; name; the bytes of the whole file ->
+ *                                       <-  0 or an errno, when all is stored
+ *   2, length of the name, 0; name      ->
+ *                                       <-  0 or an errno, bytes; the data
+ */
+#include "bench/tcp.h"
 
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include "bench/sockets.h"
-#include "bench/tcp_store.h"
 #include "bench/transport.h"
 #include "embedded/iod/target.h"
 
 #define STRIP 65536
+#define CHUNK (1 << 20) /* of the store */
+
+enum { PUT = 1, GET };
+
+struct request {
+    uint64_t what, name_length, bytes;
+};
+
+struct answer {
+    uint64_t error, bytes;
+};
+
+/* Moves `bytes` between file and socket, in strips of the file that begin `step` bytes apart. */
+static int move_strips(int file, int fd, bool to_socket, uint64_t bytes, uint64_t at,
+                       uint64_t strip, uint64_t step)
+{
+    char *buffer = malloc(strip);
+    int rc = buffer ? 0 : -ENOMEM;
+
+    for (uint64_t n; !rc && bytes; bytes -= n, at += step) {
+        n = bytes < strip ? bytes : strip;
+        if (!to_socket)
+            rc = sockets_receive(fd, buffer, n);
+        for (uint64_t done = 0; !rc && done < n;) {
+            ssize_t moved = to_socket
+                                ? pread(file, buffer + done, n - done, (off_t)(at + done))
+                                : pwrite(file, buffer + done, n - done, (off_t)(at + done));
+            if (moved > 0)
+                done += (uint64_t)moved;
+            else if (moved == 0 || errno != EINTR)
+                rc = moved ? -errno : -EIO;
+        }
+        if (!rc && to_socket)
+            rc = sockets_send(fd, buffer, n);
+    }
+    free(buffer);
+    return rc;
+}
+
+/* ---- The store. Functions return 0, or an error that ends the connection. ---- */
+
+static int answer(int fd, int error, uint64_t bytes)
+{
+    struct answer answer = {htole64((uint64_t)-error), htole64(bytes)};
+
+    return sockets_send(fd, &answer, sizeof answer);
+}
+
+/* Stores a file; removes an incomplete one. */
+static int serve_put(int fd, int folder, const char *name, uint64_t bytes)
+{
+    int file =
+        openat(folder, name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
+    int rc = file < 0 ? -errno : move_strips(file, fd, false, bytes, 0, CHUNK, CHUNK);
+
+    if (file >= 0 && close(file) && !rc)
+        rc = -errno;
+    if (rc && file >= 0)
+        unlinkat(folder, name, 0);
+    return answer(fd, rc, 0) ? -1 : rc;
+}
+
+static int serve_get(int fd, int folder, const char *name)
+{
+    int file = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    struct stat stat;
+    int failed = file < 0 || fstat(file, &stat) ? -errno : 0;
+    uint64_t bytes = failed ? 0 : (uint64_t)stat.st_size;
+    int rc = answer(fd, failed, bytes); /* further requests are possible */
+
+    if (!rc)
+        rc = move_strips(file, fd, true, bytes, 0, CHUNK, CHUNK);
+    if (file >= 0)
+        close(file);
+    return rc;
+}
+
+static int serve_one(int fd, int folder)
+{
+    struct request request;
+    char name[256];
+    uint64_t length;
+
+    if (sockets_wait(fd) || sockets_receive(fd, &request, sizeof request))
+        return -1;
+    length = le64toh(request.name_length);
+    if (!length || length >= sizeof name || sockets_receive(fd, name, length))
+        return -1;
+    name[length] = 0;
+    if (strlen(name) != length || strchr(name, '/') || !strcmp(name, ".") ||
+        !strcmp(name, "..")) {
+        answer(fd, -EINVAL, 0);
+        return -1;
+    }
+    if (le64toh(request.what) == PUT)
+        return serve_put(fd, folder, name, le64toh(request.bytes));
+    return le64toh(request.what) == GET ? serve_get(fd, folder, name) : -1;
+}
+
+static void serve(int fd, void *arg)
+{
+    while (!serve_one(fd, *(int *)arg))
+        ;
+}
+
+int tcp_store(const char *address, const char *folder, char *why)
+{
+    static int store; /* used by threads that outlive the listener */
+
+    store = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (store < 0) {
+        snprintf(why, WHY_SIZE, "%s: %s", folder, strerror(errno));
+        return -1;
+    }
+    return sockets_serve(address, serve, &store, why);
+}
+
+/* ---- The client ---- */
 
 /* One server's share of a copy. */
 struct share {
-    bool put;
+    bool put, started;
     int file;
-    uint64_t size; /* of the whole file; result of a get: of this share */
+    uint64_t size; /* of the whole file, of a put */
     const char *name, *server;
     unsigned index, count; /* of the server */
     int error;
     pthread_t thread;
 };
 
-/* Returns the bytes of a file of `size` in the strips of server `index` of `count`. */
-static uint64_t share_bytes(uint64_t size, unsigned index, unsigned count)
+/* Returns the bytes of a file in the strips of the share's server. */
+static uint64_t share_bytes(const struct share *share)
 {
-    uint64_t strips = size / STRIP, rest = size % STRIP;
+    uint64_t strips = share->size / STRIP, rest = share->size % STRIP;
 
-    return strips / count * STRIP + (index < strips % count ? STRIP : 0) +
-           (index == strips % count ? rest : 0);
+    return strips / share->count * STRIP + (share->index < strips % share->count ? STRIP : 0) +
+           (share->index == strips % share->count ? rest : 0);
 }
 
-static int move_strips(const struct share *share, int fd, uint64_t bytes)
+static int copy_share(const struct share *share, int fd)
 {
-    char *buffer = malloc(STRIP);
-    uint64_t strip = share->index, n;
-    int rc = buffer ? 0 : -ENOMEM;
-
-    for (; !rc && bytes; bytes -= n, strip += share->count) {
-        n = bytes < STRIP ? bytes : STRIP;
-        if (share->put) {
-            rc = tcp_store_read(share->file, buffer, n, (off_t)(strip * STRIP));
-            if (!rc)
-                rc = sockets_send(fd, buffer, n);
-        } else {
-            rc = sockets_receive(fd, buffer, n);
-            if (!rc)
-                rc = tcp_store_write(share->file, buffer, n, (off_t)(strip * STRIP));
-        }
-    }
-    free(buffer);
-    return rc;
-}
-
-static int copy_share(struct share *share, int fd)
-{
-    uint64_t bytes = share->put ? share_bytes(share->size, share->index, share->count) : 0;
-    struct tcp_store_request request = {htole64(share->put ? TCP_STORE_PUT : TCP_STORE_GET),
-                                        htole64(strlen(share->name)), htole64(bytes)};
-    struct tcp_store_answer answer;
+    uint64_t bytes = share->put ? share_bytes(share) : 0, first = share->index * STRIP;
+    uint64_t step = (uint64_t)share->count * STRIP;
+    struct request request = {htole64(share->put ? PUT : GET), htole64(strlen(share->name)),
+                              htole64(bytes)};
+    struct answer answer;
     int rc = sockets_send(fd, &request, sizeof request);
 
     if (!rc)
         rc = sockets_send(fd, share->name, strlen(share->name));
     if (!rc && share->put)
-        rc = move_strips(share, fd, bytes);
+        rc = move_strips(share->file, fd, true, bytes, first, STRIP, step);
     if (!rc)
         rc = sockets_receive(fd, &answer, sizeof answer);
     if (!rc)
         rc = -(int)le64toh(answer.error);
-    if (!rc && !share->put) {
-        share->size = le64toh(answer.bytes);
-        rc = move_strips(share, fd, share->size);
-    }
+    if (!rc && !share->put)
+        rc = move_strips(share->file, fd, false, le64toh(answer.bytes), first, STRIP, step);
     return rc;
 }
 
 static void *share_thread(void *arg)
 {
     struct share *share = arg;
-    int fd, rc = sockets_connect(share->server, &fd);
+    int fd;
 
-    if (!rc) {
-        rc = copy_share(share, fd);
+    share->error = sockets_connect(share->server, &fd);
+    if (!share->error) {
+        share->error = copy_share(share, fd);
         close(fd);
     }
-    share->error = rc;
     return NULL;
 }
 
@@ -115,21 +217,17 @@ static int open_source(const char *path, struct stat *stat, char *why)
     return -1;
 }
 
-/* Runs all shares; returns 0, or -1 with `why`. */
+/* Runs all shares. */
 static int run_shares(struct share *share, unsigned count, char *why)
 {
-    unsigned i, started;
-
-    for (started = 0; started < count; started++)
-        if (pthread_create(&share[started].thread, NULL, share_thread, &share[started]))
-            break;
-    for (i = 0; i < started; i++)
-        pthread_join(share[i].thread, NULL);
-    if (started < count) {
-        snprintf(why, WHY_SIZE, "cannot start a thread");
-        return -1;
+    for (unsigned i = 0; i < count; i++) {
+        share[i].error = -EAGAIN; /* no thread */
+        share[i].started = !pthread_create(&share[i].thread, NULL, share_thread, &share[i]);
     }
-    for (i = 0; i < count; i++) {
+    for (unsigned i = 0; i < count; i++)
+        if (share[i].started)
+            pthread_join(share[i].thread, NULL);
+    for (unsigned i = 0; i < count; i++) {
         if (share[i].error) {
             snprintf(why, WHY_SIZE, "%s: %s", share[i].server, strerror(-share[i].error));
             return -1;
@@ -144,7 +242,6 @@ int tcp_copy(bool put, const char *path, const char *name, char *const *servers,
     struct share share[MAX_SERVERS];
     struct target target = {.fd = -1};
     struct stat stat = {.st_size = 0};
-    unsigned i;
     int rc, file = -1;
 
     if (put)
@@ -154,7 +251,7 @@ int tcp_copy(bool put, const char *path, const char *name, char *const *servers,
         file = target.fd;
     if (file < 0)
         return -1;
-    for (i = 0; i < count; i++)
+    for (unsigned i = 0; i < count; i++)
         share[i] = (struct share){.put = put,
                                   .file = file,
                                   .size = (uint64_t)stat.st_size,

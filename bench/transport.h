@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Execution of jobs by a client process: over BMI (bmi_client.c) or plain TCP sockets
- * (tcp_client.c). */
+ * (tcp.c). */
 #ifndef BENCH_TRANSPORT_H
 #define BENCH_TRANSPORT_H
 
 #include "bench/job.h"
+#include "bench/latency.h"
 
 #define MAX_SERVERS 16
 #define WHY_SIZE    1024
@@ -17,6 +18,7 @@ struct outcome {
     uint64_t bad;        /* messages with wrong contents, on both sides */
     uint64_t cpu;        /* processor time of this process, ns */
     uint64_t server_cpu_start[MAX_SERVERS], server_cpu_end[MAX_SERVERS]; /* 0 if not used */
+    struct latency latency; /* of a ping-pong: there and back */
 };
 
 /* Runs phase `number` of a transport's job: 0: warm-up, 1: timed. Returns 0, or -1 with the
@@ -37,8 +39,8 @@ struct part {
 /*
  * Functions return 0, or -1 with one line in `why` (WHY_SIZE bytes) that names server and
  * cause. After a failure only close is permitted. prepare includes the warm-up; run executes
- * the timed phase. counters gets the engine's counters of a server, or of this process (server
- * -1), as lines of text.
+ * the timed phase. counters (of BMI only) gets the engine's counters of a server, or of this
+ * process (server -1), as lines of text.
  */
 struct transport {
     const char *name;

@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "bench/session.h"
+#include "bench/sockets.h"
 
 enum order { ORDER_PREPARE, ORDER_RUN, ORDER_COUNTERS };
 
@@ -42,24 +43,6 @@ struct workers {
     unsigned count;
     struct worker worker[];
 };
-
-/* Moves exactly `size` bytes; false at the end of the stream. */
-static bool move(int fd, void *data, size_t size, bool sending)
-{
-    char *at = data;
-
-    while (size) {
-        ssize_t n =
-            sending ? send(fd, at, size, MSG_NOSIGNAL) : recv(fd, at, size, MSG_WAITALL);
-        if (n <= 0 && !(n < 0 && errno == EINTR))
-            return false;
-        if (n > 0) {
-            at += n;
-            size -= (size_t)n;
-        }
-    }
-    return true;
-}
 
 /* ---- The child ---- */
 
@@ -111,10 +94,10 @@ static int child_main(const struct workers_config *config, bool first, int fd)
     struct command command;
     int side;
 
-    while (answer && move(fd, &command, sizeof command, false)) {
+    while (answer && !sockets_receive(fd, &command, sizeof command)) {
         memset(answer, 0, sizeof *answer);
         answer->failed = obey(&child, &command, answer);
-        if (!move(fd, answer, sizeof *answer, true) || answer->failed)
+        if (sockets_send(fd, answer, sizeof *answer) || answer->failed)
             break;
     }
     free(answer);
@@ -201,9 +184,7 @@ void workers_stop(struct workers *workers)
 
 static int order(struct workers *workers, unsigned i, const struct command *command, char *why)
 {
-    struct command copy = *command;
-
-    if (move(workers->worker[i].fd, &copy, sizeof copy, true))
+    if (!sockets_send(workers->worker[i].fd, command, sizeof *command))
         return 0;
     snprintf(why, WHY_SIZE, "client %u has died", i);
     return -1;
@@ -211,7 +192,7 @@ static int order(struct workers *workers, unsigned i, const struct command *comm
 
 static int collect(struct workers *workers, unsigned i, struct answer *answer, char *why)
 {
-    if (!move(workers->worker[i].fd, answer, sizeof *answer, false)) {
+    if (sockets_receive(workers->worker[i].fd, answer, sizeof *answer)) {
         snprintf(why, WHY_SIZE, "client %u died", i);
         return -1;
     }
@@ -240,6 +221,7 @@ static void add(struct outcome *total, const struct outcome *one, bool first)
     total->bytes += one->bytes;
     total->bad += one->bad;
     total->cpu += one->cpu;
+    latency_add(&total->latency, &one->latency);
     for (i = 0; i < MAX_SERVERS; i++) {
         if (!one->server_cpu_end[i])
             continue;

@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/hash.h"
 #include "base/log.h"
 #include "bmi_elan4/bmi_elan4.h"
 #include "bmi_elan4/elan.h"
@@ -28,10 +29,10 @@ static int read_range(struct rme_fabric *f, const char *name, int *low, int *hig
 /* Mixes the characters of elan_key to a key. */
 static void read_key(struct rme_fabric *f, unsigned key[4])
 {
-    uint32_t mix = 2166136261u;
+    uint32_t mix = RME_HASH_NONE;
 
     for (const char *at = rme_option_string(f->config.options, "elan_key"); *at; at++) {
-        mix = (mix ^ (uint8_t)*at) * 16777619u;
+        mix = rme_hash(mix, at, 1);
         for (unsigned i = 0; i < 4; i++)
             key[i] = (key[i] + mix) * (2 * i + 3);
     }

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/timer.h"
 
@@ -117,15 +118,12 @@ static size_t host_length(const char *line)
     return at > 1 ? at - 1 : length;
 }
 
-/* Finds a row by a hash (FNV-1a) of format and host. */
+/* Finds a row by a hash of format and host. */
 static struct sort *sort_of(struct rme_log *log, const char *format, const char *line)
 {
-    uint32_t hash = 2166136261u;
+    uint32_t hash = rme_hash(RME_HASH_NONE, format, strlen(format));
 
-    for (; *format != '\0'; format++)
-        hash = (hash ^ (uint8_t)*format) * 16777619u;
-    for (size_t length = host_length(line); length > 0; length--)
-        hash = (hash ^ (uint8_t)*line++) * 16777619u;
+    hash = rme_hash(hash, line, host_length(line));
     return &log->sort[(hash ^ hash >> 16) % ROWS];
 }
 

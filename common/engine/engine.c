@@ -54,8 +54,8 @@
 /* Registrations evicted together, whose watches then end in one call: an eviction takes 1.6 us
  * instead of 4.1 (doc/design/optimizations.md). */
 #define EVICT_BATCH 16u
-/* cost of a registration and of each of its pages (bench/registration): segments of a list up
- * to 40 pages apart are registered together */
+/* cost of a registration and of each of its pages (doc/design/list-io.md): segments of a list
+ * up to 40 pages apart are registered together */
 #define REG_CALL_NS 10000
 #define REG_PAGE_NS 250
 

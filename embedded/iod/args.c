@@ -5,7 +5,6 @@
 #include "embedded/iod/text.h"
 #include "embedded/program/program.h"
 
-#include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -117,37 +116,13 @@ enum args_result args_read(int argc, char **argv, const struct option *options,
     return ARGS_READ;
 }
 
-static int shift_of(char unit)
-{
-    switch (unit) {
-    case 'k':
-    case 'K':
-        return 10;
-    case 'm':
-    case 'M':
-        return 20;
-    case 'g':
-    case 'G':
-        return 30;
-    }
-    return 0;
-}
-
 bool args_number(const char *option, const char *text, uint64_t least, uint64_t most,
                  uint64_t *value)
 {
-    char *end = NULL;
-    unsigned long long number;
-    int shift;
+    uint64_t number;
 
-    errno = 0;
-    number = strtoull(text, &end, 10);
-    shift = shift_of(*end);
-    if (shift)
-        end++;
-    if (end == text || *end || errno || strchr(text, '-') || number > UINT64_MAX >> shift)
+    if (!program_size(text, &number))
         return args_complain("%s: '%s' is not a number; give one like 4 or 64K", option, text);
-    number <<= shift;
     if (number < least || number > most)
         return args_complain("%s: %s is out of range; give %llu to %llu", option, text,
                              (unsigned long long)least, (unsigned long long)most);

@@ -75,3 +75,25 @@ void program_notify(const char *format, ...)
            (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length));
     close(s);
 }
+
+bool program_size(const char *text, uint64_t *value)
+{
+    static const char units[] = "kKmMgG";
+    const char *unit;
+    int shift = 0;
+    char *end;
+
+    if (*text < '0' || *text > '9')
+        return false;
+    errno = 0;
+    *value = strtoull(text, &end, 10);
+    unit = *end ? strchr(units, *end) : NULL;
+    if (unit) {
+        shift = 10 * (int)((unit - units) / 2 + 1);
+        end++;
+    }
+    if (errno || *end || *value > UINT64_MAX >> shift)
+        return false;
+    *value <<= shift;
+    return true;
+}

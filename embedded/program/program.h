@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* program.h - start and end of a program: standard streams, signals, the supervisor. */
+/* program.h - what all programs share: standard streams, signals, the supervisor, sizes. */
 #ifndef EMBEDDED_PROGRAM_H
 #define EMBEDDED_PROGRAM_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 /*
  * Opens /dev/null for each closed standard stream.  Call before any file is opened, because
@@ -28,5 +29,9 @@ bool program_output(const char *program, const char *rest);
  * variable or a listener.
  */
 void program_notify(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Parses a whole number, also a multiple of 1024, 1024^2 or 1024^3, such as "300", "64K", "1m".
+ * False: not all of the text is such a number below 2^64. */
+bool program_size(const char *text, uint64_t *value);
 
 #endif

@@ -12,7 +12,9 @@
 #include "bench/args.h"
 #include "bench/budget.h"
 #include "bench/job.h"
+#include "bench/latency.h"
 #include "bench/pattern.h"
+#include "embedded/program/program.h"
 
 static struct job good_job(void)
 {
@@ -420,21 +422,45 @@ static void wrong_contents_are_seen(void **state)
 
 static void sizes_are_read_as_written(void **state)
 {
+    static const struct {
+        const char *text;
+        uint64_t bytes;
+    } right[] = {{"0", 0}, {"13", 13}, {"64K", 65536}, {"3m", 3 << 20}, {"5G", 5ULL << 30}};
+    static const char *const wrong[] = {
+        "", "-1", "K", "1KB", "1x", "18446744073709551616", "18014398509481984K"};
     uint64_t value;
 
     (void)state;
-    assert_true(args_size("0", &value) && value == 0);
-    assert_true(args_size("13", &value) && value == 13);
-    assert_true(args_size("64K", &value) && value == 65536);
-    assert_true(args_size("3m", &value) && value == 3 << 20);
-    assert_true(args_size("5G", &value) && value == (uint64_t)5 << 30);
-    assert_false(args_size("", &value));
-    assert_false(args_size("-1", &value));
-    assert_false(args_size("K", &value));
-    assert_false(args_size("1KB", &value));
-    assert_false(args_size("1x", &value));
-    assert_false(args_size("18446744073709551616", &value));
-    assert_false(args_size("18014398509481984K", &value));
+    for (size_t i = 0; i < sizeof(right) / sizeof(right[0]); i++)
+        assert_true(program_size(right[i].text, &value) && value == right[i].bytes);
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+        assert_false(program_size(wrong[i], &value));
+}
+
+/* A percentile is within 1/64 of the time of its rank, for any time. */
+static void percentiles_are_near_their_rank(void **state)
+{
+    static struct latency latency, sum;
+
+    (void)state;
+    assert_true(latency_percentile(&latency, 0.5) == 0);
+    for (uint64_t unit = 1; unit < 10000000; unit *= 7) {
+        latency_begin(&latency);
+        memset(&sum, 0, sizeof(sum));
+        for (uint64_t i = 0; i < 1000; i++)
+            latency_count(&latency, i * unit);
+        latency_add(&sum, &latency);
+        latency_add(&sum, &latency);
+        for (unsigned rank = 0; rank < 1000; rank += 111) {
+            double right = (double)(rank * unit), is = latency_percentile(&sum, rank / 1000.0);
+
+            assert_true(is >= right * 63 / 64 && is <= right * 65 / 64);
+        }
+        assert_true(latency_percentile(&sum, 1) >= 983.0 * (double)unit);
+    }
+    latency_begin(&latency);
+    latency_count(&latency, UINT64_MAX);
+    assert_true(latency_percentile(&latency, 0.999) > 3e10);
 }
 
 static void lists_and_ranges_of_sizes(void **state)
@@ -474,6 +500,7 @@ int main(void)
         cmocka_unit_test(wrong_contents_are_seen),
         cmocka_unit_test(sizes_are_read_as_written),
         cmocka_unit_test(lists_and_ranges_of_sizes),
+        cmocka_unit_test(percentiles_are_near_their_rank),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
