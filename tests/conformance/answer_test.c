@@ -94,13 +94,12 @@ static void dialogue_check(struct dialogue *d)
 }
 
 /* Sends answers of every kind, both ways, many times. */
-void answer_comes_after_its_data(void **state)
+CASE(answer_comes_after_its_data)
 {
     static const size_t answers[] = {8, 0, 3000, LARGE};
     struct dialogue d;
     struct pair p;
 
-    (void)state;
     pair_open(&p);
     for (int i = 0; i < 80; i++) {
         dialogue_new(&d, &p, i % 2, answers[i / 2 % 4]);
@@ -117,7 +116,7 @@ void answer_comes_after_its_data(void **state)
 
 /* While the device withholds the data's completion, answers are not reported either: expected,
  * unexpected, small and large ones. */
-void answer_waits_for_the_device(void **state)
+CASE(answer_waits_for_the_device)
 {
     static const size_t answers[] = {8, 0, 3000, LARGE};
     struct dialogue d;
@@ -125,7 +124,6 @@ void answer_waits_for_the_device(void **state)
     struct op un;
     struct pair p;
 
-    (void)state;
     if (!lane.is_loop)
         skip();
     bed_options(ONE_UNIT);
@@ -181,7 +179,6 @@ void answer_waits_for_the_device(void **state)
         dialogue_check(&d);
         dialogue_free(&d);
     }
-    blob_free(&word);
 }
 
 /* A large message from the client is stalled; messages of the server are reported at once. */
@@ -234,11 +231,10 @@ static void use_link(struct pair *p)
     pump_times(100);
 }
 
-void answer_to_something_else_does_not_wait(void **state)
+CASE(answer_to_something_else_does_not_wait)
 {
     struct pair p;
 
-    (void)state;
     if (!lane.is_loop)
         skip();
     bed_options(WRITTEN);
@@ -249,14 +245,13 @@ void answer_to_something_else_does_not_wait(void **state)
 
 /* Does the same after both sides have advertised more credits: new credits are not taken for
  * returned ones. */
-void answer_on_busy_link_is_immediate(void **state)
+CASE(answer_on_busy_link_is_immediate)
 {
     enum { FLOOD = 300 };
     static struct op send[2][FLOOD], recv[2][FLOOD];
     struct blob b;
     struct pair p;
 
-    (void)state;
     if (!lane.is_loop)
         skip();
     bed_options(WRITTEN);
@@ -275,24 +270,21 @@ void answer_on_busy_link_is_immediate(void **state)
     /* so the server asked for more credits */
     assert_true(node_counter(p.client, "credit_stalls") > 0);
     no_wait_behind(&p);
-    blob_free(&b);
 }
 
 /* A large answer into memory opened by an invitation: its immediate has no header with a count
  * of earlier messages. */
-void answer_by_invitation(void **state)
+CASE(answer_by_invitation)
 {
     struct dialogue d;
     struct pair p;
 
-    (void)state;
     if (!lane.is_loop)
         skip();
     bed_options(ONE_UNIT);
     pair_open(&p);
     for (int i = 0; i < 4; i++) {
         dialogue_new(&d, &p, true, LARGE);
-        blob_free(&d.in);
         blob_zone(&d.in, d.from, LARGE);
         post_recv(&d.recv, d.from, d.there, &d.in, TAG);
         pair_exchange(&p, 1, 77); /* an invitation has arrived if there is one */
@@ -319,7 +311,7 @@ void answer_by_invitation(void **state)
 }
 
 /* More answers than receive buffers are deferred; they meet their receives in sending order. */
-void answers_keep_their_order(void **state)
+CASE(answers_keep_their_order)
 {
     enum { N = 200 };
     static struct op send[N], recv[N];
@@ -327,7 +319,6 @@ void answers_keep_their_order(void **state)
     struct dialogue d;
     struct pair p;
 
-    (void)state;
     withhold(&d, &p, ONE_UNIT);
     for (int i = 0; i < N; i++) {
         size_t size = i % 10 == 9 ? 100000 : (size_t)i;
@@ -349,15 +340,13 @@ void answers_keep_their_order(void **state)
     for (int i = 0; i < N; i++) {
         op_check(&recv[i], out[i].total);
         blob_check(&in[i], (uint64_t)i, out[i].total);
-        blob_free(&in[i]);
-        blob_free(&out[i]);
     }
     dialogue_free(&d);
 }
 
 /* Receives that are complete and held back end in the order of their posts, small and empty
  * ones, of one tag and of several. */
-void held_receives_end_in_order(void **state)
+CASE(held_receives_end_in_order)
 {
     enum { HELD = 6 }; /* fewer than credits */
     static struct op send[HELD], recv[HELD];
@@ -365,7 +354,6 @@ void held_receives_end_in_order(void **state)
     struct dialogue d;
     struct pair p;
 
-    (void)state;
     bool held = withhold(&d, &p, ONE_UNIT) && d.data_recv.reports; /* else it reads */
     blob_flat(&out, SMALL);
     blob_flat(&in, SMALL);
@@ -390,18 +378,15 @@ void held_receives_end_in_order(void **state)
     pump_until_reported(&d.send);
     dialogue_check(&d);
     dialogue_free(&d);
-    blob_free(&out);
-    blob_free(&in);
 }
 
 /* The receive is cancelled while its completion is deferred: the receive succeeds, or the
  * message meets the next one. */
-void answer_whose_receive_is_cancelled(void **state)
+CASE(answer_whose_receive_is_cancelled)
 {
     struct dialogue d;
     struct pair p;
 
-    (void)state;
     withhold(&d, &p, ONE_UNIT);
     post_send(&d.send, d.to, d.back, &d.out, TAG);
     pump_times(100);
@@ -422,12 +407,11 @@ void answer_whose_receive_is_cancelled(void **state)
 
 /* The peer answers, closes and ends the link before the data's local completion: the answer
  * proves that the data has arrived. */
-void answer_of_a_peer_that_goes(void **state)
+CASE(answer_of_a_peer_that_goes)
 {
     struct dialogue d;
     struct pair p;
 
-    (void)state;
     withhold(&d, &p, ONE_UNIT ",eager_max=4K");
     if (!d.data_recv.reports) {
         loop_hold(0);
@@ -446,11 +430,10 @@ void answer_of_a_peer_that_goes(void **state)
 
 /* The link is dropped while an answer is deferred: all its operations end, with success if the
  * peer has answered, and nothing is left. */
-void answer_dropped_with_its_link(void **state)
+CASE(answer_dropped_with_its_link)
 {
     struct dialogue d;
     struct pair p;
-    (void)state;
     withhold(&d, &p, ONE_UNIT);
     post_send(&d.send, d.to, d.back, &d.out, TAG);
     pump_times(100);

@@ -49,12 +49,18 @@ int bed_setup(void **state)
 int bed_teardown(void **state)
 {
     struct loop_census census;
+    uint64_t live = 0;
 
     (void)state;
     loop_hold(0);
     for (int i = 0; i < BED_NODES; i++)
+        live += nodes[i] ? node_counter(nodes[i], "ops_live") : 0;
+    if (live == 0) /* else memory of a failed test is in use */
+        blobs_free(NULL);
+    for (int i = 0; i < BED_NODES; i++)
         if (nodes[i])
             node_close(nodes[i]);
+    blobs_free(NULL);
     for (int i = 0; i < BED_ADDRS; i++) {
         if (addrs[i])
             rme_addr_free(addrs[i]);
@@ -78,6 +84,14 @@ int bed_teardown(void **state)
         fail_msg("receiver not ready: %llu",
                  (unsigned long long)(rnr_seen ? rnr_seen : census.rnr));
     return 0;
+}
+
+void bed_again(void)
+{
+    void *none = NULL;
+
+    bed_teardown(&none);
+    bed_setup(&none);
 }
 
 void bed_options(const char *options)
@@ -183,6 +197,7 @@ void node_close(struct node *n)
     rnr_seen += rme_counter_value(n->rme, "rnr");
     ops_left += rme_counter_value(n->rme, "ops_live");
     inbox_drop(n);
+    blobs_free(n);
     rme_close(n->rme);
     if (n->listen)
         rme_addr_free(n->listen);

@@ -2,9 +2,9 @@
 /*
  * bed.h - the fixture: engines ("nodes"), operations, patterned memory, driven from one thread.
  *
- * The fixture closes everything that a test opens, also after a failure, and then checks the
- * counters: no RNR, no live operation, nothing left in the fabric. A test waits for events with
- * generous timeouts and counts; no result depends on speed.
+ * The fixture closes everything that a test opens and frees its blobs, also after a failure, and
+ * then checks the counters: no RNR, no live operation, nothing left in the fabric. A test waits for
+ * events with generous timeouts and counts; no result depends on speed.
  */
 #ifndef TESTS_BED_H
 #define TESTS_BED_H
@@ -61,6 +61,8 @@ struct pair {
 /* cmocka fixtures. */
 int bed_setup(void **state);
 int bed_teardown(void **state);
+/* Closes everything, checks, and begins anew within a test. */
+void bed_again(void);
 #define BED_TEST(name) cmocka_unit_test_setup_teardown(name, bed_setup, bed_teardown)
 
 /* Sets more options for the nodes that this test opens from now on; NULL for none. */
@@ -128,7 +130,10 @@ void blob_zone(struct blob *b, struct node *n, size_t size);
 void blob_pieces(struct blob *b, int count, int min, int max, bool with_empty, uint64_t seed);
 /* Makes up to `count` pieces of `total` bytes together. */
 void blob_split(struct blob *b, int64_t total, int count, uint64_t seed);
+/* Frees the memory before the end of the test, or of the node that provides it. */
 void blob_free(struct blob *b);
+/* Frees the memory of all blobs of a node, or of all. */
+void blobs_free(const struct node *n);
 void blob_fill(struct blob *b, uint64_t seed);
 void blob_canary(struct blob *b);
 /* Checks that the first n bytes are the pattern of `seed` and the rest canaries. */

@@ -134,12 +134,11 @@ static void wake_up(struct node *server, int clients)
 }
 
 /* A sleeping client holds its quota; the others are not affected. */
-void zones_of_a_greedy_one(void **state)
+CASE(zones_of_a_greedy_one)
 {
     struct node *server = open_clients(3);
     uint64_t held, before;
 
-    (void)state;
     put_to_sleep(1);
     held = has(0);
     if (held != 0) /* else nothing is offered because nothing can be read */
@@ -156,12 +155,11 @@ void zones_of_a_greedy_one(void **state)
 }
 
 /* A single client gets more. */
-void zones_of_one(void **state)
+CASE(zones_of_one)
 {
     struct node *server = open_clients(1);
     uint64_t held;
 
-    (void)state;
     put_to_sleep(1);
     held = has(0);
     if (held != 0)
@@ -170,12 +168,11 @@ void zones_of_one(void **state)
 }
 
 /* All clients want more than there is, and sleep: each gets some, including the last one. */
-void zones_of_many(void **state)
+CASE(zones_of_many)
 {
     struct node *server = open_clients(MOST);
     uint64_t sum = 0;
 
-    (void)state;
     put_to_sleep(MOST);
     for (int i = 0; i < MOST; i++)
         sum += has(i);
@@ -192,7 +189,7 @@ void zones_of_many(void **state)
 
 /* The host has allocated everything except scattered small blocks: a message is split into
  * fragments of their size. */
-void zones_that_the_host_has(void **state)
+CASE(zones_that_the_host_has)
 {
     enum { TAKEN = ZONES >> 16, BLOCK = 60000 };
     static struct blob taken[TAKEN];
@@ -200,7 +197,6 @@ void zones_that_the_host_has(void **state)
     uint64_t reserve;
     int n = 0;
 
-    (void)state;
     if (registers_each(server)) /* blocks need not be registered in advance there */
         skip();
     while (n < TAKEN)

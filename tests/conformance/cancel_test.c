@@ -142,68 +142,57 @@ static void sweeps(const char *options, size_t size, bool zone)
                           .who = variant % 3,
                           .recv_first = variant < 3,
                           .zone = zone};
-        void *none = NULL;
         sweep(&s);
-        bed_teardown(&none);
-        bed_setup(&none);
+        bed_again();
     }
 }
 
-void cancel_eager(void **state)
+CASE(cancel_eager)
 {
-    (void)state;
     sweeps("", 900, false);
 }
 
-void cancel_rendezvous_write(void **state)
+CASE(cancel_rendezvous_write)
 {
-    (void)state;
     sweeps("rndv=write", 300000, false);
 }
 
-void cancel_rendezvous_read(void **state)
+CASE(cancel_rendezvous_read)
 {
-    (void)state;
     sweeps("rndv=read", 300000, false);
 }
 
 /* Several fragments in flight. */
-void cancel_rendezvous_of_units(void **state)
+CASE(cancel_rendezvous_of_units)
 {
-    (void)state;
     sweeps("rndv=write,fragment_bytes=64K", 900000, false);
     sweeps("rndv=read,fragment_bytes=64K", 900000, false);
 }
 
-void cancel_invited(void **state)
+CASE(cancel_invited)
 {
-    (void)state;
     sweeps("", 300000, true);
 }
 
-void cancel_unexpected(void **state)
+CASE(cancel_unexpected)
 {
-    (void)state;
     for (int i = 0; i < 2; i++) {
         struct sweep s = {.options = "",
                           .size = i ? 16384 : 100,
                           .who = SENDER,
                           .recv_first = false,
                           .unexpected = true};
-        void *none = NULL;
         sweep(&s);
-        bed_teardown(&none);
-        bed_setup(&none);
+        bed_again();
     }
 }
 
 /* Before the connection is up, and when it never comes up. */
-void cancel_while_connecting(void **state)
+CASE(cancel_while_connecting)
 {
     struct op ops[3];
     struct blob b;
 
-    (void)state;
     bed_options("connect_timeout_ms=20000");
     struct node *server = node_open("server", lane_uri(0));
     struct node *client = node_open("client", NULL);
@@ -226,7 +215,6 @@ void cancel_while_connecting(void **state)
     post_unexpected(&ops[2], client, to, &b, 1);
     pump_until_unexpected(server, 1);
     pump_until_reported(&ops[2]);
-    blob_free(&b);
 }
 
 /* Opens a new pair and starts a transfer of half a megabyte from client to server with tag 5;
@@ -247,17 +235,15 @@ static void begin_transfer(struct pair *p, const char *options, bool held, struc
 
 /* The peer's host makes no calls. A cancel waits for it until a tenth of connect_timeout_ms,
  * then breaks the connection. */
-void cancel_with_a_silent_peer(void **state)
+CASE(cancel_with_a_silent_peer)
 {
     static const char *const options[] = {"rndv=write,connect_timeout_ms=3000",
                                           "rndv=read,connect_timeout_ms=3000"};
 
-    (void)state;
     for (int i = 0; i < 4; i++) {
         struct pair p;
         struct op send, recv;
         struct blob out, in;
-        void *none = NULL;
 
         begin_transfer(&p, options[i % 2], false, &out, &in, &send, &recv);
         for (int k = 0; k < 2; k++)
@@ -283,20 +269,16 @@ void cancel_with_a_silent_peer(void **state)
         pair_exchange(&p, 100000, 5);
         node_close(p.client);
         node_close(p.server);
-        blob_free(&out);
-        blob_free(&in);
-        bed_teardown(&none);
-        bed_setup(&none);
+        bed_again();
     }
 }
 
-void cancel_forcefully(void **state)
+CASE(cancel_forcefully)
 {
     struct pair p;
     struct op send, recv;
     struct blob out, in;
 
-    (void)state;
     bed_options("rndv=write,connect_timeout_ms=600000");
     pair_open(&p);
     rme_set_forceful_cancel(p.server->rme);
@@ -321,20 +303,17 @@ void cancel_forcefully(void **state)
         blob_check(&in, 0, 0);
     pair_reconnect(&p);
     pair_exchange(&p, 100000, 5);
-    blob_free(&out);
-    blob_free(&in);
 }
 
 /* The peer has been sent the memory's address and does not answer: the link is broken at once,
  * and only this operation is reported as cancelled. */
-void cancel_forcefully_a_sleeping_peer(void **state)
+CASE(cancel_forcefully_a_sleeping_peer)
 {
     struct pair p;
     struct op send, recv, other;
     struct blob out, in, small;
     uint64_t told;
 
-    (void)state;
     bed_options("rndv=write,connect_timeout_ms=600000");
     pair_open(&p);
     rme_set_forceful_cancel(p.server->rme);
@@ -361,14 +340,11 @@ void cancel_forcefully_a_sleeping_peer(void **state)
     blob_check(&in, 0, 0);
     pair_reconnect(&p);
     pair_exchange(&p, 100000, 5);
-    blob_free(&out);
-    blob_free(&in);
-    blob_free(&small);
 }
 
 /* The receiver has no room to pull more unexpected messages. Some that wait are cancelled, the
  * others arrive in order. */
-void cancel_unexpected_that_waits(void **state)
+CASE(cancel_unexpected_that_waits)
 {
     enum { N = 60 };
     struct pair p;
@@ -376,7 +352,6 @@ void cancel_unexpected_that_waits(void **state)
     struct blob b;
     int cancelled = 0;
 
-    (void)state;
     bed_options("eager_window=256K");
     pair_open(&p);
     blob_flat(&b, 16384);
@@ -406,23 +381,20 @@ void cancel_unexpected_that_waits(void **state)
     }
     pump_times(50);
     assert_int_equal(p.server->ninbox, 0);
-    blob_free(&b);
 }
 
 /* Data is stalled midway while its operations are cancelled, then resumes. */
-void cancel_while_data_moves(void **state)
+CASE(cancel_while_data_moves)
 {
     static const char *const options[] = {"rndv=write,connect_timeout_ms=600000",
                                           "rndv=read,connect_timeout_ms=600000"};
 
-    (void)state;
     if (!lane.is_loop)
         skip();
     for (int i = 0; i < 6; i++) {
         struct pair p;
         struct op send, recv;
         struct blob out, in;
-        void *none = NULL;
 
         begin_transfer(&p, options[i % 2], true, &out, &in, &send, &recv);
         pump_times(50);
@@ -449,21 +421,17 @@ void cancel_while_data_moves(void **state)
         pair_exchange(&p, 100000, 5);
         node_close(p.client);
         node_close(p.server);
-        blob_free(&out);
-        blob_free(&in);
-        bed_teardown(&none);
-        bed_setup(&none);
+        bed_again();
     }
 }
 
 /* Cancels operations that are complete: not yet reported, and reported. */
-void cancel_after_the_end(void **state)
+CASE(cancel_after_the_end)
 {
     struct pair p;
     struct op send, recv;
     struct blob out, in;
 
-    (void)state;
     pair_open(&p);
     uint64_t before = node_counter(p.server, "recvs_eager");
     blob_flat(&out, 100);
@@ -491,13 +459,11 @@ void cancel_after_the_end(void **state)
     pump_times(50);
     assert_int_equal(recv.reports, 1);
     assert_int_equal(send.reports, 1);
-    blob_free(&out);
-    blob_free(&in);
 }
 
 /* More operations than any quota holds are cancelled on their way, at each of many moments: the
  * quotas are given back, because traffic of each kind goes on. */
-void cancelled_ones_give_quotas_back(void **state)
+CASE(cancelled_ones_give_quotas_back)
 {
     enum { MANY = 150, MOMENTS = 24 };
     static const struct sweep kinds[] = {
@@ -534,15 +500,13 @@ void cancelled_ones_give_quotas_back(void **state)
         inbox_drop(p.server);
         for (size_t size = 50; size < 1000000; size *= 7)
             pair_exchange(&p, size, 7);
-        blob_free(&large);
-        bed_teardown(state);
-        bed_setup(state);
+        bed_again();
     }
 }
 
 /* Cancels many operations at once, some in flight, some waiting for credits; the counts
  * agree. */
-void cancel_many(void **state)
+CASE(cancel_many)
 {
     enum { N = 300 };
     static struct op send[N], recv[N];
@@ -550,7 +514,6 @@ void cancel_many(void **state)
     struct pair p;
     int sent = 0, received = 0;
 
-    (void)state;
     pair_open(&p);
     for (int i = 0; i < N; i++) {
         size_t size = i % 3 ? 700 : 60000;
@@ -574,8 +537,6 @@ void cancel_many(void **state)
         received += !recv[i].error;
         if (!recv[i].error)
             blob_check(&in[i], (uint64_t)i, out[i].total);
-        blob_free(&out[i]);
-        blob_free(&in[i]);
     }
     assert_true(received <= sent);
     pair_exchange(&p, 100000, N + 1);
@@ -613,12 +574,10 @@ static void requests_open(struct requests *r)
 
 static void requests_close(struct requests *r)
 {
-    void *none = NULL;
 
     blob_free(&r->out);
     blob_free(&r->in);
-    bed_teardown(&none);
-    bed_setup(&none);
+    bed_again();
 }
 
 /* The ends of all requests: both operations are cancelled, in either order; the receive alone,
@@ -645,11 +604,10 @@ static void requests_end(struct requests *r, int how)
 
 /* A host that waits for both looks for the failure at the receive, and may not process a send
  * that is reported later. */
-void failed_receive_follows_its_request(void **state)
+CASE(failed_receive_follows_its_request)
 {
     static struct requests r;
 
-    (void)state;
     for (int how = 0; how < 5; how++) {
         requests_open(&r);
         requests_end(&r, how);
@@ -666,12 +624,11 @@ void failed_receive_follows_its_request(void **state)
 
 /* Receives of other tags do not wait, neither for requests nor for expected sends, nor does a
  * receive for a request that is posted after its end. */
-void cancelled_receive_passes_other_sends(void **state)
+CASE(cancelled_receive_passes_other_sends)
 {
     static struct requests r;
     struct op alone, later;
 
-    (void)state;
     requests_open(&r);
     post_recv(&alone, r.p.client, r.p.to_server, &r.in, REQUESTS);
     op_cancel(&alone);

@@ -105,15 +105,13 @@ static void large_transfer(const char *options)
     blob_free(&in);
 }
 
-void counts_of_a_large_write(void **state)
+CASE(counts_of_a_large_write)
 {
-    (void)state;
     large_transfer("rndv=write,early_cts=0,rdma_inflight_bytes=1M" GROWS);
 }
 
-void counts_of_a_large_read(void **state)
+CASE(counts_of_a_large_read)
 {
-    (void)state;
     large_transfer("rndv=read,rdma_inflight_bytes=1M" GROWS);
 }
 
@@ -185,15 +183,13 @@ static void list_transfer(const char *options, bool pieces_at_sender)
     rme_memory_free(other->rme, whole);
 }
 
-void counts_of_written_lists(void **state)
+CASE(counts_of_written_lists)
 {
-    (void)state;
     list_transfer("rndv=write,early_cts=0,eager_max=0" GROWS, true);
 }
 
-void counts_of_read_lists(void **state)
+CASE(counts_of_read_lists)
 {
-    (void)state;
     list_transfer("rndv=read,eager_max=0" GROWS, false);
 }
 
@@ -240,7 +236,7 @@ static uint64_t registrations_at_receiver(const char *options, bool *each)
 
 /* One, holes included [001 4.2.2], also where a key opens all of a registration; where a key is
  * for one operation but open to every peer, one for each piece. */
-void groups_at_receivers(void **state)
+CASE(groups_at_receivers)
 {
     static const char *const loop[] = {"", ",loop_windows=0", ",loop_windows=0,loop_each=1"},
                              *const ib[] = {"", ",rkey_scope=region"};
@@ -255,8 +251,7 @@ void groups_at_receivers(void **state)
                  (lane.is_loop ? loop : ib)[i]);
         uint64_t n = registrations_at_receiver(options, &each);
         assert_int_equal(n, each ? 16 : 1);
-        bed_teardown(state);
-        bed_setup(state);
+        bed_again();
     }
 }
 
@@ -281,7 +276,7 @@ static bool reads_slowly(const struct node *n)
  * loads are equal. Where reads are slow the sender moves all; SLOW_READS declares such a
  * device, the engine's own opinion does not suffice.
  */
-void many_large_ones_are_shared(void **state)
+CASE(many_large_ones_are_shared)
 {
     enum { N = 16, SIZE = 262144 };
     struct pair p;
@@ -289,7 +284,6 @@ void many_large_ones_are_shared(void **state)
     struct op ops[2 * N];
     uint64_t read;
 
-    (void)state;
     bed_options("rndv=read");
     pair_open(&p);
     pair_exchange(&p, SIZE, 1);
@@ -320,19 +314,14 @@ void many_large_ones_are_shared(void **state)
         assert_int_equal(read, 0);
     else if (read < N / 4 || read > N - N / 4)
         fail_msg("the receiver moved %llu of %d messages", (unsigned long long)read, N);
-    for (int i = 0; i < N; i++) {
-        blob_free(&out[i]);
-        blob_free(&in[i]);
-    }
 }
 
 /* A small ping-pong: no control message, no CREDIT, one doorbell a message, no registration. */
-void counts_of_a_small_message(void **state)
+CASE(counts_of_a_small_message)
 {
     struct pair p;
     struct books client, server;
 
-    (void)state;
     bed_options(&GROWS[1]);
     pair_open(&p);
     for (int i = 0; i < WARM; i++)
@@ -352,13 +341,12 @@ void counts_of_a_small_message(void **state)
 }
 
 /* One-way traffic needs few CREDIT messages. */
-void counts_of_one_way_traffic(void **state)
+CASE(counts_of_one_way_traffic)
 {
     enum { N = 1000 };
     struct pair p;
     struct blob out, in;
 
-    (void)state;
     bed_options(&GROWS[1]);
     pair_open(&p);
     blob_flat(&out, 64);
@@ -375,8 +363,6 @@ void counts_of_one_way_traffic(void **state)
      * credit */
     if (credit < 1 || credit > N / 2 + 1)
         fail_msg("%llu credit messages for %d messages", (unsigned long long)credit, N);
-    blob_free(&out);
-    blob_free(&in);
 }
 
 /* Polls of a call that sleeps until its timeout: at its start, before the sleep, after the
@@ -384,13 +370,12 @@ void counts_of_one_way_traffic(void **state)
 #define IDLE_POLLS 3
 
 /* An idle engine sleeps until its timeout and does not poll. */
-void idle_engine_sleeps(void **state)
+CASE(idle_engine_sleeps)
 {
     struct pair p;
     struct rme_done done;
     struct rusage before, after;
 
-    (void)state;
     bed_options("poll_us=0,keepalive_ms=0");
     pair_open(&p);
     pair_exchange(&p, 100, 1);
@@ -418,13 +403,12 @@ void idle_engine_sleeps(void **state)
 
 /* Freed memory that is not needed is returned to the system, by an engine that sleeps and by
  * one that is polled. */
-void idle_memory_goes_back(void **state)
+CASE(idle_memory_goes_back)
 {
     enum { BLOCKS = 16, SIZE = 1 << 20 };
     struct rme_done done;
     void *block[BLOCKS];
 
-    (void)state;
     bed_options("pool_idle_ms=50");
     struct node *node = node_open("client", NULL);
     for (int sleeps = 0; sleeps < 2; sleeps++) {
@@ -494,7 +478,7 @@ static void say_who_woke(const struct sleeper *before, int n)
     }
 }
 
-void idle_server_of_100_clients(void **state)
+CASE(idle_server_of_100_clients)
 {
     enum { CALLS = 4 };
     int clients = (int)lane_env("IDLE_CLIENTS", 100);
@@ -502,7 +486,6 @@ void idle_server_of_100_clients(void **state)
     struct rusage before, after;
     struct sleeper threads[32];
 
-    (void)state;
     bed_options("poll_us=0,keepalive_ms=2000");
     struct node *server = node_open("server", lane_uri(0));
     for (int i = 0; i < clients; i++) {
@@ -593,13 +576,12 @@ static uint64_t send_pool(struct pair *p, const struct blob *pool, int count)
 
 /* A pool of buffers that fits in cache_entries of unit_bytes each stays registered; with one
  * buffer more, none does. */
-void pool_as_the_session_says(void **state)
+CASE(pool_as_the_session_says)
 {
     enum { ENTRIES = 6, MOST = ENTRIES };
     static struct blob pool[MOST];
     struct pair p;
 
-    (void)state;
     bed_options("regcache_entries=6,fragment_bytes=64K,rndv=write,pack_threshold=5000,"
                 "eager_ring_bytes=0");
     pair_open(&p);
@@ -622,13 +604,11 @@ void pool_as_the_session_says(void **state)
     (void)send_pool(&p, pool, count + 1);
     if (first > 0) /* else the device registers nothing */
         assert_int_equal(send_pool(&p, pool, count + 1), entries + 2);
-    for (int i = 0; i <= count; i++)
-        blob_free(&pool[i]);
 }
 
 /* Session attributes hold: a message of eager_bytes is sent eagerly, a larger one is not.
  * Counters of a server are the sum over its two clients. */
-void session_attributes_hold(void **state)
+CASE(session_attributes_hold)
 {
     static const char *const counted[] = {
         "sends_eager",      "sends_rndv_write",   "sends_rndv_read", "recvs_eager",
@@ -637,7 +617,6 @@ void session_attributes_hold(void **state)
     struct rme_counter a;
     struct pair p, q;
 
-    (void)state;
     pair_open(&p);
     q = (struct pair){.server = p.server, .client = node_open("second", NULL)};
     q.to_server = node_dial(q.client, lane_uri(0));

@@ -128,9 +128,8 @@ static bool lends(void)
 
 /* A ring that is in use stays, and an idle client's ring is given to the next client that asks,
  * whether or not another one has asked in vain before. */
-void fast_of_an_idle_one(void **state)
+CASE(fast_of_an_idle_one)
 {
-    (void)state;
     if (!lane.is_loop)
         skip(); /* its time passes by steps */
     open_idling(3, AREA, AREA, IDLE_MS);
@@ -169,9 +168,8 @@ static void until_none_is_lent(void)
 
 /* A dead client's ring is given to the next that asks: one that has asked in vain once does so
  * after four more messages. */
-void fast_of_a_dead_one(void **state)
+CASE(fast_of_a_dead_one)
 {
-    (void)state;
     open_crowd(3, 1);
     if (!lends())
         skip();
@@ -196,11 +194,10 @@ void fast_of_a_dead_one(void **state)
 }
 
 /* Clients that send no or one message of this kind get no ring. */
-void fast_of_silent_ones(void **state)
+CASE(fast_of_silent_ones)
 {
     enum { CLIENTS = 10 };
 
-    (void)state;
     open_crowd(CLIENTS, CLIENTS);
     for (int i = 1; i < CLIENTS; i++) {
         for (int k = 0; k < 4; k++)
@@ -219,11 +216,10 @@ void fast_of_silent_ones(void **state)
 
 /* A host whose clients all want rings gets half of them, and another host one of the rest,
  * which it keeps although the first one wants more. */
-void fast_of_a_greedy_host(void **state)
+CASE(fast_of_a_greedy_host)
 {
     enum { GREEDY = 6, AREAS = 4 };
 
-    (void)state;
     if (!lane.is_loop)
         skip(); /* all clients have one host */
     open_lending(GREEDY, AREA, AREAS * AREA);
@@ -253,11 +249,10 @@ static uint64_t fast_back(int i)
 
 /* All clients, of one host, grant rings, and the server has staging buffers for four: one host
  * gets two. The third client gets one when another has gone. */
-void fast_stages_of_dead_ones(void **state)
+CASE(fast_stages_of_dead_ones)
 {
     int64_t end;
 
-    (void)state;
     open_lending(3, AREA, 4 * AREA);
     talk_back(0, 10);
     talk_back(1, 10);
@@ -281,13 +276,12 @@ void fast_stages_of_dead_ones(void **state)
 
 /* A client that is silent for long loses its ring on both sides, and gets one when it sends
  * again. */
-void fast_of_who_falls_silent(void **state)
+CASE(fast_of_who_falls_silent)
 {
     struct pair p;
     int64_t end = lane_now() + BED_PATIENCE_MS;
     uint64_t grants;
 
-    (void)state;
     bed_options("rx_size=2048,eager_max=64K,early_cts=0,rndv=write,"
                 "eager_ring_bytes=128K,pool_idle_ms=30");
     pair_open(&p);

@@ -133,7 +133,7 @@ static void until_all_left(struct node *server, int count)
     }
 }
 
-void clients_in_processes(void **state)
+CASE(clients_in_processes)
 {
     int count = (int)lane_env("CROWD", VISITORS);
     static struct traffic traffic[VISITORS];
@@ -141,7 +141,6 @@ void clients_in_processes(void **state)
     static struct blob number[VISITORS];
     static struct op told[VISITORS];
 
-    (void)state;
     if (lane.is_loop)
         skip();
     assert_in_range(count, 1, VISITORS);
@@ -173,7 +172,6 @@ void clients_in_processes(void **state)
         post_send(&told[i], server, hello[i].addr, &number[i], LAST);
         pump_until_reported(&told[i]);
         op_check(&told[i], sizeof i);
-        blob_free(&number[i]);
     }
     until_all_left(server, count);
     for (int i = 0; i < count; i++)

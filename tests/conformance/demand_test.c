@@ -90,13 +90,12 @@ static uint64_t links_lost(const struct pair *p)
 }
 
 /* On a device without on-demand paging, opening with `on` fails, and `auto` pins. */
-void demand_is_an_option(void **state)
+CASE(demand_is_an_option)
 {
     const char *knob = getenv("EMUVERBS_ODP");
     bool has = knob == NULL || strcmp(knob, "0") != 0;
     struct node *n;
 
-    (void)state;
     if (strcmp(lane.ops->scheme, "ib") != 0)
         skip();
     bed_options("odp=perhaps");
@@ -117,7 +116,7 @@ void demand_is_an_option(void **state)
     node_close(n);
 }
 
-void demand_pins_nothing(void **state)
+CASE(demand_pins_nothing)
 {
     enum { BUFFERS = 16 };
     struct blob out[BUFFERS], in[BUFFERS];
@@ -125,7 +124,6 @@ void demand_pins_nothing(void **state)
     uint64_t client, server, before;
     int64_t device;
 
-    (void)state;
     open_on_demand(&p, ON ",regcache_entries=1024");
     for (int i = 0; i < BUFFERS; i++) {
         map(&out[i], NULL, -1);
@@ -159,7 +157,7 @@ void demand_pins_nothing(void **state)
 
 /* A message moves the pages mapped at its time, without a new registration: after remapping,
  * discarding, mapping a file, and fork. */
-void demand_follows_mappings(void **state)
+CASE(demand_follows_mappings)
 {
     char name[] = "/tmp/demand-XXXXXX";
     int fd = mkstemp(name);
@@ -168,7 +166,6 @@ void demand_follows_mappings(void **state)
     uint64_t before;
     pid_t child;
 
-    (void)state;
     assert_true(fd >= 0);
     unlink(name);
     assert_int_equal(ftruncate(fd, MAPPED), 0);
@@ -207,14 +204,13 @@ void demand_follows_mappings(void **state)
 
 /* Unreadable or unwritable memory is reported as usual, even if cached, and the link stays
  * up. */
-void demand_is_looked_at(void **state)
+CASE(demand_is_looked_at)
 {
     struct blob out, in;
     struct op send, recv;
     struct pair p;
     uint64_t lost;
 
-    (void)state;
     open_on_demand(&p, ON ",regcache_entries=1024");
     map(&out, NULL, -1);
     map(&in, NULL, -1);
@@ -256,13 +252,12 @@ void demand_is_looked_at(void **state)
 
 /* Unmapping memory in the middle of its operation fails the operation and perhaps the link,
  * nothing else. */
-void demand_is_lost_in_the_middle(void **state)
+CASE(demand_is_lost_in_the_middle)
 {
     struct blob out, in;
     struct op send, recv;
     struct pair p;
 
-    (void)state;
     open_on_demand(&p, ON ",regcache_entries=1024,backoff_max_ms=5");
     for (int i = 0; i < 24; i++) {
         struct blob *victim = i & 1 ? &out : &in;

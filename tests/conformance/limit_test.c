@@ -11,12 +11,11 @@
 #define GIB (INT64_C(1) << 30)
 
 /* A receive of 5 GiB works, also for a small message. */
-void receive_of_5_gib(void **state)
+CASE(receive_of_5_gib)
 {
     static const int64_t sizes[] = {0, 100, 100000, 3000000};
     struct pair p;
 
-    (void)state;
     pair_open(&p);
     uint8_t *huge = mmap(NULL, (size_t)(5 * GIB), PROT_READ | PROT_WRITE,
                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -69,18 +68,16 @@ static uint8_t *repeated(int64_t size, int64_t chunk)
 }
 
 /* One message of more than 4 GiB, in one piece: its end arrives at the right place. */
-void message_beyond_4_gib(void **state)
+CASE(message_beyond_4_gib)
 {
     enum { CHUNK = 4 << 20 };
     const int64_t size = 4 * GIB + CHUNK + 12345;
     struct pair p;
     struct op send, recv;
 
-    (void)state;
     if (!lane_env("CONFORMANCE_SLOW", 0))
         skip();
     for (int i = 0; i < 2; i++) {
-        void *none = NULL;
         bed_options(i ? "rndv=read,fragment_bytes=64M" : "rndv=write,fragment_bytes=64M");
         pair_open(&p);
         uint8_t *from = repeated(size, CHUNK), *to = repeated(size, CHUNK);
@@ -104,18 +101,16 @@ void message_beyond_4_gib(void **state)
         node_close(p.server);
         munmap(from, (size_t)size);
         munmap(to, (size_t)size);
-        bed_teardown(&none);
-        bed_setup(&none);
+        bed_again();
     }
 }
 
 /* Lists of more than 4 GiB, and a message longer than the receive by more than 4 GiB. */
-void lengths_beyond_4_gib(void **state)
+CASE(lengths_beyond_4_gib)
 {
     struct pair p;
     struct op send, recv;
 
-    (void)state;
     pair_open(&p);
     uint8_t *huge = mmap(NULL, (size_t)(5 * GIB), PROT_READ | PROT_WRITE,
                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -132,22 +127,19 @@ void lengths_beyond_4_gib(void **state)
     op_check_error(&send, -EMSGSIZE, -EMSGSIZE);
     op_check_error(&recv, -EMSGSIZE, -EMSGSIZE);
     blob_check(&in, 0, 0);
-    blob_free(&in);
     node_close(p.client);
     munmap(huge, (size_t)(5 * GIB));
 }
 
 /* No user memory can be registered: all data is copied and right. */
-void registration_refused(void **state)
+CASE(registration_refused)
 {
     struct pair p;
 
-    (void)state;
     if (!lane.is_loop)
         skip();
     for (int i = 0; i < 3; i++) {
         static const char *const options[] = {"rndv=write", "rndv=read", ""};
-        void *none = NULL;
         bed_options(options[i]);
         pair_open(&p);
         loop_fault(NULL, LOOP_REG, 1, UINT64_MAX, -ENOMEM);
@@ -161,17 +153,15 @@ void registration_refused(void **state)
         loop_fault(NULL, LOOP_REG, 1, 0, 0);
         pair_exchange(&p, 300000, 1);
         assert_true(node_counter(p.client, "reg_refused") > 0);
-        bed_teardown(&none);
-        bed_setup(&none);
+        bed_again();
     }
 }
 
 /* Every second registration of lists of pieces fails. */
-void registration_refused_now_and_then(void **state)
+CASE(registration_refused_now_and_then)
 {
     struct pair p;
 
-    (void)state;
     if (!lane.is_loop)
         skip();
     pair_open(&p);
@@ -188,20 +178,16 @@ void registration_refused_now_and_then(void **state)
         pump_until_reported(&recv);
         op_check(&recv, out.total);
         blob_check(&in, (uint64_t)k, out.total);
-        blob_free(&out);
-        blob_free(&in);
     }
 }
 
 /* Read-only memory can be sent. */
-void send_from_read_only_memory(void **state)
+CASE(send_from_read_only_memory)
 {
     static const size_t sizes[] = {100, 10000, 500000};
     struct pair p;
 
-    (void)state;
     for (int i = 0; i < 2; i++) {
-        void *none = NULL;
         bed_options(i ? "rndv=read" : "rndv=write");
         pair_open(&p);
         uint8_t *memory =
@@ -228,8 +214,7 @@ void send_from_read_only_memory(void **state)
         }
         node_close(p.client);
         munmap(memory, 500000);
-        bed_teardown(&none);
-        bed_setup(&none);
+        bed_again();
     }
 }
 
@@ -265,15 +250,13 @@ static bool protection_counts(void)
 
 /* Large messages from unmapped memory: by a device and, on the loop, by a copy because the
  * device has no room for registrations. */
-void memory_that_is_not_there(void **state)
+CASE(memory_that_is_not_there)
 {
     enum { SIZE = 500000 };
     uint8_t *nowhere = (uint8_t *)0x20000; /* the kernel chooses no address there */
     struct pair p;
 
-    (void)state;
     for (int i = 0; i < 2; i++) {
-        void *none = NULL;
         /* the planner's limits may have fewer bytes than SIZE copied, and a copy from unmapped
          * memory ends the process, as in any library */
         bed_options(i ? "rndv=read" : "rndv=write");
@@ -296,23 +279,20 @@ void memory_that_is_not_there(void **state)
         munmap(memory, SIZE);
         loop_fault(NULL, LOOP_REG, 1, 0, 0);
         pair_exchange(&p, SIZE, 1);
-        bed_teardown(&none);
-        bed_setup(&none);
+        bed_again();
     }
 }
 
 /* Mapped memory that the kernel registers for no device, such as a shared file of a disk (Linux
  * 6.5) or of fsdax, is copied. */
-void memory_that_a_device_refuses(void **state)
+CASE(memory_that_a_device_refuses)
 {
     static const int errors[] = {-EFAULT, -EINVAL, -EOPNOTSUPP, -EACCES, -ENOMEM};
     struct pair p;
 
-    (void)state;
     if (!lane.is_loop)
         skip();
     for (int i = 0; i < 10; i++) {
-        void *none = NULL;
 
         bed_options(i % 2 ? "rndv=read" : "rndv=write");
         pair_open(&p);
@@ -320,7 +300,6 @@ void memory_that_a_device_refuses(void **state)
         pair_exchange(&p, 3000000, 1);
         loop_fault(NULL, LOOP_REG, 1, 0, 0);
         pair_exchange(&p, 3000000, 1);
-        bed_teardown(&none);
-        bed_setup(&none);
+        bed_again();
     }
 }

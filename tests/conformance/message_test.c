@@ -51,12 +51,11 @@ static size_t rx_size(const struct pair *p)
     return (size_t)value;
 }
 
-void receive_before_connect(void **state)
+CASE(receive_before_connect)
 {
     struct op recv, send, hello;
     struct blob in, out, b;
 
-    (void)state;
     struct node *server = node_open("server", lane_uri(0));
     struct node *client = node_open("client", NULL);
     struct rme_addr *to = node_dial(client, lane_uri(0));
@@ -77,18 +76,14 @@ void receive_before_connect(void **state)
     pump_until_reported(&hello);
     op_check(&recv, 300);
     blob_check(&in, 3, 300);
-    blob_free(&in);
-    blob_free(&out);
-    blob_free(&b);
 }
 
 /* A receive alone connects, or at least does nothing until something is sent. */
-void receive_without_server(void **state)
+CASE(receive_without_server)
 {
     struct op recv;
     struct blob in;
 
-    (void)state;
     struct node *client = node_open("client", NULL);
     struct rme_addr *to = node_dial(client, lane_uri(0));
     blob_flat(&in, 300);
@@ -98,7 +93,6 @@ void receive_without_server(void **state)
     op_cancel(&recv);
     pump_until_reported(&recv);
     op_check_error(&recv, -ECANCELED, -ECONNREFUSED);
-    blob_free(&in);
 }
 
 static void unexpected_round(struct pair *p, struct blob *b, int tag)
@@ -123,7 +117,7 @@ static void unexpected_round(struct pair *p, struct blob *b, int tag)
     assert_int_equal(p->server->ninbox, 0);
 }
 
-void unexpected_of_every_size(void **state)
+CASE(unexpected_of_every_size)
 {
     static const int sizes[] = {0,    1,    7,    8,    63,    64,    65,    1000,
                                 3900, 4000, 4032, 4064, 4080,  4095,  4096,  4097,
@@ -131,50 +125,42 @@ void unexpected_of_every_size(void **state)
     struct pair p;
     struct blob b;
 
-    (void)state;
     pair_open(&p);
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         blob_misaligned(&b, (size_t)sizes[i], i % 9);
         unexpected_round(&p, &b, (int)i + 1);
-        blob_free(&b);
     }
     for (int i = 1; i < 30; i++) {
         blob_pieces(&b, i, 0, RME_UNEXPECTED_MAX / i, true, (uint64_t)i);
         unexpected_round(&p, &b, i);
-        blob_free(&b);
     }
     assert_int_equal(rme_unexpected_free(p.server->rme, &p), -EINVAL);
 }
 
-void unexpected_too_large_is_refused(void **state)
+CASE(unexpected_too_large_is_refused)
 {
     struct pair p;
     struct op op;
     struct blob b;
 
-    (void)state;
     pair_open(&p);
     blob_flat(&b, RME_UNEXPECTED_MAX + 1);
     post_unexpected(&op, p.client, p.to_server, &b, 1);
     assert_int_equal(op.rc, -EMSGSIZE);
-    blob_free(&b);
     blob_pieces(&b, 2, RME_UNEXPECTED_MAX / 2 + 1, RME_UNEXPECTED_MAX / 2 + 1, false, 1);
     post_unexpected(&op, p.client, p.to_server, &b, 1);
     assert_int_equal(op.rc, -EMSGSIZE);
-    blob_free(&b);
     blob_flat(&b, RME_UNEXPECTED_MAX);
     unexpected_round(&p, &b, 4);
-    blob_free(&b);
 }
 
 /* Unexpected messages stay valid when their peer disconnects, and are freed after it. */
-void unexpected_outlives_its_peer(void **state)
+CASE(unexpected_outlives_its_peer)
 {
     struct pair p;
     struct op ops[3];
     struct blob b;
 
-    (void)state;
     pair_open(&p);
     blob_flat(&b, 16384);
     blob_fill(&b, 8);
@@ -193,19 +179,17 @@ void unexpected_outlives_its_peer(void **state)
             assert_int_equal(((uint8_t *)u.buffer)[k], pattern_byte(8, k));
         assert_int_equal(rme_unexpected_free(p.server->rme, u.buffer), 0);
     }
-    blob_free(&b);
 }
 
 /* The host gets unexpected messages of peers in turn, each peer's in order: a client that sends
  * many delays the others by one. */
-void unexpected_of_peers_in_turn(void **state)
+CASE(unexpected_of_peers_in_turn)
 {
     static const int tags[] = {0, 7, 1, 2};
     struct pair p, late;
     struct op ops[4];
     struct blob b;
 
-    (void)state;
     pair_open(&p);
     late = p;
     late.client = node_open("late", NULL);
@@ -228,17 +212,15 @@ void unexpected_of_peers_in_turn(void **state)
         assert_int_equal(rme_unexpected_free(p.server->rme, u.buffer), 0);
     }
     pump_until_all(ops, 4);
-    blob_free(&b);
 }
 
 /* Tags of unexpected and of expected messages are separate. */
-void unexpected_tags_are_their_own(void **state)
+CASE(unexpected_tags_are_their_own)
 {
     struct pair p;
     struct op recv, un, send;
     struct blob in, b;
 
-    (void)state;
     pair_open(&p);
     blob_flat(&in, 64);
     blob_flat(&b, 64);
@@ -254,19 +236,16 @@ void unexpected_tags_are_their_own(void **state)
     pump_until_reported(&un);
     op_check(&recv, 64);
     assert_int_equal(p.server->ninbox, 0);
-    blob_free(&in);
-    blob_free(&b);
 }
 
 /* Sizes around the limits of buffers, packing and fragments. */
-void sizes_around_every_limit(void **state)
+CASE(sizes_around_every_limit)
 {
     static const int limits[] = {64,   128,   256,   512,   1024,   2048,    4096,
                                  8192, 16384, 32768, 65536, 131072, 1 << 20, 2 << 20};
     struct pair p;
     int tag = 0;
 
-    (void)state;
     pair_open(&p);
     for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
         for (int off = -1; off <= 1; off++) {
@@ -288,19 +267,16 @@ void sizes_around_every_limit(void **state)
         blob_flat(&out, size);
         blob_flat(&in, size);
         carry_whole(&p, size % 2, size / 2 % 2 ? RECV_FIRST : SEND_FIRST, &out, &in, (int)size);
-        blob_free(&out);
-        blob_free(&in);
     }
 }
 
 /* In each protocol a receive may be larger than its message; the rest is not written. */
-void receive_larger_than_send(void **state)
+CASE(receive_larger_than_send)
 {
     static const int sizes[] = {0, 1, 100, 4000, 5000, 70000, 300000};
     struct pair p;
     int tag = 0;
 
-    (void)state;
     pair_open(&p);
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         for (size_t k = 0; k < 4; k++) {
@@ -339,7 +315,7 @@ static void too_large(struct pair *p, bool back, enum arrangement how, size_t ou
 
 /* Both sides get the error (of an eager message at least the receiver), nothing is written
  * behind the buffer, and the connection stays up. */
-void send_larger_than_receive(void **state)
+CASE(send_larger_than_receive)
 {
     static const struct {
         size_t out, in;
@@ -349,7 +325,6 @@ void send_larger_than_receive(void **state)
     struct pair p;
     int tag = 0;
 
-    (void)state;
     pair_open(&p);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         for (int how = 0; how < ARRANGEMENTS; how++) {
@@ -363,12 +338,11 @@ void send_larger_than_receive(void **state)
 }
 
 /* The same, checking canaries byte by byte. */
-void send_larger_leaves_canaries(void **state)
+CASE(send_larger_leaves_canaries)
 {
     static const size_t sizes[] = {3000, 50000, 400000};
     struct pair p;
 
-    (void)state;
     pair_open(&p);
     for (size_t i = 0; i < 3; i++) {
         for (int how = 0; how < ARRANGEMENTS; how++) {
@@ -395,12 +369,11 @@ void send_larger_leaves_canaries(void **state)
     }
 }
 
-void zero_length_everywhere(void **state)
+CASE(zero_length_everywhere)
 {
     struct pair p;
     struct blob none, empty, pieces;
 
-    (void)state;
     pair_open(&p);
     blob_flat(&none, 0);
     none.count = 0;
@@ -413,18 +386,14 @@ void zero_length_everywhere(void **state)
                 carry_whole(&p, how, how, all[o], all[i], o * 3 + i);
         unexpected_round(&p, all[o], o + 1);
     }
-    blob_free(&none);
-    blob_free(&empty);
-    blob_free(&pieces);
 }
 
 /* 64 pieces on each side, odd sizes, every alignment, split differently, some empty. */
-void lists_of_64_by_64(void **state)
+CASE(lists_of_64_by_64)
 {
     struct pair p;
     int tag = 0;
 
-    (void)state;
     pair_open(&p);
     static const int max[] = {9, 40, 200, 900, 5000, 30000};
     for (size_t m = 0; m < sizeof max / sizeof max[0]; m++) {
@@ -444,35 +413,29 @@ void lists_of_64_by_64(void **state)
 }
 
 /* More pieces than any device gathers, of a few bytes, and pieces of very different sizes. */
-void lists_of_uneven_pieces(void **state)
+CASE(lists_of_uneven_pieces)
 {
     struct pair p;
 
-    (void)state;
     pair_open(&p);
     for (int i = 0; i < 12; i++) {
         struct blob out, in;
         blob_pieces(&out, 200 + i, 1, 9, true, (uint64_t)i + 1);
         blob_split(&in, out.total, 3 + i, (uint64_t)i);
         carry_whole(&p, i % 2, i / 2 % 2, &out, &in, i);
-        blob_free(&out);
-        blob_free(&in);
         blob_split(&out, 1500000, 7 + i, (uint64_t)i);
         blob_split(&in, 1500000 + i % 3, 180, (uint64_t)i + 50);
         carry_whole(&p, i % 2, i / 2 % 2, &out, &in, i);
-        blob_free(&out);
-        blob_free(&in);
     }
 }
 
 /* Memory of rme_memory_alloc, on either side and on both. */
-void zone_memory_everywhere(void **state)
+CASE(zone_memory_everywhere)
 {
     static const int sizes[] = {10, 5000, 65536, 700000};
     struct pair p;
     int tag = 0;
 
-    (void)state;
     pair_open(&p);
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         for (int kind = 1; kind < 4; kind++) {
@@ -494,14 +457,13 @@ void zone_memory_everywhere(void **state)
 }
 
 /* The same memory is sent to several receives, some sends overlapping. */
-void one_buffer_sent_many_times(void **state)
+CASE(one_buffer_sent_many_times)
 {
     enum { N = 12 };
     struct pair p;
     struct blob out, in[N];
     struct op send[N], recv[N];
 
-    (void)state;
     pair_open(&p);
     blob_flat(&out, 200000);
     blob_fill(&out, 1);
@@ -516,14 +478,12 @@ void one_buffer_sent_many_times(void **state)
     for (int i = 0; i < N; i++) {
         op_check(&recv[i], 200000);
         blob_check(&in[i], 1, 200000);
-        blob_free(&in[i]);
     }
-    blob_free(&out);
 }
 
 /* The two sides have different options: a writer meets a reader, receive buffers and fragments
  * differ, the sender offers none, a part, or all of its memory. Every message arrives. */
-void sides_of_different_minds(void **state)
+CASE(sides_of_different_minds)
 {
     static const char *const minds[] = {
         "rndv=write", "rndv=read", "rndv=read,fragment_bytes=64K,regcache_entries=0",
@@ -533,11 +493,9 @@ void sides_of_different_minds(void **state)
     static const size_t sizes[] = {3000, 70000, 600000};
     int tag = 1;
 
-    (void)state;
     for (int c = 0; c < MINDS; c++) {
         for (int s = 0; s < MINDS; s++) {
             struct pair p;
-            void *none = NULL;
 
             bed_options(minds[s]);
             p.server = node_open("server", lane_uri(0));
@@ -558,15 +516,14 @@ void sides_of_different_minds(void **state)
                     tag++;
                 }
             }
-            bed_teardown(&none);
-            bed_setup(&none);
+            bed_again();
         }
     }
 }
 
 /* Empty messages are charged for bookkeeping: enough of them fill the receiver's window, then
  * all are received. */
-void zero_length_beyond_the_window(void **state)
+CASE(zero_length_beyond_the_window)
 {
     enum { N = 1500 };
     static struct op send[N];
@@ -574,7 +531,6 @@ void zero_length_beyond_the_window(void **state)
     struct blob none = {0};
     struct op recv;
 
-    (void)state;
     bed_options("eager_window=64K");
     pair_open(&p);
     for (int i = 0; i < N; i++) {

@@ -55,7 +55,7 @@ static void exchange(struct pair *p, struct blob *out, struct blob *in, bool rec
     blob_check(in, seed, 300000);
 }
 
-void windows_close_with_their_operation(void **state)
+CASE(windows_close_with_their_operation)
 {
     static const char *const options[] = {"rndv=write,early_cts=0",
                                           "rndv=write",
@@ -92,25 +92,22 @@ void windows_close_with_their_operation(void **state)
         pump_until_unexpected(p.server, 1);
         inbox_drop(p.server);
         nothing_open();
-        blob_free(&large);
         for (int k = 0; k < 2; k++) {
             blob_free(&out[k]);
             blob_free(&in[k]);
         }
-        bed_teardown(state);
-        bed_setup(state);
+        bed_again();
     }
 }
 
 /* A receive that has sent an invitation and a send that has offered its memory are cancelled:
  * their memory is closed when the cancel is reported. */
-void cancelled_ones_are_shut(void **state)
+CASE(cancelled_ones_are_shut)
 {
     struct pair p;
     struct blob out, in;
     struct op send, recv;
 
-    (void)state;
     bed_options("rndv=auto");
     pair_open(&p);
     blob_zone(&out, p.client, 300000);
@@ -136,8 +133,6 @@ void cancelled_ones_are_shut(void **state)
         pump_until_reported(&send);
         shut_when_told(&send);
     }
-    blob_free(&out);
-    blob_free(&in);
     pair_exchange(&p, 300000, 5);
 }
 
@@ -151,7 +146,7 @@ static uint64_t shown(void)
 
 /* Without windows memory for a peer is registered for one operation, and deregistered before
  * the operation is reported. Only the engines' reserve blocks stay registered. */
-void peer_registrations_end_with_their_operation(void **state)
+CASE(peer_registrations_end_with_their_operation)
 {
     static const struct {
         const char *options;
@@ -213,14 +208,13 @@ void peer_registrations_end_with_their_operation(void **state)
             blob_free(&out[k]);
             blob_free(&in[k]);
         }
-        bed_teardown(state);
-        bed_setup(state);
+        bed_again();
     }
 }
 
 /* Far more operations than windows, in both directions: operations without a window wait, and
  * all complete. */
-void few_mws_suffice(void **state)
+CASE(few_mws_suffice)
 {
     enum { N = 64, SIZE = 20000 };
     static const char *const options[] = {
@@ -263,21 +257,19 @@ void few_mws_suffice(void **state)
             }
         }
         nothing_open();
-        bed_teardown(state);
-        bed_setup(state);
+        bed_again();
     }
 }
 
 /* Clients that ask to write and then sleep hold few of the windows. Later clients find some,
  * and so does one that does not sleep. Each sleeper continues when it wakes. */
-void windows_of_greedy_ones(void **state)
+CASE(windows_of_greedy_ones)
 {
     enum { GREEDY = 8, N = 12, SIZE = 100000 };
     static struct blob out[GREEDY][N], in[GREEDY][N];
     static struct op send[GREEDY][N], recv[GREEDY][N];
     struct pair greedy[GREEDY], good;
 
-    (void)state;
     bed_options(
         "loop_windows=16,windows=16,eager_ring_bytes=0,rndv=write,early_cts=0,eager_max=4K");
     pair_open(&good);
@@ -322,14 +314,13 @@ void windows_of_greedy_ones(void **state)
 
 /* The receiver has read a send's memory and answers: the send is reported first, though closing
  * its memory is slow. */
-void answer_waits_until_shut(void **state)
+CASE(answer_waits_until_shut)
 {
     struct pair p;
     struct blob data[2], answer[2];
     struct op send[2], recv[2];
     int64_t reads;
 
-    (void)state;
     if (!lane.is_loop)
         skip();
     bed_options("rndv=read,loop_closes=0");
@@ -367,9 +358,5 @@ void answer_waits_until_shut(void **state)
         blob_check(&data[1], 1, 300000);
         blob_check(&answer[1], 2, 100);
         pump_until_reported(&send[1]);
-    }
-    for (int i = 0; i < 2; i++) {
-        blob_free(&data[i]);
-        blob_free(&answer[i]);
     }
 }

@@ -73,35 +73,32 @@ static void two_bursts(struct pair *p, int variant, bool in_advance)
     burst_check(&from, variant, true);
 }
 
-void fifo_receives_in_advance(void **state)
+CASE(fifo_receives_in_advance)
 {
     struct pair p;
 
-    (void)state;
     pair_open(&p);
     for (int variant = 0; variant < 6; variant++)
         two_bursts(&p, variant, true);
 }
 
-void fifo_receives_one_at_a_time(void **state)
+CASE(fifo_receives_one_at_a_time)
 {
     struct pair p;
 
-    (void)state;
     pair_open(&p);
     for (int variant = 0; variant < 6; variant++)
         two_bursts(&p, variant, false);
 }
 
 /* A cancelled receive in the middle is skipped; the messages meet the others in order. */
-void fifo_skips_cancelled_receives(void **state)
+CASE(fifo_skips_cancelled_receives)
 {
     enum { N = 6 };
     struct pair p;
     struct op recv[N], send[N];
     struct blob in[N], out[N];
 
-    (void)state;
     pair_open(&p);
     for (int i = 0; i < N; i++) {
         blob_flat(&in[i], 100000);
@@ -125,20 +122,16 @@ void fifo_skips_cancelled_receives(void **state)
         pump_until_reported(&send[i]);
         op_check(&recv[takes[i]], out[i].total);
         blob_check(&in[takes[i]], (uint64_t)i, out[i].total);
-        blob_free(&out[i]);
     }
-    for (int i = 0; i < N; i++)
-        blob_free(&in[i]);
 }
 
 /* Hundreds of tags, with receives posted in another order than the messages. */
-void many_tags(void **state)
+CASE(many_tags)
 {
     static struct op send[MANY_TAGS], recv[MANY_TAGS];
     static struct blob in[MANY_TAGS], out[MANY_TAGS];
     struct pair p;
 
-    (void)state;
     pair_open(&p);
     for (int i = 0; i < MANY_TAGS; i++) {
         size_t size = i % 50 == 49 ? 80000 : (size_t)i % 300;
@@ -158,14 +151,12 @@ void many_tags(void **state)
     for (int i = 0; i < MANY_TAGS; i++) {
         op_check(&recv[i], out[i].total);
         blob_check(&in[i], (uint64_t)i, out[i].total);
-        blob_free(&in[i]);
-        blob_free(&out[i]);
     }
 }
 
 /* The receiver's host posts no receives of a tag, so that RTS of that tag reach their limit:
  * messages of other tags pass. */
-void other_tags_are_not_held_back(void **state)
+CASE(other_tags_are_not_held_back)
 {
     enum { MANY = 4100, SIZE = 20000, TOLD = 4096 };
     static struct op send[MANY + 1], recv[MANY + 1];
@@ -173,7 +164,6 @@ void other_tags_are_not_held_back(void **state)
     struct blob out, in, small_out, small_in;
     struct pair p;
 
-    (void)state;
     /* large ones need RTS for any size of receive buffer */
     bed_options("eager_window=64K,early_cts=0,eager_ring_bytes=0,eager_max=4K");
     pair_open(&p);
@@ -200,18 +190,13 @@ void other_tags_are_not_held_back(void **state)
     pump_until_all(recv, MANY + 1);
     for (int i = 0; i <= MANY; i++)
         op_check(&recv[i], i < MANY ? SIZE : 100);
-    blob_free(&out);
-    blob_free(&in);
-    blob_free(&small_out);
-    blob_free(&small_in);
 }
 
-void extreme_tags(void **state)
+CASE(extreme_tags)
 {
     static const int tags[] = {0, -1, INT32_MAX, INT32_MIN, 1};
     struct pair p;
 
-    (void)state;
     pair_open(&p);
     for (int i = 0; i < 5; i++) {
         pair_exchange(&p, 10, tags[i]);
@@ -220,13 +205,12 @@ void extreme_tags(void **state)
 }
 
 /* Two peers use the same tag: each message meets its own receive. */
-void peers_do_not_mix(void **state)
+CASE(peers_do_not_mix)
 {
     struct pair a, b;
     struct op send[2], recv[2];
     struct blob in[2], out[2];
 
-    (void)state;
     pair_open(&a);
     b.server = a.server;
     b.client = node_open("other", NULL);
@@ -258,13 +242,12 @@ void peers_do_not_mix(void **state)
 }
 
 /* Two servers that are clients of each other use one or two links; everything arrives. */
-void server_to_server(void **state)
+CASE(server_to_server)
 {
     struct node *a, *b;
     struct op send[2], recv[2], un[2];
     struct blob out, in[2];
 
-    (void)state;
     a = node_open("server", lane_uri(0));
     b = node_open("second", lane_uri(1));
     struct rme_addr *to_b = node_dial(a, lane_uri(1)), *to_a = node_dial(b, lane_uri(0));
@@ -289,21 +272,17 @@ void server_to_server(void **state)
     for (int i = 0; i < 2; i++) {
         op_check(&recv[i], 100);
         blob_check(&in[i], 1, 100);
-        blob_free(&in[i]);
     }
-    blob_free(&out);
 }
 
 /* Closing after a completed send loses nothing: BYE follows the report of the write, even a
  * delayed one. */
-void goodbye_comes_last(void **state)
+CASE(goodbye_comes_last)
 {
-    (void)state;
     for (int i = 0; i < 30; i++) {
         struct op send, recv;
         struct blob out, in;
         struct pair p;
-        void *none = NULL;
         char options[64];
 
         snprintf(options, sizeof options, "rndv=write,loop_seed=%d", i);
@@ -323,9 +302,6 @@ void goodbye_comes_last(void **state)
         pump_until_reported(&recv);
         op_check(&recv, 300000);
         blob_check(&in, (uint64_t)i, 300000);
-        blob_free(&out);
-        blob_free(&in);
-        bed_teardown(&none);
-        bed_setup(&none);
+        bed_again();
     }
 }

@@ -78,12 +78,11 @@ static void release_operations(void)
 
 /* 10,000 messages without receives: buffering is bounded, other tags go on, and in the end all
  * arrive in order. */
-void eager_flood_unposted(void **state)
+CASE(eager_flood_unposted)
 {
     struct pair p;
     struct blob out, in;
 
-    (void)state;
     pair_open(&p);
     blob_flat(&out, 2000);
     blob_flat(&in, 2000);
@@ -118,19 +117,16 @@ void eager_flood_unposted(void **state)
         op_check(&flood_send[i], 2000);
     pair_exchange(&p, 100000, 666);
     release_operations();
-    blob_free(&out);
-    blob_free(&in);
 }
 
 /* The same with rendezvous messages: only RTS are sent. */
-void rendezvous_flood_unposted(void **state)
+CASE(rendezvous_flood_unposted)
 {
     enum { N = 3000 };
     struct pair p;
     struct blob out, in;
     int64_t size;
 
-    (void)state;
     pair_open(&p);
     assert_int_equal(rme_option_get(p.client->rme, "rx_size", &size), 0);
     size *= 5;
@@ -150,8 +146,6 @@ void rendezvous_flood_unposted(void **state)
         op_check(&flood_recv[i], size);
     }
     pump_until_all(flood_send, N);
-    blob_free(&out);
-    blob_free(&in);
 }
 
 /* A direction in which the window and the RTS slots are used up; links are not probed. */
@@ -230,11 +224,10 @@ static void jam_ways(struct jam *j)
 
 /* A send waits for window and RTS slot, and the receiver's host takes messages of another tag:
  * the send is sent without a probe and without other traffic. */
-void window_freed_ends_wait(void **state)
+CASE(window_freed_ends_wait)
 {
     struct pair p;
 
-    (void)state;
     bed_options("eager_window=64K,keepalive_ms=0");
     pair_open(&p);
     jam_ways(&(struct jam){
@@ -244,13 +237,12 @@ void window_freed_ends_wait(void **state)
 }
 
 /* Unexpected messages are not fetched: expected ones flow, memory is bounded, none is lost. */
-void unexpected_flood_unclaimed(void **state)
+CASE(unexpected_flood_unclaimed)
 {
     enum { N = 5000 };
     struct pair p;
     struct blob out;
 
-    (void)state;
     pair_open(&p);
     blob_flat(&out, 3000);
     blob_fill(&out, 1);
@@ -282,18 +274,16 @@ void unexpected_flood_unclaimed(void **state)
     for (int i = 0; i < N; i++)
         op_check(&flood_send[i], 3000);
     release_operations();
-    blob_free(&out);
 }
 
 /* Hundreds of fetched messages are kept while others come and go. */
-void unexpected_kept_by_the_host(void **state)
+CASE(unexpected_kept_by_the_host)
 {
     enum { KEPT = 400 };
     static struct rme_unexpected kept[KEPT];
     struct pair p;
     struct blob b;
 
-    (void)state;
     pair_open(&p);
     for (int i = 0; i < KEPT; i++) {
         struct op op;
@@ -303,7 +293,6 @@ void unexpected_kept_by_the_host(void **state)
         pump_until_unexpected(p.server, 1);
         kept[i] = inbox_take(p.server);
         pump_until_reported(&op);
-        blob_free(&b);
         if (i % 20 == 0)
             pair_exchange(&p, 5000, 1);
     }
@@ -317,14 +306,13 @@ void unexpected_kept_by_the_host(void **state)
 }
 
 /* test_context returns at once when an unexpected message waits, for any timeout. */
-void unexpected_ends_the_wait(void **state)
+CASE(unexpected_ends_the_wait)
 {
     struct pair p;
     struct op op;
     struct blob b;
     struct rme_done done;
 
-    (void)state;
     pair_open(&p);
     p.server->no_unexpected = true;
     blob_flat(&b, 100);
@@ -351,7 +339,6 @@ void unexpected_ends_the_wait(void **state)
         assert_int_equal(rme_test_unexpected(p.server->rme, &u, 1, 120000), 1);
         assert_int_equal(rme_unexpected_free(p.server->rme, u.buffer), 0);
     }
-    blob_free(&b);
 }
 
 struct crowd {
@@ -361,11 +348,10 @@ struct crowd {
 };
 
 /* 200 clients of one server exchange small and large messages at the same time. */
-void clients_200(void **state)
+CASE(clients_200)
 {
     static struct crowd crowd[CLIENTS];
 
-    (void)state;
     struct node *server = node_open("server", lane_uri(0));
     for (int i = 0; i < CLIENTS; i++) {
         struct pair *p = &crowd[i].pair;
@@ -414,9 +400,8 @@ void clients_200(void **state)
 }
 
 /* Clients come and go; the server retains nothing of them. */
-void clients_come_and_go(void **state)
+CASE(clients_come_and_go)
 {
-    (void)state;
     struct node *server = node_open("server", lane_uri(0));
     for (int i = 0; i < 60; i++) {
         struct pair p = {.server = server, .client = node_open("guest", NULL)};
@@ -440,7 +425,7 @@ void clients_come_and_go(void **state)
  * refused, while another host's messages go on. When the server consumes the messages, first
  * all of one link, everything arrives.
  */
-void greedy_hosts_wait_alone(void **state)
+CASE(greedy_hosts_wait_alone)
 {
     enum { LINKS = 3, EACH = 1000, SIZE = 2000, BOUND = 1 << 20, PROMISED = 64 * 4096 * LINKS };
     static struct op send[LINKS][EACH], recv[LINKS][EACH];
@@ -448,7 +433,6 @@ void greedy_hosts_wait_alone(void **state)
     struct blob out, in;
     uint64_t most = 0;
 
-    (void)state;
     if (!lane.is_loop)
         skip(); /* all peers have one host */
     bed_options("rx_buffered_bytes=1M,loop_host=2,eager_max=4K");
@@ -488,13 +472,11 @@ void greedy_hosts_wait_alone(void **state)
     }
     assert_int_equal(node_counter(p.server, "rx_buffered_bytes"), 0);
     pair_exchange(&p, 100000, 5);
-    blob_free(&out);
-    blob_free(&in);
 }
 
 /* A throttled link completes its transfers in progress, whichever side moves them, and gets
  * answers, though the host consumes nothing else of it before. */
-void greedy_link_ends_what_it_began(void **state)
+CASE(greedy_link_ends_what_it_began)
 {
     enum { MANY = 2000, SIZE = 500, LARGE = 300000, HALF = 512 << 10, ANSWERS = 200 };
     enum { LEFT = HALF - 1024 }; /* without the RTS of the large message */
@@ -503,9 +485,7 @@ void greedy_link_ends_what_it_began(void **state)
     static struct op send[MANY], recv[MANY];
     struct blob out, in, large[2];
     struct op large_op[2];
-    void *none = NULL;
 
-    (void)state;
     for (int o = 0; o < 2; o++) {
         struct pair p;
 
@@ -545,10 +525,7 @@ void greedy_link_ends_what_it_began(void **state)
         assert_int_equal(node_counter(p.server, "rx_buffered_bytes"), 0);
         for (int i = 0; i < 2; i++)
             blob_free(&large[i]);
-        blob_free(&out);
-        blob_free(&in);
-        bed_teardown(&none);
-        bed_setup(&none);
+        bed_again();
     }
 }
 
@@ -569,13 +546,12 @@ static void settles_at(uint64_t before, uint64_t transfers)
  * side moves them: this bounds the delay of a small message. Messages take turns: a short list
  * that is posted last is complete before the first large message.
  */
-void rdma_in_flight_stays_below_limit(void **state)
+CASE(rdma_in_flight_stays_below_limit)
 {
     enum { N = 4, SIZE = 1000000, BOUND = 128 << 10, LAST = 100000 };
     static const char *const options[] = {"rdma_inflight_bytes=128K,rndv=write",
                                           "rdma_inflight_bytes=128K,rndv=read"};
 
-    (void)state;
     if (!lane.is_loop)
         skip();
     for (size_t k = 0; k < sizeof options / sizeof options[0]; k++) {
@@ -626,8 +602,6 @@ void rdma_in_flight_stays_below_limit(void **state)
             blob_free(&out[i]);
             blob_free(&in[i]);
         }
-        blob_free(&word);
-        blob_free(&heard);
         node_close(p.client);
         node_close(p.server);
     }

@@ -170,11 +170,10 @@ static void exchange(struct node *n, struct rme_addr *to, size_t size, int tag)
     blob_free(&in);
 }
 
-void process_exchange(void **state)
+CASE(process_exchange)
 {
     static const size_t sizes[] = {0, 1, 64, 4000, 5000, 65536, 1000000, 5000000};
 
-    (void)state;
     only_with_processes();
     peer_start(lane_uri(0));
     struct node *n = node_open("client", NULL);
@@ -228,36 +227,32 @@ static void killed_at_each_step(const char *options, char what, size_t size)
     assert_int_equal(node_counter(n, "ops_live"), 0);
 }
 
-void peer_killed_while_it_sends(void **state)
+CASE(peer_killed_while_it_sends)
 {
-    (void)state;
     only_with_processes();
     killed_at_each_step("rndv=write,backoff_max_ms=20", 'S', 2000000);
 }
 
-void peer_killed_while_it_receives(void **state)
+CASE(peer_killed_while_it_receives)
 {
-    (void)state;
     only_with_processes();
     killed_at_each_step("rndv=read,backoff_max_ms=20", 'R', 2000000);
 }
 
-void peer_killed_in_eager_traffic(void **state)
+CASE(peer_killed_in_eager_traffic)
 {
-    (void)state;
     only_with_processes();
     killed_at_each_step("backoff_max_ms=20", 'S', 500);
 }
 
 /* The peer is stopped first and uses up its credits, so nothing can be sent to it when it
  * dies. */
-void peer_killed_when_no_credit_is_left(void **state)
+CASE(peer_killed_when_no_credit_is_left)
 {
     enum { OPS = 600 };
     static struct op ops[OPS];
     struct blob in, out;
 
-    (void)state;
     only_with_processes();
     bed_options("keepalive_ms=100,backoff_max_ms=20");
     peer_start(lane_uri(0));
@@ -278,8 +273,6 @@ void peer_killed_when_no_credit_is_left(void **state)
     for (int i = 1; i < OPS; i++)
         op_check_error(&ops[i], 0, -ECONNRESET);
     op_check_error(&ops[OPS - 1], -ECONNRESET, -ECONNRESET);
-    blob_free(&in);
-    blob_free(&out);
 }
 
 /* Returns the bytes that a device of the software HCA has moved, by its functions for tests. */
@@ -289,58 +282,6 @@ static int64_t device_bytes(int device)
 
     snprintf(name, sizeof name, "%d.1 bytes", device);
     return lane_counter(name);
-}
-
-/* One of two devices fails during transfers: operations in progress end with or without an
- * error, later ones use the other device, and the peer need not notice. */
-void failed_device_traffic_moves_to_other_rail(void **state)
-{
-    enum { SIZE = 4000000, OPS = 8 };
-    int (*change)(const char *, const char *) =
-        (int (*)(const char *, const char *))(uintptr_t)dlsym(RTLD_DEFAULT, "emuverbs_device");
-    const char *devices = getenv("EMUVERBS_DEVICES");
-    static struct op ops[2 * OPS];
-    static struct blob blobs[2 * OPS];
-    int failed = 0;
-
-    (void)state;
-    only_with_processes();
-    if (!change || !devices || strcmp(devices, "2") != 0)
-        skip();
-    bed_options("rndv=write,keepalive_ms=100,peer_timeout_ms=2000,"
-                "backoff_max_ms=20");
-    peer_start(lane_uri(0));
-    struct node *n = node_open("client", NULL);
-    struct rme_addr *to = node_dial(n, lane_uri(0));
-    int64_t second = device_bytes(1);
-    exchange(n, to, SIZE, 1);
-    int dead = device_bytes(1) > second ? 1 : 0;
-
-    for (int i = 0; i < 2 * OPS; i++) {
-        blob_flat(&blobs[i], SIZE);
-        blob_fill(&blobs[i], (uint64_t)i + 10);
-        tell(n, to, i % 2 ? 'S' : 'R', i + 10, SIZE);
-        if (i % 2)
-            post_recv(&ops[i], n, to, &blobs[i], i + 10);
-        else
-            post_send(&ops[i], n, to, &blobs[i], i + 10);
-    }
-    pump_times(3);
-    assert_int_equal(change(dead ? "emu1" : "emu0", "failed"), 0);
-    pump_until_all(ops, 2 * OPS);
-    for (int i = 0; i < 2 * OPS; i++) {
-        failed += ops[i].error != 0;
-        if (ops[i].error == 0 && i % 2)
-            blob_check(&blobs[i], (uint64_t)i + 10, SIZE);
-        blob_free(&blobs[i]);
-    }
-    assert_true(failed > 0);
-
-    int64_t before[2] = {device_bytes(0), device_bytes(1)};
-    exchange(n, to, SIZE, 2);
-    assert_int_equal(device_bytes(dead), before[dead]);
-    assert_true(device_bytes(!dead) - before[!dead] >= SIZE);
-    assert_int_equal(node_counter(n, "ops_live"), 0);
 }
 
 /* Changes the device of a process (doc/emuverbs.md); returns when that is done. */
@@ -418,26 +359,23 @@ static void outlives(bool server)
     assert_int_equal(node_counter(n, "ops_live"), 0);
 }
 
-void client_outlives_its_device(void **state)
+CASE(client_outlives_its_device)
 {
-    (void)state;
     outlives(false);
 }
 
-void server_outlives_its_device(void **state)
+CASE(server_outlives_its_device)
 {
-    (void)state;
     outlives(true);
 }
 
 /* The peer is stopped, not dead: its connection stays open, and the engine has to detect the
  * silence. */
-void silent_peer_times_out(void **state)
+CASE(silent_peer_times_out)
 {
     struct op ops[2];
     struct blob b;
 
-    (void)state;
     only_with_processes();
     bed_options("keepalive_ms=100,peer_timeout_ms=1000,backoff_max_ms=20");
     peer_start(lane_uri(0));
@@ -454,13 +392,11 @@ void silent_peer_times_out(void **state)
     peer_kill();
     peer_start(lane_uri(0));
     exchange(n, to, 100000, 1);
-    blob_free(&b);
 }
 
 /* A client process is killed: the server, here the test itself, frees everything of it. */
-void client_process_killed(void **state)
+CASE(client_process_killed)
 {
-    (void)state;
     only_with_processes();
     bed_options(lane.nodes ? "peer_timeout_ms=1000" : NULL);
     struct node *server = node_open("server", lane_uri(0));
@@ -514,4 +450,54 @@ int process_guest(const char *uri)
     while (getppid() != 1)
         pump();
     return 1;
+}
+
+/* One of two devices fails during transfers: operations in progress end with or without an
+ * error, later ones use the other device, and the peer need not notice. */
+CASE(failed_device_traffic_moves_to_other_rail)
+{
+    enum { SIZE = 4000000, OPS = 8 };
+    int (*change)(const char *, const char *) =
+        (int (*)(const char *, const char *))(uintptr_t)dlsym(RTLD_DEFAULT, "emuverbs_device");
+    const char *devices = getenv("EMUVERBS_DEVICES");
+    static struct op ops[2 * OPS];
+    static struct blob blobs[2 * OPS];
+    int failed = 0;
+
+    only_with_processes();
+    if (!change || !devices || strcmp(devices, "2") != 0)
+        skip();
+    bed_options("rndv=write,keepalive_ms=100,peer_timeout_ms=2000,"
+                "backoff_max_ms=20");
+    peer_start(lane_uri(0));
+    struct node *n = node_open("client", NULL);
+    struct rme_addr *to = node_dial(n, lane_uri(0));
+    int64_t second = device_bytes(1);
+    exchange(n, to, SIZE, 1);
+    int dead = device_bytes(1) > second ? 1 : 0;
+
+    for (int i = 0; i < 2 * OPS; i++) {
+        blob_flat(&blobs[i], SIZE);
+        blob_fill(&blobs[i], (uint64_t)i + 10);
+        tell(n, to, i % 2 ? 'S' : 'R', i + 10, SIZE);
+        if (i % 2)
+            post_recv(&ops[i], n, to, &blobs[i], i + 10);
+        else
+            post_send(&ops[i], n, to, &blobs[i], i + 10);
+    }
+    pump_times(3);
+    assert_int_equal(change(dead ? "emu1" : "emu0", "failed"), 0);
+    pump_until_all(ops, 2 * OPS);
+    for (int i = 0; i < 2 * OPS; i++) {
+        failed += ops[i].error != 0;
+        if (ops[i].error == 0 && i % 2)
+            blob_check(&blobs[i], (uint64_t)i + 10, SIZE);
+    }
+    assert_true(failed > 0);
+
+    int64_t before[2] = {device_bytes(0), device_bytes(1)};
+    exchange(n, to, SIZE, 2);
+    assert_int_equal(device_bytes(dead), before[dead]);
+    assert_true(device_bytes(!dead) - before[!dead] >= SIZE);
+    assert_int_equal(node_counter(n, "ops_live"), 0);
 }

@@ -131,7 +131,7 @@ static int completed_at_once(const struct op *ops)
     return n;
 }
 
-void two_threads_post_one_tests(void **state)
+CASE(two_threads_post_one_tests)
 {
     static struct poster posters[POSTERS];
     static struct op answers[POSTERS * POSTS], taken[POSTERS * POSTS];
@@ -140,7 +140,6 @@ void two_threads_post_one_tests(void **state)
     struct blob sink[POSTERS];
     struct pair p;
 
-    (void)state;
     bed_real_time();
     pair_open(&p);
     for (int k = 0; k < POSTERS; k++) {
@@ -184,8 +183,6 @@ void two_threads_post_one_tests(void **state)
             blob_check(&posters[k].in[i], (uint64_t)(1 - k), posters[k].in[i].total);
             blob_free(&posters[k].in[i]);
         }
-        blob_free(&posters[k].out);
-        blob_free(&sink[k]);
     }
 }
 
@@ -247,12 +244,11 @@ static void sleeper_check(struct sleeper *s, const struct op *op, int error)
     assert_int_equal(s->done.error, error);
 }
 
-void message_wakes_sleeper(void **state)
+CASE(message_wakes_sleeper)
 {
     static const size_t sizes[] = {64, 100000};
     struct pair p;
 
-    (void)state;
     bed_real_time();
     bed_options(SLEEPY);
     pair_open(&p);
@@ -267,20 +263,17 @@ void message_wakes_sleeper(void **state)
         post_send(&send, p.server, p.to_client, &b, 1);
         pump_until_reported(&send);
         sleeper_check(&s, &recv, 0);
-        blob_free(&b);
-        blob_free(&in);
     }
 }
 
 /* The sleeping thread progresses operations that another thread posts. */
-void post_is_carried_by_the_sleeper(void **state)
+CASE(post_is_carried_by_the_sleeper)
 {
     struct pair p;
     struct sleeper s;
     struct op send, recv;
     struct blob b, in;
 
-    (void)state;
     bed_real_time();
     bed_options(SLEEPY);
     pair_open(&p);
@@ -293,18 +286,15 @@ void post_is_carried_by_the_sleeper(void **state)
         pump_until_reported(&recv);
         sleeper_check(&s, &send, 0);
     }
-    blob_free(&b);
-    blob_free(&in);
 }
 
-void cancel_wakes_sleeper(void **state)
+CASE(cancel_wakes_sleeper)
 {
     struct pair p;
     struct sleeper s;
     struct op recv;
     struct blob in;
 
-    (void)state;
     bed_real_time();
     bed_options(SLEEPY);
     pair_open(&p);
@@ -315,19 +305,17 @@ void cancel_wakes_sleeper(void **state)
         op_cancel(&recv);
         sleeper_check(&s, &recv, -ECANCELED);
     }
-    blob_free(&in);
 }
 
 /* A thread cancelled in its sleep ends after its call: the engine goes on, and completions that
  * it had found are kept. */
-void cancelled_sleeper_leaves_nothing_behind(void **state)
+CASE(cancelled_sleeper_leaves_nothing_behind)
 {
     struct pair p;
     struct sleeper s;
     struct op send, recv;
     struct blob b, in;
 
-    (void)state;
     bed_real_time();
     bed_options(SLEEPY);
     pair_open(&p);
@@ -341,8 +329,6 @@ void cancelled_sleeper_leaves_nothing_behind(void **state)
         pump_until_reported(&send);
         sleeper_check(&s, &recv, 0);
     }
-    blob_free(&b);
-    blob_free(&in);
 }
 
 /* A fabric that reports the end of a registration at `base`, and the real one below. */
@@ -379,7 +365,7 @@ static void wake_counted(struct rme_fabric *f)
 
 /* A thread that sleeps deregisters memory that another thread unmaps, and is not woken for
  * memory without a registration. */
-void unmapped_memory_is_unpinned_by_sleeper(void **state)
+CASE(unmapped_memory_is_unpinned_by_sleeper)
 {
     enum { SIZE = 1 << 20, OTHERS = 32 };
     struct sleeper s;
@@ -388,7 +374,6 @@ void unmapped_memory_is_unpinned_by_sleeper(void **state)
     struct blob in, out = {.count = 1, .length = {SIZE}, .total = SIZE};
     void *other[OTHERS];
 
-    (void)state;
     watch.real = lane.ops;
     watch.ops = *lane.ops;
     watch.ops.dereg = dereg_watched;
@@ -422,13 +407,12 @@ void unmapped_memory_is_unpinned_by_sleeper(void **state)
     assert_int_equal(watch.wakes, pinned);
     op_cancel(&last);
     sleeper_check(&s, &last, -ECANCELED);
-    blob_free(&in);
     if (!pinned)
         skip();
 }
 
 /* Several threads sleep on different contexts: each gets its own completions. */
-void sleepers_of_several_contexts(void **state)
+CASE(sleepers_of_several_contexts)
 {
     enum { N = 3 };
     struct pair p;
@@ -436,7 +420,6 @@ void sleepers_of_several_contexts(void **state)
     struct op send, recv[N];
     struct blob b, in[N];
 
-    (void)state;
     bed_real_time();
     bed_options(SLEEPY);
     pair_open(&p);
@@ -459,9 +442,7 @@ void sleepers_of_several_contexts(void **state)
     }
     for (int c = 0; c < N; c++) {
         sleeper_check(&s[c], &recv[c], 0);
-        blob_free(&in[c]);
     }
-    blob_free(&b);
 }
 
 /* Threads that post, cancel, test and allocate at once, for the sanitizers. */
@@ -519,7 +500,7 @@ static void *mix_in_thread(void *arg)
     return NULL;
 }
 
-void threads_of_every_kind(void **state)
+CASE(threads_of_every_kind)
 {
     enum { N = 4 };
     static struct op sinks[100];
@@ -528,7 +509,6 @@ void threads_of_every_kind(void **state)
     struct pair p;
     struct blob sink;
 
-    (void)state;
     bed_real_time();
     pair_open(&p);
     blob_flat(&sink, 40000);
@@ -550,5 +530,4 @@ void threads_of_every_kind(void **state)
         assert_int_equal(m[k].wrong, 0);
     node_close(p.client);
     node_close(p.server);
-    blob_free(&sink);
 }
