@@ -2,9 +2,9 @@
 /*
  * bed.h - the fixture: engines ("nodes"), operations, patterned memory, driven from one thread.
  *
- * The fixture closes everything that a test opens and frees its blobs, also after a failure, and
- * then checks the counters: no RNR, no live operation, nothing left in the fabric. A test waits for
- * events with generous timeouts and counts; no result depends on speed.
+ * The fixture closes everything that a test opens and frees its blobs, also after a failure,
+ * and then checks the counters: no RNR, no live operation, nothing left in the fabric. A test waits
+ * for events with generous timeouts and counts; no result depends on speed.
  */
 #ifndef TESTS_BED_H
 #define TESTS_BED_H
