@@ -67,10 +67,8 @@ static void let_data_arrive(struct dialogue *d)
  * completion. */
 static bool withhold(struct dialogue *d, struct pair *p, const char *options)
 {
-    if (!lane.is_loop)
-        skip();
-    bed_options(options);
-    pair_open(p);
+    only_over_loop();
+    pair_open_with(p, options);
     dialogue_new(d, p, true, SMALL);
     post_data(d);
     loop_hold(LOOP_HOLD_DONES);
@@ -78,8 +76,7 @@ static bool withhold(struct dialogue *d, struct pair *p, const char *options)
     if (d->data_recv.reports || d->data_send.reports)
         return true;
     loop_hold(0); /* the receiver reads, and FIN waits for the device, too */
-    pump_until_reported(&d->data_recv);
-    pump_until_reported(&d->data_send);
+    pump_until_both(&d->data_recv, &d->data_send);
     return false;
 }
 
@@ -106,8 +103,7 @@ CASE(answer_comes_after_its_data)
         post_data(&d);
         pump_until_reported(&d.data_recv);
         post_send(&d.send, d.to, d.back, &d.out, TAG);
-        pump_until_reported(&d.recv);
-        pump_until_reported(&d.send);
+        pump_until_both(&d.recv, &d.send);
         pump_until_reported(&d.data_send);
         dialogue_check(&d);
         dialogue_free(&d);
@@ -124,10 +120,8 @@ CASE(answer_waits_for_the_device)
     struct op un;
     struct pair p;
 
-    if (!lane.is_loop)
-        skip();
-    bed_options(ONE_UNIT);
-    pair_open(&p);
+    only_over_loop();
+    pair_open_with(&p, ONE_UNIT);
     blob_flat(&word, SMALL);
     for (int i = 0; i < 8; i++) {
         dialogue_new(&d, &p, i % 2 == 0, answers[i / 2]);
@@ -166,15 +160,13 @@ CASE(answer_waits_for_the_device)
             pump_times(200);
             assert_int_equal(got.reports, 0);
             loop_hold(0);
-            pump_until_reported(&got);
-            pump_until_reported(&later);
+            pump_until_both(&got, &later);
             op_check(&got, SMALL);
             assert_true(d.data_recv.place < got.place);
             blob_free(&next);
             post_send(&d.send, d.to, d.back, &d.out, TAG);
         }
-        pump_until_reported(&d.recv);
-        pump_until_reported(&d.send);
+        pump_until_both(&d.recv, &d.send);
         pump_until_reported(&d.data_send);
         dialogue_check(&d);
         dialogue_free(&d);
@@ -235,10 +227,8 @@ CASE(answer_to_something_else_does_not_wait)
 {
     struct pair p;
 
-    if (!lane.is_loop)
-        skip();
-    bed_options(WRITTEN);
-    pair_open(&p);
+    only_over_loop();
+    pair_open_with(&p, WRITTEN);
     use_link(&p);
     no_wait_behind(&p);
 }
@@ -252,10 +242,8 @@ CASE(answer_on_busy_link_is_immediate)
     struct blob b;
     struct pair p;
 
-    if (!lane.is_loop)
-        skip();
-    bed_options(WRITTEN);
-    pair_open(&p);
+    only_over_loop();
+    pair_open_with(&p, WRITTEN);
     blob_flat(&b, SMALL);
     for (int i = 0; i < FLOOD; i++) {
         post_recv(&recv[0][i], p.server, p.to_client, &b, TAG);
@@ -279,10 +267,8 @@ CASE(answer_by_invitation)
     struct dialogue d;
     struct pair p;
 
-    if (!lane.is_loop)
-        skip();
-    bed_options(ONE_UNIT);
-    pair_open(&p);
+    only_over_loop();
+    pair_open_with(&p, ONE_UNIT);
     for (int i = 0; i < 4; i++) {
         dialogue_new(&d, &p, true, LARGE);
         blob_zone(&d.in, d.from, LARGE);
@@ -302,8 +288,7 @@ CASE(answer_by_invitation)
             pump_until_reported(&d.data_recv);
             post_send(&d.send, d.to, d.back, &d.out, TAG);
         }
-        pump_until_reported(&d.recv);
-        pump_until_reported(&d.send);
+        pump_until_both(&d.recv, &d.send);
         pump_until_reported(&d.data_send);
         dialogue_check(&d);
         dialogue_free(&d);
@@ -322,24 +307,19 @@ CASE(answers_keep_their_order)
     withhold(&d, &p, ONE_UNIT);
     for (int i = 0; i < N; i++) {
         size_t size = i % 10 == 9 ? 100000 : (size_t)i;
-        blob_flat(&out[i], size);
-        blob_flat(&in[i], size);
-        blob_fill(&out[i], (uint64_t)i);
+        blobs_flat(&out[i], &in[i], size, (uint64_t)i);
         post_recv(&recv[i], p.client, p.to_server, &in[i], 3);
     }
     for (int i = 0; i < N; i++)
         post_send(&send[i], p.server, p.to_client, &out[i], 3);
     pump_times(300);
     loop_hold(0);
-    pump_until_all(send, N);
-    pump_until_all(recv, N);
+    pump_until_all_of(send, recv, N);
     post_send(&d.send, d.to, d.back, &d.out, TAG);
-    pump_until_reported(&d.recv);
-    pump_until_reported(&d.send);
+    pump_until_both(&d.recv, &d.send);
     dialogue_check(&d);
     for (int i = 0; i < N; i++) {
-        op_check(&recv[i], out[i].total);
-        blob_check(&in[i], (uint64_t)i, out[i].total);
+        op_check_blob(&recv[i], &in[i], (uint64_t)i, out[i].total);
     }
     dialogue_free(&d);
 }
@@ -355,8 +335,7 @@ CASE(held_receives_end_in_order)
     struct pair p;
 
     bool held = withhold(&d, &p, ONE_UNIT) && d.data_recv.reports; /* else it reads */
-    blob_flat(&out, SMALL);
-    blob_flat(&in, SMALL);
+    blobs_flat(&out, &in, SMALL, 0);
     for (int i = 0; i < HELD; i++)
         post_recv(&recv[i], p.client, p.to_server, &in, 3 + i / 2);
     uint64_t before = node_counter(p.client, "deferred");
@@ -366,16 +345,14 @@ CASE(held_receives_end_in_order)
     if (held)
         assert_int_equal(node_counter(p.client, "deferred") - before, HELD);
     loop_hold(0);
-    pump_until_all(send, HELD);
-    pump_until_all(recv, HELD);
+    pump_until_all_of(send, recv, HELD);
     for (int i = 0; i < HELD; i++) {
         op_check(&recv[i], SMALL);
         assert_true(recv[i].place > (i > 0 ? recv[i - 1].place : d.data_send.place));
     }
     pump_until_reported(&d.data_recv);
     post_send(&d.send, d.to, d.back, &d.out, TAG);
-    pump_until_reported(&d.recv);
-    pump_until_reported(&d.send);
+    pump_until_both(&d.recv, &d.send);
     dialogue_check(&d);
     dialogue_free(&d);
 }
@@ -397,10 +374,8 @@ CASE(answer_whose_receive_is_cancelled)
     op_check_error(&d.recv, -ECANCELED, 0);
     if (d.recv.error == -ECANCELED)
         post_recv(&d.recv, d.from, d.there, &d.in, TAG);
-    pump_until_reported(&d.recv);
-    pump_until_reported(&d.send);
-    pump_until_reported(&d.data_send);
-    pump_until_reported(&d.data_recv);
+    pump_until_both(&d.recv, &d.send);
+    pump_until_both(&d.data_send, &d.data_recv);
     dialogue_check(&d);
     dialogue_free(&d);
 }
@@ -421,8 +396,7 @@ CASE(answer_of_a_peer_that_goes)
     pump_times(100);
     pump_until_reported(&d.send);
     node_close(p.server);
-    pump_until_reported(&d.data_send);
-    pump_until_reported(&d.recv);
+    pump_until_both(&d.data_send, &d.recv);
     dialogue_check(&d);
     loop_hold(0);
     dialogue_free(&d);
@@ -438,12 +412,10 @@ CASE(answer_dropped_with_its_link)
     post_send(&d.send, d.to, d.back, &d.out, TAG);
     pump_times(100);
     node_forget(p.to_server);
-    pump_until_reported(&d.recv);
-    pump_until_reported(&d.data_send);
+    pump_until_both(&d.recv, &d.data_send);
     op_check(&d.recv, SMALL);
     op_check(&d.data_send, LARGE);
     loop_hold(0);
-    pump_until_reported(&d.send);
-    pump_until_reported(&d.data_recv);
+    pump_until_both(&d.send, &d.data_recv);
     dialogue_free(&d);
 }

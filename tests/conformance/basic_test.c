@@ -203,8 +203,7 @@ CASE(unreachable_hosts)
     struct op op;
     struct blob b;
 
-    if (!lane.is_loop)
-        skip();
+    only_over_loop();
     bed_options("connect_timeout_ms=200");
     struct node *n = node_open("client", NULL);
     blob_flat(&b, 64);
@@ -398,13 +397,10 @@ CASE(stale_ids_are_harmless)
     struct rme_done done;
 
     pair_open(&p);
-    blob_flat(&b, 10);
-    blob_flat(&in, 10);
-    blob_fill(&b, 1);
+    blobs_flat(&b, &in, 10, 1);
     post_recv(&old, p.client, p.to_server, &in, 1);
     post_send(&send, p.server, p.to_client, &b, 1);
-    pump_until_reported(&old);
-    pump_until_reported(&send);
+    pump_until_both(&old, &send);
     post_recv(&recv, p.client, p.to_server, &in, 2);
     assert_int_not_equal(recv.id, old.id);
     assert_int_equal(rme_cancel(p.client->rme, old.id), 0);

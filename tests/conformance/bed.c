@@ -99,6 +99,12 @@ void bed_options(const char *options)
     more_options = options;
 }
 
+void only_over_loop(void)
+{
+    if (!lane.is_loop)
+        skip();
+}
+
 void bed_real_time(void)
 {
     clock_release();
@@ -343,6 +349,18 @@ void pump_until_reported(struct op *op)
     pump_until_all(op, 1);
 }
 
+void pump_until_both(struct op *a, struct op *b)
+{
+    pump_until_reported(a);
+    pump_until_reported(b);
+}
+
+void pump_until_all_of(struct op *a, struct op *b, int count)
+{
+    pump_until_all(a, count);
+    pump_until_all(b, count);
+}
+
 void pump_until_unexpected(struct node *n, int count)
 {
     int64_t end = lane_now() + BED_PATIENCE_MS;
@@ -465,6 +483,12 @@ void op_check(const struct op *op, int64_t actual)
     assert_int_equal(op->actual, actual);
 }
 
+void op_check_blob(const struct op *op, const struct blob *b, uint64_t seed, int64_t actual)
+{
+    op_check(op, actual);
+    blob_check(b, seed, actual);
+}
+
 void op_check_error(const struct op *op, int error, int or_error)
 {
     if (op->rc < 0)
@@ -535,6 +559,12 @@ void pair_open(struct pair *p)
     p->client = node_open("client", NULL);
     p->to_server = node_dial(p->client, lane_uri(0));
     pair_meet(p);
+}
+
+void pair_open_with(struct pair *p, const char *options)
+{
+    bed_options(options);
+    pair_open(p);
 }
 
 void pair_exchange(struct pair *p, size_t size, int tag)

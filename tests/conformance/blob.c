@@ -109,6 +109,13 @@ void blob_flat(struct blob *b, size_t size)
     blob_misaligned(b, size, 0);
 }
 
+void blobs_flat(struct blob *out, struct blob *in, size_t size, uint64_t seed)
+{
+    blob_flat(out, size);
+    blob_flat(in, size);
+    blob_fill(out, seed);
+}
+
 void blob_zone(struct blob *b, struct node *n, size_t size)
 {
     unsigned gap = 0;

@@ -58,11 +58,9 @@ static void take_all(int i)
     for (int k = 0; k < EACH; k++) {
         blob_split(&in, SIZE, PIECES, 99);
         post_recv(&recv, pair[i].client, pair[i].to_server, &in, k);
-        pump_until_reported(&recv);
-        pump_until_reported(&sends[i][k]);
+        pump_until_both(&recv, &sends[i][k]);
         op_check(&recv, SIZE);
-        op_check(&sends[i][k], SIZE);
-        blob_check(&in, (uint64_t)(i * EACH + k), SIZE);
+        op_check_blob(&sends[i][k], &in, (uint64_t)(i * EACH + k), SIZE);
         blob_free(&in);
         blob_free(&outs[i][k]);
     }
@@ -82,10 +80,8 @@ static void exchange_lists(const struct pair *p)
                   9);
         post_send(&send, way ? p->client : p->server, way ? p->to_server : p->to_client, &out,
                   9);
-        pump_until_reported(&recv);
-        pump_until_reported(&send);
-        op_check(&recv, SIZE);
-        blob_check(&in, 3, SIZE);
+        pump_until_both(&recv, &send);
+        op_check_blob(&recv, &in, 3, SIZE);
         blob_free(&out);
         blob_free(&in);
     }

@@ -44,8 +44,7 @@ static bool cancel_after(struct pair *p, const struct sweep *s, int k)
         blob_zone(&out, p->client, s->size);
         blob_zone(&in, p->server, s->size);
     } else {
-        blob_flat(&out, s->size);
-        blob_flat(&in, s->size);
+        blobs_flat(&out, &in, s->size, 0);
     }
     blob_fill(&out, 3);
     if (s->recv_first)
@@ -120,8 +119,7 @@ static void sweep(const struct sweep *s)
     struct pair p;
     bool over = false;
 
-    bed_options(s->options);
-    pair_open(&p);
+    pair_open_with(&p, s->options);
     for (int k = 0; k < STEPS_MAX && !over; k += k < STEPS_DENSE ? 1 : k / 4) {
         over = cancel_after(&p, s, k);
         pair_exchange(&p, 50, 5);
@@ -134,15 +132,15 @@ static void sweep(const struct sweep *s)
     assert_int_equal(node_counter(p.server, "protocol_errors"), 0);
 }
 
+/* Either side or both, with the receive first or after the send. */
 static void sweeps(const char *options, size_t size, bool zone)
 {
     for (int variant = 0; variant < 6; variant++) {
-        struct sweep s = {.options = options,
-                          .size = size,
-                          .who = variant % 3,
-                          .recv_first = variant < 3,
-                          .zone = zone};
-        sweep(&s);
+        sweep(&(struct sweep){.options = options,
+                              .size = size,
+                              .who = variant % 3,
+                              .recv_first = variant < 3,
+                              .zone = zone});
         bed_again();
     }
 }
@@ -152,37 +150,20 @@ CASE(cancel_eager)
     sweeps("", 900, false);
 }
 
-CASE(cancel_rendezvous_write)
+CASE(cancel_rendezvous)
 {
     sweeps("rndv=write", 300000, false);
-}
-
-CASE(cancel_rendezvous_read)
-{
     sweeps("rndv=read", 300000, false);
-}
-
-/* Several fragments in flight. */
-CASE(cancel_rendezvous_of_units)
-{
-    sweeps("rndv=write,fragment_bytes=64K", 900000, false);
+    sweeps("rndv=write,fragment_bytes=64K", 900000, false); /* several fragments in flight */
     sweeps("rndv=read,fragment_bytes=64K", 900000, false);
-}
-
-CASE(cancel_invited)
-{
-    sweeps("", 300000, true);
+    sweeps("", 300000, true); /* invited */
 }
 
 CASE(cancel_unexpected)
 {
     for (int i = 0; i < 2; i++) {
-        struct sweep s = {.options = "",
-                          .size = i ? 16384 : 100,
-                          .who = SENDER,
-                          .recv_first = false,
-                          .unexpected = true};
-        sweep(&s);
+        sweep(&(struct sweep){
+            .options = "", .size = i ? 16384 : 100, .who = SENDER, .unexpected = true});
         bed_again();
     }
 }
@@ -222,8 +203,7 @@ CASE(cancel_while_connecting)
 static void begin_transfer(struct pair *p, const char *options, bool held, struct blob *out,
                            struct blob *in, struct op *send, struct op *recv)
 {
-    bed_options(options);
-    pair_open(p);
+    pair_open_with(p, options);
     blob_flat(out, 500000);
     blob_flat(in, 500000);
     blob_fill(out, 3);
@@ -273,38 +253,6 @@ CASE(cancel_with_a_silent_peer)
     }
 }
 
-CASE(cancel_forcefully)
-{
-    struct pair p;
-    struct op send, recv;
-    struct blob out, in;
-
-    bed_options("rndv=write,connect_timeout_ms=600000");
-    pair_open(&p);
-    rme_set_forceful_cancel(p.server->rme);
-    blob_flat(&out, 500000);
-    blob_flat(&in, 500000);
-    blob_fill(&out, 3);
-    post_recv(&recv, p.server, p.to_client, &in, 5);
-    post_send(&send, p.client, p.to_server, &out, 5);
-    for (int k = 0; k < 4; k++)
-        step(&p, k);
-    p.client->asleep = true;
-    op_cancel(&recv);
-    pump_until_reported(&recv);
-    op_check_error(&recv, -ECANCELED, 0);
-    blob_canary(&in);
-    p.client->asleep = false;
-    pump_times(50);
-    if (!send.reports)
-        op_cancel(&send);
-    pump_until_reported(&send);
-    if (recv.error)
-        blob_check(&in, 0, 0);
-    pair_reconnect(&p);
-    pair_exchange(&p, 100000, 5);
-}
-
 /* The peer has been sent the memory's address and does not answer: the link is broken at once,
  * and only this operation is reported as cancelled. */
 CASE(cancel_forcefully_a_sleeping_peer)
@@ -314,12 +262,10 @@ CASE(cancel_forcefully_a_sleeping_peer)
     struct blob out, in, small;
     uint64_t told;
 
-    bed_options("rndv=write,connect_timeout_ms=600000");
-    pair_open(&p);
+    pair_open_with(&p, "rndv=write,connect_timeout_ms=600000");
     rme_set_forceful_cancel(p.server->rme);
     told = node_counter(p.server, "control_sent");
-    blob_flat(&out, 500000);
-    blob_flat(&in, 500000);
+    blobs_flat(&out, &in, 500000, 0);
     blob_flat(&small, 100);
     blob_fill(&out, 3);
     post_send(&send, p.client, p.to_server, &out, 5);
@@ -352,8 +298,7 @@ CASE(cancel_unexpected_that_waits)
     struct blob b;
     int cancelled = 0;
 
-    bed_options("eager_window=256K");
-    pair_open(&p);
+    pair_open_with(&p, "eager_window=256K");
     blob_flat(&b, 16384);
     blob_fill(&b, 8);
     p.server->no_unexpected = true;
@@ -389,8 +334,7 @@ CASE(cancel_while_data_moves)
     static const char *const options[] = {"rndv=write,connect_timeout_ms=600000",
                                           "rndv=read,connect_timeout_ms=600000"};
 
-    if (!lane.is_loop)
-        skip();
+    only_over_loop();
     for (int i = 0; i < 6; i++) {
         struct pair p;
         struct op send, recv;
@@ -412,8 +356,7 @@ CASE(cancel_while_data_moves)
             op_cancel(&send);
         if (!recv.reports)
             op_cancel(&recv);
-        pump_until_reported(&send);
-        pump_until_reported(&recv);
+        pump_until_both(&send, &recv);
         op_check_error(&send, 0, -ECANCELED);
         op_check_error(&recv, 0, -ECANCELED);
         if (!recv.error)
@@ -434,9 +377,7 @@ CASE(cancel_after_the_end)
 
     pair_open(&p);
     uint64_t before = node_counter(p.server, "recvs_eager");
-    blob_flat(&out, 100);
-    blob_flat(&in, 100);
-    blob_fill(&out, 3);
+    blobs_flat(&out, &in, 100, 3);
     post_recv(&recv, p.server, p.to_client, &in, 5);
     post_send(&send, p.client, p.to_server, &out, 5);
     /* Make progress without testing operations: the server's host polls for unexpected messages
@@ -451,8 +392,7 @@ CASE(cancel_after_the_end)
     op_cancel(&recv);
     p.server->asleep = false;
     pump_until_reported(&recv);
-    op_check(&recv, 100);
-    blob_check(&in, 3, 100);
+    op_check_blob(&recv, &in, 3, 100);
     op_cancel(&recv);
     op_cancel(&send);
     pump_until_reported(&send);
@@ -488,8 +428,7 @@ CASE(cancelled_ones_give_quotas_back)
         struct pair p;
         struct op un[8];
 
-        bed_options(kinds[kind].options);
-        pair_open(&p);
+        pair_open_with(&p, kinds[kind].options);
         for (int i = 0; i < MANY; i++)
             cancel_after(&p, &kinds[kind], i % MOMENTS);
         blob_flat(&large, 16384);
@@ -517,9 +456,7 @@ CASE(cancel_many)
     pair_open(&p);
     for (int i = 0; i < N; i++) {
         size_t size = i % 3 ? 700 : 60000;
-        blob_flat(&out[i], size);
-        blob_flat(&in[i], size);
-        blob_fill(&out[i], (uint64_t)i);
+        blobs_flat(&out[i], &in[i], size, (uint64_t)i);
         post_recv(&recv[i], p.server, p.to_client, &in[i], i);
         post_send(&send[i], p.client, p.to_server, &out[i], i);
     }
@@ -528,8 +465,7 @@ CASE(cancel_many)
         op_cancel(&recv[N - 1 - i]);
         op_cancel(&send[i]);
     }
-    pump_until_all(send, N);
-    pump_until_all(recv, N);
+    pump_until_all_of(send, recv, N);
     for (int i = 0; i < N; i++) {
         op_check_error(&send[i], 0, -ECANCELED);
         op_check_error(&recv[i], 0, -ECANCELED);
@@ -554,8 +490,7 @@ struct requests {
 
 static void requests_open(struct requests *r)
 {
-    bed_options("eager_window=64K,credits=16,rx_size=4608,connect_timeout_ms=600000");
-    pair_open(&r->p);
+    pair_open_with(&r->p, "eager_window=64K,credits=16,rx_size=4608,connect_timeout_ms=600000");
     pair_meet(&r->p);
     pair_exchange(&r->p, 100, REQUESTS);
     pump_times(100); /* the credits return */

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Exact counts: the cost of a message in steady state, and the inactivity of an idle engine. */
-#include <dirent.h>
-#include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,15 +10,6 @@
 struct books {
     uint64_t control, credit, registrations, deregistrations, signalled, stalls, mws, doorbells;
 };
-
-/* Returns a counter of the software HCA, of the process; 0 elsewhere. */
-static int64_t device_counter(const char *name)
-{
-    int64_t (*ask)(const char *) =
-        (int64_t(*)(const char *))(uintptr_t)dlsym(RTLD_DEFAULT, "emuverbs_counter");
-
-    return ask != NULL ? ask(name) : 0;
-}
 
 static struct books books(const struct node *n)
 {
@@ -52,8 +41,7 @@ static void large_transfer(const char *options)
     int64_t closed = 0;
     uint64_t sends;
 
-    bed_options(options);
-    pair_open(&p);
+    pair_open_with(&p, options);
     blob_zone(&out, p.client, 262144);
     blob_zone(&in, p.server, 262144);
     for (int i = 0; i < WARM + ROUNDS; i++) {
@@ -61,15 +49,13 @@ static void large_transfer(const char *options)
         if (i == WARM) {
             client = books(p.client);
             server = books(p.server);
-            closed = device_counter("wr_local_inv");
+            closed = lane_counter("wr_local_inv");
         }
         blob_fill(&out, (uint64_t)i);
         post_recv(&recv, p.server, p.to_client, &in, 1);
         post_send(&send, p.client, p.to_server, &out, 1);
-        pump_until_reported(&send);
-        pump_until_reported(&recv);
-        op_check(&recv, 262144);
-        blob_check(&in, (uint64_t)i, 262144);
+        pump_until_both(&send, &recv);
+        op_check_blob(&recv, &in, (uint64_t)i, 262144);
     }
     struct books client_after = books(p.client), server_after = books(p.server);
     assert_int_equal(client_after.control - client.control + server_after.control -
@@ -92,7 +78,7 @@ static void large_transfer(const char *options)
     assert_in_range(client_after.doorbells - client.doorbells + server_after.doorbells -
                         server.doorbells,
                     0, 3 * ROUNDS);
-    assert_int_equal(device_counter("wr_local_inv"), closed);
+    assert_int_equal(lane_counter("wr_local_inv"), closed);
     sends = client_after.signalled - client.signalled;
     if (sends > ROUNDS)
         fail_msg("the sender asked for %llu completions in %d messages",
@@ -125,8 +111,7 @@ static void list_transfer(const char *options, bool pieces_at_sender)
     static int64_t length[MOST];
     struct pair p;
 
-    bed_options(options);
-    pair_open(&p);
+    pair_open_with(&p, options);
     struct node *listed = pieces_at_sender ? p.client : p.server,
                 *other = pieces_at_sender ? p.server : p.client;
     char *scattered = rme_memory_alloc(listed->rme, BYTES + MOST * GAP),
@@ -161,8 +146,7 @@ static void list_transfer(const char *options, bool pieces_at_sender)
             send.rc = rme_post_send(p.client->rme, p.to_server,
                                     pieces_at_sender ? &list : &flat, 1, 0, &send, &send.id);
             assert_int_equal(send.rc, 0);
-            pump_until_reported(&send);
-            pump_until_reported(&recv);
+            pump_until_both(&send, &recv);
             op_check(&recv, BYTES);
             for (int64_t k = 0, piece = 0; piece < n; k += length[piece++])
                 assert_memory_equal(base[piece], whole + k, length[piece]);
@@ -204,8 +188,7 @@ static uint64_t registrations_at_receiver(const char *options, bool *each)
     struct pair p;
     uint64_t before = 0;
 
-    bed_options(options);
-    pair_open(&p);
+    pair_open_with(&p, options);
     blob_zone(&out, p.client, (size_t)PIECES * LENGTH);
     char *memory = calloc(PIECES, STRIDE);
     assert_non_null(memory);
@@ -222,8 +205,7 @@ static uint64_t registrations_at_receiver(const char *options, bool *each)
             rme_post_recv(p.server->rme, p.to_client, &list, 1, 0, &recv, &actual, &recv.id);
         assert_int_equal(recv.rc, 0);
         post_send(&send, p.client, p.to_server, &out, 1);
-        pump_until_reported(&send);
-        pump_until_reported(&recv);
+        pump_until_both(&send, &recv);
         op_check(&recv, (int64_t)PIECES * LENGTH);
     }
     assert_int_equal(node_counter(p.server, "recvs_rndv_write"), WARM + 1);
@@ -284,16 +266,14 @@ CASE(many_large_ones_are_shared)
     struct op ops[2 * N];
     uint64_t read;
 
-    bed_options("rndv=read");
-    pair_open(&p);
+    pair_open_with(&p, "rndv=read");
     pair_exchange(&p, SIZE, 1);
     read = node_counter(p.server, "recvs_rndv_read");
     node_close(p.client);
     node_close(p.server);
     if (read == 0)
         skip(); /* a device without reads */
-    bed_options("rndv=auto");
-    pair_open(&p);
+    pair_open_with(&p, "rndv=auto");
     for (int i = 0; i < N; i++) {
         blob_zone(&out[i], p.client, SIZE);
         blob_zone(&in[i], p.server, SIZE);
@@ -305,8 +285,7 @@ CASE(many_large_ones_are_shared)
         post_recv(&ops[N + i], p.server, p.to_client, &in[i], 1);
     pump_until_all(ops, 2 * N);
     for (int i = 0; i < N; i++) {
-        op_check(&ops[N + i], SIZE);
-        blob_check(&in[i], (uint64_t)i, SIZE);
+        op_check_blob(&ops[N + i], &in[i], (uint64_t)i, SIZE);
     }
     read = node_counter(p.server, "recvs_rndv_read");
     assert_int_equal(reads_slowly(p.server), getenv("SLOW_READS") != NULL);
@@ -322,8 +301,7 @@ CASE(counts_of_a_small_message)
     struct pair p;
     struct books client, server;
 
-    bed_options(&GROWS[1]);
-    pair_open(&p);
+    pair_open_with(&p, &GROWS[1]);
     for (int i = 0; i < WARM; i++)
         pair_exchange(&p, 64, 1);
     client = books(p.client);
@@ -347,16 +325,13 @@ CASE(counts_of_one_way_traffic)
     struct pair p;
     struct blob out, in;
 
-    bed_options(&GROWS[1]);
-    pair_open(&p);
-    blob_flat(&out, 64);
-    blob_flat(&in, 64);
+    pair_open_with(&p, &GROWS[1]);
+    blobs_flat(&out, &in, 64, 0);
     for (int i = 0; i < N; i++) {
         struct op send, recv;
         post_recv(&recv, p.server, p.to_client, &in, 1);
         post_send(&send, p.client, p.to_server, &out, 1);
-        pump_until_reported(&recv);
-        pump_until_reported(&send);
+        pump_until_both(&recv, &send);
     }
     uint64_t credit = node_counter(p.server, "credit_sent");
     /* at most one for two messages, and one for the first message, which uses the only
@@ -376,8 +351,7 @@ CASE(idle_engine_sleeps)
     struct rme_done done;
     struct rusage before, after;
 
-    bed_options("poll_us=0,keepalive_ms=0");
-    pair_open(&p);
+    pair_open_with(&p, "poll_us=0,keepalive_ms=0");
     pair_exchange(&p, 100, 1);
     pump_times(50);
     bool exact = lane.is_loop;
@@ -432,59 +406,12 @@ CASE(idle_memory_goes_back)
 
 /* A server with 100 idle clients, or as many as the fabric has room for: no thread of the
  * process wakes up. */
-/* Number of sleeps of each thread of this process, by the kernel's statistics. */
-struct sleeper {
-    int tid;
-    char name[16];
-    long sleeps;
-};
-
-static int sleepers(struct sleeper *s, int most)
-{
-    DIR *dir = opendir("/proc/self/task");
-    int n = 0;
-
-    for (struct dirent *e; dir && n < most && (e = readdir(dir)) != NULL;) {
-        char path[300], line[128];
-        snprintf(path, sizeof path, "/proc/self/task/%s/status", e->d_name);
-        FILE *f = e->d_name[0] == '.' ? NULL : fopen(path, "r");
-        if (!f)
-            continue;
-        s[n] = (struct sleeper){.tid = atoi(e->d_name)};
-        while (fgets(line, sizeof line, f)) {
-            sscanf(line, "Name: %15s", s[n].name);
-            sscanf(line, "voluntary_ctxt_switches: %ld", &s[n].sleeps);
-        }
-        fclose(f);
-        n++;
-    }
-    if (dir)
-        closedir(dir);
-    return n;
-}
-
-/* Prints the threads that woke up since. */
-static void say_who_woke(const struct sleeper *before, int n)
-{
-    struct sleeper now[32];
-    int threads = sleepers(now, 32);
-
-    for (int i = 0; i < threads; i++) {
-        long was = 0;
-        for (int k = 0; k < n; k++)
-            was = before[k].tid == now[i].tid ? before[k].sleeps : was;
-        print_error("thread %d (%s) woke up %ld times\n", now[i].tid, now[i].name,
-                    now[i].sleeps - was);
-    }
-}
-
 CASE(idle_server_of_100_clients)
 {
     enum { CALLS = 4 };
     int clients = (int)lane_env("IDLE_CLIENTS", 100);
     struct rme_done done;
     struct rusage before, after;
-    struct sleeper threads[32];
 
     bed_options("poll_us=0,keepalive_ms=2000");
     struct node *server = node_open("server", lane_uri(0));
@@ -499,7 +426,6 @@ CASE(idle_server_of_100_clients)
     /* Timers of earlier work may expire once more. */
     assert_int_equal(rme_test_context(server->rme, 0, &done, 1, 300), 0);
     uint64_t sleeps = node_counter(server, "sleeps"), wakeups = node_counter(server, "wakeups");
-    int n = sleepers(threads, 32);
     getrusage(RUSAGE_SELF, &before);
     for (int i = 0; i < CALLS; i++)
         assert_int_equal(rme_test_context(server->rme, 0, &done, 1, 500), 0);
@@ -512,10 +438,8 @@ CASE(idle_server_of_100_clients)
     const bool counts = !lane.is_loop;
 #endif
     long switches = after.ru_nvcsw - before.ru_nvcsw;
-    if (counts && switches > 5 * CALLS) {
-        say_who_woke(threads, n);
+    if (counts && switches > 5 * CALLS)
         fail_msg("%ld wake-ups of the process in %d idle calls", switches, CALLS);
-    }
 }
 
 /* A wait polls for poll_us at first, and not at all after many failed spins. */
@@ -582,9 +506,8 @@ CASE(pool_as_the_session_says)
     static struct blob pool[MOST];
     struct pair p;
 
-    bed_options("regcache_entries=6,fragment_bytes=64K,rndv=write,pack_threshold=5000,"
-                "eager_ring_bytes=0");
-    pair_open(&p);
+    pair_open_with(&p, "regcache_entries=6,fragment_bytes=64K,rndv=write,pack_threshold=5000,"
+                       "eager_ring_bytes=0");
     uint64_t entries = node_attribute(p.client, p.to_server, "cache_entries");
     uint64_t unit = node_attribute(p.client, p.to_server, "unit_bytes");
     if (node_attribute(p.client, p.to_server, "cache_bytes") == 0) {

@@ -57,9 +57,7 @@ static void open_idling(int clients, int lent, int pool, int idle_ms)
         .server = node_open("server", lane_uri(0)), .clients = clients, .lent = lent};
     for (int i = 0; i < clients; i++)
         open_client(i, 1);
-    blob_flat(&crowd.out, SIZE);
-    blob_flat(&crowd.in, SIZE);
-    blob_fill(&crowd.out, 1);
+    blobs_flat(&crowd.out, &crowd.in, SIZE, 1);
 }
 
 static void open_lending(int clients, int lent, int pool)
@@ -88,8 +86,7 @@ static void talk(int i, int messages)
     while (messages-- > 0) {
         post_recv(&recv, p->server, p->to_client, &crowd.in, 7);
         post_send(&send, p->client, p->to_server, &crowd.out, 7);
-        pump_until_reported(&recv);
-        pump_until_reported(&send);
+        pump_until_both(&recv, &send);
         op_check(&recv, SIZE);
         lent = node_counter(crowd.server, "eager_ring_bytes");
         crowd.most = lent > crowd.most ? lent : crowd.most;
@@ -105,10 +102,8 @@ static void talk_back(int i, int messages)
     while (messages-- > 0) {
         post_recv(&recv, p->client, p->to_server, &crowd.in, 7);
         post_send(&send, p->server, p->to_client, &crowd.out, 7);
-        pump_until_reported(&recv);
-        pump_until_reported(&send);
-        op_check(&recv, SIZE);
-        blob_check(&crowd.in, 1, SIZE);
+        pump_until_both(&recv, &send);
+        op_check_blob(&recv, &crowd.in, 1, SIZE);
     }
 }
 
@@ -130,8 +125,7 @@ static bool lends(void)
  * whether or not another one has asked in vain before. */
 CASE(fast_of_an_idle_one)
 {
-    if (!lane.is_loop)
-        skip(); /* its time passes by steps */
+    only_over_loop(); /* its time passes by steps */
     open_idling(3, AREA, AREA, IDLE_MS);
     if (!lends())
         skip();
@@ -220,8 +214,7 @@ CASE(fast_of_a_greedy_host)
 {
     enum { GREEDY = 6, AREAS = 4 };
 
-    if (!lane.is_loop)
-        skip(); /* all clients have one host */
+    only_over_loop(); /* all clients have one host */
     open_lending(GREEDY, AREA, AREAS * AREA);
     for (int n = 0; n < 8; n++)
         for (int i = 0; i < GREEDY; i++)
@@ -282,9 +275,8 @@ CASE(fast_of_who_falls_silent)
     int64_t end = lane_now() + BED_PATIENCE_MS;
     uint64_t grants;
 
-    bed_options("rx_size=2048,eager_max=64K,early_cts=0,rndv=write,"
-                "eager_ring_bytes=128K,pool_idle_ms=30");
-    pair_open(&p);
+    pair_open_with(&p, "rx_size=2048,eager_max=64K,early_cts=0,rndv=write,"
+                       "eager_ring_bytes=128K,pool_idle_ms=30");
     for (int i = 0; i < 10; i++)
         pair_exchange(&p, SIZE, i);
     grants = node_counter(p.server, "eager_ring_grants");

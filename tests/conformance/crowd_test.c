@@ -56,8 +56,7 @@ static void traffic_check(struct traffic *t, int visitor, bool server)
 {
     for (int k = 0; k < KINDS; k++) {
         op_check(&t->send[k], t->out[k].total);
-        op_check(&t->recv[k], t->in[k].total);
-        blob_check(&t->in[k], seed(visitor, k, server), t->in[k].total);
+        op_check_blob(&t->recv[k], &t->in[k], seed(visitor, k, server), t->in[k].total);
         blob_free(&t->in[k]);
         blob_free(&t->out[k]);
     }

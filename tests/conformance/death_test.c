@@ -22,9 +22,7 @@ static void traffic_post(struct traffic *t, struct pair *p, size_t size)
 {
     for (int i = 0; i < 4; i++) {
         size_t bytes = i < 2 ? 500 : size;
-        blob_flat(&t->out[i], bytes);
-        blob_flat(&t->in[i], bytes);
-        blob_fill(&t->out[i], (uint64_t)i);
+        blobs_flat(&t->out[i], &t->in[i], bytes, (uint64_t)i);
     }
     blob_flat(&t->hello, 10000);
     for (int i = 0; i < 4; i++) {
@@ -92,8 +90,7 @@ static void kill_sweep(const char *options, bool by_message)
     struct pair p;
     int whole = 0, cut = 0;
 
-    bed_options(options);
-    pair_open(&p);
+    pair_open_with(&p, options);
     for (int k = 1; k < 200 && !(by_message && whole); k++) {
         traffic_post(&t, &p, 200000);
         if (by_message)
@@ -123,29 +120,17 @@ static void kill_sweep(const char *options, bool by_message)
 
 CASE(link_dies_at_each_message)
 {
-    if (!lane.is_loop)
-        skip();
+    only_over_loop();
     kill_sweep("rndv=write,backoff_max_ms=1", true);
-}
-
-CASE(link_dies_at_each_message_reading)
-{
-    if (!lane.is_loop)
-        skip();
+    bed_again();
     kill_sweep("rndv=read,backoff_max_ms=1", true);
 }
 
 CASE(link_dies_at_each_step)
 {
-    if (!lane.is_loop)
-        skip();
+    only_over_loop();
     kill_sweep("loop_chaos=1,rndv=write,fragment_bytes=64K,backoff_max_ms=1", false);
-}
-
-CASE(link_dies_at_each_step_reading)
-{
-    if (!lane.is_loop)
-        skip();
+    bed_again();
     kill_sweep("loop_chaos=1,rndv=read,rdma_inflight_bytes=64K,backoff_max_ms=1", false);
 }
 
@@ -160,8 +145,7 @@ CASE(each_call_fails_once)
         [LOOP_ARM] = -EIO,
     };
 
-    if (!lane.is_loop)
-        skip();
+    only_over_loop();
     for (int call = LOOP_REG; call < LOOP_CALL_COUNT; call++) {
         bool whole = false;
         for (int k = 1; k < 200 && !whole; k++) {
@@ -221,8 +205,7 @@ CASE(server_restarts_under_load)
     struct traffic t;
     struct pair p;
 
-    bed_options("backoff_max_ms=10");
-    pair_open(&p);
+    pair_open_with(&p, "backoff_max_ms=10");
     for (int round = 0; round < 12; round++) {
         server_goes(&p, &t, round * 2);
         assert_false(rme_addr_is_dead(p.to_server));
@@ -275,8 +258,7 @@ CASE(close_with_operations_alive)
         struct traffic t;
         struct pair p;
 
-        bed_options(steps % 2 ? "rndv=read" : "rndv=write");
-        pair_open(&p);
+        pair_open_with(&p, steps % 2 ? "rndv=read" : "rndv=write");
         traffic_post(&t, &p, 300000);
         pump_times(steps);
         node_close(steps % 4 < 2 ? p.client : p.server);
@@ -331,8 +313,7 @@ CASE(opening_fails_cleanly)
 {
     static const enum loop_call calls[] = {LOOP_OPEN, LOOP_REG};
 
-    if (!lane.is_loop)
-        skip();
+    only_over_loop();
     for (int i = 0; i < 2; i++) {
         for (uint64_t k = 1; k < 20; k++) {
             struct node *n = NULL;
@@ -362,10 +343,8 @@ CASE(idle_client_goes_without_a_word)
     struct pair p;
     int64_t end;
 
-    if (!lane.is_loop)
-        skip();
-    bed_options("keepalive_ms=2");
-    pair_open(&p);
+    only_over_loop();
+    pair_open_with(&p, "keepalive_ms=2");
     loop_kill_at_message(1); /* lose the probe */
     p.client->asleep = true;
     end = lane_now() + BED_PATIENCE_MS;
@@ -396,15 +375,13 @@ CASE(silence_is_logged_once_with_work)
     static const char *const options[] = {"keepalive_ms=1000",
                                           "keepalive_ms=1000,loop_elan4=1"};
 
-    if (!lane.is_loop)
-        skip();
+    only_over_loop();
     for (int i = 0; i < 2; i++) {
         struct pair p;
         struct op op;
         struct blob b;
 
-        bed_options(options[i]);
-        pair_open(&p);
+        pair_open_with(&p, options[i]);
         pair_meet(&p);
         p.client->warnings = 0;
         blob_flat(&b, 100);

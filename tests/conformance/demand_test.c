@@ -46,8 +46,7 @@ static void move(struct pair *p, struct blob *out, struct blob *in, uint64_t see
     blob_canary(in);
     post_recv(&recv, p->server, p->to_client, in, 3);
     post_send(&send, p->client, p->to_server, out, 3);
-    pump_until_reported(&send);
-    pump_until_reported(&recv);
+    pump_until_both(&send, &recv);
     op_check(&send, SIZE);
     op_check(&recv, SIZE);
     blob_check(in, seed, SIZE);
@@ -223,10 +222,8 @@ CASE(demand_is_looked_at)
         blob_canary(&in);
         post_recv(&recv, p.server, p.to_client, &in, 3);
         post_send(&send, p.client, p.to_server, &out, 3);
-        pump_until_reported(&send);
-        pump_until_reported(&recv);
-        op_check(&recv, SIZE);
-        blob_check(&in, 2, SIZE);
+        pump_until_both(&send, &recv);
+        op_check_blob(&recv, &in, 2, SIZE);
         assert_int_equal(mprotect(out.arena, MAPPED, PROT_READ | PROT_WRITE), 0);
         /* a read-only sink, and an unmapped one */
         for (int gone = 0; gone < 2; gone++) {
@@ -236,8 +233,7 @@ CASE(demand_is_looked_at)
                 assert_int_equal(mprotect(in.arena, MAPPED, PROT_READ), 0);
             post_recv(&recv, p.server, p.to_client, &in, 3);
             post_send(&send, p.client, p.to_server, &out, 3);
-            pump_until_reported(&send);
-            pump_until_reported(&recv);
+            pump_until_both(&send, &recv);
             op_check_error(&recv, -EFAULT, -EFAULT);
             if (!gone)
                 assert_int_equal(mprotect(in.arena, MAPPED, PROT_READ | PROT_WRITE), 0);
@@ -276,8 +272,7 @@ CASE(demand_is_lost_in_the_middle)
         pump_times(100);
         op_cancel(&recv);
         op_cancel(&send);
-        pump_until_reported(&send);
-        pump_until_reported(&recv);
+        pump_until_both(&send, &recv);
         assert_int_equal(send.reports, 1);
         assert_int_equal(recv.reports, 1);
         if (victim == &out && recv.error == 0) /* read before the unmapping */

@@ -48,12 +48,10 @@ static void mark(struct node *from, struct rme_addr *to, struct node *at, struct
     struct op send, recv;
     struct blob out, in;
 
-    blob_flat(&out, 1);
-    blob_flat(&in, 1);
+    blobs_flat(&out, &in, 1, 0);
     post_recv(&recv, at, of, &in, MARK);
     post_send(&send, from, to, &out, MARK);
-    pump_until_reported(&send);
-    pump_until_reported(&recv);
+    pump_until_both(&send, &recv);
     blob_free(&out);
     blob_free(&in);
 }
@@ -124,8 +122,7 @@ static void invited(const char *options, bool heard, uint64_t messages)
     struct pair p;
     struct blob out, in;
 
-    bed_options(options);
-    pair_open(&p);
+    pair_open_with(&p, options);
     needs_invitations(&p);
     blob_zone(&out, p.client, SIZE);
     blob_zone(&in, p.server, SIZE);
@@ -161,15 +158,13 @@ CASE(invitation_shares_a_doorbell)
     struct blob in, small, small_in;
     uint64_t before;
 
-    bed_options("rndv=auto,credits=8" INVITED);
-    pair_open(&p);
+    pair_open_with(&p, "rndv=auto,credits=8" INVITED);
     needs_invitations(&p);
     needs_spare_credits(&p);
     for (int i = 0; i < 16; i++) /* an unused client advertises too few credits for this test */
         pair_exchange(&p, 100, TAG);
     blob_zone(&in, p.server, SIZE);
-    blob_flat(&small, 100);
-    blob_flat(&small_in, 100);
+    blobs_flat(&small, &small_in, 100, 0);
     for (int looks = 0; looks < 2; looks++) {
         struct op recv, send, ask;
 
@@ -185,8 +180,7 @@ CASE(invitation_shares_a_doorbell)
         p.client->asleep = false;
         post_send(&send, p.server, p.to_client, &small, TAG + 1);
         assert_int_equal(node_counter(p.server, "doorbells"), before + 1 + (uint64_t)looks);
-        pump_until_reported(&send);
-        pump_until_reported(&ask);
+        pump_until_both(&send, &ask);
         op_check(&ask, 100);
         op_cancel(&recv);
         pump_until_reported(&recv);
@@ -202,8 +196,7 @@ CASE(sender_first_asks)
     struct op send, recv;
     struct counts before;
 
-    bed_options("rndv=write" INVITED COUNTED);
-    pair_open(&p);
+    pair_open_with(&p, "rndv=write" INVITED COUNTED);
     blob_zone(&out, p.client, SIZE);
     blob_zone(&in, p.server, SIZE);
     blob_fill(&out, 1);
@@ -231,8 +224,7 @@ CASE(invitation_crosses_eager)
     struct blob out, in, small;
     struct op send[2], recv[2];
 
-    bed_options("rndv=auto" INVITED);
-    pair_open(&p);
+    pair_open_with(&p, "rndv=auto" INVITED);
     blob_zone(&out, p.client, SIZE);
     blob_zone(&in, p.server, SIZE);
     blob_flat(&small, 100);
@@ -259,13 +251,11 @@ CASE(invitation_crosses_another_tag)
     struct op send[2], recv[2];
     struct counts before;
 
-    bed_options("rndv=write,credits=8" INVITED COUNTED);
-    pair_open(&p);
+    pair_open_with(&p, "rndv=write,credits=8" INVITED COUNTED);
     needs_invitations(&p);
     blob_zone(&out, p.client, SIZE);
     blob_zone(&in, p.server, SIZE);
-    blob_flat(&small, 100);
-    blob_flat(&small_in, 100);
+    blobs_flat(&small, &small_in, 100, 0);
     blob_fill(&out, 1);
     blob_fill(&small, 2);
     both_may_start(&p);
@@ -288,8 +278,7 @@ CASE(invitation_of_another_size)
     struct pair p;
     struct blob in;
 
-    bed_options("rndv=auto" INVITED);
-    pair_open(&p);
+    pair_open_with(&p, "rndv=auto" INVITED);
     blob_zone(&in, p.server, SIZE);
     for (uint64_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         struct counts before = counts(&p);
@@ -305,8 +294,7 @@ CASE(invitation_of_another_size)
         if (sizes[i] <= SIZE) {
             arrives(&send, &recv, &in, i, sizes[i]);
         } else {
-            pump_until_reported(&send);
-            pump_until_reported(&recv);
+            pump_until_both(&send, &recv);
             op_check_error(&send, -EMSGSIZE, -EMSGSIZE);
             op_check_error(&recv, -EMSGSIZE, -EMSGSIZE);
             blob_check(&in, 0, 0);
@@ -325,8 +313,7 @@ CASE(invitation_declined)
     struct op send, recv;
     struct counts before;
 
-    bed_options("rndv=write" INVITED COUNTED);
-    pair_open(&p);
+    pair_open_with(&p, "rndv=write" INVITED COUNTED);
     needs_invitations(&p);
     blob_zone(&in, p.server, SIZE);
     blob_flat(&out, SIZE);
@@ -346,8 +333,7 @@ CASE(invited_message_is_not_overtaken)
     struct pair p;
     struct blob out[2], in[2], small[2], small_in[2];
 
-    bed_options("rndv=auto" INVITED);
-    pair_open(&p);
+    pair_open_with(&p, "rndv=auto" INVITED);
     for (int k = 0; k < 2; k++) {
         blob_zone(&out[k], p.client, SIZE);
         blob_zone(&in[k], p.server, SIZE);
@@ -388,8 +374,7 @@ CASE(invitation_taken_back)
     struct blob out, first, second;
     struct op send, recv[2];
 
-    bed_options("rndv=auto" INVITED);
-    pair_open(&p);
+    pair_open_with(&p, "rndv=auto" INVITED);
     needs_invitations(&p);
     needs_spare_credits(&p);
     blob_zone(&out, p.client, SIZE);
@@ -423,8 +408,7 @@ CASE(invitation_taken_back_too_late)
     struct pair p;
     struct blob first, second;
 
-    bed_options("rndv=auto" INVITED);
-    pair_open(&p);
+    pair_open_with(&p, "rndv=auto" INVITED);
     blob_zone(&first, p.server, SIZE);
     blob_zone(&second, p.server, SIZE);
     for (uint64_t i = 0; i < 12; i++) {
@@ -460,8 +444,7 @@ CASE(invitation_taken_back_too_late)
             blob_check(&second, 0, 0);
         } else {
             pump_until_reported(&recv[1]);
-            op_check(&recv[1], size);
-            blob_check(&second, i, size);
+            op_check_blob(&recv[1], &second, i, size);
             blob_check(&first, 0, 0);
         }
         pair_exchange(&p, 150000, TAG);
@@ -480,8 +463,7 @@ CASE(invitations_taken_back_in_a_row)
     struct op send, recv[2];
 
     /* a sleeping peer returns no credits */
-    bed_options("rndv=auto,credits=8" INVITED);
-    pair_open(&p);
+    pair_open_with(&p, "rndv=auto,credits=8" INVITED);
     needs_invitations(&p);
     blob_zone(&out, p.client, SIZE);
     blob_zone(&in, p.server, SIZE);
@@ -523,8 +505,7 @@ CASE(invitation_taken_back_by_force)
     struct blob in;
     struct op recv;
 
-    bed_options("rndv=auto" INVITED);
-    pair_open(&p);
+    pair_open_with(&p, "rndv=auto" INVITED);
     rme_set_forceful_cancel(p.server->rme);
     blob_zone(&in, p.server, SIZE);
     post_recv(&recv, p.server, p.to_client, &in, TAG);
@@ -544,8 +525,7 @@ CASE(invitation_dies_with_its_link)
     struct blob out, in;
     struct op send, recv;
 
-    bed_options("rndv=auto,connect_timeout_ms=5000" INVITED);
-    pair_open(&p);
+    pair_open_with(&p, "rndv=auto,connect_timeout_ms=5000" INVITED);
     blob_zone(&in, p.server, SIZE);
     post_recv(&recv, p.server, p.to_client, &in, TAG);
     client_has_heard(&p);
@@ -573,8 +553,7 @@ CASE(inviting_in_vain_is_noticed)
     struct op send, recv;
     struct counts before;
 
-    bed_options("rndv=auto" INVITED);
-    pair_open(&p);
+    pair_open_with(&p, "rndv=auto" INVITED);
     needs_invitations(&p);
     needs_spare_credits(&p);
     blob_flat(&out, 10);
@@ -594,8 +573,7 @@ CASE(inviting_in_vain_is_noticed)
         post_recv(&recv, p.server, p.to_client, &large_in, TAG);
         client_has_heard(&p);
         post_send(&send, p.client, p.to_server, &large_out, TAG);
-        pump_until_reported(&send);
-        pump_until_reported(&recv);
+        pump_until_both(&send, &recv);
     }
     assert_int_equal(counts(&p).sent - before.sent, 1);
 }

@@ -35,8 +35,8 @@ static void burst_check(struct burst *b, int variant, bool back)
     for (int i = 0; i < BURST; i++) {
         int64_t size = (int64_t)burst_size(variant, i);
         op_check(&b->send[i], size);
-        op_check(&b->recv[i], size);
-        blob_check(&b->in[i], (uint64_t)(variant * 100 + i + (back ? 50 : 0)), size);
+        op_check_blob(&b->recv[i], &b->in[i], (uint64_t)(variant * 100 + i + (back ? 50 : 0)),
+                      size);
         blob_free(&b->in[i]);
         blob_free(&b->out[i]);
     }
@@ -64,8 +64,7 @@ static void two_bursts(struct pair *p, int variant, bool in_advance)
             post_recv(&to.recv[i], p->server, p->to_client, &to.in[i], 9);
             post_recv(&from.recv[i], p->client, p->to_server, &from.in[i], 9);
         }
-        pump_until_reported(&to.recv[i]);
-        pump_until_reported(&from.recv[i]);
+        pump_until_both(&to.recv[i], &from.recv[i]);
     }
     pump_until_all(to.send, BURST);
     pump_until_all(from.send, BURST);
@@ -118,10 +117,8 @@ CASE(fifo_skips_cancelled_receives)
         post_send(&send[i], p.client, p.to_server, &out[i], 1);
     }
     for (int i = 0; i < 3; i++) {
-        pump_until_reported(&recv[takes[i]]);
-        pump_until_reported(&send[i]);
-        op_check(&recv[takes[i]], out[i].total);
-        blob_check(&in[takes[i]], (uint64_t)i, out[i].total);
+        pump_until_both(&recv[takes[i]], &send[i]);
+        op_check_blob(&recv[takes[i]], &in[takes[i]], (uint64_t)i, out[i].total);
     }
 }
 
@@ -135,9 +132,7 @@ CASE(many_tags)
     pair_open(&p);
     for (int i = 0; i < MANY_TAGS; i++) {
         size_t size = i % 50 == 49 ? 80000 : (size_t)i % 300;
-        blob_flat(&out[i], size);
-        blob_flat(&in[i], size);
-        blob_fill(&out[i], (uint64_t)i);
+        blobs_flat(&out[i], &in[i], size, (uint64_t)i);
     }
     for (int i = 0; i < MANY_TAGS; i += 2)
         post_recv(&recv[i], p.server, p.to_client, &in[i], i * 1000003);
@@ -146,11 +141,9 @@ CASE(many_tags)
     pump_times(50);
     for (int i = 1; i < MANY_TAGS; i += 2)
         post_recv(&recv[i], p.server, p.to_client, &in[i], i * 1000003);
-    pump_until_all(recv, MANY_TAGS);
-    pump_until_all(send, MANY_TAGS);
+    pump_until_all_of(recv, send, MANY_TAGS);
     for (int i = 0; i < MANY_TAGS; i++) {
-        op_check(&recv[i], out[i].total);
-        blob_check(&in[i], (uint64_t)i, out[i].total);
+        op_check_blob(&recv[i], &in[i], (uint64_t)i, out[i].total);
     }
 }
 
@@ -165,13 +158,9 @@ CASE(other_tags_are_not_held_back)
     struct pair p;
 
     /* large ones need RTS for any size of receive buffer */
-    bed_options("eager_window=64K,early_cts=0,eager_ring_bytes=0,eager_max=4K");
-    pair_open(&p);
-    blob_flat(&out, SIZE);
-    blob_flat(&in, SIZE);
-    blob_flat(&small_out, 100);
-    blob_flat(&small_in, 100);
-    blob_fill(&small_out, 5);
+    pair_open_with(&p, "eager_window=64K,early_cts=0,eager_ring_bytes=0,eager_max=4K");
+    blobs_flat(&out, &in, SIZE, 0);
+    blobs_flat(&small_out, &small_in, 100, 5);
     for (int i = 0; i < MANY; i++)
         post_send(&send[i], p.client, p.to_server, &out, 1);
     post_send(&send[MANY], p.client, p.to_server, &small_out, 1);
@@ -180,8 +169,7 @@ CASE(other_tags_are_not_held_back)
         post_recv(&other[i][0], p.server, p.to_client, &small_in, 2);
         post_send(&other[i][1], p.client, p.to_server, &small_out, 2);
         pump_until_all(other[i], 2);
-        op_check(&other[i][0], 100);
-        blob_check(&small_in, 5, 100);
+        op_check_blob(&other[i][0], &small_in, 5, 100);
     }
     assert_int_equal(send[0].reports + send[MANY].reports, 0);
     for (int i = 0; i <= MANY; i++)
@@ -220,9 +208,7 @@ CASE(peers_do_not_mix)
     for (int round = 0; round < 4; round++) {
         size_t size = round % 2 ? 90000 : 90;
         for (int i = 0; i < 2; i++) {
-            blob_flat(&out[i], size);
-            blob_flat(&in[i], size);
-            blob_fill(&out[i], (uint64_t)i + 1);
+            blobs_flat(&out[i], &in[i], size, (uint64_t)i + 1);
         }
         post_recv(&recv[0], a.server, a.to_client, &in[0], 4);
         post_recv(&recv[1], b.server, b.to_client, &in[1], 4);
@@ -230,11 +216,9 @@ CASE(peers_do_not_mix)
         pump_until_reported(&recv[1]);
         assert_int_equal(recv[0].reports, 0);
         post_send(&send[0], a.client, a.to_server, &out[0], 4);
-        pump_until_all(recv, 2);
-        pump_until_all(send, 2);
+        pump_until_all_of(recv, send, 2);
         for (int i = 0; i < 2; i++) {
-            op_check(&recv[i], (int64_t)size);
-            blob_check(&in[i], (uint64_t)i + 1, (int64_t)size);
+            op_check_blob(&recv[i], &in[i], (uint64_t)i + 1, (int64_t)size);
             blob_free(&in[i]);
             blob_free(&out[i]);
         }
@@ -266,12 +250,10 @@ CASE(server_to_server)
     post_send(&send[1], a, at_a.addr, &out, 3);
     assert_int_equal(rme_unexpected_free(a->rme, at_a.buffer), 0);
     assert_int_equal(rme_unexpected_free(b->rme, at_b.buffer), 0);
-    pump_until_all(recv, 2);
-    pump_until_all(send, 2);
+    pump_until_all_of(recv, send, 2);
     pump_until_all(un, 2);
     for (int i = 0; i < 2; i++) {
-        op_check(&recv[i], 100);
-        blob_check(&in[i], 1, 100);
+        op_check_blob(&recv[i], &in[i], 1, 100);
     }
 }
 
@@ -286,12 +268,9 @@ CASE(goodbye_comes_last)
         char options[64];
 
         snprintf(options, sizeof options, "rndv=write,loop_seed=%d", i);
-        bed_options(lane.is_loop ? options : "rndv=write");
-        pair_open(&p);
+        pair_open_with(&p, lane.is_loop ? options : "rndv=write");
         pair_meet(&p);
-        blob_flat(&out, 300000);
-        blob_flat(&in, 300000);
-        blob_fill(&out, (uint64_t)i);
+        blobs_flat(&out, &in, 300000, (uint64_t)i);
         blob_canary(&in);
         post_send(&send, p.client, p.to_server, &out, 5);
         pump_times(50); /* send RTS first, so that no invitation is sent */
@@ -300,8 +279,7 @@ CASE(goodbye_comes_last)
         op_check(&send, 300000);
         node_close(p.client);
         pump_until_reported(&recv);
-        op_check(&recv, 300000);
-        blob_check(&in, (uint64_t)i, 300000);
+        op_check_blob(&recv, &in, (uint64_t)i, 300000);
         bed_again();
     }
 }

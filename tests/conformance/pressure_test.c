@@ -63,8 +63,7 @@ static void grow_operations(struct pair *p, int count)
         post_recv(&flood_recv[i], p->server, p->to_client, &b, 1);
         post_send(&flood_send[i], p->client, p->to_server, &b, 1);
     }
-    pump_until_all(flood_send, count);
-    pump_until_all(flood_recv, count);
+    pump_until_all_of(flood_send, flood_recv, count);
     blob_free(&b);
 }
 
@@ -84,9 +83,7 @@ CASE(eager_flood_unposted)
     struct blob out, in;
 
     pair_open(&p);
-    blob_flat(&out, 2000);
-    blob_flat(&in, 2000);
-    blob_fill(&out, 1);
+    blobs_flat(&out, &in, 2000, 1);
     pair_exchange(&p, 2000, 1);
     grow_operations(&p, FLOOD);
     malloc_trim(0);
@@ -130,9 +127,7 @@ CASE(rendezvous_flood_unposted)
     pair_open(&p);
     assert_int_equal(rme_option_get(p.client->rme, "rx_size", &size), 0);
     size *= 5;
-    blob_flat(&out, (size_t)size);
-    blob_flat(&in, (size_t)size);
-    blob_fill(&out, 1);
+    blobs_flat(&out, &in, (size_t)size, 1);
     for (int i = 0; i < N; i++) {
         post_send(&flood_send[i], p.client, p.to_server, &out, 666);
         assert_int_equal(flood_send[i].rc, 0);
@@ -228,8 +223,7 @@ CASE(window_freed_ends_wait)
 {
     struct pair p;
 
-    bed_options("eager_window=64K,keepalive_ms=0");
-    pair_open(&p);
+    pair_open_with(&p, "eager_window=64K,keepalive_ms=0");
     jam_ways(&(struct jam){
         .from = p.client, .to = p.server, .peer = p.to_server, .sender = p.to_client});
     jam_ways(&(struct jam){
@@ -367,9 +361,7 @@ CASE(clients_200)
             struct crowd *c = &crowd[i];
             for (int k = 0; k < 2; k++) {
                 size_t size = round ? 30000 : 300;
-                blob_flat(&c->out[k], size);
-                blob_flat(&c->in[k], size);
-                blob_fill(&c->out[k], (uint64_t)(i * 2 + k));
+                blobs_flat(&c->out[k], &c->in[k], size, (uint64_t)(i * 2 + k));
             }
             post_recv(&c->recv[0], server, c->pair.to_client, &c->in[0], 1);
             post_recv(&c->recv[1], c->pair.client, c->pair.to_server, &c->in[1], 1);
@@ -381,8 +373,7 @@ CASE(clients_200)
             pump_until_all(c->send, 2);
             pump_until_all(c->recv, 2);
             for (int k = 0; k < 2; k++) {
-                op_check(&c->recv[k], c->out[k].total);
-                blob_check(&c->in[k], (uint64_t)(i * 2 + k), c->out[k].total);
+                op_check_blob(&c->recv[k], &c->in[k], (uint64_t)(i * 2 + k), c->out[k].total);
                 blob_free(&c->out[k]);
                 blob_free(&c->in[k]);
             }
@@ -433,14 +424,10 @@ CASE(greedy_hosts_wait_alone)
     struct blob out, in;
     uint64_t most = 0;
 
-    if (!lane.is_loop)
-        skip(); /* all peers have one host */
-    bed_options("rx_buffered_bytes=1M,loop_host=2,eager_max=4K");
-    pair_open(&p);
+    only_over_loop(); /* all peers have one host */
+    pair_open_with(&p, "rx_buffered_bytes=1M,loop_host=2,eager_max=4K");
     bed_options("loop_host=3,eager_max=4K");
-    blob_flat(&out, SIZE);
-    blob_flat(&in, SIZE);
-    blob_fill(&out, 1);
+    blobs_flat(&out, &in, SIZE, 1);
     for (int l = 0; l < LINKS; l++) {
         greedy[l].server = p.server;
         greedy[l].client = node_open("greedy", NULL);
@@ -489,13 +476,9 @@ CASE(greedy_link_ends_what_it_began)
     for (int o = 0; o < 2; o++) {
         struct pair p;
 
-        bed_options(options[o]);
-        pair_open(&p);
-        blob_flat(&out, SIZE);
-        blob_flat(&in, SIZE);
-        blob_flat(&large[0], LARGE);
-        blob_flat(&large[1], LARGE);
-        blob_fill(&large[0], 1);
+        pair_open_with(&p, options[o]);
+        blobs_flat(&out, &in, SIZE, 0);
+        blobs_flat(&large[0], &large[1], LARGE, 1);
         post_send(&large_op[0], p.client, p.to_server, &large[0], 1);
         for (int i = 0; i < MANY; i++)
             post_send(&send[i], p.client, p.to_server, &out, 2);
@@ -504,8 +487,7 @@ CASE(greedy_link_ends_what_it_began)
         post_recv(&large_op[1], p.server, p.to_client, &large[1], 1);
         pump_until_all(large_op, 2);
         op_check(&large_op[0], LARGE);
-        op_check(&large_op[1], LARGE);
-        blob_check(&large[1], 1, LARGE);
+        op_check_blob(&large_op[1], &large[1], 1, LARGE);
         assert_true(node_counter(p.server, "rx_buffered_bytes") >= LEFT);
         for (int i = 0; i < ANSWERS; i++) {
             struct op ops[2];
@@ -552,23 +534,19 @@ CASE(rdma_in_flight_stays_below_limit)
     static const char *const options[] = {"rdma_inflight_bytes=128K,rndv=write",
                                           "rdma_inflight_bytes=128K,rndv=read"};
 
-    if (!lane.is_loop)
-        skip();
+    only_over_loop();
     for (size_t k = 0; k < sizeof options / sizeof options[0]; k++) {
         struct pair p;
         struct blob out[N + 1], in[N + 1], word, heard;
         struct op send[N + 1], recv[N + 1], say, hear;
 
-        bed_options(options[k]);
-        pair_open(&p);
+        pair_open_with(&p, options[k]);
         for (int i = 0; i <= N; i++) {
             blob_zone(&out[i], p.client, i < N ? SIZE : LAST);
             blob_zone(&in[i], p.server, i < N ? SIZE : LAST);
             blob_fill(&out[i], (uint64_t)i);
         }
-        blob_flat(&word, 8);
-        blob_flat(&heard, 8);
-        blob_fill(&word, 9);
+        blobs_flat(&word, &heard, 8, 9);
         post_recv(&hear, p.server, p.to_client, &heard, N + 1);
         for (int i = 0; i < N; i++)
             post_recv(&recv[i], p.server, p.to_client, &in[i], i);
@@ -594,11 +572,9 @@ CASE(rdma_in_flight_stays_below_limit)
         pump_until_all(send, N + 1);
         pump_until_all(recv, N + 1);
         assert_true(loop_calls(LOOP_RDMA_OP) - before >= N * (SIZE / (BOUND / 2)));
-        op_check(&hear, 8);
-        blob_check(&heard, 9, 8);
+        op_check_blob(&hear, &heard, 9, 8);
         for (int i = 0; i <= N; i++) {
-            op_check(&recv[i], i < N ? SIZE : LAST);
-            blob_check(&in[i], (uint64_t)i, i < N ? SIZE : LAST);
+            op_check_blob(&recv[i], &in[i], (uint64_t)i, i < N ? SIZE : LAST);
             blob_free(&out[i]);
             blob_free(&in[i]);
         }

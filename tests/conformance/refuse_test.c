@@ -124,8 +124,7 @@ CASE(send_larger_than_receive_many_times)
             post_recv(&recv[i], p.server, p.to_client, &in, i);
         for (int i = 0; i < AT_A_TIME; i++)
             post_send(&send[i], p.client, p.to_server, &out, i);
-        pump_until_all(recv, AT_A_TIME);
-        pump_until_all(send, AT_A_TIME);
+        pump_until_all_of(recv, send, AT_A_TIME);
         for (int i = 0; i < AT_A_TIME; i++) {
             op_check_error(&recv[i], -EMSGSIZE, -EMSGSIZE);
             op_check(&send[i], 900);
@@ -186,8 +185,7 @@ CASE(send_larger_than_receive_one_side_strict)
     op_check_error(&send, -EMSGSIZE, -EMSGSIZE);
     post_recv(&recv, p.client, p.to_server, &in, 91);
     post_send(&send, p.server, p.to_client, &out, 91);
-    pump_until_reported(&recv);
-    pump_until_reported(&send);
+    pump_until_both(&recv, &send);
     op_check_error(&recv, -EMSGSIZE, -EMSGSIZE);
     op_check_error(&send, 0, 0);
     pump_until_refused(p.server, 1);

@@ -42,10 +42,8 @@ static void lend(struct pair *p)
                   1000 + i);
         post_send(&send, back ? p->server : p->client, back ? p->to_client : p->to_server, &out,
                   1000 + i);
-        pump_until_reported(&send);
-        pump_until_reported(&recv);
-        op_check(&recv, FAST_SIZE);
-        blob_check(&in, (uint64_t)i, FAST_SIZE);
+        pump_until_both(&send, &recv);
+        op_check_blob(&recv, &in, (uint64_t)i, FAST_SIZE);
         blob_free(&out);
         blob_free(&in);
     }
@@ -54,8 +52,7 @@ static void lend(struct pair *p)
 
 static void open_lent(struct pair *p, const char *options)
 {
-    bed_options(options);
-    pair_open(p);
+    pair_open_with(p, options);
     lend(p);
     if (node_counter(p->server, "eager_ring_grants") ==
         0) /* this lane's options rule the ring out */
@@ -82,8 +79,7 @@ static uint64_t one(struct pair *p, bool back, struct blob *out, struct blob *in
         pump_times(10);
         post_recv(&recv, to, back ? p->to_server : p->to_client, in, 7);
     }
-    pump_until_reported(&send);
-    pump_until_reported(&recv);
+    pump_until_both(&send, &recv);
     op_check(&recv, out->total);
     blob_check(in, seed, out->total);
     pump_times(5);
@@ -123,8 +119,7 @@ CASE(fast_counts)
     uint64_t control, writes, sends, copied, regs, aside, signalled;
 
     open_lent(&p, SMALL_AREA);
-    blob_flat(&out, FAST_SIZE);
-    blob_flat(&in, FAST_SIZE);
+    blobs_flat(&out, &in, FAST_SIZE, 0);
     one(&p, false, &out, &in, true, 1);
     aside = node_counter(p.server, "unmatched_eager");
     control = node_counter(p.client, "control_sent") + node_counter(p.server, "control_sent");
@@ -172,8 +167,7 @@ CASE(fast_needs_no_invitation)
         uint64_t invites;
 
         if (cases[c].invited) {
-            bed_options(cases[c].options);
-            pair_open(&p);
+            pair_open_with(&p, cases[c].options);
             lend(&p);
         } else {
             open_lent(&p, cases[c].options);
@@ -188,10 +182,8 @@ CASE(fast_needs_no_invitation)
         pump_times(20);
         assert_int_equal(node_counter(p.server, "invites_sent") - invites, cases[c].invited);
         post_send(&send, p.client, p.to_server, &out, 7);
-        pump_until_reported(&send);
-        pump_until_reported(&recv);
-        op_check(&recv, FAST_SIZE);
-        blob_check(&in, 3, FAST_SIZE);
+        pump_until_both(&send, &recv);
+        op_check_blob(&recv, &in, 3, FAST_SIZE);
         node_close(p.client);
         node_close(p.server);
     }
@@ -242,9 +234,7 @@ CASE(fast_keeps_order)
     for (int round = 0; round < 2; round++) {
         for (int i = 0; i < N; i++) {
             size_t size = (size_t)sizes[(i * 7 + round) % 9];
-            blob_flat(&out[i], size);
-            blob_flat(&in[i], size);
-            blob_fill(&out[i], (uint64_t)i + 1);
+            blobs_flat(&out[i], &in[i], size, (uint64_t)i + 1);
         }
         for (int i = 0; round == 0 && i < N / 2; i++)
             post_recv(&recv[i], p.server, p.to_client, &in[i], 3);
@@ -253,11 +243,9 @@ CASE(fast_keeps_order)
         pump_times(10);
         for (int i = round == 0 ? N / 2 : 0; i < N; i++)
             post_recv(&recv[i], p.server, p.to_client, &in[i], 3);
-        pump_until_all(recv, N);
-        pump_until_all(send, N);
+        pump_until_all_of(recv, send, N);
         for (int i = 0; i < N; i++) {
-            op_check(&recv[i], out[i].total);
-            blob_check(&in[i], (uint64_t)i + 1, out[i].total);
+            op_check_blob(&recv[i], &in[i], (uint64_t)i + 1, out[i].total);
             blob_free(&out[i]);
             blob_free(&in[i]);
         }
@@ -282,9 +270,7 @@ CASE(fast_runs_out)
     fast = node_counter(p.client, "sends_eager_rdma");
     rts = node_counter(p.client, "control_sent");
     for (int i = 0; i < N; i++) {
-        blob_flat(&out[i], 30000);
-        blob_flat(&in[i], 30000);
-        blob_fill(&out[i], (uint64_t)i);
+        blobs_flat(&out[i], &in[i], 30000, (uint64_t)i);
         post_send(&send[i], p.client, p.to_server, &out[i], 4);
     }
     pump_until_counter(p.client, "control_sent", rts + N - 4);
@@ -292,15 +278,12 @@ CASE(fast_runs_out)
     assert_in_range(node_counter(p.client, "sends_eager_rdma") - fast, 1, 4);
     for (int i = 0; i < N; i++)
         post_recv(&recv[i], p.server, p.to_client, &in[i], 4);
-    pump_until_all(recv, N);
-    pump_until_all(send, N);
+    pump_until_all_of(recv, send, N);
     for (int i = 0; i < N; i++) {
-        op_check(&recv[i], 30000);
-        blob_check(&in[i], (uint64_t)i, 30000);
+        op_check_blob(&recv[i], &in[i], (uint64_t)i, 30000);
     }
     pump_times(20);
-    blob_flat(&out[0], 30000);
-    blob_flat(&in[0], 30000);
+    blobs_flat(&out[0], &in[0], 30000, 0);
     assert_int_equal(one(&p, false, &out[0], &in[0], true, 9), 1); /* the ring has room again */
 }
 
@@ -312,8 +295,7 @@ CASE(fast_beside_reports)
     static struct op send[N], recv[N];
     static struct blob out[N], in[N];
 
-    if (!lane.is_loop)
-        skip();
+    only_over_loop();
     for (int round = 0; round < ROUNDS; round++) {
         char options[200];
         struct pair p;
@@ -329,11 +311,9 @@ CASE(fast_beside_reports)
         }
         for (int i = 0; i < N; i++)
             post_send(&send[i], p.client, p.to_server, &out[i], i < LARGE ? 5 : 6);
-        pump_until_all(send, N);
-        pump_until_all(recv, N);
+        pump_until_all_of(send, recv, N);
         for (int i = 0; i < N; i++) {
-            op_check(&recv[i], out[i].total);
-            blob_check(&in[i], (uint64_t)i, out[i].total);
+            op_check_blob(&recv[i], &in[i], (uint64_t)i, out[i].total);
             blob_free(&out[i]);
             blob_free(&in[i]);
         }
@@ -379,9 +359,7 @@ CASE(fast_cancel)
     uint64_t before;
 
     open_lent(&p, SMALL_AREA);
-    blob_flat(&out, FAST_SIZE);
-    blob_flat(&in, FAST_SIZE);
-    blob_fill(&out, 5);
+    blobs_flat(&out, &in, FAST_SIZE, 5);
     blob_canary(&in);
     before = node_counter(p.client, "sends_eager_rdma");
     post_recv(&recv, p.server, p.to_client, &in, 8);
@@ -395,8 +373,7 @@ CASE(fast_cancel)
     pump_times(20);
     post_recv(&recv, p.server, p.to_client, &in, 8);
     pump_until_reported(&recv);
-    op_check(&recv, FAST_SIZE);
-    blob_check(&in, 5, FAST_SIZE);
+    op_check_blob(&recv, &in, 5, FAST_SIZE);
     assert_int_equal(node_counter(p.client, "sends_eager_rdma") - before, 1);
 }
 
@@ -412,9 +389,7 @@ CASE(fast_cancel_while_waiting)
     open_lent(&p, SMALL_AREA);
     p.server->asleep = true;
     for (int i = 0; i < N; i++) {
-        blob_flat(&out[i], FAST_SIZE);
-        blob_flat(&in[i], FAST_SIZE);
-        blob_fill(&out[i], (uint64_t)i);
+        blobs_flat(&out[i], &in[i], FAST_SIZE, (uint64_t)i);
         post_send(&send[i], p.client, p.to_server, &out[i], 2);
     }
     for (int i = 1; i < N; i += 2)
@@ -430,8 +405,8 @@ CASE(fast_cancel_while_waiting)
     pump_until_all(send, N);
     for (int i = 0, k = 0; i < N; i++)
         if (send[i].error == 0) {
-            op_check(&recv[k], FAST_SIZE);
-            blob_check(&in[k++], (uint64_t)i, FAST_SIZE);
+            op_check_blob(&recv[k], &in[k], (uint64_t)i, FAST_SIZE);
+            k++;
         }
 }
 
@@ -449,8 +424,7 @@ CASE(fast_larger_than_receive)
     blob_canary(&in);
     post_recv(&recv, p.server, p.to_client, &in, 9);
     post_send(&send, p.client, p.to_server, &out, 9);
-    pump_until_reported(&send);
-    pump_until_reported(&recv);
+    pump_until_both(&send, &recv);
     op_check_error(&recv, -EMSGSIZE, -EMSGSIZE);
     pump_until_counter(p.client, "eager_refused", 1);
     assert_int_equal(blob_foreign(&in, 6), -1);
@@ -487,8 +461,7 @@ CASE(fast_is_withdrawn)
     struct pair a, b;
     uint64_t before;
 
-    bed_options(ONE_RING_IDLE);
-    pair_open(&a);
+    pair_open_with(&a, ONE_RING_IDLE);
     lend(&a);
     if (node_counter(a.server, "eager_ring_grants") == 0)
         skip();
@@ -525,15 +498,12 @@ CASE(fast_is_withdrawn_in_use)
     struct pair a;
     int64_t end;
 
-    bed_options(ONE_RING_IDLE ",keepalive_ms=600000");
-    pair_open(&a);
+    pair_open_with(&a, ONE_RING_IDLE ",keepalive_ms=600000");
     lend(&a);
     if (node_counter(a.server, "eager_ring_grants") == 0)
         skip();
     for (int i = 0; i < N; i++) {
-        blob_flat(&out[i], FAST_SIZE);
-        blob_flat(&in[i], FAST_SIZE);
-        blob_fill(&out[i], (uint64_t)i);
+        blobs_flat(&out[i], &in[i], FAST_SIZE, (uint64_t)i);
     }
     for (int i = 0; i < N / 2; i++)
         post_send(&send[i], a.client, a.to_server, &out[i], 5);
@@ -547,11 +517,9 @@ CASE(fast_is_withdrawn_in_use)
     a.client->asleep = false;
     for (int i = 0; i < N; i++)
         post_recv(&recv[i], a.server, a.to_client, &in[i], 5);
-    pump_until_all(send, N);
-    pump_until_all(recv, N);
+    pump_until_all_of(send, recv, N);
     for (int i = 0; i < N; i++) {
-        op_check(&recv[i], FAST_SIZE);
-        blob_check(&in[i], (uint64_t)i, FAST_SIZE);
+        op_check_blob(&recv[i], &in[i], (uint64_t)i, FAST_SIZE);
     }
 }
 
@@ -618,8 +586,7 @@ CASE(single_credit_links_are_granted_rings)
 
     if (lane.options != NULL) /* some rule the ring out */
         skip();
-    bed_options(SMALL_AREA ",credits_pool=0");
-    pair_open(&p);
+    pair_open_with(&p, SMALL_AREA ",credits_pool=0");
     blob_flat(&out, FAST_SIZE);
     blob_fill(&out, 1);
     for (int k = 0; k < 2; k++)
@@ -634,8 +601,7 @@ CASE(single_credit_links_are_granted_rings)
             post_recv(&recv[k], n, to, &in[k], 7);
             post_send(&send[k], n, to, &out, 7);
         }
-        pump_until_all(send, 2);
-        pump_until_all(recv, 2);
+        pump_until_all_of(send, recv, 2);
     }
     for (int k = 0; k < 2; k++) {
         blob_check(&in[k], 1, FAST_SIZE);

@@ -244,91 +244,51 @@ static void sleeper_check(struct sleeper *s, const struct op *op, int error)
     assert_int_equal(s->done.error, error);
 }
 
-CASE(message_wakes_sleeper)
-{
-    static const size_t sizes[] = {64, 100000};
-    struct pair p;
+/* Events that end a sleep. A thread cancelled in its sleep ends after its call. */
+enum event { MESSAGE, POST, CANCEL, THREAD_CANCELLED };
 
-    bed_real_time();
-    bed_options(SLEEPY);
-    pair_open(&p);
-    for (int round = 0; round < 6; round++) {
-        struct sleeper s;
-        struct op send, recv;
-        struct blob b, in;
-        blob_flat(&b, sizes[round % 2]);
-        blob_flat(&in, sizes[round % 2]);
-        post_recv(&recv, p.client, p.to_server, &in, 1);
-        sleeper_start(&s, p.client, 0);
-        post_send(&send, p.server, p.to_client, &b, 1);
-        pump_until_reported(&send);
-        sleeper_check(&s, &recv, 0);
-    }
-}
-
-/* The sleeping thread progresses operations that another thread posts. */
-CASE(post_is_carried_by_the_sleeper)
+static void sleeper_wakes_by(enum event event, size_t size)
 {
     struct pair p;
-    struct sleeper s;
     struct op send, recv;
-    struct blob b, in;
+    struct blob out, in;
 
     bed_real_time();
-    bed_options(SLEEPY);
-    pair_open(&p);
-    blob_flat(&b, 1000000);
-    blob_flat(&in, 1000000);
+    pair_open_with(&p, SLEEPY);
+    blobs_flat(&out, &in, size, 1);
     for (int round = 0; round < 4; round++) {
-        post_recv(&recv, p.server, p.to_client, &in, 1);
+        struct node *to = event == POST ? p.server : p.client;
+        struct sleeper s;
+
+        post_recv(&recv, to, event == POST ? p.to_client : p.to_server, &in, 1);
         sleeper_start(&s, p.client, 0);
-        post_send(&send, p.client, p.to_server, &b, 1);
-        pump_until_reported(&recv);
-        sleeper_check(&s, &send, 0);
+        if (event == THREAD_CANCELLED)
+            assert_int_equal(pthread_cancel(s.thread), 0);
+        if (event == CANCEL)
+            op_cancel(&recv);
+        else if (event == POST) /* the sleeping thread moves it */
+            post_send(&send, p.client, p.to_server, &out, 1);
+        else
+            post_send(&send, p.server, p.to_client, &out, 1);
+        if (event != CANCEL)
+            pump_until_reported(event == POST ? &recv : &send);
+        sleeper_check(&s, event == POST ? &send : &recv, event == CANCEL ? -ECANCELED : 0);
     }
+    bed_again();
 }
 
-CASE(cancel_wakes_sleeper)
+CASE(sleeper_wakes)
 {
-    struct pair p;
-    struct sleeper s;
-    struct op recv;
-    struct blob in;
-
-    bed_real_time();
-    bed_options(SLEEPY);
-    pair_open(&p);
-    blob_flat(&in, 1000);
-    for (int round = 0; round < 4; round++) {
-        post_recv(&recv, p.client, p.to_server, &in, 1);
-        sleeper_start(&s, p.client, 0);
-        op_cancel(&recv);
-        sleeper_check(&s, &recv, -ECANCELED);
-    }
+    sleeper_wakes_by(MESSAGE, 64);
+    sleeper_wakes_by(MESSAGE, 100000);
+    sleeper_wakes_by(POST, 1000000);
+    sleeper_wakes_by(CANCEL, 1000);
 }
 
-/* A thread cancelled in its sleep ends after its call: the engine goes on, and completions that
- * it had found are kept. */
+/* The engine goes on, and completions that it had found are kept. */
 CASE(cancelled_sleeper_leaves_nothing_behind)
 {
-    struct pair p;
-    struct sleeper s;
-    struct op send, recv;
-    struct blob b, in;
-
-    bed_real_time();
-    bed_options(SLEEPY);
-    pair_open(&p);
-    blob_flat(&b, 100000);
-    blob_flat(&in, 100000);
-    for (int round = 0; round < 4; round++) {
-        post_recv(&recv, p.client, p.to_server, &in, 1);
-        sleeper_start(&s, p.client, 0);
-        assert_int_equal(pthread_cancel(s.thread), 0);
-        post_send(&send, p.server, p.to_client, &b, 1);
-        pump_until_reported(&send);
-        sleeper_check(&s, &recv, 0);
-    }
+    sleeper_wakes_by(THREAD_CANCELLED, 100000);
 }
 
 /* A fabric that reports the end of a registration at `base`, and the real one below. */
@@ -380,8 +340,7 @@ CASE(unmapped_memory_is_unpinned_by_sleeper)
     watch.ops.wake = wake_counted;
     lane.ops = &watch.ops;
     bed_real_time();
-    bed_options(SLEEPY);
-    pair_open(&p);
+    pair_open_with(&p, SLEEPY);
     lane.ops = watch.real;
     blob_flat(&in, SIZE);
     sem_init(&watch.gone, 0, 0);
@@ -392,8 +351,7 @@ CASE(unmapped_memory_is_unpinned_by_sleeper)
     uint64_t before = node_counter(p.client, "registered_bytes");
     post_recv(&recv, p.server, p.to_client, &in, 1);
     post_send(&send, p.client, p.to_server, &out, 1);
-    pump_until_reported(&send);
-    pump_until_reported(&recv);
+    pump_until_both(&send, &recv);
     bool pinned = node_counter(p.client, "registered_bytes") >= before + SIZE &&
                   node_counter(p.client, "demand_bytes") == 0;
     post_recv(&last, p.client, p.to_server, &in, 2);
@@ -421,8 +379,7 @@ CASE(sleepers_of_several_contexts)
     struct blob b, in[N];
 
     bed_real_time();
-    bed_options(SLEEPY);
-    pair_open(&p);
+    pair_open_with(&p, SLEEPY);
     for (int c = 1; c < N; c++)
         assert_int_equal(rme_context_open(p.client->rme, c), 0);
     blob_flat(&b, 100);
