@@ -67,10 +67,8 @@ static void let_data_arrive(struct dialogue *d)
  * completion. */
 static bool withhold(struct dialogue *d, struct pair *p, const char *options)
 {
-    if (!lane.is_loop)
-        skip();
-    bed_options(options);
-    pair_open(p);
+    only_over_loop();
+    pair_open_with(p, options);
     dialogue_new(d, p, true, SMALL);
     post_data(d);
     loop_hold(LOOP_HOLD_DONES);
@@ -78,8 +76,7 @@ static bool withhold(struct dialogue *d, struct pair *p, const char *options)
     if (d->data_recv.reports || d->data_send.reports)
         return true;
     loop_hold(0); /* the receiver reads, and FIN waits for the device, too */
-    pump_until_reported(&d->data_recv);
-    pump_until_reported(&d->data_send);
+    pump_until_both(&d->data_recv, &d->data_send);
     return false;
 }
 
@@ -94,21 +91,19 @@ static void dialogue_check(struct dialogue *d)
 }
 
 /* Sends answers of every kind, both ways, many times. */
-void answer_comes_after_its_data(void **state)
+CASE(answer_comes_after_its_data)
 {
     static const size_t answers[] = {8, 0, 3000, LARGE};
     struct dialogue d;
     struct pair p;
 
-    (void)state;
     pair_open(&p);
     for (int i = 0; i < 80; i++) {
         dialogue_new(&d, &p, i % 2, answers[i / 2 % 4]);
         post_data(&d);
         pump_until_reported(&d.data_recv);
         post_send(&d.send, d.to, d.back, &d.out, TAG);
-        pump_until_reported(&d.recv);
-        pump_until_reported(&d.send);
+        pump_until_both(&d.recv, &d.send);
         pump_until_reported(&d.data_send);
         dialogue_check(&d);
         dialogue_free(&d);
@@ -117,7 +112,7 @@ void answer_comes_after_its_data(void **state)
 
 /* While the device withholds the data's completion, answers are not reported either: expected,
  * unexpected, small and large ones. */
-void answer_waits_for_the_device(void **state)
+CASE(answer_waits_for_the_device)
 {
     static const size_t answers[] = {8, 0, 3000, LARGE};
     struct dialogue d;
@@ -125,11 +120,8 @@ void answer_waits_for_the_device(void **state)
     struct op un;
     struct pair p;
 
-    (void)state;
-    if (!lane.is_loop)
-        skip();
-    bed_options(ONE_UNIT);
-    pair_open(&p);
+    only_over_loop();
+    pair_open_with(&p, ONE_UNIT);
     blob_flat(&word, SMALL);
     for (int i = 0; i < 8; i++) {
         dialogue_new(&d, &p, i % 2 == 0, answers[i / 2]);
@@ -168,20 +160,17 @@ void answer_waits_for_the_device(void **state)
             pump_times(200);
             assert_int_equal(got.reports, 0);
             loop_hold(0);
-            pump_until_reported(&got);
-            pump_until_reported(&later);
+            pump_until_both(&got, &later);
             op_check(&got, SMALL);
             assert_true(d.data_recv.place < got.place);
             blob_free(&next);
             post_send(&d.send, d.to, d.back, &d.out, TAG);
         }
-        pump_until_reported(&d.recv);
-        pump_until_reported(&d.send);
+        pump_until_both(&d.recv, &d.send);
         pump_until_reported(&d.data_send);
         dialogue_check(&d);
         dialogue_free(&d);
     }
-    blob_free(&word);
 }
 
 /* A large message from the client is stalled; messages of the server are reported at once. */
@@ -234,33 +223,27 @@ static void use_link(struct pair *p)
     pump_times(100);
 }
 
-void answer_to_something_else_does_not_wait(void **state)
+CASE(answer_to_something_else_does_not_wait)
 {
     struct pair p;
 
-    (void)state;
-    if (!lane.is_loop)
-        skip();
-    bed_options(WRITTEN);
-    pair_open(&p);
+    only_over_loop();
+    pair_open_with(&p, WRITTEN);
     use_link(&p);
     no_wait_behind(&p);
 }
 
 /* Does the same after both sides have advertised more credits: new credits are not taken for
  * returned ones. */
-void answer_on_busy_link_is_immediate(void **state)
+CASE(answer_on_busy_link_is_immediate)
 {
     enum { FLOOD = 300 };
     static struct op send[2][FLOOD], recv[2][FLOOD];
     struct blob b;
     struct pair p;
 
-    (void)state;
-    if (!lane.is_loop)
-        skip();
-    bed_options(WRITTEN);
-    pair_open(&p);
+    only_over_loop();
+    pair_open_with(&p, WRITTEN);
     blob_flat(&b, SMALL);
     for (int i = 0; i < FLOOD; i++) {
         post_recv(&recv[0][i], p.server, p.to_client, &b, TAG);
@@ -275,24 +258,19 @@ void answer_on_busy_link_is_immediate(void **state)
     /* so the server asked for more credits */
     assert_true(node_counter(p.client, "credit_stalls") > 0);
     no_wait_behind(&p);
-    blob_free(&b);
 }
 
 /* A large answer into memory opened by an invitation: its immediate has no header with a count
  * of earlier messages. */
-void answer_by_invitation(void **state)
+CASE(answer_by_invitation)
 {
     struct dialogue d;
     struct pair p;
 
-    (void)state;
-    if (!lane.is_loop)
-        skip();
-    bed_options(ONE_UNIT);
-    pair_open(&p);
+    only_over_loop();
+    pair_open_with(&p, ONE_UNIT);
     for (int i = 0; i < 4; i++) {
         dialogue_new(&d, &p, true, LARGE);
-        blob_free(&d.in);
         blob_zone(&d.in, d.from, LARGE);
         post_recv(&d.recv, d.from, d.there, &d.in, TAG);
         pair_exchange(&p, 1, 77); /* an invitation has arrived if there is one */
@@ -310,8 +288,7 @@ void answer_by_invitation(void **state)
             pump_until_reported(&d.data_recv);
             post_send(&d.send, d.to, d.back, &d.out, TAG);
         }
-        pump_until_reported(&d.recv);
-        pump_until_reported(&d.send);
+        pump_until_both(&d.recv, &d.send);
         pump_until_reported(&d.data_send);
         dialogue_check(&d);
         dialogue_free(&d);
@@ -319,7 +296,7 @@ void answer_by_invitation(void **state)
 }
 
 /* More answers than receive buffers are deferred; they meet their receives in sending order. */
-void answers_keep_their_order(void **state)
+CASE(answers_keep_their_order)
 {
     enum { N = 200 };
     static struct op send[N], recv[N];
@@ -327,37 +304,29 @@ void answers_keep_their_order(void **state)
     struct dialogue d;
     struct pair p;
 
-    (void)state;
     withhold(&d, &p, ONE_UNIT);
     for (int i = 0; i < N; i++) {
         size_t size = i % 10 == 9 ? 100000 : (size_t)i;
-        blob_flat(&out[i], size);
-        blob_flat(&in[i], size);
-        blob_fill(&out[i], (uint64_t)i);
+        blobs_flat(&out[i], &in[i], size, (uint64_t)i);
         post_recv(&recv[i], p.client, p.to_server, &in[i], 3);
     }
     for (int i = 0; i < N; i++)
         post_send(&send[i], p.server, p.to_client, &out[i], 3);
     pump_times(300);
     loop_hold(0);
-    pump_until_all(send, N);
-    pump_until_all(recv, N);
+    pump_until_all_of(send, recv, N);
     post_send(&d.send, d.to, d.back, &d.out, TAG);
-    pump_until_reported(&d.recv);
-    pump_until_reported(&d.send);
+    pump_until_both(&d.recv, &d.send);
     dialogue_check(&d);
     for (int i = 0; i < N; i++) {
-        op_check(&recv[i], out[i].total);
-        blob_check(&in[i], (uint64_t)i, out[i].total);
-        blob_free(&in[i]);
-        blob_free(&out[i]);
+        op_check_blob(&recv[i], &in[i], (uint64_t)i, out[i].total);
     }
     dialogue_free(&d);
 }
 
 /* Receives that are complete and held back end in the order of their posts, small and empty
  * ones, of one tag and of several. */
-void held_receives_end_in_order(void **state)
+CASE(held_receives_end_in_order)
 {
     enum { HELD = 6 }; /* fewer than credits */
     static struct op send[HELD], recv[HELD];
@@ -365,10 +334,8 @@ void held_receives_end_in_order(void **state)
     struct dialogue d;
     struct pair p;
 
-    (void)state;
     bool held = withhold(&d, &p, ONE_UNIT) && d.data_recv.reports; /* else it reads */
-    blob_flat(&out, SMALL);
-    blob_flat(&in, SMALL);
+    blobs_flat(&out, &in, SMALL, 0);
     for (int i = 0; i < HELD; i++)
         post_recv(&recv[i], p.client, p.to_server, &in, 3 + i / 2);
     uint64_t before = node_counter(p.client, "deferred");
@@ -378,30 +345,25 @@ void held_receives_end_in_order(void **state)
     if (held)
         assert_int_equal(node_counter(p.client, "deferred") - before, HELD);
     loop_hold(0);
-    pump_until_all(send, HELD);
-    pump_until_all(recv, HELD);
+    pump_until_all_of(send, recv, HELD);
     for (int i = 0; i < HELD; i++) {
         op_check(&recv[i], SMALL);
         assert_true(recv[i].place > (i > 0 ? recv[i - 1].place : d.data_send.place));
     }
     pump_until_reported(&d.data_recv);
     post_send(&d.send, d.to, d.back, &d.out, TAG);
-    pump_until_reported(&d.recv);
-    pump_until_reported(&d.send);
+    pump_until_both(&d.recv, &d.send);
     dialogue_check(&d);
     dialogue_free(&d);
-    blob_free(&out);
-    blob_free(&in);
 }
 
 /* The receive is cancelled while its completion is deferred: the receive succeeds, or the
  * message meets the next one. */
-void answer_whose_receive_is_cancelled(void **state)
+CASE(answer_whose_receive_is_cancelled)
 {
     struct dialogue d;
     struct pair p;
 
-    (void)state;
     withhold(&d, &p, ONE_UNIT);
     post_send(&d.send, d.to, d.back, &d.out, TAG);
     pump_times(100);
@@ -412,22 +374,19 @@ void answer_whose_receive_is_cancelled(void **state)
     op_check_error(&d.recv, -ECANCELED, 0);
     if (d.recv.error == -ECANCELED)
         post_recv(&d.recv, d.from, d.there, &d.in, TAG);
-    pump_until_reported(&d.recv);
-    pump_until_reported(&d.send);
-    pump_until_reported(&d.data_send);
-    pump_until_reported(&d.data_recv);
+    pump_until_both(&d.recv, &d.send);
+    pump_until_both(&d.data_send, &d.data_recv);
     dialogue_check(&d);
     dialogue_free(&d);
 }
 
 /* The peer answers, closes and ends the link before the data's local completion: the answer
  * proves that the data has arrived. */
-void answer_of_a_peer_that_goes(void **state)
+CASE(answer_of_a_peer_that_goes)
 {
     struct dialogue d;
     struct pair p;
 
-    (void)state;
     withhold(&d, &p, ONE_UNIT ",eager_max=4K");
     if (!d.data_recv.reports) {
         loop_hold(0);
@@ -437,8 +396,7 @@ void answer_of_a_peer_that_goes(void **state)
     pump_times(100);
     pump_until_reported(&d.send);
     node_close(p.server);
-    pump_until_reported(&d.data_send);
-    pump_until_reported(&d.recv);
+    pump_until_both(&d.data_send, &d.recv);
     dialogue_check(&d);
     loop_hold(0);
     dialogue_free(&d);
@@ -446,21 +404,18 @@ void answer_of_a_peer_that_goes(void **state)
 
 /* The link is dropped while an answer is deferred: all its operations end, with success if the
  * peer has answered, and nothing is left. */
-void answer_dropped_with_its_link(void **state)
+CASE(answer_dropped_with_its_link)
 {
     struct dialogue d;
     struct pair p;
-    (void)state;
     withhold(&d, &p, ONE_UNIT);
     post_send(&d.send, d.to, d.back, &d.out, TAG);
     pump_times(100);
     node_forget(p.to_server);
-    pump_until_reported(&d.recv);
-    pump_until_reported(&d.data_send);
+    pump_until_both(&d.recv, &d.data_send);
     op_check(&d.recv, SMALL);
     op_check(&d.data_send, LARGE);
     loop_hold(0);
-    pump_until_reported(&d.send);
-    pump_until_reported(&d.data_recv);
+    pump_until_both(&d.send, &d.data_recv);
     dialogue_free(&d);
 }

@@ -27,11 +27,10 @@ static int epoll_sets(void)
 }
 
 /* The first engines may leave epoll sets of their libraries, later ones leave none. */
-void open_close_open(void **state)
+CASE(open_close_open)
 {
     int left = 0;
 
-    (void)state;
     for (int i = 0; i < 5; i++) {
         struct pair p;
         pair_open(&p);
@@ -46,11 +45,10 @@ void open_close_open(void **state)
     }
 }
 
-void open_reports_errors(void **state)
+CASE(open_reports_errors)
 {
     struct node *n, *second;
 
-    (void)state;
     bed_options("rx_size=banana");
     assert_int_equal(node_try("x", NULL, &n), -EINVAL);
     bed_options("rx_size=1");
@@ -67,12 +65,11 @@ void open_reports_errors(void **state)
 }
 
 /* The host makes addresses before it opens an engine and frees them after it has closed it. */
-void addresses_outlive_engines(void **state)
+CASE(addresses_outlive_engines)
 {
     struct rme_addr *addr, *unused;
     struct pair p;
 
-    (void)state;
     assert_int_equal(rme_addr_parse(lane.ops->scheme, lane_uri(0), &addr), 0);
     assert_int_equal(rme_addr_parse(lane.ops->scheme, lane_uri(3), &unused), 0);
     rme_addr_set_host(addr, &p);
@@ -92,12 +89,11 @@ void addresses_outlive_engines(void **state)
     rme_addr_free(unused);
 }
 
-void address_text_is_checked(void **state)
+CASE(address_text_is_checked)
 {
     struct rme_addr *addr;
     char text[256];
 
-    (void)state;
     assert_int_equal(rme_addr_parse(lane.ops->scheme, "other://host:1", &addr), -EINVAL);
     snprintf(text, sizeof text, "%s://host:", lane.ops->scheme);
     assert_int_equal(rme_addr_parse(lane.ops->scheme, text, &addr), -EDESTADDRREQ);
@@ -110,14 +106,13 @@ void address_text_is_checked(void **state)
 
 /* A connecting peer has a name and matches its network. After its end its address stays dead
  * and still matches. */
-void passive_address(void **state)
+CASE(passive_address)
 {
     struct pair p;
     char pattern[64], exact[64];
     struct op op;
     struct blob b;
 
-    (void)state;
     pair_open(&p);
     unsigned byte[4];
     if (sscanf(rme_addr_name(p.to_client), "%u.%u.%u.%u", &byte[0], &byte[1], &byte[2],
@@ -143,17 +138,15 @@ void passive_address(void **state)
     assert_int_equal(op.rc, -ECONNRESET);
     assert_int_equal(rme_addr_match(p.to_client, exact, 32), !lane.is_elan4);
     assert_int_equal(rme_addr_match(p.to_client, "192.0.2.0", 8), 0);
-    blob_free(&b);
 }
 
 /* The peer's operations end when the host drops its address. */
-void freed_address_ends_its_operations(void **state)
+CASE(freed_address_ends_its_operations)
 {
     struct pair p;
     struct op ops[3];
     struct blob b[3];
 
-    (void)state;
     pair_open(&p);
     for (int i = 0; i < 3; i++)
         blob_flat(&b[i], 100000);
@@ -165,16 +158,14 @@ void freed_address_ends_its_operations(void **state)
     pump_until_all(ops, 3);
     for (int i = 0; i < 3; i++) {
         op_check_error(&ops[i], -ECONNRESET, -ECONNRESET);
-        blob_free(&b[i]);
     }
 }
 
-void connect_without_listener_refused(void **state)
+CASE(connect_without_listener_refused)
 {
     struct op ops[3];
     struct blob b;
 
-    (void)state;
     struct node *n = node_open("client", NULL);
     struct rme_addr *to = node_dial(n, lane_uri(6));
     blob_flat(&b, 64);
@@ -187,16 +178,14 @@ void connect_without_listener_refused(void **state)
     assert_false(rme_addr_is_dead(to));
     for (int i = 0; i < 3; i++)
         assert_int_equal(rme_addr_reach(n->rme, to, 5000), -ECONNREFUSED);
-    blob_free(&b);
 }
 
 /* A server listens; the client polls the state of its connection attempt. */
-void connect_to_listener_succeeds(void **state)
+CASE(connect_to_listener_succeeds)
 {
     struct pair p;
     int outcome;
 
-    (void)state;
     pair_open(&p);
     outcome = rme_addr_reach(p.client->rme, p.to_server, 0);
     for (int i = 0; i < 1000 && outcome == -EINPROGRESS; i++) {
@@ -209,14 +198,12 @@ void connect_to_listener_succeeds(void **state)
 }
 
 /* The address is unreachable, its name is unknown, or nothing listens there. */
-void unreachable_hosts(void **state)
+CASE(unreachable_hosts)
 {
     struct op op;
     struct blob b;
 
-    (void)state;
-    if (!lane.is_loop)
-        skip();
+    only_over_loop();
     bed_options("connect_timeout_ms=200");
     struct node *n = node_open("client", NULL);
     blob_flat(&b, 64);
@@ -229,16 +216,14 @@ void unreachable_hosts(void **state)
     post_send(&op, n, node_dial(n, "loop://void:1"), &b, 1);
     pump_until_reported(&op);
     op_check_error(&op, -ETIMEDOUT, -ETIMEDOUT);
-    blob_free(&b);
 }
 
 /* The second address of a list is tried when the first does not answer. */
-void second_address_is_tried(void **state)
+CASE(second_address_is_tried)
 {
     char text[256];
     struct pair p;
 
-    (void)state;
     p.server = node_open("server", lane_uri(0));
     p.client = node_open("client", NULL);
     snprintf(text, sizeof text, "%s,%s", lane_uri(6), lane_uri(0));
@@ -247,12 +232,11 @@ void second_address_is_tried(void **state)
     pair_exchange(&p, 5000, 3);
 }
 
-void contexts_open_and_close(void **state)
+CASE(contexts_open_and_close)
 {
     struct node *n = node_open("server", lane_uri(0));
     struct rme_done done;
 
-    (void)state;
     assert_int_equal(rme_context_open(n->rme, 0), -EEXIST);
     assert_int_equal(rme_context_open(n->rme, -1), -EINVAL);
     assert_int_equal(rme_context_open(n->rme, RME_MAX_CONTEXTS), -EINVAL);
@@ -267,7 +251,7 @@ void contexts_open_and_close(void **state)
 }
 
 /* Each context reports its own operations, at most as many as requested. */
-void contexts_are_separate(void **state)
+CASE(contexts_are_separate)
 {
     enum { CONTEXTS = 4, EACH = 6, ALL = CONTEXTS * EACH };
     struct pair p;
@@ -275,7 +259,6 @@ void contexts_are_separate(void **state)
     struct blob in[ALL], out;
     int seen[CONTEXTS] = {0};
 
-    (void)state;
     pair_open(&p);
     for (int c = 1; c < CONTEXTS; c++)
         assert_int_equal(rme_context_open(p.client->rme, c), 0);
@@ -312,19 +295,15 @@ void contexts_are_separate(void **state)
         assert_int_equal(seen[c], EACH);
     p.client->asleep = false;
     pump_until_all(send, ALL);
-    for (int i = 0; i < ALL; i++)
-        blob_free(&in[i]);
-    blob_free(&out);
 }
 
 /* Operations of a closed context go on and are dropped; the peer is not affected. */
-void closed_context_drops_its_operations(void **state)
+CASE(closed_context_drops_its_operations)
 {
     struct pair p;
     struct op recv, send;
     struct blob in, out;
 
-    (void)state;
     pair_open(&p);
     assert_int_equal(rme_context_open(p.client->rme, 3), 0);
     blob_flat(&in, 50000);
@@ -342,8 +321,6 @@ void closed_context_drops_its_operations(void **state)
     assert_int_equal(rme_test_context(p.client->rme, 3, &done, 1, 0), 0);
     pair_exchange(&p, 3000, 2);
     node_close(p.client);
-    blob_free(&in);
-    blob_free(&out);
 }
 
 /* Tests one operation. */
@@ -353,7 +330,7 @@ static int test_one(const struct node *n, rme_id id, struct rme_done *done)
 }
 
 /* rme_test_some reports its operations once; unknown ids are ignored. */
-void test_by_id(void **state)
+CASE(test_by_id)
 {
     enum { N = 5 };
     struct pair p;
@@ -362,7 +339,6 @@ void test_by_id(void **state)
     struct rme_done done[N + 3];
     int index[N + 3];
 
-    (void)state;
     pair_open(&p);
     blob_flat(&out, 10);
     for (int i = 0; i < N; i++) {
@@ -410,28 +386,21 @@ void test_by_id(void **state)
     op_cancel(&recv[0]);
     pump_until_reported(&recv[0]);
     op_check_error(&recv[0], -ECANCELED, -ECANCELED);
-    for (int i = 0; i < N; i++)
-        blob_free(&in[i]);
-    blob_free(&out);
 }
 
 /* Cancel and test of stale ids do nothing, even when their memory has been reused. */
-void stale_ids_are_harmless(void **state)
+CASE(stale_ids_are_harmless)
 {
     struct pair p;
     struct op old, send, recv;
     struct blob b, in;
     struct rme_done done;
 
-    (void)state;
     pair_open(&p);
-    blob_flat(&b, 10);
-    blob_flat(&in, 10);
-    blob_fill(&b, 1);
+    blobs_flat(&b, &in, 10, 1);
     post_recv(&old, p.client, p.to_server, &in, 1);
     post_send(&send, p.server, p.to_client, &b, 1);
-    pump_until_reported(&old);
-    pump_until_reported(&send);
+    pump_until_both(&old, &send);
     post_recv(&recv, p.client, p.to_server, &in, 2);
     assert_int_not_equal(recv.id, old.id);
     assert_int_equal(rme_cancel(p.client->rme, old.id), 0);
@@ -444,17 +413,14 @@ void stale_ids_are_harmless(void **state)
     pump_until_reported(&recv);
     op_check(&recv, 10);
     pump_until_reported(&send);
-    blob_free(&b);
-    blob_free(&in);
 }
 
-void bad_posts_are_refused(void **state)
+CASE(bad_posts_are_refused)
 {
     struct pair p;
     struct op op;
     struct blob b;
 
-    (void)state;
     pair_open(&p);
     blob_flat(&b, 10);
     post_send_ctx(&op, p.client, p.to_server, &b, 1, 7);
@@ -484,10 +450,9 @@ void bad_posts_are_refused(void **state)
     post_recv(&op, p.client, p.to_server, &b, 1);
     assert_int_equal(op.rc, -EINVAL);
     pair_exchange(&p, 100, 1);
-    blob_free(&b);
 }
 
-void memory_handed_out(void **state)
+CASE(memory_handed_out)
 {
     enum { N = 40 };
     static const size_t sizes[] = {1, 9440, 24, 34500, 139304, 262144, 2066424, 3000000};
@@ -495,7 +460,6 @@ void memory_handed_out(void **state)
     struct node *n = node_open("client", NULL);
     int local;
 
-    (void)state;
     for (int i = 0; i < N; i++) {
         size_t size = sizes[i % 8];
         m[i] = rme_memory_alloc(n->rme, size);
@@ -526,14 +490,13 @@ static void count_line(void *arg, const char *line)
     ++*(int *)arg;
 }
 
-void seeing_inside(void **state)
+CASE(seeing_inside)
 {
     struct pair p;
     struct rme_counter c;
     int64_t value;
     int count = 0, lines = 0;
 
-    (void)state;
     pair_open(&p);
     pair_exchange(&p, 100, 1);
     for (; rme_counter_get(p.client->rme, count, &c) == 0; count++) {

@@ -49,12 +49,18 @@ int bed_setup(void **state)
 int bed_teardown(void **state)
 {
     struct loop_census census;
+    uint64_t live = 0;
 
     (void)state;
     loop_hold(0);
     for (int i = 0; i < BED_NODES; i++)
+        live += nodes[i] ? node_counter(nodes[i], "ops_live") : 0;
+    if (live == 0) /* else memory of a failed test is in use */
+        blobs_free(NULL);
+    for (int i = 0; i < BED_NODES; i++)
         if (nodes[i])
             node_close(nodes[i]);
+    blobs_free(NULL);
     for (int i = 0; i < BED_ADDRS; i++) {
         if (addrs[i])
             rme_addr_free(addrs[i]);
@@ -80,9 +86,23 @@ int bed_teardown(void **state)
     return 0;
 }
 
+void bed_again(void)
+{
+    void *none = NULL;
+
+    bed_teardown(&none);
+    bed_setup(&none);
+}
+
 void bed_options(const char *options)
 {
     more_options = options;
+}
+
+void only_over_loop(void)
+{
+    if (!lane.is_loop)
+        skip();
 }
 
 void bed_real_time(void)
@@ -183,6 +203,7 @@ void node_close(struct node *n)
     rnr_seen += rme_counter_value(n->rme, "rnr");
     ops_left += rme_counter_value(n->rme, "ops_live");
     inbox_drop(n);
+    blobs_free(n);
     rme_close(n->rme);
     if (n->listen)
         rme_addr_free(n->listen);
@@ -328,6 +349,18 @@ void pump_until_reported(struct op *op)
     pump_until_all(op, 1);
 }
 
+void pump_until_both(struct op *a, struct op *b)
+{
+    pump_until_reported(a);
+    pump_until_reported(b);
+}
+
+void pump_until_all_of(struct op *a, struct op *b, int count)
+{
+    pump_until_all(a, count);
+    pump_until_all(b, count);
+}
+
 void pump_until_unexpected(struct node *n, int count)
 {
     int64_t end = lane_now() + BED_PATIENCE_MS;
@@ -450,6 +483,12 @@ void op_check(const struct op *op, int64_t actual)
     assert_int_equal(op->actual, actual);
 }
 
+void op_check_blob(const struct op *op, const struct blob *b, uint64_t seed, int64_t actual)
+{
+    op_check(op, actual);
+    blob_check(b, seed, actual);
+}
+
 void op_check_error(const struct op *op, int error, int or_error)
 {
     if (op->rc < 0)
@@ -520,6 +559,12 @@ void pair_open(struct pair *p)
     p->client = node_open("client", NULL);
     p->to_server = node_dial(p->client, lane_uri(0));
     pair_meet(p);
+}
+
+void pair_open_with(struct pair *p, const char *options)
+{
+    bed_options(options);
+    pair_open(p);
 }
 
 void pair_exchange(struct pair *p, size_t size, int tag)

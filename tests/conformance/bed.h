@@ -2,9 +2,9 @@
 /*
  * bed.h - the fixture: engines ("nodes"), operations, patterned memory, driven from one thread.
  *
- * The fixture closes everything that a test opens, also after a failure, and then checks the
- * counters: no RNR, no live operation, nothing left in the fabric. A test waits for events with
- * generous timeouts and counts; no result depends on speed.
+ * The fixture closes everything that a test opens and frees its blobs, also after a failure,
+ * and then checks the counters: no RNR, no live operation, nothing left in the fabric. A test
+ * waits for events with generous timeouts and counts; no result depends on speed.
  */
 #ifndef TESTS_BED_H
 #define TESTS_BED_H
@@ -61,6 +61,8 @@ struct pair {
 /* cmocka fixtures. */
 int bed_setup(void **state);
 int bed_teardown(void **state);
+/* Closes everything, checks, and begins anew within a test. */
+void bed_again(void);
 #define BED_TEST(name) cmocka_unit_test_setup_teardown(name, bed_setup, bed_teardown)
 
 /* Sets more options for the nodes that this test opens from now on; NULL for none. */
@@ -70,6 +72,8 @@ void bed_options(const char *options);
 void bed_pass_ms(unsigned ms);
 /* Uses the system's clock over the loop, too: for tests with threads that sleep. */
 void bed_real_time(void);
+/* Skips a test that needs the loop's knobs. */
+void only_over_loop(void);
 /* Disables the fixture's checks for errors that this test provokes. */
 void bed_expect_violations(void);
 
@@ -91,7 +95,10 @@ void pump_times(int times);
 /* Polls the node once; the call sleeps until an event, for `wait_ms` at most. */
 void pump_asleep(struct node *n, int wait_ms);
 void pump_until_reported(struct op *op);
+void pump_until_both(struct op *a, struct op *b);
 void pump_until_all(struct op *ops, int count);
+/* Polls until `count` operations of each of two lists are reported. */
+void pump_until_all_of(struct op *a, struct op *b, int count);
 void pump_until_unexpected(struct node *n, int count);
 /* Polls until the counter has reached the value. Use this for conditions that a test needs:
  * the number of polls measures no time, so pump_times() only gives events a chance or stops
@@ -116,10 +123,14 @@ void post_recv_ctx(struct op *op, struct node *n, struct rme_addr *from, const s
 void op_cancel(struct op *op);
 /* Checks that the operation was reported once, with success and this many bytes. */
 void op_check(const struct op *op, int64_t actual);
+/* Checks the received contents, too. */
+void op_check_blob(const struct op *op, const struct blob *b, uint64_t seed, int64_t actual);
 /* Checks that the operation was reported once, with one of two errors (0 is success). */
 void op_check_error(const struct op *op, int error, int or_error);
 
 void blob_flat(struct blob *b, size_t size);
+/* Makes a message of one piece, and a place for it. */
+void blobs_flat(struct blob *out, struct blob *in, size_t size, uint64_t seed);
 /* Makes one piece, `misalign` bytes behind a 64-byte boundary. */
 void blob_misaligned(struct blob *b, size_t size, unsigned misalign);
 /* Allocates from the node's rme_memory_alloc. */
@@ -128,7 +139,10 @@ void blob_zone(struct blob *b, struct node *n, size_t size);
 void blob_pieces(struct blob *b, int count, int min, int max, bool with_empty, uint64_t seed);
 /* Makes up to `count` pieces of `total` bytes together. */
 void blob_split(struct blob *b, int64_t total, int count, uint64_t seed);
+/* Frees the memory before the end of the test, or of the node that provides it. */
 void blob_free(struct blob *b);
+/* Frees the memory of all blobs of a node, or of all. */
+void blobs_free(const struct node *n);
 void blob_fill(struct blob *b, uint64_t seed);
 void blob_canary(struct blob *b);
 /* Checks that the first n bytes are the pattern of `seed` and the rest canaries. */
@@ -140,6 +154,7 @@ struct rme_list blob_list(const struct blob *b);
 uint8_t pattern_byte(uint64_t seed, int64_t at);
 
 void pair_open(struct pair *p);
+void pair_open_with(struct pair *p, const char *options);
 /* Sends an unexpected message by which the server learns the client's address. */
 void pair_meet(struct pair *p);
 /* Does the same after a link failure: retries until a message arrives. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Patterned memory with canaries, for the fixture. */
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include "bed.h"
@@ -25,12 +26,54 @@ uint8_t pattern_byte(uint64_t seed, int64_t at)
     return (uint8_t)(i * 31 + (i >> 8) * 17 + (i >> 16) * 7 + seed * 101 + 1);
 }
 
+/* Memory of all blobs; threads make some. */
+struct owned {
+    void *arena;
+    struct node *zone;
+};
+
+static struct owned *owned;
+static size_t owned_count, owned_room;
+static pthread_mutex_t owned_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void own(void *arena, struct node *zone)
+{
+    pthread_mutex_lock(&owned_lock);
+    if (owned_count == owned_room) {
+        owned_room = owned_room * 2 + 64;
+        owned = realloc(owned, owned_room * sizeof *owned);
+        assert_non_null(owned);
+    }
+    owned[owned_count++] = (struct owned){arena, zone};
+    pthread_mutex_unlock(&owned_lock);
+}
+
+static void disown(const void *arena)
+{
+    size_t i;
+
+    pthread_mutex_lock(&owned_lock);
+    for (i = owned_count; i > 0 && owned[i - 1].arena != arena; i--)
+        ;
+    assert_true(i > 0);
+    owned[i - 1] = owned[--owned_count];
+    pthread_mutex_unlock(&owned_lock);
+}
+
+void blobs_free(const struct node *n)
+{
+    for (size_t i = owned_count; i > 0; i--)
+        if (n == NULL || owned[i - 1].zone == n)
+            blob_free(&(struct blob){.arena = owned[i - 1].arena, .zone = owned[i - 1].zone});
+}
+
 static void allocate(struct blob *b, size_t size)
 {
     b->size = size;
     b->arena = b->zone ? rme_memory_alloc(b->zone->rme, size)
                        : aligned_alloc(64, (size + 63) & ~(size_t)63);
     assert_non_null(b->arena);
+    own(b->arena, b->zone);
 }
 
 /* Lays out pieces of the lengths in b with the given gap before each. */
@@ -64,6 +107,13 @@ void blob_misaligned(struct blob *b, size_t size, unsigned misalign)
 void blob_flat(struct blob *b, size_t size)
 {
     blob_misaligned(b, size, 0);
+}
+
+void blobs_flat(struct blob *out, struct blob *in, size_t size, uint64_t seed)
+{
+    blob_flat(out, size);
+    blob_flat(in, size);
+    blob_fill(out, seed);
 }
 
 void blob_zone(struct blob *b, struct node *n, size_t size)
@@ -118,6 +168,7 @@ void blob_split(struct blob *b, int64_t total, int count, uint64_t seed)
 
 void blob_free(struct blob *b)
 {
+    disown(b->arena);
     if (b->zone)
         assert_int_equal(rme_memory_free(b->zone->rme, b->arena), 0);
     else

@@ -58,11 +58,9 @@ static void take_all(int i)
     for (int k = 0; k < EACH; k++) {
         blob_split(&in, SIZE, PIECES, 99);
         post_recv(&recv, pair[i].client, pair[i].to_server, &in, k);
-        pump_until_reported(&recv);
-        pump_until_reported(&sends[i][k]);
+        pump_until_both(&recv, &sends[i][k]);
         op_check(&recv, SIZE);
-        op_check(&sends[i][k], SIZE);
-        blob_check(&in, (uint64_t)(i * EACH + k), SIZE);
+        op_check_blob(&sends[i][k], &in, (uint64_t)(i * EACH + k), SIZE);
         blob_free(&in);
         blob_free(&outs[i][k]);
     }
@@ -82,10 +80,8 @@ static void exchange_lists(const struct pair *p)
                   9);
         post_send(&send, way ? p->client : p->server, way ? p->to_server : p->to_client, &out,
                   9);
-        pump_until_reported(&recv);
-        pump_until_reported(&send);
-        op_check(&recv, SIZE);
-        blob_check(&in, 3, SIZE);
+        pump_until_both(&recv, &send);
+        op_check_blob(&recv, &in, 3, SIZE);
         blob_free(&out);
         blob_free(&in);
     }
@@ -134,12 +130,11 @@ static void wake_up(struct node *server, int clients)
 }
 
 /* A sleeping client holds its quota; the others are not affected. */
-void zones_of_a_greedy_one(void **state)
+CASE(zones_of_a_greedy_one)
 {
     struct node *server = open_clients(3);
     uint64_t held, before;
 
-    (void)state;
     put_to_sleep(1);
     held = has(0);
     if (held != 0) /* else nothing is offered because nothing can be read */
@@ -156,12 +151,11 @@ void zones_of_a_greedy_one(void **state)
 }
 
 /* A single client gets more. */
-void zones_of_one(void **state)
+CASE(zones_of_one)
 {
     struct node *server = open_clients(1);
     uint64_t held;
 
-    (void)state;
     put_to_sleep(1);
     held = has(0);
     if (held != 0)
@@ -170,12 +164,11 @@ void zones_of_one(void **state)
 }
 
 /* All clients want more than there is, and sleep: each gets some, including the last one. */
-void zones_of_many(void **state)
+CASE(zones_of_many)
 {
     struct node *server = open_clients(MOST);
     uint64_t sum = 0;
 
-    (void)state;
     put_to_sleep(MOST);
     for (int i = 0; i < MOST; i++)
         sum += has(i);
@@ -192,7 +185,7 @@ void zones_of_many(void **state)
 
 /* The host has allocated everything except scattered small blocks: a message is split into
  * fragments of their size. */
-void zones_that_the_host_has(void **state)
+CASE(zones_that_the_host_has)
 {
     enum { TAKEN = ZONES >> 16, BLOCK = 60000 };
     static struct blob taken[TAKEN];
@@ -200,7 +193,6 @@ void zones_that_the_host_has(void **state)
     uint64_t reserve;
     int n = 0;
 
-    (void)state;
     if (registers_each(server)) /* blocks need not be registered in advance there */
         skip();
     while (n < TAKEN)

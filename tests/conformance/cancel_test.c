@@ -44,8 +44,7 @@ static bool cancel_after(struct pair *p, const struct sweep *s, int k)
         blob_zone(&out, p->client, s->size);
         blob_zone(&in, p->server, s->size);
     } else {
-        blob_flat(&out, s->size);
-        blob_flat(&in, s->size);
+        blobs_flat(&out, &in, s->size, 0);
     }
     blob_fill(&out, 3);
     if (s->recv_first)
@@ -120,8 +119,7 @@ static void sweep(const struct sweep *s)
     struct pair p;
     bool over = false;
 
-    bed_options(s->options);
-    pair_open(&p);
+    pair_open_with(&p, s->options);
     for (int k = 0; k < STEPS_MAX && !over; k += k < STEPS_DENSE ? 1 : k / 4) {
         over = cancel_after(&p, s, k);
         pair_exchange(&p, 50, 5);
@@ -134,76 +132,48 @@ static void sweep(const struct sweep *s)
     assert_int_equal(node_counter(p.server, "protocol_errors"), 0);
 }
 
+/* Either side or both, with the receive first or after the send. */
 static void sweeps(const char *options, size_t size, bool zone)
 {
     for (int variant = 0; variant < 6; variant++) {
-        struct sweep s = {.options = options,
-                          .size = size,
-                          .who = variant % 3,
-                          .recv_first = variant < 3,
-                          .zone = zone};
-        void *none = NULL;
-        sweep(&s);
-        bed_teardown(&none);
-        bed_setup(&none);
+        sweep(&(struct sweep){.options = options,
+                              .size = size,
+                              .who = variant % 3,
+                              .recv_first = variant < 3,
+                              .zone = zone});
+        bed_again();
     }
 }
 
-void cancel_eager(void **state)
+CASE(cancel_eager)
 {
-    (void)state;
     sweeps("", 900, false);
 }
 
-void cancel_rendezvous_write(void **state)
+CASE(cancel_rendezvous)
 {
-    (void)state;
     sweeps("rndv=write", 300000, false);
-}
-
-void cancel_rendezvous_read(void **state)
-{
-    (void)state;
     sweeps("rndv=read", 300000, false);
-}
-
-/* Several fragments in flight. */
-void cancel_rendezvous_of_units(void **state)
-{
-    (void)state;
-    sweeps("rndv=write,fragment_bytes=64K", 900000, false);
+    sweeps("rndv=write,fragment_bytes=64K", 900000, false); /* several fragments in flight */
     sweeps("rndv=read,fragment_bytes=64K", 900000, false);
+    sweeps("", 300000, true); /* invited */
 }
 
-void cancel_invited(void **state)
+CASE(cancel_unexpected)
 {
-    (void)state;
-    sweeps("", 300000, true);
-}
-
-void cancel_unexpected(void **state)
-{
-    (void)state;
     for (int i = 0; i < 2; i++) {
-        struct sweep s = {.options = "",
-                          .size = i ? 16384 : 100,
-                          .who = SENDER,
-                          .recv_first = false,
-                          .unexpected = true};
-        void *none = NULL;
-        sweep(&s);
-        bed_teardown(&none);
-        bed_setup(&none);
+        sweep(&(struct sweep){
+            .options = "", .size = i ? 16384 : 100, .who = SENDER, .unexpected = true});
+        bed_again();
     }
 }
 
 /* Before the connection is up, and when it never comes up. */
-void cancel_while_connecting(void **state)
+CASE(cancel_while_connecting)
 {
     struct op ops[3];
     struct blob b;
 
-    (void)state;
     bed_options("connect_timeout_ms=20000");
     struct node *server = node_open("server", lane_uri(0));
     struct node *client = node_open("client", NULL);
@@ -226,7 +196,6 @@ void cancel_while_connecting(void **state)
     post_unexpected(&ops[2], client, to, &b, 1);
     pump_until_unexpected(server, 1);
     pump_until_reported(&ops[2]);
-    blob_free(&b);
 }
 
 /* Opens a new pair and starts a transfer of half a megabyte from client to server with tag 5;
@@ -234,8 +203,7 @@ void cancel_while_connecting(void **state)
 static void begin_transfer(struct pair *p, const char *options, bool held, struct blob *out,
                            struct blob *in, struct op *send, struct op *recv)
 {
-    bed_options(options);
-    pair_open(p);
+    pair_open_with(p, options);
     blob_flat(out, 500000);
     blob_flat(in, 500000);
     blob_fill(out, 3);
@@ -247,17 +215,15 @@ static void begin_transfer(struct pair *p, const char *options, bool held, struc
 
 /* The peer's host makes no calls. A cancel waits for it until a tenth of connect_timeout_ms,
  * then breaks the connection. */
-void cancel_with_a_silent_peer(void **state)
+CASE(cancel_with_a_silent_peer)
 {
     static const char *const options[] = {"rndv=write,connect_timeout_ms=3000",
                                           "rndv=read,connect_timeout_ms=3000"};
 
-    (void)state;
     for (int i = 0; i < 4; i++) {
         struct pair p;
         struct op send, recv;
         struct blob out, in;
-        void *none = NULL;
 
         begin_transfer(&p, options[i % 2], false, &out, &in, &send, &recv);
         for (int k = 0; k < 2; k++)
@@ -283,64 +249,23 @@ void cancel_with_a_silent_peer(void **state)
         pair_exchange(&p, 100000, 5);
         node_close(p.client);
         node_close(p.server);
-        blob_free(&out);
-        blob_free(&in);
-        bed_teardown(&none);
-        bed_setup(&none);
+        bed_again();
     }
-}
-
-void cancel_forcefully(void **state)
-{
-    struct pair p;
-    struct op send, recv;
-    struct blob out, in;
-
-    (void)state;
-    bed_options("rndv=write,connect_timeout_ms=600000");
-    pair_open(&p);
-    rme_set_forceful_cancel(p.server->rme);
-    blob_flat(&out, 500000);
-    blob_flat(&in, 500000);
-    blob_fill(&out, 3);
-    post_recv(&recv, p.server, p.to_client, &in, 5);
-    post_send(&send, p.client, p.to_server, &out, 5);
-    for (int k = 0; k < 4; k++)
-        step(&p, k);
-    p.client->asleep = true;
-    op_cancel(&recv);
-    pump_until_reported(&recv);
-    op_check_error(&recv, -ECANCELED, 0);
-    blob_canary(&in);
-    p.client->asleep = false;
-    pump_times(50);
-    if (!send.reports)
-        op_cancel(&send);
-    pump_until_reported(&send);
-    if (recv.error)
-        blob_check(&in, 0, 0);
-    pair_reconnect(&p);
-    pair_exchange(&p, 100000, 5);
-    blob_free(&out);
-    blob_free(&in);
 }
 
 /* The peer has been sent the memory's address and does not answer: the link is broken at once,
  * and only this operation is reported as cancelled. */
-void cancel_forcefully_a_sleeping_peer(void **state)
+CASE(cancel_forcefully_a_sleeping_peer)
 {
     struct pair p;
     struct op send, recv, other;
     struct blob out, in, small;
     uint64_t told;
 
-    (void)state;
-    bed_options("rndv=write,connect_timeout_ms=600000");
-    pair_open(&p);
+    pair_open_with(&p, "rndv=write,connect_timeout_ms=600000");
     rme_set_forceful_cancel(p.server->rme);
     told = node_counter(p.server, "control_sent");
-    blob_flat(&out, 500000);
-    blob_flat(&in, 500000);
+    blobs_flat(&out, &in, 500000, 0);
     blob_flat(&small, 100);
     blob_fill(&out, 3);
     post_send(&send, p.client, p.to_server, &out, 5);
@@ -361,14 +286,11 @@ void cancel_forcefully_a_sleeping_peer(void **state)
     blob_check(&in, 0, 0);
     pair_reconnect(&p);
     pair_exchange(&p, 100000, 5);
-    blob_free(&out);
-    blob_free(&in);
-    blob_free(&small);
 }
 
 /* The receiver has no room to pull more unexpected messages. Some that wait are cancelled, the
  * others arrive in order. */
-void cancel_unexpected_that_waits(void **state)
+CASE(cancel_unexpected_that_waits)
 {
     enum { N = 60 };
     struct pair p;
@@ -376,9 +298,7 @@ void cancel_unexpected_that_waits(void **state)
     struct blob b;
     int cancelled = 0;
 
-    (void)state;
-    bed_options("eager_window=256K");
-    pair_open(&p);
+    pair_open_with(&p, "eager_window=256K");
     blob_flat(&b, 16384);
     blob_fill(&b, 8);
     p.server->no_unexpected = true;
@@ -406,23 +326,19 @@ void cancel_unexpected_that_waits(void **state)
     }
     pump_times(50);
     assert_int_equal(p.server->ninbox, 0);
-    blob_free(&b);
 }
 
 /* Data is stalled midway while its operations are cancelled, then resumes. */
-void cancel_while_data_moves(void **state)
+CASE(cancel_while_data_moves)
 {
     static const char *const options[] = {"rndv=write,connect_timeout_ms=600000",
                                           "rndv=read,connect_timeout_ms=600000"};
 
-    (void)state;
-    if (!lane.is_loop)
-        skip();
+    only_over_loop();
     for (int i = 0; i < 6; i++) {
         struct pair p;
         struct op send, recv;
         struct blob out, in;
-        void *none = NULL;
 
         begin_transfer(&p, options[i % 2], true, &out, &in, &send, &recv);
         pump_times(50);
@@ -440,8 +356,7 @@ void cancel_while_data_moves(void **state)
             op_cancel(&send);
         if (!recv.reports)
             op_cancel(&recv);
-        pump_until_reported(&send);
-        pump_until_reported(&recv);
+        pump_until_both(&send, &recv);
         op_check_error(&send, 0, -ECANCELED);
         op_check_error(&recv, 0, -ECANCELED);
         if (!recv.error)
@@ -449,26 +364,20 @@ void cancel_while_data_moves(void **state)
         pair_exchange(&p, 100000, 5);
         node_close(p.client);
         node_close(p.server);
-        blob_free(&out);
-        blob_free(&in);
-        bed_teardown(&none);
-        bed_setup(&none);
+        bed_again();
     }
 }
 
 /* Cancels operations that are complete: not yet reported, and reported. */
-void cancel_after_the_end(void **state)
+CASE(cancel_after_the_end)
 {
     struct pair p;
     struct op send, recv;
     struct blob out, in;
 
-    (void)state;
     pair_open(&p);
     uint64_t before = node_counter(p.server, "recvs_eager");
-    blob_flat(&out, 100);
-    blob_flat(&in, 100);
-    blob_fill(&out, 3);
+    blobs_flat(&out, &in, 100, 3);
     post_recv(&recv, p.server, p.to_client, &in, 5);
     post_send(&send, p.client, p.to_server, &out, 5);
     /* Make progress without testing operations: the server's host polls for unexpected messages
@@ -483,21 +392,18 @@ void cancel_after_the_end(void **state)
     op_cancel(&recv);
     p.server->asleep = false;
     pump_until_reported(&recv);
-    op_check(&recv, 100);
-    blob_check(&in, 3, 100);
+    op_check_blob(&recv, &in, 3, 100);
     op_cancel(&recv);
     op_cancel(&send);
     pump_until_reported(&send);
     pump_times(50);
     assert_int_equal(recv.reports, 1);
     assert_int_equal(send.reports, 1);
-    blob_free(&out);
-    blob_free(&in);
 }
 
 /* More operations than any quota holds are cancelled on their way, at each of many moments: the
  * quotas are given back, because traffic of each kind goes on. */
-void cancelled_ones_give_quotas_back(void **state)
+CASE(cancelled_ones_give_quotas_back)
 {
     enum { MANY = 150, MOMENTS = 24 };
     static const struct sweep kinds[] = {
@@ -522,8 +428,7 @@ void cancelled_ones_give_quotas_back(void **state)
         struct pair p;
         struct op un[8];
 
-        bed_options(kinds[kind].options);
-        pair_open(&p);
+        pair_open_with(&p, kinds[kind].options);
         for (int i = 0; i < MANY; i++)
             cancel_after(&p, &kinds[kind], i % MOMENTS);
         blob_flat(&large, 16384);
@@ -534,15 +439,13 @@ void cancelled_ones_give_quotas_back(void **state)
         inbox_drop(p.server);
         for (size_t size = 50; size < 1000000; size *= 7)
             pair_exchange(&p, size, 7);
-        blob_free(&large);
-        bed_teardown(state);
-        bed_setup(state);
+        bed_again();
     }
 }
 
 /* Cancels many operations at once, some in flight, some waiting for credits; the counts
  * agree. */
-void cancel_many(void **state)
+CASE(cancel_many)
 {
     enum { N = 300 };
     static struct op send[N], recv[N];
@@ -550,13 +453,10 @@ void cancel_many(void **state)
     struct pair p;
     int sent = 0, received = 0;
 
-    (void)state;
     pair_open(&p);
     for (int i = 0; i < N; i++) {
         size_t size = i % 3 ? 700 : 60000;
-        blob_flat(&out[i], size);
-        blob_flat(&in[i], size);
-        blob_fill(&out[i], (uint64_t)i);
+        blobs_flat(&out[i], &in[i], size, (uint64_t)i);
         post_recv(&recv[i], p.server, p.to_client, &in[i], i);
         post_send(&send[i], p.client, p.to_server, &out[i], i);
     }
@@ -565,8 +465,7 @@ void cancel_many(void **state)
         op_cancel(&recv[N - 1 - i]);
         op_cancel(&send[i]);
     }
-    pump_until_all(send, N);
-    pump_until_all(recv, N);
+    pump_until_all_of(send, recv, N);
     for (int i = 0; i < N; i++) {
         op_check_error(&send[i], 0, -ECANCELED);
         op_check_error(&recv[i], 0, -ECANCELED);
@@ -574,8 +473,6 @@ void cancel_many(void **state)
         received += !recv[i].error;
         if (!recv[i].error)
             blob_check(&in[i], (uint64_t)i, out[i].total);
-        blob_free(&out[i]);
-        blob_free(&in[i]);
     }
     assert_true(received <= sent);
     pair_exchange(&p, 100000, N + 1);
@@ -593,8 +490,7 @@ struct requests {
 
 static void requests_open(struct requests *r)
 {
-    bed_options("eager_window=64K,credits=16,rx_size=4608,connect_timeout_ms=600000");
-    pair_open(&r->p);
+    pair_open_with(&r->p, "eager_window=64K,credits=16,rx_size=4608,connect_timeout_ms=600000");
     pair_meet(&r->p);
     pair_exchange(&r->p, 100, REQUESTS);
     pump_times(100); /* the credits return */
@@ -613,12 +509,10 @@ static void requests_open(struct requests *r)
 
 static void requests_close(struct requests *r)
 {
-    void *none = NULL;
 
     blob_free(&r->out);
     blob_free(&r->in);
-    bed_teardown(&none);
-    bed_setup(&none);
+    bed_again();
 }
 
 /* The ends of all requests: both operations are cancelled, in either order; the receive alone,
@@ -645,11 +539,10 @@ static void requests_end(struct requests *r, int how)
 
 /* A host that waits for both looks for the failure at the receive, and may not process a send
  * that is reported later. */
-void failed_receive_follows_its_request(void **state)
+CASE(failed_receive_follows_its_request)
 {
     static struct requests r;
 
-    (void)state;
     for (int how = 0; how < 5; how++) {
         requests_open(&r);
         requests_end(&r, how);
@@ -666,12 +559,11 @@ void failed_receive_follows_its_request(void **state)
 
 /* Receives of other tags do not wait, neither for requests nor for expected sends, nor does a
  * receive for a request that is posted after its end. */
-void cancelled_receive_passes_other_sends(void **state)
+CASE(cancelled_receive_passes_other_sends)
 {
     static struct requests r;
     struct op alone, later;
 
-    (void)state;
     requests_open(&r);
     post_recv(&alone, r.p.client, r.p.to_server, &r.in, REQUESTS);
     op_cancel(&alone);

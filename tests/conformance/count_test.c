@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Exact counts: the cost of a message in steady state, and the inactivity of an idle engine. */
-#include <dirent.h>
-#include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,15 +10,6 @@
 struct books {
     uint64_t control, credit, registrations, deregistrations, signalled, stalls, mws, doorbells;
 };
-
-/* Returns a counter of the software HCA, of the process; 0 elsewhere. */
-static int64_t device_counter(const char *name)
-{
-    int64_t (*ask)(const char *) =
-        (int64_t(*)(const char *))(uintptr_t)dlsym(RTLD_DEFAULT, "emuverbs_counter");
-
-    return ask != NULL ? ask(name) : 0;
-}
 
 static struct books books(const struct node *n)
 {
@@ -52,8 +41,7 @@ static void large_transfer(const char *options)
     int64_t closed = 0;
     uint64_t sends;
 
-    bed_options(options);
-    pair_open(&p);
+    pair_open_with(&p, options);
     blob_zone(&out, p.client, 262144);
     blob_zone(&in, p.server, 262144);
     for (int i = 0; i < WARM + ROUNDS; i++) {
@@ -61,15 +49,13 @@ static void large_transfer(const char *options)
         if (i == WARM) {
             client = books(p.client);
             server = books(p.server);
-            closed = device_counter("wr_local_inv");
+            closed = lane_counter("wr_local_inv");
         }
         blob_fill(&out, (uint64_t)i);
         post_recv(&recv, p.server, p.to_client, &in, 1);
         post_send(&send, p.client, p.to_server, &out, 1);
-        pump_until_reported(&send);
-        pump_until_reported(&recv);
-        op_check(&recv, 262144);
-        blob_check(&in, (uint64_t)i, 262144);
+        pump_until_both(&send, &recv);
+        op_check_blob(&recv, &in, (uint64_t)i, 262144);
     }
     struct books client_after = books(p.client), server_after = books(p.server);
     assert_int_equal(client_after.control - client.control + server_after.control -
@@ -92,7 +78,7 @@ static void large_transfer(const char *options)
     assert_in_range(client_after.doorbells - client.doorbells + server_after.doorbells -
                         server.doorbells,
                     0, 3 * ROUNDS);
-    assert_int_equal(device_counter("wr_local_inv"), closed);
+    assert_int_equal(lane_counter("wr_local_inv"), closed);
     sends = client_after.signalled - client.signalled;
     if (sends > ROUNDS)
         fail_msg("the sender asked for %llu completions in %d messages",
@@ -105,15 +91,13 @@ static void large_transfer(const char *options)
     blob_free(&in);
 }
 
-void counts_of_a_large_write(void **state)
+CASE(counts_of_a_large_write)
 {
-    (void)state;
     large_transfer("rndv=write,early_cts=0,rdma_inflight_bytes=1M" GROWS);
 }
 
-void counts_of_a_large_read(void **state)
+CASE(counts_of_a_large_read)
 {
-    (void)state;
     large_transfer("rndv=read,rdma_inflight_bytes=1M" GROWS);
 }
 
@@ -127,8 +111,7 @@ static void list_transfer(const char *options, bool pieces_at_sender)
     static int64_t length[MOST];
     struct pair p;
 
-    bed_options(options);
-    pair_open(&p);
+    pair_open_with(&p, options);
     struct node *listed = pieces_at_sender ? p.client : p.server,
                 *other = pieces_at_sender ? p.server : p.client;
     char *scattered = rme_memory_alloc(listed->rme, BYTES + MOST * GAP),
@@ -163,8 +146,7 @@ static void list_transfer(const char *options, bool pieces_at_sender)
             send.rc = rme_post_send(p.client->rme, p.to_server,
                                     pieces_at_sender ? &list : &flat, 1, 0, &send, &send.id);
             assert_int_equal(send.rc, 0);
-            pump_until_reported(&send);
-            pump_until_reported(&recv);
+            pump_until_both(&send, &recv);
             op_check(&recv, BYTES);
             for (int64_t k = 0, piece = 0; piece < n; k += length[piece++])
                 assert_memory_equal(base[piece], whole + k, length[piece]);
@@ -185,15 +167,13 @@ static void list_transfer(const char *options, bool pieces_at_sender)
     rme_memory_free(other->rme, whole);
 }
 
-void counts_of_written_lists(void **state)
+CASE(counts_of_written_lists)
 {
-    (void)state;
     list_transfer("rndv=write,early_cts=0,eager_max=0" GROWS, true);
 }
 
-void counts_of_read_lists(void **state)
+CASE(counts_of_read_lists)
 {
-    (void)state;
     list_transfer("rndv=read,eager_max=0" GROWS, false);
 }
 
@@ -208,8 +188,7 @@ static uint64_t registrations_at_receiver(const char *options, bool *each)
     struct pair p;
     uint64_t before = 0;
 
-    bed_options(options);
-    pair_open(&p);
+    pair_open_with(&p, options);
     blob_zone(&out, p.client, (size_t)PIECES * LENGTH);
     char *memory = calloc(PIECES, STRIDE);
     assert_non_null(memory);
@@ -226,8 +205,7 @@ static uint64_t registrations_at_receiver(const char *options, bool *each)
             rme_post_recv(p.server->rme, p.to_client, &list, 1, 0, &recv, &actual, &recv.id);
         assert_int_equal(recv.rc, 0);
         post_send(&send, p.client, p.to_server, &out, 1);
-        pump_until_reported(&send);
-        pump_until_reported(&recv);
+        pump_until_both(&send, &recv);
         op_check(&recv, (int64_t)PIECES * LENGTH);
     }
     assert_int_equal(node_counter(p.server, "recvs_rndv_write"), WARM + 1);
@@ -240,7 +218,7 @@ static uint64_t registrations_at_receiver(const char *options, bool *each)
 
 /* One, holes included [001 4.2.2], also where a key opens all of a registration; where a key is
  * for one operation but open to every peer, one for each piece. */
-void groups_at_receivers(void **state)
+CASE(groups_at_receivers)
 {
     static const char *const loop[] = {"", ",loop_windows=0", ",loop_windows=0,loop_each=1"},
                              *const ib[] = {"", ",rkey_scope=region"};
@@ -255,8 +233,7 @@ void groups_at_receivers(void **state)
                  (lane.is_loop ? loop : ib)[i]);
         uint64_t n = registrations_at_receiver(options, &each);
         assert_int_equal(n, each ? 16 : 1);
-        bed_teardown(state);
-        bed_setup(state);
+        bed_again();
     }
 }
 
@@ -281,7 +258,7 @@ static bool reads_slowly(const struct node *n)
  * loads are equal. Where reads are slow the sender moves all; SLOW_READS declares such a
  * device, the engine's own opinion does not suffice.
  */
-void many_large_ones_are_shared(void **state)
+CASE(many_large_ones_are_shared)
 {
     enum { N = 16, SIZE = 262144 };
     struct pair p;
@@ -289,17 +266,14 @@ void many_large_ones_are_shared(void **state)
     struct op ops[2 * N];
     uint64_t read;
 
-    (void)state;
-    bed_options("rndv=read");
-    pair_open(&p);
+    pair_open_with(&p, "rndv=read");
     pair_exchange(&p, SIZE, 1);
     read = node_counter(p.server, "recvs_rndv_read");
     node_close(p.client);
     node_close(p.server);
     if (read == 0)
         skip(); /* a device without reads */
-    bed_options("rndv=auto");
-    pair_open(&p);
+    pair_open_with(&p, "rndv=auto");
     for (int i = 0; i < N; i++) {
         blob_zone(&out[i], p.client, SIZE);
         blob_zone(&in[i], p.server, SIZE);
@@ -311,8 +285,7 @@ void many_large_ones_are_shared(void **state)
         post_recv(&ops[N + i], p.server, p.to_client, &in[i], 1);
     pump_until_all(ops, 2 * N);
     for (int i = 0; i < N; i++) {
-        op_check(&ops[N + i], SIZE);
-        blob_check(&in[i], (uint64_t)i, SIZE);
+        op_check_blob(&ops[N + i], &in[i], (uint64_t)i, SIZE);
     }
     read = node_counter(p.server, "recvs_rndv_read");
     assert_int_equal(reads_slowly(p.server), getenv("SLOW_READS") != NULL);
@@ -320,21 +293,15 @@ void many_large_ones_are_shared(void **state)
         assert_int_equal(read, 0);
     else if (read < N / 4 || read > N - N / 4)
         fail_msg("the receiver moved %llu of %d messages", (unsigned long long)read, N);
-    for (int i = 0; i < N; i++) {
-        blob_free(&out[i]);
-        blob_free(&in[i]);
-    }
 }
 
 /* A small ping-pong: no control message, no CREDIT, one doorbell a message, no registration. */
-void counts_of_a_small_message(void **state)
+CASE(counts_of_a_small_message)
 {
     struct pair p;
     struct books client, server;
 
-    (void)state;
-    bed_options(&GROWS[1]);
-    pair_open(&p);
+    pair_open_with(&p, &GROWS[1]);
     for (int i = 0; i < WARM; i++)
         pair_exchange(&p, 64, 1);
     client = books(p.client);
@@ -352,31 +319,25 @@ void counts_of_a_small_message(void **state)
 }
 
 /* One-way traffic needs few CREDIT messages. */
-void counts_of_one_way_traffic(void **state)
+CASE(counts_of_one_way_traffic)
 {
     enum { N = 1000 };
     struct pair p;
     struct blob out, in;
 
-    (void)state;
-    bed_options(&GROWS[1]);
-    pair_open(&p);
-    blob_flat(&out, 64);
-    blob_flat(&in, 64);
+    pair_open_with(&p, &GROWS[1]);
+    blobs_flat(&out, &in, 64, 0);
     for (int i = 0; i < N; i++) {
         struct op send, recv;
         post_recv(&recv, p.server, p.to_client, &in, 1);
         post_send(&send, p.client, p.to_server, &out, 1);
-        pump_until_reported(&recv);
-        pump_until_reported(&send);
+        pump_until_both(&recv, &send);
     }
     uint64_t credit = node_counter(p.server, "credit_sent");
     /* at most one for two messages, and one for the first message, which uses the only
      * credit */
     if (credit < 1 || credit > N / 2 + 1)
         fail_msg("%llu credit messages for %d messages", (unsigned long long)credit, N);
-    blob_free(&out);
-    blob_free(&in);
 }
 
 /* Polls of a call that sleeps until its timeout: at its start, before the sleep, after the
@@ -384,15 +345,13 @@ void counts_of_one_way_traffic(void **state)
 #define IDLE_POLLS 3
 
 /* An idle engine sleeps until its timeout and does not poll. */
-void idle_engine_sleeps(void **state)
+CASE(idle_engine_sleeps)
 {
     struct pair p;
     struct rme_done done;
     struct rusage before, after;
 
-    (void)state;
-    bed_options("poll_us=0,keepalive_ms=0");
-    pair_open(&p);
+    pair_open_with(&p, "poll_us=0,keepalive_ms=0");
     pair_exchange(&p, 100, 1);
     pump_times(50);
     bool exact = lane.is_loop;
@@ -418,13 +377,12 @@ void idle_engine_sleeps(void **state)
 
 /* Freed memory that is not needed is returned to the system, by an engine that sleeps and by
  * one that is polled. */
-void idle_memory_goes_back(void **state)
+CASE(idle_memory_goes_back)
 {
     enum { BLOCKS = 16, SIZE = 1 << 20 };
     struct rme_done done;
     void *block[BLOCKS];
 
-    (void)state;
     bed_options("pool_idle_ms=50");
     struct node *node = node_open("client", NULL);
     for (int sleeps = 0; sleeps < 2; sleeps++) {
@@ -448,61 +406,13 @@ void idle_memory_goes_back(void **state)
 
 /* A server with 100 idle clients, or as many as the fabric has room for: no thread of the
  * process wakes up. */
-/* Number of sleeps of each thread of this process, by the kernel's statistics. */
-struct sleeper {
-    int tid;
-    char name[16];
-    long sleeps;
-};
-
-static int sleepers(struct sleeper *s, int most)
-{
-    DIR *dir = opendir("/proc/self/task");
-    int n = 0;
-
-    for (struct dirent *e; dir && n < most && (e = readdir(dir)) != NULL;) {
-        char path[300], line[128];
-        snprintf(path, sizeof path, "/proc/self/task/%s/status", e->d_name);
-        FILE *f = e->d_name[0] == '.' ? NULL : fopen(path, "r");
-        if (!f)
-            continue;
-        s[n] = (struct sleeper){.tid = atoi(e->d_name)};
-        while (fgets(line, sizeof line, f)) {
-            sscanf(line, "Name: %15s", s[n].name);
-            sscanf(line, "voluntary_ctxt_switches: %ld", &s[n].sleeps);
-        }
-        fclose(f);
-        n++;
-    }
-    if (dir)
-        closedir(dir);
-    return n;
-}
-
-/* Prints the threads that woke up since. */
-static void say_who_woke(const struct sleeper *before, int n)
-{
-    struct sleeper now[32];
-    int threads = sleepers(now, 32);
-
-    for (int i = 0; i < threads; i++) {
-        long was = 0;
-        for (int k = 0; k < n; k++)
-            was = before[k].tid == now[i].tid ? before[k].sleeps : was;
-        print_error("thread %d (%s) woke up %ld times\n", now[i].tid, now[i].name,
-                    now[i].sleeps - was);
-    }
-}
-
-void idle_server_of_100_clients(void **state)
+CASE(idle_server_of_100_clients)
 {
     enum { CALLS = 4 };
     int clients = (int)lane_env("IDLE_CLIENTS", 100);
     struct rme_done done;
     struct rusage before, after;
-    struct sleeper threads[32];
 
-    (void)state;
     bed_options("poll_us=0,keepalive_ms=2000");
     struct node *server = node_open("server", lane_uri(0));
     for (int i = 0; i < clients; i++) {
@@ -516,7 +426,6 @@ void idle_server_of_100_clients(void **state)
     /* Timers of earlier work may expire once more. */
     assert_int_equal(rme_test_context(server->rme, 0, &done, 1, 300), 0);
     uint64_t sleeps = node_counter(server, "sleeps"), wakeups = node_counter(server, "wakeups");
-    int n = sleepers(threads, 32);
     getrusage(RUSAGE_SELF, &before);
     for (int i = 0; i < CALLS; i++)
         assert_int_equal(rme_test_context(server->rme, 0, &done, 1, 500), 0);
@@ -529,10 +438,8 @@ void idle_server_of_100_clients(void **state)
     const bool counts = !lane.is_loop;
 #endif
     long switches = after.ru_nvcsw - before.ru_nvcsw;
-    if (counts && switches > 5 * CALLS) {
-        say_who_woke(threads, n);
+    if (counts && switches > 5 * CALLS)
         fail_msg("%ld wake-ups of the process in %d idle calls", switches, CALLS);
-    }
 }
 
 /* A wait polls for poll_us at first, and not at all after many failed spins. */
@@ -593,16 +500,14 @@ static uint64_t send_pool(struct pair *p, const struct blob *pool, int count)
 
 /* A pool of buffers that fits in cache_entries of unit_bytes each stays registered; with one
  * buffer more, none does. */
-void pool_as_the_session_says(void **state)
+CASE(pool_as_the_session_says)
 {
     enum { ENTRIES = 6, MOST = ENTRIES };
     static struct blob pool[MOST];
     struct pair p;
 
-    (void)state;
-    bed_options("regcache_entries=6,fragment_bytes=64K,rndv=write,pack_threshold=5000,"
-                "eager_ring_bytes=0");
-    pair_open(&p);
+    pair_open_with(&p, "regcache_entries=6,fragment_bytes=64K,rndv=write,pack_threshold=5000,"
+                       "eager_ring_bytes=0");
     uint64_t entries = node_attribute(p.client, p.to_server, "cache_entries");
     uint64_t unit = node_attribute(p.client, p.to_server, "unit_bytes");
     if (node_attribute(p.client, p.to_server, "cache_bytes") == 0) {
@@ -622,13 +527,11 @@ void pool_as_the_session_says(void **state)
     (void)send_pool(&p, pool, count + 1);
     if (first > 0) /* else the device registers nothing */
         assert_int_equal(send_pool(&p, pool, count + 1), entries + 2);
-    for (int i = 0; i <= count; i++)
-        blob_free(&pool[i]);
 }
 
 /* Session attributes hold: a message of eager_bytes is sent eagerly, a larger one is not.
  * Counters of a server are the sum over its two clients. */
-void session_attributes_hold(void **state)
+CASE(session_attributes_hold)
 {
     static const char *const counted[] = {
         "sends_eager",      "sends_rndv_write",   "sends_rndv_read", "recvs_eager",
@@ -637,7 +540,6 @@ void session_attributes_hold(void **state)
     struct rme_counter a;
     struct pair p, q;
 
-    (void)state;
     pair_open(&p);
     q = (struct pair){.server = p.server, .client = node_open("second", NULL)};
     q.to_server = node_dial(q.client, lane_uri(0));

@@ -57,9 +57,7 @@ static void open_idling(int clients, int lent, int pool, int idle_ms)
         .server = node_open("server", lane_uri(0)), .clients = clients, .lent = lent};
     for (int i = 0; i < clients; i++)
         open_client(i, 1);
-    blob_flat(&crowd.out, SIZE);
-    blob_flat(&crowd.in, SIZE);
-    blob_fill(&crowd.out, 1);
+    blobs_flat(&crowd.out, &crowd.in, SIZE, 1);
 }
 
 static void open_lending(int clients, int lent, int pool)
@@ -88,8 +86,7 @@ static void talk(int i, int messages)
     while (messages-- > 0) {
         post_recv(&recv, p->server, p->to_client, &crowd.in, 7);
         post_send(&send, p->client, p->to_server, &crowd.out, 7);
-        pump_until_reported(&recv);
-        pump_until_reported(&send);
+        pump_until_both(&recv, &send);
         op_check(&recv, SIZE);
         lent = node_counter(crowd.server, "eager_ring_bytes");
         crowd.most = lent > crowd.most ? lent : crowd.most;
@@ -105,10 +102,8 @@ static void talk_back(int i, int messages)
     while (messages-- > 0) {
         post_recv(&recv, p->client, p->to_server, &crowd.in, 7);
         post_send(&send, p->server, p->to_client, &crowd.out, 7);
-        pump_until_reported(&recv);
-        pump_until_reported(&send);
-        op_check(&recv, SIZE);
-        blob_check(&crowd.in, 1, SIZE);
+        pump_until_both(&recv, &send);
+        op_check_blob(&recv, &crowd.in, 1, SIZE);
     }
 }
 
@@ -128,11 +123,9 @@ static bool lends(void)
 
 /* A ring that is in use stays, and an idle client's ring is given to the next client that asks,
  * whether or not another one has asked in vain before. */
-void fast_of_an_idle_one(void **state)
+CASE(fast_of_an_idle_one)
 {
-    (void)state;
-    if (!lane.is_loop)
-        skip(); /* its time passes by steps */
+    only_over_loop(); /* its time passes by steps */
     open_idling(3, AREA, AREA, IDLE_MS);
     if (!lends())
         skip();
@@ -169,9 +162,8 @@ static void until_none_is_lent(void)
 
 /* A dead client's ring is given to the next that asks: one that has asked in vain once does so
  * after four more messages. */
-void fast_of_a_dead_one(void **state)
+CASE(fast_of_a_dead_one)
 {
-    (void)state;
     open_crowd(3, 1);
     if (!lends())
         skip();
@@ -196,11 +188,10 @@ void fast_of_a_dead_one(void **state)
 }
 
 /* Clients that send no or one message of this kind get no ring. */
-void fast_of_silent_ones(void **state)
+CASE(fast_of_silent_ones)
 {
     enum { CLIENTS = 10 };
 
-    (void)state;
     open_crowd(CLIENTS, CLIENTS);
     for (int i = 1; i < CLIENTS; i++) {
         for (int k = 0; k < 4; k++)
@@ -219,13 +210,11 @@ void fast_of_silent_ones(void **state)
 
 /* A host whose clients all want rings gets half of them, and another host one of the rest,
  * which it keeps although the first one wants more. */
-void fast_of_a_greedy_host(void **state)
+CASE(fast_of_a_greedy_host)
 {
     enum { GREEDY = 6, AREAS = 4 };
 
-    (void)state;
-    if (!lane.is_loop)
-        skip(); /* all clients have one host */
+    only_over_loop(); /* all clients have one host */
     open_lending(GREEDY, AREA, AREAS * AREA);
     for (int n = 0; n < 8; n++)
         for (int i = 0; i < GREEDY; i++)
@@ -253,11 +242,10 @@ static uint64_t fast_back(int i)
 
 /* All clients, of one host, grant rings, and the server has staging buffers for four: one host
  * gets two. The third client gets one when another has gone. */
-void fast_stages_of_dead_ones(void **state)
+CASE(fast_stages_of_dead_ones)
 {
     int64_t end;
 
-    (void)state;
     open_lending(3, AREA, 4 * AREA);
     talk_back(0, 10);
     talk_back(1, 10);
@@ -281,16 +269,14 @@ void fast_stages_of_dead_ones(void **state)
 
 /* A client that is silent for long loses its ring on both sides, and gets one when it sends
  * again. */
-void fast_of_who_falls_silent(void **state)
+CASE(fast_of_who_falls_silent)
 {
     struct pair p;
     int64_t end = lane_now() + BED_PATIENCE_MS;
     uint64_t grants;
 
-    (void)state;
-    bed_options("rx_size=2048,eager_max=64K,early_cts=0,rndv=write,"
-                "eager_ring_bytes=128K,pool_idle_ms=30");
-    pair_open(&p);
+    pair_open_with(&p, "rx_size=2048,eager_max=64K,early_cts=0,rndv=write,"
+                       "eager_ring_bytes=128K,pool_idle_ms=30");
     for (int i = 0; i < 10; i++)
         pair_exchange(&p, SIZE, i);
     grants = node_counter(p.server, "eager_ring_grants");

@@ -56,8 +56,7 @@ static void traffic_check(struct traffic *t, int visitor, bool server)
 {
     for (int k = 0; k < KINDS; k++) {
         op_check(&t->send[k], t->out[k].total);
-        op_check(&t->recv[k], t->in[k].total);
-        blob_check(&t->in[k], seed(visitor, k, server), t->in[k].total);
+        op_check_blob(&t->recv[k], &t->in[k], seed(visitor, k, server), t->in[k].total);
         blob_free(&t->in[k]);
         blob_free(&t->out[k]);
     }
@@ -133,7 +132,7 @@ static void until_all_left(struct node *server, int count)
     }
 }
 
-void clients_in_processes(void **state)
+CASE(clients_in_processes)
 {
     int count = (int)lane_env("CROWD", VISITORS);
     static struct traffic traffic[VISITORS];
@@ -141,7 +140,6 @@ void clients_in_processes(void **state)
     static struct blob number[VISITORS];
     static struct op told[VISITORS];
 
-    (void)state;
     if (lane.is_loop)
         skip();
     assert_in_range(count, 1, VISITORS);
@@ -173,7 +171,6 @@ void clients_in_processes(void **state)
         post_send(&told[i], server, hello[i].addr, &number[i], LAST);
         pump_until_reported(&told[i]);
         op_check(&told[i], sizeof i);
-        blob_free(&number[i]);
     }
     until_all_left(server, count);
     for (int i = 0; i < count; i++)

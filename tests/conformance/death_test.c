@@ -22,9 +22,7 @@ static void traffic_post(struct traffic *t, struct pair *p, size_t size)
 {
     for (int i = 0; i < 4; i++) {
         size_t bytes = i < 2 ? 500 : size;
-        blob_flat(&t->out[i], bytes);
-        blob_flat(&t->in[i], bytes);
-        blob_fill(&t->out[i], (uint64_t)i);
+        blobs_flat(&t->out[i], &t->in[i], bytes, (uint64_t)i);
     }
     blob_flat(&t->hello, 10000);
     for (int i = 0; i < 4; i++) {
@@ -92,8 +90,7 @@ static void kill_sweep(const char *options, bool by_message)
     struct pair p;
     int whole = 0, cut = 0;
 
-    bed_options(options);
-    pair_open(&p);
+    pair_open_with(&p, options);
     for (int k = 1; k < 200 && !(by_message && whole); k++) {
         traffic_post(&t, &p, 200000);
         if (by_message)
@@ -121,41 +118,25 @@ static void kill_sweep(const char *options, bool by_message)
     assert_int_equal(node_counter(p.server, "peers"), 1);
 }
 
-void link_dies_at_each_message(void **state)
+CASE(link_dies_at_each_message)
 {
-    (void)state;
-    if (!lane.is_loop)
-        skip();
+    only_over_loop();
     kill_sweep("rndv=write,backoff_max_ms=1", true);
-}
-
-void link_dies_at_each_message_reading(void **state)
-{
-    (void)state;
-    if (!lane.is_loop)
-        skip();
+    bed_again();
     kill_sweep("rndv=read,backoff_max_ms=1", true);
 }
 
-void link_dies_at_each_step(void **state)
+CASE(link_dies_at_each_step)
 {
-    (void)state;
-    if (!lane.is_loop)
-        skip();
+    only_over_loop();
     kill_sweep("loop_chaos=1,rndv=write,fragment_bytes=64K,backoff_max_ms=1", false);
-}
-
-void link_dies_at_each_step_reading(void **state)
-{
-    (void)state;
-    if (!lane.is_loop)
-        skip();
+    bed_again();
     kill_sweep("loop_chaos=1,rndv=read,rdma_inflight_bytes=64K,backoff_max_ms=1", false);
 }
 
 /* Each fabric call fails once, wherever it is made: operations end, engines go on, the next
  * exchange works. */
-void each_call_fails_once(void **state)
+CASE(each_call_fails_once)
 {
     static const int errors[LOOP_CALL_COUNT] = {
         [LOOP_REG] = -ENOMEM,        [LOOP_CONNECT] = -ENOMEM,     [LOOP_ACCEPT] = -ENOMEM,
@@ -164,15 +145,12 @@ void each_call_fails_once(void **state)
         [LOOP_ARM] = -EIO,
     };
 
-    (void)state;
-    if (!lane.is_loop)
-        skip();
+    only_over_loop();
     for (int call = LOOP_REG; call < LOOP_CALL_COUNT; call++) {
         bool whole = false;
         for (int k = 1; k < 200 && !whole; k++) {
             struct traffic t;
             struct pair p;
-            void *none = NULL;
 
             bed_options(k % 2 ? "rndv=read,backoff_max_ms=1" : "rndv=write,backoff_max_ms=1");
             p.server = node_open("server", lane_uri(0));
@@ -193,8 +171,7 @@ void each_call_fails_once(void **state)
             pair_reconnect(&p);
             pair_exchange(&p, 1000, 50);
             pair_exchange(&p, 100000, 50);
-            bed_teardown(&none);
-            bed_setup(&none);
+            bed_again();
         }
     }
 }
@@ -223,14 +200,12 @@ static void server_goes(struct pair *p, struct traffic *t, int steps)
 
 /* The server closes with operations in progress and reopens: the client's address is still
  * valid. */
-void server_restarts_under_load(void **state)
+CASE(server_restarts_under_load)
 {
     struct traffic t;
     struct pair p;
 
-    (void)state;
-    bed_options("backoff_max_ms=10");
-    pair_open(&p);
+    pair_open_with(&p, "backoff_max_ms=10");
     for (int round = 0; round < 12; round++) {
         server_goes(&p, &t, round * 2);
         assert_false(rme_addr_is_dead(p.to_server));
@@ -245,9 +220,8 @@ void server_restarts_under_load(void **state)
 
 /* The client closes with operations in progress: the server's operations end and its memory is
  * free. */
-void client_goes_under_load(void **state)
+CASE(client_goes_under_load)
 {
-    (void)state;
     struct node *server = node_open("server", lane_uri(0));
     for (int round = 0; round < 12; round++) {
         struct traffic t;
@@ -270,7 +244,6 @@ void client_goes_under_load(void **state)
             blob_free(&t.in[i]);
             blob_free(&t.out[i]);
         }
-        blob_free(&t.hello);
         inbox_drop(server);
     }
     pump_until_no_peers(server);
@@ -279,16 +252,13 @@ void client_goes_under_load(void **state)
 
 /* An engine closes with operations of every kind in progress; the host may reuse their
  * memory. */
-void close_with_operations_alive(void **state)
+CASE(close_with_operations_alive)
 {
-    (void)state;
     for (int steps = 0; steps < 20; steps++) {
         struct traffic t;
         struct pair p;
-        void *none = NULL;
 
-        bed_options(steps % 2 ? "rndv=read" : "rndv=write");
-        pair_open(&p);
+        pair_open_with(&p, steps % 2 ? "rndv=read" : "rndv=write");
         traffic_post(&t, &p, 300000);
         pump_times(steps);
         node_close(steps % 4 < 2 ? p.client : p.server);
@@ -299,20 +269,17 @@ void close_with_operations_alive(void **state)
             blob_free(&t.in[i]);
             blob_free(&t.out[i]);
         }
-        blob_free(&t.hello);
-        bed_teardown(&none);
-        bed_setup(&none);
+        bed_again();
     }
 }
 
 /* Clients give up at any step of connecting: the server retains nothing of them. */
-void client_gives_up_on_the_way(void **state)
+CASE(client_gives_up_on_the_way)
 {
     enum { STEPS = 10 }; /* of each side */
     struct node *server;
     int64_t before, end;
 
-    (void)state;
     /* long enough that neither timeout ends a link here */
     bed_options("connect_timeout_ms=600000,keepalive_ms=600000");
     server = node_open("server", lane_uri(0));
@@ -331,7 +298,6 @@ void client_gives_up_on_the_way(void **state)
         for (int k = 0; k < i / STEPS; k++)
             pump_asleep(server, i % 2);
         node_close(client);
-        blob_free(&out);
     }
     end = lane_now() + BED_PATIENCE_MS;
     while ((node_counter(server, "peers") != 0 || lane_counter("live_qp") > before) &&
@@ -343,13 +309,11 @@ void client_gives_up_on_the_way(void **state)
 }
 
 /* Opening fails at any point: an error, one log line, no leak. */
-void opening_fails_cleanly(void **state)
+CASE(opening_fails_cleanly)
 {
     static const enum loop_call calls[] = {LOOP_OPEN, LOOP_REG};
 
-    (void)state;
-    if (!lane.is_loop)
-        skip();
+    only_over_loop();
     for (int i = 0; i < 2; i++) {
         for (uint64_t k = 1; k < 20; k++) {
             struct node *n = NULL;
@@ -374,16 +338,13 @@ void opening_fails_cleanly(void **state)
 }
 
 /* A client is cut off while idle: the server detects it without being used. */
-void idle_client_goes_without_a_word(void **state)
+CASE(idle_client_goes_without_a_word)
 {
     struct pair p;
     int64_t end;
 
-    (void)state;
-    if (!lane.is_loop)
-        skip();
-    bed_options("keepalive_ms=2");
-    pair_open(&p);
+    only_over_loop();
+    pair_open_with(&p, "keepalive_ms=2");
     loop_kill_at_message(1); /* lose the probe */
     p.client->asleep = true;
     end = lane_now() + BED_PATIENCE_MS;
@@ -409,22 +370,18 @@ static void wait_and_count(struct pair *p, int warnings, const char *text)
 
 /* One line reports that a peer does not answer while work waits, one that the silence is
  * over. */
-void silence_is_logged_once_with_work(void **state)
+CASE(silence_is_logged_once_with_work)
 {
     static const char *const options[] = {"keepalive_ms=1000",
                                           "keepalive_ms=1000,loop_elan4=1"};
 
-    (void)state;
-    if (!lane.is_loop)
-        skip();
+    only_over_loop();
     for (int i = 0; i < 2; i++) {
-        void *none = NULL;
         struct pair p;
         struct op op;
         struct blob b;
 
-        bed_options(options[i]);
-        pair_open(&p);
+        pair_open_with(&p, options[i]);
         pair_meet(&p);
         p.client->warnings = 0;
         blob_flat(&b, 100);
@@ -446,8 +403,6 @@ void silence_is_logged_once_with_work(void **state)
             wait_and_count(&p, 6, NULL);
         assert_int_equal(p.server->warnings, 0);
         p.client->asleep = false;
-        blob_free(&b);
-        bed_teardown(&none);
-        bed_setup(&none);
+        bed_again();
     }
 }

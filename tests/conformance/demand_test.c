@@ -46,8 +46,7 @@ static void move(struct pair *p, struct blob *out, struct blob *in, uint64_t see
     blob_canary(in);
     post_recv(&recv, p->server, p->to_client, in, 3);
     post_send(&send, p->client, p->to_server, out, 3);
-    pump_until_reported(&send);
-    pump_until_reported(&recv);
+    pump_until_both(&send, &recv);
     op_check(&send, SIZE);
     op_check(&recv, SIZE);
     blob_check(in, seed, SIZE);
@@ -90,13 +89,12 @@ static uint64_t links_lost(const struct pair *p)
 }
 
 /* On a device without on-demand paging, opening with `on` fails, and `auto` pins. */
-void demand_is_an_option(void **state)
+CASE(demand_is_an_option)
 {
     const char *knob = getenv("EMUVERBS_ODP");
     bool has = knob == NULL || strcmp(knob, "0") != 0;
     struct node *n;
 
-    (void)state;
     if (strcmp(lane.ops->scheme, "ib") != 0)
         skip();
     bed_options("odp=perhaps");
@@ -117,7 +115,7 @@ void demand_is_an_option(void **state)
     node_close(n);
 }
 
-void demand_pins_nothing(void **state)
+CASE(demand_pins_nothing)
 {
     enum { BUFFERS = 16 };
     struct blob out[BUFFERS], in[BUFFERS];
@@ -125,7 +123,6 @@ void demand_pins_nothing(void **state)
     uint64_t client, server, before;
     int64_t device;
 
-    (void)state;
     open_on_demand(&p, ON ",regcache_entries=1024");
     for (int i = 0; i < BUFFERS; i++) {
         map(&out[i], NULL, -1);
@@ -159,7 +156,7 @@ void demand_pins_nothing(void **state)
 
 /* A message moves the pages mapped at its time, without a new registration: after remapping,
  * discarding, mapping a file, and fork. */
-void demand_follows_mappings(void **state)
+CASE(demand_follows_mappings)
 {
     char name[] = "/tmp/demand-XXXXXX";
     int fd = mkstemp(name);
@@ -168,7 +165,6 @@ void demand_follows_mappings(void **state)
     uint64_t before;
     pid_t child;
 
-    (void)state;
     assert_true(fd >= 0);
     unlink(name);
     assert_int_equal(ftruncate(fd, MAPPED), 0);
@@ -207,14 +203,13 @@ void demand_follows_mappings(void **state)
 
 /* Unreadable or unwritable memory is reported as usual, even if cached, and the link stays
  * up. */
-void demand_is_looked_at(void **state)
+CASE(demand_is_looked_at)
 {
     struct blob out, in;
     struct op send, recv;
     struct pair p;
     uint64_t lost;
 
-    (void)state;
     open_on_demand(&p, ON ",regcache_entries=1024");
     map(&out, NULL, -1);
     map(&in, NULL, -1);
@@ -227,10 +222,8 @@ void demand_is_looked_at(void **state)
         blob_canary(&in);
         post_recv(&recv, p.server, p.to_client, &in, 3);
         post_send(&send, p.client, p.to_server, &out, 3);
-        pump_until_reported(&send);
-        pump_until_reported(&recv);
-        op_check(&recv, SIZE);
-        blob_check(&in, 2, SIZE);
+        pump_until_both(&send, &recv);
+        op_check_blob(&recv, &in, 2, SIZE);
         assert_int_equal(mprotect(out.arena, MAPPED, PROT_READ | PROT_WRITE), 0);
         /* a read-only sink, and an unmapped one */
         for (int gone = 0; gone < 2; gone++) {
@@ -240,8 +233,7 @@ void demand_is_looked_at(void **state)
                 assert_int_equal(mprotect(in.arena, MAPPED, PROT_READ), 0);
             post_recv(&recv, p.server, p.to_client, &in, 3);
             post_send(&send, p.client, p.to_server, &out, 3);
-            pump_until_reported(&send);
-            pump_until_reported(&recv);
+            pump_until_both(&send, &recv);
             op_check_error(&recv, -EFAULT, -EFAULT);
             if (!gone)
                 assert_int_equal(mprotect(in.arena, MAPPED, PROT_READ | PROT_WRITE), 0);
@@ -256,13 +248,12 @@ void demand_is_looked_at(void **state)
 
 /* Unmapping memory in the middle of its operation fails the operation and perhaps the link,
  * nothing else. */
-void demand_is_lost_in_the_middle(void **state)
+CASE(demand_is_lost_in_the_middle)
 {
     struct blob out, in;
     struct op send, recv;
     struct pair p;
 
-    (void)state;
     open_on_demand(&p, ON ",regcache_entries=1024,backoff_max_ms=5");
     for (int i = 0; i < 24; i++) {
         struct blob *victim = i & 1 ? &out : &in;
@@ -281,8 +272,7 @@ void demand_is_lost_in_the_middle(void **state)
         pump_times(100);
         op_cancel(&recv);
         op_cancel(&send);
-        pump_until_reported(&send);
-        pump_until_reported(&recv);
+        pump_until_both(&send, &recv);
         assert_int_equal(send.reports, 1);
         assert_int_equal(recv.reports, 1);
         if (victim == &out && recv.error == 0) /* read before the unmapping */

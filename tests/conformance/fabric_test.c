@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The contract of fabric.h, on any fabric. fabric_loop.c tests the loop fabric's own checks. */
+/* The contract of fabric.h, on any fabric. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "fabric_bench.h"
-#include "fabric_loop.h"
+#include "../fabric/loop.h"
 #include "tests/lib/asleep.h"
 
 #define REMOTE (RME_ACCESS_REMOTE_READ | RME_ACCESS_REMOTE_WRITE)
@@ -750,7 +750,6 @@ int main(int argc, char **argv)
         T(received_buffer_outlives_its_link),
         T(sleep_ends_by_wake_or_event),
         T(many_links_at_once),
-        FABRIC_LOOP_TESTS,
     };
 
     return lane_main(argc, argv, tests, sizeof tests / sizeof tests[0]);

@@ -48,12 +48,10 @@ static void mark(struct node *from, struct rme_addr *to, struct node *at, struct
     struct op send, recv;
     struct blob out, in;
 
-    blob_flat(&out, 1);
-    blob_flat(&in, 1);
+    blobs_flat(&out, &in, 1, 0);
     post_recv(&recv, at, of, &in, MARK);
     post_send(&send, from, to, &out, MARK);
-    pump_until_reported(&send);
-    pump_until_reported(&recv);
+    pump_until_both(&send, &recv);
     blob_free(&out);
     blob_free(&in);
 }
@@ -124,8 +122,7 @@ static void invited(const char *options, bool heard, uint64_t messages)
     struct pair p;
     struct blob out, in;
 
-    bed_options(options);
-    pair_open(&p);
+    pair_open_with(&p, options);
     needs_invitations(&p);
     blob_zone(&out, p.client, SIZE);
     blob_zone(&in, p.server, SIZE);
@@ -149,29 +146,25 @@ static void invited(const char *options, bool heard, uint64_t messages)
 }
 
 /* The receiver is first: an invitation is the only control message. */
-void receiver_first_is_not_asked(void **state)
+CASE(receiver_first_is_not_asked)
 {
-    (void)state;
     invited("rndv=auto" INVITED COUNTED, true, 20);
 }
 
 /* The invitation waits for the next message, whose doorbell it shares, or for the next poll. */
-void invitation_shares_a_doorbell(void **state)
+CASE(invitation_shares_a_doorbell)
 {
     struct pair p;
     struct blob in, small, small_in;
     uint64_t before;
 
-    (void)state;
-    bed_options("rndv=auto,credits=8" INVITED);
-    pair_open(&p);
+    pair_open_with(&p, "rndv=auto,credits=8" INVITED);
     needs_invitations(&p);
     needs_spare_credits(&p);
     for (int i = 0; i < 16; i++) /* an unused client advertises too few credits for this test */
         pair_exchange(&p, 100, TAG);
     blob_zone(&in, p.server, SIZE);
-    blob_flat(&small, 100);
-    blob_flat(&small_in, 100);
+    blobs_flat(&small, &small_in, 100, 0);
     for (int looks = 0; looks < 2; looks++) {
         struct op recv, send, ask;
 
@@ -187,29 +180,23 @@ void invitation_shares_a_doorbell(void **state)
         p.client->asleep = false;
         post_send(&send, p.server, p.to_client, &small, TAG + 1);
         assert_int_equal(node_counter(p.server, "doorbells"), before + 1 + (uint64_t)looks);
-        pump_until_reported(&send);
-        pump_until_reported(&ask);
+        pump_until_both(&send, &ask);
         op_check(&ask, 100);
         op_cancel(&recv);
         pump_until_reported(&recv);
     }
     assert_int_equal(node_counter(p.server, "invites_sent"), 2);
-    blob_free(&in);
-    blob_free(&small);
-    blob_free(&small_in);
 }
 
 /* The sender is first: RTS and CTS. */
-void sender_first_asks(void **state)
+CASE(sender_first_asks)
 {
     struct pair p;
     struct blob out, in;
     struct op send, recv;
     struct counts before;
 
-    (void)state;
-    bed_options("rndv=write" INVITED COUNTED);
-    pair_open(&p);
+    pair_open_with(&p, "rndv=write" INVITED COUNTED);
     blob_zone(&out, p.client, SIZE);
     blob_zone(&in, p.server, SIZE);
     blob_fill(&out, 1);
@@ -219,30 +206,25 @@ void sender_first_asks(void **state)
     post_recv(&recv, p.server, p.to_client, &in, TAG);
     arrives(&send, &recv, &in, 1, SIZE);
     check_counts(&p, before, 1, 1, 0, 0);
-    blob_free(&out);
-    blob_free(&in);
 }
 
 /* Invitation and RTS cross: the invitation is void, and CTS answers RTS.  More in a row would
  * not be sent. */
-void invitation_crosses_rts(void **state)
+CASE(invitation_crosses_rts)
 {
-    (void)state;
     /* with fewer credits, one more message returns them */
     invited("rndv=write,credits=8" INVITED COUNTED, false, 4);
 }
 
 /* The invitation crosses a small message of the tag that meets the receive: the invitation is
  * void. */
-void invitation_crosses_eager(void **state)
+CASE(invitation_crosses_eager)
 {
     struct pair p;
     struct blob out, in, small;
     struct op send[2], recv[2];
 
-    (void)state;
-    bed_options("rndv=auto" INVITED);
-    pair_open(&p);
+    pair_open_with(&p, "rndv=auto" INVITED);
     blob_zone(&out, p.client, SIZE);
     blob_zone(&in, p.server, SIZE);
     blob_flat(&small, 100);
@@ -258,28 +240,22 @@ void invitation_crosses_eager(void **state)
     blob_canary(&in);
     post_recv(&recv[1], p.server, p.to_client, &in, TAG);
     arrives(&send[1], &recv[1], &in, 2, SIZE);
-    blob_free(&out);
-    blob_free(&in);
-    blob_free(&small);
 }
 
 /* The invitation crosses a small message of another tag: the invitation is void, too, because
  * the sender does not know which messages the receiver has seen. */
-void invitation_crosses_another_tag(void **state)
+CASE(invitation_crosses_another_tag)
 {
     struct pair p;
     struct blob out, in, small, small_in;
     struct op send[2], recv[2];
     struct counts before;
 
-    (void)state;
-    bed_options("rndv=write,credits=8" INVITED COUNTED);
-    pair_open(&p);
+    pair_open_with(&p, "rndv=write,credits=8" INVITED COUNTED);
     needs_invitations(&p);
     blob_zone(&out, p.client, SIZE);
     blob_zone(&in, p.server, SIZE);
-    blob_flat(&small, 100);
-    blob_flat(&small_in, 100);
+    blobs_flat(&small, &small_in, 100, 0);
     blob_fill(&out, 1);
     blob_fill(&small, 2);
     both_may_start(&p);
@@ -292,23 +268,17 @@ void invitation_crosses_another_tag(void **state)
     arrives(&send[1], &recv[1], &small_in, 2, 100);
     arrives(&send[0], &recv[0], &in, 1, SIZE);
     check_counts(&p, before, 1, 2, 1, 0);
-    blob_free(&out);
-    blob_free(&in);
-    blob_free(&small);
-    blob_free(&small_in);
 }
 
 /* Messages of another size than the receive go as without an invitation: small and large ones,
  * and one too large. */
-void invitation_of_another_size(void **state)
+CASE(invitation_of_another_size)
 {
     static const int sizes[] = {0, 100, 20000, SIZE - 1, SIZE + 1};
     struct pair p;
     struct blob in;
 
-    (void)state;
-    bed_options("rndv=auto" INVITED);
-    pair_open(&p);
+    pair_open_with(&p, "rndv=auto" INVITED);
     blob_zone(&in, p.server, SIZE);
     for (uint64_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         struct counts before = counts(&p);
@@ -324,31 +294,26 @@ void invitation_of_another_size(void **state)
         if (sizes[i] <= SIZE) {
             arrives(&send, &recv, &in, i, sizes[i]);
         } else {
-            pump_until_reported(&send);
-            pump_until_reported(&recv);
+            pump_until_both(&send, &recv);
             op_check_error(&send, -EMSGSIZE, -EMSGSIZE);
             op_check_error(&recv, -EMSGSIZE, -EMSGSIZE);
             blob_check(&in, 0, 0);
         }
         assert_int_equal(counts(&p).taken, before.taken);
-        blob_free(&out);
         pair_exchange(&p, 150000, TAG);
     }
-    blob_free(&in);
 }
 
 /* The sender holds the invitation but its memory is not registered: RTS voids the invitation
  * and is answered by CTS. */
-void invitation_declined(void **state)
+CASE(invitation_declined)
 {
     struct pair p;
     struct blob out, in;
     struct op send, recv;
     struct counts before;
 
-    (void)state;
-    bed_options("rndv=write" INVITED COUNTED);
-    pair_open(&p);
+    pair_open_with(&p, "rndv=write" INVITED COUNTED);
     needs_invitations(&p);
     blob_zone(&in, p.server, SIZE);
     blob_flat(&out, SIZE);
@@ -359,20 +324,16 @@ void invitation_declined(void **state)
     post_send(&send, p.client, p.to_server, &out, TAG);
     arrives(&send, &recv, &in, 1, SIZE);
     check_counts(&p, before, 1, 2, 1, 0);
-    blob_free(&out);
-    blob_free(&in);
 }
 
 /* A large message that is written at once and a small one right behind it, same tag: received
  * in order. */
-void invited_message_is_not_overtaken(void **state)
+CASE(invited_message_is_not_overtaken)
 {
     struct pair p;
     struct blob out[2], in[2], small[2], small_in[2];
 
-    (void)state;
-    bed_options("rndv=auto" INVITED);
-    pair_open(&p);
+    pair_open_with(&p, "rndv=auto" INVITED);
     for (int k = 0; k < 2; k++) {
         blob_zone(&out[k], p.client, SIZE);
         blob_zone(&in[k], p.server, SIZE);
@@ -403,25 +364,17 @@ void invited_message_is_not_overtaken(void **state)
             blob_check(&small_in[k], 4 * i + 2 + (uint64_t)k, 100);
         }
     }
-    for (int k = 0; k < 2; k++) {
-        blob_free(&out[k]);
-        blob_free(&in[k]);
-        blob_free(&small[k]);
-        blob_free(&small_in[k]);
-    }
 }
 
 /* A receive that has sent an invitation is cancelled: its memory is not written, and the
  * message meets the next receive. */
-void invitation_taken_back(void **state)
+CASE(invitation_taken_back)
 {
     struct pair p;
     struct blob out, first, second;
     struct op send, recv[2];
 
-    (void)state;
-    bed_options("rndv=auto" INVITED);
-    pair_open(&p);
+    pair_open_with(&p, "rndv=auto" INVITED);
     needs_invitations(&p);
     needs_spare_credits(&p);
     blob_zone(&out, p.client, SIZE);
@@ -446,21 +399,16 @@ void invitation_taken_back(void **state)
     assert_int_equal(node_counter(p.client, "protocol_errors") +
                          node_counter(p.server, "protocol_errors"),
                      0);
-    blob_free(&out);
-    blob_free(&first);
-    blob_free(&second);
 }
 
 /* CANCEL of the invitation crosses the message: a small one, one of another size, or an RTS. */
-void invitation_taken_back_too_late(void **state)
+CASE(invitation_taken_back_too_late)
 {
     static const int sizes[] = {100, SIZE / 2, SIZE};
     struct pair p;
     struct blob first, second;
 
-    (void)state;
-    bed_options("rndv=auto" INVITED);
-    pair_open(&p);
+    pair_open_with(&p, "rndv=auto" INVITED);
     blob_zone(&first, p.server, SIZE);
     blob_zone(&second, p.server, SIZE);
     for (uint64_t i = 0; i < 12; i++) {
@@ -496,32 +444,26 @@ void invitation_taken_back_too_late(void **state)
             blob_check(&second, 0, 0);
         } else {
             pump_until_reported(&recv[1]);
-            op_check(&recv[1], size);
-            blob_check(&second, i, size);
+            op_check_blob(&recv[1], &second, i, size);
             blob_check(&first, 0, 0);
         }
-        blob_free(&out);
         pair_exchange(&p, 150000, TAG);
     }
     assert_int_equal(node_counter(p.client, "protocol_errors") +
                          node_counter(p.server, "protocol_errors"),
                      0);
-    blob_free(&first);
-    blob_free(&second);
 }
 
 /* CANCEL of a taken invitation and of the next one reach the peer together: each is
  * answered. */
-void invitations_taken_back_in_a_row(void **state)
+CASE(invitations_taken_back_in_a_row)
 {
     struct pair p;
     struct blob out, in;
     struct op send, recv[2];
 
-    (void)state;
     /* a sleeping peer returns no credits */
-    bed_options("rndv=auto,credits=8" INVITED);
-    pair_open(&p);
+    pair_open_with(&p, "rndv=auto,credits=8" INVITED);
     needs_invitations(&p);
     blob_zone(&out, p.client, SIZE);
     blob_zone(&in, p.server, SIZE);
@@ -554,20 +496,16 @@ void invitations_taken_back_in_a_row(void **state)
     }
     pair_exchange(&p, 150000, TAG);
     assert_int_equal(node_counter(p.client, "connects"), 1);
-    blob_free(&out);
-    blob_free(&in);
 }
 
 /* A forced cancel of a receive that has sent an invitation does not break the link. */
-void invitation_taken_back_by_force(void **state)
+CASE(invitation_taken_back_by_force)
 {
     struct pair p;
     struct blob in;
     struct op recv;
 
-    (void)state;
-    bed_options("rndv=auto" INVITED);
-    pair_open(&p);
+    pair_open_with(&p, "rndv=auto" INVITED);
     rme_set_forceful_cancel(p.server->rme);
     blob_zone(&in, p.server, SIZE);
     post_recv(&recv, p.server, p.to_client, &in, TAG);
@@ -577,20 +515,17 @@ void invitation_taken_back_by_force(void **state)
     op_check_error(&recv, -ECANCELED, -ECANCELED);
     pair_exchange(&p, 150000, TAG);
     assert_int_equal(node_counter(p.client, "connects"), 1);
-    blob_free(&in);
 }
 
 /* The peer does not answer, so the link ends with the invitation open; the next link starts
  * without it. */
-void invitation_dies_with_its_link(void **state)
+CASE(invitation_dies_with_its_link)
 {
     struct pair p;
     struct blob out, in;
     struct op send, recv;
 
-    (void)state;
-    bed_options("rndv=auto,connect_timeout_ms=5000" INVITED);
-    pair_open(&p);
+    pair_open_with(&p, "rndv=auto,connect_timeout_ms=5000" INVITED);
     blob_zone(&in, p.server, SIZE);
     post_recv(&recv, p.server, p.to_client, &in, TAG);
     client_has_heard(&p);
@@ -607,22 +542,18 @@ void invitation_dies_with_its_link(void **state)
     blob_check(&in, 0, 0);
     post_recv(&recv, p.server, p.to_client, &in, TAG);
     arrives(&send, &recv, &in, 1, SIZE);
-    blob_free(&out);
-    blob_free(&in);
 }
 
 /* Receives whose invitations stay unused stop sending them to the peer; a receive retries now
  * and then, and with success all receives do. */
-void inviting_in_vain_is_noticed(void **state)
+CASE(inviting_in_vain_is_noticed)
 {
     struct pair p;
     struct blob out, in, large_out, large_in;
     struct op send, recv;
     struct counts before;
 
-    (void)state;
-    bed_options("rndv=auto" INVITED);
-    pair_open(&p);
+    pair_open_with(&p, "rndv=auto" INVITED);
     needs_invitations(&p);
     needs_spare_credits(&p);
     blob_flat(&out, 10);
@@ -642,23 +573,16 @@ void inviting_in_vain_is_noticed(void **state)
         post_recv(&recv, p.server, p.to_client, &large_in, TAG);
         client_has_heard(&p);
         post_send(&send, p.client, p.to_server, &large_out, TAG);
-        pump_until_reported(&send);
-        pump_until_reported(&recv);
+        pump_until_both(&send, &recv);
     }
     assert_int_equal(counts(&p).sent - before.sent, 1);
-    blob_free(&out);
-    blob_free(&in);
-    blob_free(&large_out);
-    blob_free(&large_in);
 }
 
 /* A side with early_cts=0 neither gets nor sends an invitation. */
-void invitations_not_wanted(void **state)
+CASE(invitations_not_wanted)
 {
     static const char *const options[] = {"early_cts=0", NULL};
-    void *none = NULL;
 
-    (void)state;
     for (int side = 0; side < 2; side++) {
         struct pair p;
         struct blob out, in;
@@ -678,9 +602,6 @@ void invitations_not_wanted(void **state)
         post_send(&send, p.client, p.to_server, &out, TAG);
         arrives(&send, &recv, &in, 1, SIZE);
         assert_int_equal(counts(&p).sent, 0);
-        blob_free(&out);
-        blob_free(&in);
-        bed_teardown(&none);
-        bed_setup(&none);
+        bed_again();
     }
 }

@@ -46,8 +46,7 @@ static void exchange(struct pair *p, struct blob *out, struct blob *in, bool rec
         pump_times(5);
     if (!recv_first)
         post_recv(&recv, p->server, p->to_client, in, 3);
-    pump_until_reported(&send);
-    pump_until_reported(&recv);
+    pump_until_both(&send, &recv);
     nothing_open();
     if (target >= 0)
         shut_when_told(target ? &recv : &send);
@@ -55,7 +54,7 @@ static void exchange(struct pair *p, struct blob *out, struct blob *in, bool rec
     blob_check(in, seed, 300000);
 }
 
-void windows_close_with_their_operation(void **state)
+CASE(windows_close_with_their_operation)
 {
     static const char *const options[] = {"rndv=write,early_cts=0",
                                           "rndv=write",
@@ -69,8 +68,7 @@ void windows_close_with_their_operation(void **state)
         struct pair p;
         struct blob out[2], in[2];
 
-        bed_options(options[i]);
-        pair_open(&p);
+        pair_open_with(&p, options[i]);
         blob_zone(&out[0], p.client, 300000);
         blob_zone(&in[0], p.server, 300000);
         blob_split(&out[1], 300000, 7, 1);
@@ -92,27 +90,23 @@ void windows_close_with_their_operation(void **state)
         pump_until_unexpected(p.server, 1);
         inbox_drop(p.server);
         nothing_open();
-        blob_free(&large);
         for (int k = 0; k < 2; k++) {
             blob_free(&out[k]);
             blob_free(&in[k]);
         }
-        bed_teardown(state);
-        bed_setup(state);
+        bed_again();
     }
 }
 
 /* A receive that has sent an invitation and a send that has offered its memory are cancelled:
  * their memory is closed when the cancel is reported. */
-void cancelled_ones_are_shut(void **state)
+CASE(cancelled_ones_are_shut)
 {
     struct pair p;
     struct blob out, in;
     struct op send, recv;
 
-    (void)state;
-    bed_options("rndv=auto");
-    pair_open(&p);
+    pair_open_with(&p, "rndv=auto");
     blob_zone(&out, p.client, 300000);
     blob_zone(&in, p.server, 300000);
     for (int i = 0; i < 20; i++) {
@@ -121,8 +115,7 @@ void cancelled_ones_are_shut(void **state)
         pump_times(i);
         op_cancel(&recv);
         op_cancel(&send);
-        pump_until_reported(&recv);
-        pump_until_reported(&send);
+        pump_until_both(&recv, &send);
         nothing_open();
         /* one at a time, so that the other's end cannot mask a failure */
         post_recv(&recv, p.server, p.to_client, &in, 3);
@@ -136,8 +129,6 @@ void cancelled_ones_are_shut(void **state)
         pump_until_reported(&send);
         shut_when_told(&send);
     }
-    blob_free(&out);
-    blob_free(&in);
     pair_exchange(&p, 300000, 5);
 }
 
@@ -151,7 +142,7 @@ static uint64_t shown(void)
 
 /* Without windows memory for a peer is registered for one operation, and deregistered before
  * the operation is reported. Only the engines' reserve blocks stay registered. */
-void peer_registrations_end_with_their_operation(void **state)
+CASE(peer_registrations_end_with_their_operation)
 {
     static const struct {
         const char *options;
@@ -174,8 +165,7 @@ void peer_registrations_end_with_their_operation(void **state)
         struct op send, recv;
         uint64_t before;
 
-        bed_options(lanes[i].options);
-        pair_open(&p);
+        pair_open_with(&p, lanes[i].options);
         before = shown();
         assert_int_equal(before, 2);
         blob_zone(&out[0], p.client, 300000);
@@ -199,8 +189,7 @@ void peer_registrations_end_with_their_operation(void **state)
                 op_cancel(&recv);
                 op_cancel(&send);
             }
-            pump_until_reported(&send);
-            pump_until_reported(&recv);
+            pump_until_both(&send, &recv);
             assert_int_equal(shown(), before);
             if (lanes[i].target >= 0)
                 assert_int_equal((lanes[i].target ? recv : send).shown, before);
@@ -213,14 +202,13 @@ void peer_registrations_end_with_their_operation(void **state)
             blob_free(&out[k]);
             blob_free(&in[k]);
         }
-        bed_teardown(state);
-        bed_setup(state);
+        bed_again();
     }
 }
 
 /* Far more operations than windows, in both directions: operations without a window wait, and
  * all complete. */
-void few_mws_suffice(void **state)
+CASE(few_mws_suffice)
 {
     enum { N = 64, SIZE = 20000 };
     static const char *const options[] = {
@@ -234,8 +222,7 @@ void few_mws_suffice(void **state)
         struct blob out[2][N], in[2][N];
         struct op send[2][N], recv[2][N];
 
-        bed_options(options[k]);
-        pair_open(&p);
+        pair_open_with(&p, options[k]);
         pair_exchange(&p, SIZE, 1000); /* let the server learn the client's address */
         for (int way = 0; way < 2; way++) {
             struct node *from = way ? p.server : p.client;
@@ -256,31 +243,29 @@ void few_mws_suffice(void **state)
             pump_until_all(send[way], N);
             pump_until_all(recv[way], N);
             for (int i = 0; i < N; i++) {
-                op_check(&recv[way][i], SIZE);
-                blob_check(&in[way][i], (uint64_t)(i + 1) * 2 + (uint64_t)way, SIZE);
+                op_check_blob(&recv[way][i], &in[way][i], (uint64_t)(i + 1) * 2 + (uint64_t)way,
+                              SIZE);
                 blob_free(&out[way][i]);
                 blob_free(&in[way][i]);
             }
         }
         nothing_open();
-        bed_teardown(state);
-        bed_setup(state);
+        bed_again();
     }
 }
 
 /* Clients that ask to write and then sleep hold few of the windows. Later clients find some,
  * and so does one that does not sleep. Each sleeper continues when it wakes. */
-void windows_of_greedy_ones(void **state)
+CASE(windows_of_greedy_ones)
 {
     enum { GREEDY = 8, N = 12, SIZE = 100000 };
     static struct blob out[GREEDY][N], in[GREEDY][N];
     static struct op send[GREEDY][N], recv[GREEDY][N];
     struct pair greedy[GREEDY], good;
 
-    (void)state;
-    bed_options(
+    pair_open_with(
+        &good,
         "loop_windows=16,windows=16,eager_ring_bytes=0,rndv=write,early_cts=0,eager_max=4K");
-    pair_open(&good);
     pair_exchange(&good, SIZE, 1000);
     for (int i = 0; i < GREEDY; i++) {
         char name[32];
@@ -290,9 +275,7 @@ void windows_of_greedy_ones(void **state)
         greedy[i].to_server = node_dial(greedy[i].client, lane_uri(0));
         pair_meet(&greedy[i]);
         for (int k = 0; k < N; k++) {
-            blob_flat(&out[i][k], SIZE);
-            blob_flat(&in[i][k], SIZE);
-            blob_fill(&out[i][k], (uint64_t)(i * N + k));
+            blobs_flat(&out[i][k], &in[i][k], SIZE, (uint64_t)(i * N + k));
             post_send(&send[i][k], greedy[i].client, greedy[i].to_server, &out[i][k], k);
         }
     }
@@ -310,8 +293,7 @@ void windows_of_greedy_ones(void **state)
         pump_until_all(send[i], N);
         pump_until_all(recv[i], N);
         for (int k = 0; k < N; k++) {
-            op_check(&recv[i][k], SIZE);
-            blob_check(&in[i][k], (uint64_t)(i * N + k), SIZE);
+            op_check_blob(&recv[i][k], &in[i][k], (uint64_t)(i * N + k), SIZE);
             blob_free(&out[i][k]);
             blob_free(&in[i][k]);
         }
@@ -322,18 +304,15 @@ void windows_of_greedy_ones(void **state)
 
 /* The receiver has read a send's memory and answers: the send is reported first, though closing
  * its memory is slow. */
-void answer_waits_until_shut(void **state)
+CASE(answer_waits_until_shut)
 {
     struct pair p;
     struct blob data[2], answer[2];
     struct op send[2], recv[2];
     int64_t reads;
 
-    (void)state;
-    if (!lane.is_loop)
-        skip();
-    bed_options("rndv=read,loop_closes=0");
-    pair_open(&p);
+    only_over_loop();
+    pair_open_with(&p, "rndv=read,loop_closes=0");
     assert_int_equal(rme_option_get(p.server->rme, "loop_read", &reads), 0);
     if (!reads)
         /* the sender writes, and a receive is reported only when its memory is closed */
@@ -359,17 +338,12 @@ void answer_waits_until_shut(void **state)
         loop_hold(0);
         if (round) /* or the link fails: data that was read counts as sent */
             loop_kill_links("client");
-        pump_until_reported(&send[0]);
-        pump_until_reported(&recv[1]);
+        pump_until_both(&send[0], &recv[1]);
         assert_true(send[0].place < recv[1].place);
         op_check(&send[0], 300000);
         op_check(&recv[1], 100);
         blob_check(&data[1], 1, 300000);
         blob_check(&answer[1], 2, 100);
         pump_until_reported(&send[1]);
-    }
-    for (int i = 0; i < 2; i++) {
-        blob_free(&data[i]);
-        blob_free(&answer[i]);
     }
 }

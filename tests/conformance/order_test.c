@@ -35,8 +35,8 @@ static void burst_check(struct burst *b, int variant, bool back)
     for (int i = 0; i < BURST; i++) {
         int64_t size = (int64_t)burst_size(variant, i);
         op_check(&b->send[i], size);
-        op_check(&b->recv[i], size);
-        blob_check(&b->in[i], (uint64_t)(variant * 100 + i + (back ? 50 : 0)), size);
+        op_check_blob(&b->recv[i], &b->in[i], (uint64_t)(variant * 100 + i + (back ? 50 : 0)),
+                      size);
         blob_free(&b->in[i]);
         blob_free(&b->out[i]);
     }
@@ -64,8 +64,7 @@ static void two_bursts(struct pair *p, int variant, bool in_advance)
             post_recv(&to.recv[i], p->server, p->to_client, &to.in[i], 9);
             post_recv(&from.recv[i], p->client, p->to_server, &from.in[i], 9);
         }
-        pump_until_reported(&to.recv[i]);
-        pump_until_reported(&from.recv[i]);
+        pump_until_both(&to.recv[i], &from.recv[i]);
     }
     pump_until_all(to.send, BURST);
     pump_until_all(from.send, BURST);
@@ -73,35 +72,32 @@ static void two_bursts(struct pair *p, int variant, bool in_advance)
     burst_check(&from, variant, true);
 }
 
-void fifo_receives_in_advance(void **state)
+CASE(fifo_receives_in_advance)
 {
     struct pair p;
 
-    (void)state;
     pair_open(&p);
     for (int variant = 0; variant < 6; variant++)
         two_bursts(&p, variant, true);
 }
 
-void fifo_receives_one_at_a_time(void **state)
+CASE(fifo_receives_one_at_a_time)
 {
     struct pair p;
 
-    (void)state;
     pair_open(&p);
     for (int variant = 0; variant < 6; variant++)
         two_bursts(&p, variant, false);
 }
 
 /* A cancelled receive in the middle is skipped; the messages meet the others in order. */
-void fifo_skips_cancelled_receives(void **state)
+CASE(fifo_skips_cancelled_receives)
 {
     enum { N = 6 };
     struct pair p;
     struct op recv[N], send[N];
     struct blob in[N], out[N];
 
-    (void)state;
     pair_open(&p);
     for (int i = 0; i < N; i++) {
         blob_flat(&in[i], 100000);
@@ -121,30 +117,22 @@ void fifo_skips_cancelled_receives(void **state)
         post_send(&send[i], p.client, p.to_server, &out[i], 1);
     }
     for (int i = 0; i < 3; i++) {
-        pump_until_reported(&recv[takes[i]]);
-        pump_until_reported(&send[i]);
-        op_check(&recv[takes[i]], out[i].total);
-        blob_check(&in[takes[i]], (uint64_t)i, out[i].total);
-        blob_free(&out[i]);
+        pump_until_both(&recv[takes[i]], &send[i]);
+        op_check_blob(&recv[takes[i]], &in[takes[i]], (uint64_t)i, out[i].total);
     }
-    for (int i = 0; i < N; i++)
-        blob_free(&in[i]);
 }
 
 /* Hundreds of tags, with receives posted in another order than the messages. */
-void many_tags(void **state)
+CASE(many_tags)
 {
     static struct op send[MANY_TAGS], recv[MANY_TAGS];
     static struct blob in[MANY_TAGS], out[MANY_TAGS];
     struct pair p;
 
-    (void)state;
     pair_open(&p);
     for (int i = 0; i < MANY_TAGS; i++) {
         size_t size = i % 50 == 49 ? 80000 : (size_t)i % 300;
-        blob_flat(&out[i], size);
-        blob_flat(&in[i], size);
-        blob_fill(&out[i], (uint64_t)i);
+        blobs_flat(&out[i], &in[i], size, (uint64_t)i);
     }
     for (int i = 0; i < MANY_TAGS; i += 2)
         post_recv(&recv[i], p.server, p.to_client, &in[i], i * 1000003);
@@ -153,19 +141,15 @@ void many_tags(void **state)
     pump_times(50);
     for (int i = 1; i < MANY_TAGS; i += 2)
         post_recv(&recv[i], p.server, p.to_client, &in[i], i * 1000003);
-    pump_until_all(recv, MANY_TAGS);
-    pump_until_all(send, MANY_TAGS);
+    pump_until_all_of(recv, send, MANY_TAGS);
     for (int i = 0; i < MANY_TAGS; i++) {
-        op_check(&recv[i], out[i].total);
-        blob_check(&in[i], (uint64_t)i, out[i].total);
-        blob_free(&in[i]);
-        blob_free(&out[i]);
+        op_check_blob(&recv[i], &in[i], (uint64_t)i, out[i].total);
     }
 }
 
 /* The receiver's host posts no receives of a tag, so that RTS of that tag reach their limit:
  * messages of other tags pass. */
-void other_tags_are_not_held_back(void **state)
+CASE(other_tags_are_not_held_back)
 {
     enum { MANY = 4100, SIZE = 20000, TOLD = 4096 };
     static struct op send[MANY + 1], recv[MANY + 1];
@@ -173,15 +157,10 @@ void other_tags_are_not_held_back(void **state)
     struct blob out, in, small_out, small_in;
     struct pair p;
 
-    (void)state;
     /* large ones need RTS for any size of receive buffer */
-    bed_options("eager_window=64K,early_cts=0,eager_ring_bytes=0,eager_max=4K");
-    pair_open(&p);
-    blob_flat(&out, SIZE);
-    blob_flat(&in, SIZE);
-    blob_flat(&small_out, 100);
-    blob_flat(&small_in, 100);
-    blob_fill(&small_out, 5);
+    pair_open_with(&p, "eager_window=64K,early_cts=0,eager_ring_bytes=0,eager_max=4K");
+    blobs_flat(&out, &in, SIZE, 0);
+    blobs_flat(&small_out, &small_in, 100, 5);
     for (int i = 0; i < MANY; i++)
         post_send(&send[i], p.client, p.to_server, &out, 1);
     post_send(&send[MANY], p.client, p.to_server, &small_out, 1);
@@ -190,8 +169,7 @@ void other_tags_are_not_held_back(void **state)
         post_recv(&other[i][0], p.server, p.to_client, &small_in, 2);
         post_send(&other[i][1], p.client, p.to_server, &small_out, 2);
         pump_until_all(other[i], 2);
-        op_check(&other[i][0], 100);
-        blob_check(&small_in, 5, 100);
+        op_check_blob(&other[i][0], &small_in, 5, 100);
     }
     assert_int_equal(send[0].reports + send[MANY].reports, 0);
     for (int i = 0; i <= MANY; i++)
@@ -200,18 +178,13 @@ void other_tags_are_not_held_back(void **state)
     pump_until_all(recv, MANY + 1);
     for (int i = 0; i <= MANY; i++)
         op_check(&recv[i], i < MANY ? SIZE : 100);
-    blob_free(&out);
-    blob_free(&in);
-    blob_free(&small_out);
-    blob_free(&small_in);
 }
 
-void extreme_tags(void **state)
+CASE(extreme_tags)
 {
     static const int tags[] = {0, -1, INT32_MAX, INT32_MIN, 1};
     struct pair p;
 
-    (void)state;
     pair_open(&p);
     for (int i = 0; i < 5; i++) {
         pair_exchange(&p, 10, tags[i]);
@@ -220,13 +193,12 @@ void extreme_tags(void **state)
 }
 
 /* Two peers use the same tag: each message meets its own receive. */
-void peers_do_not_mix(void **state)
+CASE(peers_do_not_mix)
 {
     struct pair a, b;
     struct op send[2], recv[2];
     struct blob in[2], out[2];
 
-    (void)state;
     pair_open(&a);
     b.server = a.server;
     b.client = node_open("other", NULL);
@@ -236,9 +208,7 @@ void peers_do_not_mix(void **state)
     for (int round = 0; round < 4; round++) {
         size_t size = round % 2 ? 90000 : 90;
         for (int i = 0; i < 2; i++) {
-            blob_flat(&out[i], size);
-            blob_flat(&in[i], size);
-            blob_fill(&out[i], (uint64_t)i + 1);
+            blobs_flat(&out[i], &in[i], size, (uint64_t)i + 1);
         }
         post_recv(&recv[0], a.server, a.to_client, &in[0], 4);
         post_recv(&recv[1], b.server, b.to_client, &in[1], 4);
@@ -246,11 +216,9 @@ void peers_do_not_mix(void **state)
         pump_until_reported(&recv[1]);
         assert_int_equal(recv[0].reports, 0);
         post_send(&send[0], a.client, a.to_server, &out[0], 4);
-        pump_until_all(recv, 2);
-        pump_until_all(send, 2);
+        pump_until_all_of(recv, send, 2);
         for (int i = 0; i < 2; i++) {
-            op_check(&recv[i], (int64_t)size);
-            blob_check(&in[i], (uint64_t)i + 1, (int64_t)size);
+            op_check_blob(&recv[i], &in[i], (uint64_t)i + 1, (int64_t)size);
             blob_free(&in[i]);
             blob_free(&out[i]);
         }
@@ -258,13 +226,12 @@ void peers_do_not_mix(void **state)
 }
 
 /* Two servers that are clients of each other use one or two links; everything arrives. */
-void server_to_server(void **state)
+CASE(server_to_server)
 {
     struct node *a, *b;
     struct op send[2], recv[2], un[2];
     struct blob out, in[2];
 
-    (void)state;
     a = node_open("server", lane_uri(0));
     b = node_open("second", lane_uri(1));
     struct rme_addr *to_b = node_dial(a, lane_uri(1)), *to_a = node_dial(b, lane_uri(0));
@@ -283,36 +250,27 @@ void server_to_server(void **state)
     post_send(&send[1], a, at_a.addr, &out, 3);
     assert_int_equal(rme_unexpected_free(a->rme, at_a.buffer), 0);
     assert_int_equal(rme_unexpected_free(b->rme, at_b.buffer), 0);
-    pump_until_all(recv, 2);
-    pump_until_all(send, 2);
+    pump_until_all_of(recv, send, 2);
     pump_until_all(un, 2);
     for (int i = 0; i < 2; i++) {
-        op_check(&recv[i], 100);
-        blob_check(&in[i], 1, 100);
-        blob_free(&in[i]);
+        op_check_blob(&recv[i], &in[i], 1, 100);
     }
-    blob_free(&out);
 }
 
 /* Closing after a completed send loses nothing: BYE follows the report of the write, even a
  * delayed one. */
-void goodbye_comes_last(void **state)
+CASE(goodbye_comes_last)
 {
-    (void)state;
     for (int i = 0; i < 30; i++) {
         struct op send, recv;
         struct blob out, in;
         struct pair p;
-        void *none = NULL;
         char options[64];
 
         snprintf(options, sizeof options, "rndv=write,loop_seed=%d", i);
-        bed_options(lane.is_loop ? options : "rndv=write");
-        pair_open(&p);
+        pair_open_with(&p, lane.is_loop ? options : "rndv=write");
         pair_meet(&p);
-        blob_flat(&out, 300000);
-        blob_flat(&in, 300000);
-        blob_fill(&out, (uint64_t)i);
+        blobs_flat(&out, &in, 300000, (uint64_t)i);
         blob_canary(&in);
         post_send(&send, p.client, p.to_server, &out, 5);
         pump_times(50); /* send RTS first, so that no invitation is sent */
@@ -321,11 +279,7 @@ void goodbye_comes_last(void **state)
         op_check(&send, 300000);
         node_close(p.client);
         pump_until_reported(&recv);
-        op_check(&recv, 300000);
-        blob_check(&in, (uint64_t)i, 300000);
-        blob_free(&out);
-        blob_free(&in);
-        bed_teardown(&none);
-        bed_setup(&none);
+        op_check_blob(&recv, &in, (uint64_t)i, 300000);
+        bed_again();
     }
 }

@@ -206,16 +206,14 @@ static void explained_and_done(size_t most, bool is_ring)
     free(to);
 }
 
-void engine_does_what_is_explained(void **state)
+CASE(engine_does_what_is_explained)
 {
-    (void)state;
     explained_and_done(MOST_BYTES, false);
 }
 
 /* The same with rings. */
-void engine_uses_ring_as_explained(void **state)
+CASE(engine_uses_ring_as_explained)
 {
-    (void)state;
     bed_options("eager_ring_bytes=512K,early_cts=0"); /* an invitation would take precedence */
     explained_and_done(262144, true);
 }

@@ -63,8 +63,7 @@ static void grow_operations(struct pair *p, int count)
         post_recv(&flood_recv[i], p->server, p->to_client, &b, 1);
         post_send(&flood_send[i], p->client, p->to_server, &b, 1);
     }
-    pump_until_all(flood_send, count);
-    pump_until_all(flood_recv, count);
+    pump_until_all_of(flood_send, flood_recv, count);
     blob_free(&b);
 }
 
@@ -78,16 +77,13 @@ static void release_operations(void)
 
 /* 10,000 messages without receives: buffering is bounded, other tags go on, and in the end all
  * arrive in order. */
-void eager_flood_unposted(void **state)
+CASE(eager_flood_unposted)
 {
     struct pair p;
     struct blob out, in;
 
-    (void)state;
     pair_open(&p);
-    blob_flat(&out, 2000);
-    blob_flat(&in, 2000);
-    blob_fill(&out, 1);
+    blobs_flat(&out, &in, 2000, 1);
     pair_exchange(&p, 2000, 1);
     grow_operations(&p, FLOOD);
     malloc_trim(0);
@@ -118,25 +114,20 @@ void eager_flood_unposted(void **state)
         op_check(&flood_send[i], 2000);
     pair_exchange(&p, 100000, 666);
     release_operations();
-    blob_free(&out);
-    blob_free(&in);
 }
 
 /* The same with rendezvous messages: only RTS are sent. */
-void rendezvous_flood_unposted(void **state)
+CASE(rendezvous_flood_unposted)
 {
     enum { N = 3000 };
     struct pair p;
     struct blob out, in;
     int64_t size;
 
-    (void)state;
     pair_open(&p);
     assert_int_equal(rme_option_get(p.client->rme, "rx_size", &size), 0);
     size *= 5;
-    blob_flat(&out, (size_t)size);
-    blob_flat(&in, (size_t)size);
-    blob_fill(&out, 1);
+    blobs_flat(&out, &in, (size_t)size, 1);
     for (int i = 0; i < N; i++) {
         post_send(&flood_send[i], p.client, p.to_server, &out, 666);
         assert_int_equal(flood_send[i].rc, 0);
@@ -150,8 +141,6 @@ void rendezvous_flood_unposted(void **state)
         op_check(&flood_recv[i], size);
     }
     pump_until_all(flood_send, N);
-    blob_free(&out);
-    blob_free(&in);
 }
 
 /* A direction in which the window and the RTS slots are used up; links are not probed. */
@@ -230,13 +219,11 @@ static void jam_ways(struct jam *j)
 
 /* A send waits for window and RTS slot, and the receiver's host takes messages of another tag:
  * the send is sent without a probe and without other traffic. */
-void window_freed_ends_wait(void **state)
+CASE(window_freed_ends_wait)
 {
     struct pair p;
 
-    (void)state;
-    bed_options("eager_window=64K,keepalive_ms=0");
-    pair_open(&p);
+    pair_open_with(&p, "eager_window=64K,keepalive_ms=0");
     jam_ways(&(struct jam){
         .from = p.client, .to = p.server, .peer = p.to_server, .sender = p.to_client});
     jam_ways(&(struct jam){
@@ -244,13 +231,12 @@ void window_freed_ends_wait(void **state)
 }
 
 /* Unexpected messages are not fetched: expected ones flow, memory is bounded, none is lost. */
-void unexpected_flood_unclaimed(void **state)
+CASE(unexpected_flood_unclaimed)
 {
     enum { N = 5000 };
     struct pair p;
     struct blob out;
 
-    (void)state;
     pair_open(&p);
     blob_flat(&out, 3000);
     blob_fill(&out, 1);
@@ -282,18 +268,16 @@ void unexpected_flood_unclaimed(void **state)
     for (int i = 0; i < N; i++)
         op_check(&flood_send[i], 3000);
     release_operations();
-    blob_free(&out);
 }
 
 /* Hundreds of fetched messages are kept while others come and go. */
-void unexpected_kept_by_the_host(void **state)
+CASE(unexpected_kept_by_the_host)
 {
     enum { KEPT = 400 };
     static struct rme_unexpected kept[KEPT];
     struct pair p;
     struct blob b;
 
-    (void)state;
     pair_open(&p);
     for (int i = 0; i < KEPT; i++) {
         struct op op;
@@ -303,7 +287,6 @@ void unexpected_kept_by_the_host(void **state)
         pump_until_unexpected(p.server, 1);
         kept[i] = inbox_take(p.server);
         pump_until_reported(&op);
-        blob_free(&b);
         if (i % 20 == 0)
             pair_exchange(&p, 5000, 1);
     }
@@ -317,14 +300,13 @@ void unexpected_kept_by_the_host(void **state)
 }
 
 /* test_context returns at once when an unexpected message waits, for any timeout. */
-void unexpected_ends_the_wait(void **state)
+CASE(unexpected_ends_the_wait)
 {
     struct pair p;
     struct op op;
     struct blob b;
     struct rme_done done;
 
-    (void)state;
     pair_open(&p);
     p.server->no_unexpected = true;
     blob_flat(&b, 100);
@@ -351,7 +333,6 @@ void unexpected_ends_the_wait(void **state)
         assert_int_equal(rme_test_unexpected(p.server->rme, &u, 1, 120000), 1);
         assert_int_equal(rme_unexpected_free(p.server->rme, u.buffer), 0);
     }
-    blob_free(&b);
 }
 
 struct crowd {
@@ -361,11 +342,10 @@ struct crowd {
 };
 
 /* 200 clients of one server exchange small and large messages at the same time. */
-void clients_200(void **state)
+CASE(clients_200)
 {
     static struct crowd crowd[CLIENTS];
 
-    (void)state;
     struct node *server = node_open("server", lane_uri(0));
     for (int i = 0; i < CLIENTS; i++) {
         struct pair *p = &crowd[i].pair;
@@ -381,9 +361,7 @@ void clients_200(void **state)
             struct crowd *c = &crowd[i];
             for (int k = 0; k < 2; k++) {
                 size_t size = round ? 30000 : 300;
-                blob_flat(&c->out[k], size);
-                blob_flat(&c->in[k], size);
-                blob_fill(&c->out[k], (uint64_t)(i * 2 + k));
+                blobs_flat(&c->out[k], &c->in[k], size, (uint64_t)(i * 2 + k));
             }
             post_recv(&c->recv[0], server, c->pair.to_client, &c->in[0], 1);
             post_recv(&c->recv[1], c->pair.client, c->pair.to_server, &c->in[1], 1);
@@ -395,8 +373,7 @@ void clients_200(void **state)
             pump_until_all(c->send, 2);
             pump_until_all(c->recv, 2);
             for (int k = 0; k < 2; k++) {
-                op_check(&c->recv[k], c->out[k].total);
-                blob_check(&c->in[k], (uint64_t)(i * 2 + k), c->out[k].total);
+                op_check_blob(&c->recv[k], &c->in[k], (uint64_t)(i * 2 + k), c->out[k].total);
                 blob_free(&c->out[k]);
                 blob_free(&c->in[k]);
             }
@@ -414,9 +391,8 @@ void clients_200(void **state)
 }
 
 /* Clients come and go; the server retains nothing of them. */
-void clients_come_and_go(void **state)
+CASE(clients_come_and_go)
 {
-    (void)state;
     struct node *server = node_open("server", lane_uri(0));
     for (int i = 0; i < 60; i++) {
         struct pair p = {.server = server, .client = node_open("guest", NULL)};
@@ -440,7 +416,7 @@ void clients_come_and_go(void **state)
  * refused, while another host's messages go on. When the server consumes the messages, first
  * all of one link, everything arrives.
  */
-void greedy_hosts_wait_alone(void **state)
+CASE(greedy_hosts_wait_alone)
 {
     enum { LINKS = 3, EACH = 1000, SIZE = 2000, BOUND = 1 << 20, PROMISED = 64 * 4096 * LINKS };
     static struct op send[LINKS][EACH], recv[LINKS][EACH];
@@ -448,15 +424,10 @@ void greedy_hosts_wait_alone(void **state)
     struct blob out, in;
     uint64_t most = 0;
 
-    (void)state;
-    if (!lane.is_loop)
-        skip(); /* all peers have one host */
-    bed_options("rx_buffered_bytes=1M,loop_host=2,eager_max=4K");
-    pair_open(&p);
+    only_over_loop(); /* all peers have one host */
+    pair_open_with(&p, "rx_buffered_bytes=1M,loop_host=2,eager_max=4K");
     bed_options("loop_host=3,eager_max=4K");
-    blob_flat(&out, SIZE);
-    blob_flat(&in, SIZE);
-    blob_fill(&out, 1);
+    blobs_flat(&out, &in, SIZE, 1);
     for (int l = 0; l < LINKS; l++) {
         greedy[l].server = p.server;
         greedy[l].client = node_open("greedy", NULL);
@@ -488,13 +459,11 @@ void greedy_hosts_wait_alone(void **state)
     }
     assert_int_equal(node_counter(p.server, "rx_buffered_bytes"), 0);
     pair_exchange(&p, 100000, 5);
-    blob_free(&out);
-    blob_free(&in);
 }
 
 /* A throttled link completes its transfers in progress, whichever side moves them, and gets
  * answers, though the host consumes nothing else of it before. */
-void greedy_link_ends_what_it_began(void **state)
+CASE(greedy_link_ends_what_it_began)
 {
     enum { MANY = 2000, SIZE = 500, LARGE = 300000, HALF = 512 << 10, ANSWERS = 200 };
     enum { LEFT = HALF - 1024 }; /* without the RTS of the large message */
@@ -503,19 +472,13 @@ void greedy_link_ends_what_it_began(void **state)
     static struct op send[MANY], recv[MANY];
     struct blob out, in, large[2];
     struct op large_op[2];
-    void *none = NULL;
 
-    (void)state;
     for (int o = 0; o < 2; o++) {
         struct pair p;
 
-        bed_options(options[o]);
-        pair_open(&p);
-        blob_flat(&out, SIZE);
-        blob_flat(&in, SIZE);
-        blob_flat(&large[0], LARGE);
-        blob_flat(&large[1], LARGE);
-        blob_fill(&large[0], 1);
+        pair_open_with(&p, options[o]);
+        blobs_flat(&out, &in, SIZE, 0);
+        blobs_flat(&large[0], &large[1], LARGE, 1);
         post_send(&large_op[0], p.client, p.to_server, &large[0], 1);
         for (int i = 0; i < MANY; i++)
             post_send(&send[i], p.client, p.to_server, &out, 2);
@@ -524,8 +487,7 @@ void greedy_link_ends_what_it_began(void **state)
         post_recv(&large_op[1], p.server, p.to_client, &large[1], 1);
         pump_until_all(large_op, 2);
         op_check(&large_op[0], LARGE);
-        op_check(&large_op[1], LARGE);
-        blob_check(&large[1], 1, LARGE);
+        op_check_blob(&large_op[1], &large[1], 1, LARGE);
         assert_true(node_counter(p.server, "rx_buffered_bytes") >= LEFT);
         for (int i = 0; i < ANSWERS; i++) {
             struct op ops[2];
@@ -545,10 +507,7 @@ void greedy_link_ends_what_it_began(void **state)
         assert_int_equal(node_counter(p.server, "rx_buffered_bytes"), 0);
         for (int i = 0; i < 2; i++)
             blob_free(&large[i]);
-        blob_free(&out);
-        blob_free(&in);
-        bed_teardown(&none);
-        bed_setup(&none);
+        bed_again();
     }
 }
 
@@ -569,30 +528,25 @@ static void settles_at(uint64_t before, uint64_t transfers)
  * side moves them: this bounds the delay of a small message. Messages take turns: a short list
  * that is posted last is complete before the first large message.
  */
-void rdma_in_flight_stays_below_limit(void **state)
+CASE(rdma_in_flight_stays_below_limit)
 {
     enum { N = 4, SIZE = 1000000, BOUND = 128 << 10, LAST = 100000 };
     static const char *const options[] = {"rdma_inflight_bytes=128K,rndv=write",
                                           "rdma_inflight_bytes=128K,rndv=read"};
 
-    (void)state;
-    if (!lane.is_loop)
-        skip();
+    only_over_loop();
     for (size_t k = 0; k < sizeof options / sizeof options[0]; k++) {
         struct pair p;
         struct blob out[N + 1], in[N + 1], word, heard;
         struct op send[N + 1], recv[N + 1], say, hear;
 
-        bed_options(options[k]);
-        pair_open(&p);
+        pair_open_with(&p, options[k]);
         for (int i = 0; i <= N; i++) {
             blob_zone(&out[i], p.client, i < N ? SIZE : LAST);
             blob_zone(&in[i], p.server, i < N ? SIZE : LAST);
             blob_fill(&out[i], (uint64_t)i);
         }
-        blob_flat(&word, 8);
-        blob_flat(&heard, 8);
-        blob_fill(&word, 9);
+        blobs_flat(&word, &heard, 8, 9);
         post_recv(&hear, p.server, p.to_client, &heard, N + 1);
         for (int i = 0; i < N; i++)
             post_recv(&recv[i], p.server, p.to_client, &in[i], i);
@@ -618,16 +572,12 @@ void rdma_in_flight_stays_below_limit(void **state)
         pump_until_all(send, N + 1);
         pump_until_all(recv, N + 1);
         assert_true(loop_calls(LOOP_RDMA_OP) - before >= N * (SIZE / (BOUND / 2)));
-        op_check(&hear, 8);
-        blob_check(&heard, 9, 8);
+        op_check_blob(&hear, &heard, 9, 8);
         for (int i = 0; i <= N; i++) {
-            op_check(&recv[i], i < N ? SIZE : LAST);
-            blob_check(&in[i], (uint64_t)i, i < N ? SIZE : LAST);
+            op_check_blob(&recv[i], &in[i], (uint64_t)i, i < N ? SIZE : LAST);
             blob_free(&out[i]);
             blob_free(&in[i]);
         }
-        blob_free(&word);
-        blob_free(&heard);
         node_close(p.client);
         node_close(p.server);
     }

@@ -155,26 +155,22 @@ static void exchange(struct node *n, struct rme_addr *to, size_t size, int tag)
     struct blob out, in;
     struct op send, recv;
 
-    blob_flat(&out, size);
-    blob_flat(&in, size);
+    blobs_flat(&out, &in, size, 0);
     post_recv(&recv, n, to, &in, tag);
     tell(n, to, 'R', tag, (int64_t)size);
     tell(n, to, 'S', tag, (int64_t)size);
     post_send(&send, n, to, &out, tag);
-    pump_until_reported(&recv);
-    pump_until_reported(&send);
+    pump_until_both(&recv, &send);
     op_check(&recv, (int64_t)size);
-    op_check(&send, (int64_t)size);
-    blob_check(&in, (uint64_t)tag, (int64_t)size);
+    op_check_blob(&send, &in, (uint64_t)tag, (int64_t)size);
     blob_free(&out);
     blob_free(&in);
 }
 
-void process_exchange(void **state)
+CASE(process_exchange)
 {
     static const size_t sizes[] = {0, 1, 64, 4000, 5000, 65536, 1000000, 5000000};
 
-    (void)state;
     only_with_processes();
     peer_start(lane_uri(0));
     struct node *n = node_open("client", NULL);
@@ -213,8 +209,7 @@ static void killed_at_each_step(const char *options, char what, size_t size)
         post_recv(&other, n, to, &b, 8); /* no message is ever sent for this one */
         pump_times(k);
         peer_kill();
-        pump_until_reported(&op);
-        pump_until_reported(&other);
+        pump_until_both(&op, &other);
         op_check_error(&op, 0, -ECONNRESET);
         op_check_error(&other, -ECONNRESET, -ECONNRESET);
         assert_false(rme_addr_is_dead(to));
@@ -226,38 +221,31 @@ static void killed_at_each_step(const char *options, char what, size_t size)
     peer_start(lane_uri(0));
     exchange(n, to, 100000, 9);
     assert_int_equal(node_counter(n, "ops_live"), 0);
+    peer_kill();
+    bed_again();
 }
 
-void peer_killed_while_it_sends(void **state)
+CASE(peer_killed_in_large_traffic)
 {
-    (void)state;
     only_with_processes();
     killed_at_each_step("rndv=write,backoff_max_ms=20", 'S', 2000000);
-}
-
-void peer_killed_while_it_receives(void **state)
-{
-    (void)state;
-    only_with_processes();
     killed_at_each_step("rndv=read,backoff_max_ms=20", 'R', 2000000);
 }
 
-void peer_killed_in_eager_traffic(void **state)
+CASE(peer_killed_in_eager_traffic)
 {
-    (void)state;
     only_with_processes();
     killed_at_each_step("backoff_max_ms=20", 'S', 500);
 }
 
 /* The peer is stopped first and uses up its credits, so nothing can be sent to it when it
  * dies. */
-void peer_killed_when_no_credit_is_left(void **state)
+CASE(peer_killed_when_no_credit_is_left)
 {
     enum { OPS = 600 };
     static struct op ops[OPS];
     struct blob in, out;
 
-    (void)state;
     only_with_processes();
     bed_options("keepalive_ms=100,backoff_max_ms=20");
     peer_start(lane_uri(0));
@@ -278,8 +266,6 @@ void peer_killed_when_no_credit_is_left(void **state)
     for (int i = 1; i < OPS; i++)
         op_check_error(&ops[i], 0, -ECONNRESET);
     op_check_error(&ops[OPS - 1], -ECONNRESET, -ECONNRESET);
-    blob_free(&in);
-    blob_free(&out);
 }
 
 /* Returns the bytes that a device of the software HCA has moved, by its functions for tests. */
@@ -289,58 +275,6 @@ static int64_t device_bytes(int device)
 
     snprintf(name, sizeof name, "%d.1 bytes", device);
     return lane_counter(name);
-}
-
-/* One of two devices fails during transfers: operations in progress end with or without an
- * error, later ones use the other device, and the peer need not notice. */
-void failed_device_traffic_moves_to_other_rail(void **state)
-{
-    enum { SIZE = 4000000, OPS = 8 };
-    int (*change)(const char *, const char *) =
-        (int (*)(const char *, const char *))(uintptr_t)dlsym(RTLD_DEFAULT, "emuverbs_device");
-    const char *devices = getenv("EMUVERBS_DEVICES");
-    static struct op ops[2 * OPS];
-    static struct blob blobs[2 * OPS];
-    int failed = 0;
-
-    (void)state;
-    only_with_processes();
-    if (!change || !devices || strcmp(devices, "2") != 0)
-        skip();
-    bed_options("rndv=write,keepalive_ms=100,peer_timeout_ms=2000,"
-                "backoff_max_ms=20");
-    peer_start(lane_uri(0));
-    struct node *n = node_open("client", NULL);
-    struct rme_addr *to = node_dial(n, lane_uri(0));
-    int64_t second = device_bytes(1);
-    exchange(n, to, SIZE, 1);
-    int dead = device_bytes(1) > second ? 1 : 0;
-
-    for (int i = 0; i < 2 * OPS; i++) {
-        blob_flat(&blobs[i], SIZE);
-        blob_fill(&blobs[i], (uint64_t)i + 10);
-        tell(n, to, i % 2 ? 'S' : 'R', i + 10, SIZE);
-        if (i % 2)
-            post_recv(&ops[i], n, to, &blobs[i], i + 10);
-        else
-            post_send(&ops[i], n, to, &blobs[i], i + 10);
-    }
-    pump_times(3);
-    assert_int_equal(change(dead ? "emu1" : "emu0", "failed"), 0);
-    pump_until_all(ops, 2 * OPS);
-    for (int i = 0; i < 2 * OPS; i++) {
-        failed += ops[i].error != 0;
-        if (ops[i].error == 0 && i % 2)
-            blob_check(&blobs[i], (uint64_t)i + 10, SIZE);
-        blob_free(&blobs[i]);
-    }
-    assert_true(failed > 0);
-
-    int64_t before[2] = {device_bytes(0), device_bytes(1)};
-    exchange(n, to, SIZE, 2);
-    assert_int_equal(device_bytes(dead), before[dead]);
-    assert_true(device_bytes(!dead) - before[!dead] >= SIZE);
-    assert_int_equal(node_counter(n, "ops_live"), 0);
 }
 
 /* Changes the device of a process (doc/emuverbs.md); returns when that is done. */
@@ -418,26 +352,23 @@ static void outlives(bool server)
     assert_int_equal(node_counter(n, "ops_live"), 0);
 }
 
-void client_outlives_its_device(void **state)
+CASE(client_outlives_its_device)
 {
-    (void)state;
     outlives(false);
 }
 
-void server_outlives_its_device(void **state)
+CASE(server_outlives_its_device)
 {
-    (void)state;
     outlives(true);
 }
 
 /* The peer is stopped, not dead: its connection stays open, and the engine has to detect the
  * silence. */
-void silent_peer_times_out(void **state)
+CASE(silent_peer_times_out)
 {
     struct op ops[2];
     struct blob b;
 
-    (void)state;
     only_with_processes();
     bed_options("keepalive_ms=100,peer_timeout_ms=1000,backoff_max_ms=20");
     peer_start(lane_uri(0));
@@ -454,13 +385,11 @@ void silent_peer_times_out(void **state)
     peer_kill();
     peer_start(lane_uri(0));
     exchange(n, to, 100000, 1);
-    blob_free(&b);
 }
 
 /* A client process is killed: the server, here the test itself, frees everything of it. */
-void client_process_killed(void **state)
+CASE(client_process_killed)
 {
-    (void)state;
     only_with_processes();
     bed_options(lane.nodes ? "peer_timeout_ms=1000" : NULL);
     struct node *server = node_open("server", lane_uri(0));
@@ -514,4 +443,54 @@ int process_guest(const char *uri)
     while (getppid() != 1)
         pump();
     return 1;
+}
+
+/* One of two devices fails during transfers: operations in progress end with or without an
+ * error, later ones use the other device, and the peer need not notice. */
+CASE(failed_device_traffic_moves_to_other_rail)
+{
+    enum { SIZE = 4000000, OPS = 8 };
+    int (*change)(const char *, const char *) =
+        (int (*)(const char *, const char *))(uintptr_t)dlsym(RTLD_DEFAULT, "emuverbs_device");
+    const char *devices = getenv("EMUVERBS_DEVICES");
+    static struct op ops[2 * OPS];
+    static struct blob blobs[2 * OPS];
+    int failed = 0;
+
+    only_with_processes();
+    if (!change || !devices || strcmp(devices, "2") != 0)
+        skip();
+    bed_options("rndv=write,keepalive_ms=100,peer_timeout_ms=2000,"
+                "backoff_max_ms=20");
+    peer_start(lane_uri(0));
+    struct node *n = node_open("client", NULL);
+    struct rme_addr *to = node_dial(n, lane_uri(0));
+    int64_t second = device_bytes(1);
+    exchange(n, to, SIZE, 1);
+    int dead = device_bytes(1) > second ? 1 : 0;
+
+    for (int i = 0; i < 2 * OPS; i++) {
+        blob_flat(&blobs[i], SIZE);
+        blob_fill(&blobs[i], (uint64_t)i + 10);
+        tell(n, to, i % 2 ? 'S' : 'R', i + 10, SIZE);
+        if (i % 2)
+            post_recv(&ops[i], n, to, &blobs[i], i + 10);
+        else
+            post_send(&ops[i], n, to, &blobs[i], i + 10);
+    }
+    pump_times(3);
+    assert_int_equal(change(dead ? "emu1" : "emu0", "failed"), 0);
+    pump_until_all(ops, 2 * OPS);
+    for (int i = 0; i < 2 * OPS; i++) {
+        failed += ops[i].error != 0;
+        if (ops[i].error == 0 && i % 2)
+            blob_check(&blobs[i], (uint64_t)i + 10, SIZE);
+    }
+    assert_true(failed > 0);
+
+    int64_t before[2] = {device_bytes(0), device_bytes(1)};
+    exchange(n, to, SIZE, 2);
+    assert_int_equal(device_bytes(dead), before[dead]);
+    assert_true(device_bytes(!dead) - before[!dead] >= SIZE);
+    assert_int_equal(node_counter(n, "ops_live"), 0);
 }

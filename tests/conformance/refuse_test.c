@@ -47,13 +47,12 @@ static void pump_until_refused(struct node *n, uint64_t count)
 
 /* The receiver refuses a send that is complete but not yet reported: the send stays
  * complete. */
-void send_larger_than_receive_stays_complete(void **state)
+CASE(send_larger_than_receive_stays_complete)
 {
     struct pair p;
     struct op send, recv;
     struct blob in, out;
 
-    (void)state;
     open_and_hush(&p);
     assert_int_equal(rme_context_open(p.client->rme, CTX), 0);
     blob_pieces(&out, PIECES, 10, 20, false, 3);
@@ -73,19 +72,16 @@ void send_larger_than_receive_stays_complete(void **state)
         assert_int_equal(p.client->warnings, i + 1);
     }
     assert_int_equal(node_counter(p.client, "connects"), 1);
-    blob_free(&in);
-    blob_free(&out);
 }
 
 /* The receiver refuses a send that was reported: one log line names the lost message, and a
  * counter counts it. */
-void send_larger_than_receive_is_told_afterwards(void **state)
+CASE(send_larger_than_receive_is_told_afterwards)
 {
     struct pair p;
     struct op send, recv;
     struct blob in, out;
 
-    (void)state;
     open_and_hush(&p);
     pair_exchange(&p, 100, 1); /* new peers may wait for their first credits */
     blob_flat(&out, 300);
@@ -108,13 +104,11 @@ void send_larger_than_receive_is_told_afterwards(void **state)
     }
     assert_int_equal(p.server->warnings, 0);
     assert_int_equal(node_counter(p.client, "connects"), 1);
-    blob_free(&in);
-    blob_free(&out);
 }
 
 /* More refusals than credits and windows hold at a time: each is reported, and nothing is
  * leaked. */
-void send_larger_than_receive_many_times(void **state)
+CASE(send_larger_than_receive_many_times)
 {
     enum { MANY = 400, AT_A_TIME = 50 };
     struct pair p;
@@ -122,7 +116,6 @@ void send_larger_than_receive_many_times(void **state)
     struct blob in, out;
     uint64_t refused = 0;
 
-    (void)state;
     pair_open(&p);
     blob_flat(&out, 900);
     blob_flat(&in, 10);
@@ -131,8 +124,7 @@ void send_larger_than_receive_many_times(void **state)
             post_recv(&recv[i], p.server, p.to_client, &in, i);
         for (int i = 0; i < AT_A_TIME; i++)
             post_send(&send[i], p.client, p.to_server, &out, i);
-        pump_until_all(recv, AT_A_TIME);
-        pump_until_all(send, AT_A_TIME);
+        pump_until_all_of(recv, send, AT_A_TIME);
         for (int i = 0; i < AT_A_TIME; i++) {
             op_check_error(&recv[i], -EMSGSIZE, -EMSGSIZE);
             op_check(&send[i], 900);
@@ -143,13 +135,11 @@ void send_larger_than_receive_many_times(void **state)
     pump_until_refused(p.client, refused);
     pair_exchange(&p, 100000, 1);
     assert_int_equal(node_counter(p.client, "connects"), 1);
-    blob_free(&in);
-    blob_free(&out);
 }
 
 /* With eager_max=0 a send completes only after meeting its receive: both sides get the error,
  * for any size. */
-void send_larger_than_receive_strict(void **state)
+CASE(send_larger_than_receive_strict)
 {
     static const struct {
         size_t out, in;
@@ -159,7 +149,6 @@ void send_larger_than_receive_strict(void **state)
     struct op send, recv;
     struct blob in, out;
 
-    (void)state;
     bed_options("eager_max=0");
     open_and_hush(&p);
     for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
@@ -172,21 +161,18 @@ void send_larger_than_receive_strict(void **state)
             pair_exchange(&p, 0, 80); /* an empty message always fits and needs no RTS */
             pair_exchange(&p, cases[c].out, 80);
         }
-        blob_free(&out);
-        blob_free(&in);
     }
     assert_int_equal(node_counter(p.client, "eager_refused"), 0);
     assert_int_equal(p.client->warnings + p.server->warnings, 0);
 }
 
 /* One side is strict, the other is not: each side's own option decides its result. */
-void send_larger_than_receive_one_side_strict(void **state)
+CASE(send_larger_than_receive_one_side_strict)
 {
     struct pair p;
     struct op send, recv;
     struct blob in, out;
 
-    (void)state;
     p.server = node_open("server", lane_uri(0));
     bed_options("eager_max=0");
     p.client = node_open("client", NULL);
@@ -199,12 +185,9 @@ void send_larger_than_receive_one_side_strict(void **state)
     op_check_error(&send, -EMSGSIZE, -EMSGSIZE);
     post_recv(&recv, p.client, p.to_server, &in, 91);
     post_send(&send, p.server, p.to_client, &out, 91);
-    pump_until_reported(&recv);
-    pump_until_reported(&send);
+    pump_until_both(&recv, &send);
     op_check_error(&recv, -EMSGSIZE, -EMSGSIZE);
     op_check_error(&send, 0, 0);
     pump_until_refused(p.server, 1);
     pair_exchange(&p, 50, 90);
-    blob_free(&in);
-    blob_free(&out);
 }

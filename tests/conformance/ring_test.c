@@ -42,10 +42,8 @@ static void lend(struct pair *p)
                   1000 + i);
         post_send(&send, back ? p->server : p->client, back ? p->to_client : p->to_server, &out,
                   1000 + i);
-        pump_until_reported(&send);
-        pump_until_reported(&recv);
-        op_check(&recv, FAST_SIZE);
-        blob_check(&in, (uint64_t)i, FAST_SIZE);
+        pump_until_both(&send, &recv);
+        op_check_blob(&recv, &in, (uint64_t)i, FAST_SIZE);
         blob_free(&out);
         blob_free(&in);
     }
@@ -54,8 +52,7 @@ static void lend(struct pair *p)
 
 static void open_lent(struct pair *p, const char *options)
 {
-    bed_options(options);
-    pair_open(p);
+    pair_open_with(p, options);
     lend(p);
     if (node_counter(p->server, "eager_ring_grants") ==
         0) /* this lane's options rule the ring out */
@@ -82,8 +79,7 @@ static uint64_t one(struct pair *p, bool back, struct blob *out, struct blob *in
         pump_times(10);
         post_recv(&recv, to, back ? p->to_server : p->to_client, in, 7);
     }
-    pump_until_reported(&send);
-    pump_until_reported(&recv);
+    pump_until_both(&send, &recv);
     op_check(&recv, out->total);
     blob_check(in, seed, out->total);
     pump_times(5);
@@ -92,13 +88,12 @@ static uint64_t one(struct pair *p, bool back, struct blob *out, struct blob *in
     return before;
 }
 
-void fast_contents(void **state)
+CASE(fast_contents)
 {
     static const int sizes[] = {2049,  4608,  4609,  5000,  8192,  12345, 16383,
                                 16384, 20001, 32768, 40000, 65000, 65535, 65536};
     struct pair p;
 
-    (void)state;
     open_lent(&p, SMALL_AREA);
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
         for (int way = 0; way < 4; way++) {
@@ -116,17 +111,15 @@ void fast_contents(void **state)
 
 /* A message costs one request, one credit, one copy on each side and no control message. One
  * that precedes its receive is copied once more. */
-void fast_counts(void **state)
+CASE(fast_counts)
 {
     enum { N = 40 };
     struct pair p;
     struct blob out, in;
     uint64_t control, writes, sends, copied, regs, aside, signalled;
 
-    (void)state;
     open_lent(&p, SMALL_AREA);
-    blob_flat(&out, FAST_SIZE);
-    blob_flat(&in, FAST_SIZE);
+    blobs_flat(&out, &in, FAST_SIZE, 0);
     one(&p, false, &out, &in, true, 1);
     aside = node_counter(p.server, "unmatched_eager");
     control = node_counter(p.client, "control_sent") + node_counter(p.server, "control_sent");
@@ -154,20 +147,17 @@ void fast_counts(void **state)
     assert_int_equal(node_counter(p.client, "registrations") +
                          node_counter(p.server, "registrations"),
                      regs);
-    blob_free(&out);
-    blob_free(&in);
 }
 
 /* A receive sends no invitation if its message will be written into the ring, though its own
  * memory is registered and nothing else is in progress. Without a ring it sends one. */
-void fast_needs_no_invitation(void **state)
+CASE(fast_needs_no_invitation)
 {
     static const struct {
         const char *options;
         unsigned invited;
     } cases[] = {{INVITING "eager_ring_bytes=160K", 0}, {INVITING NO_RING, 1}};
 
-    (void)state;
     if (!lane.is_loop || lane.is_elan4)
         skip(); /* elsewhere the choice depends on the device */
     for (int c = 0; c < 2; c++) {
@@ -177,8 +167,7 @@ void fast_needs_no_invitation(void **state)
         uint64_t invites;
 
         if (cases[c].invited) {
-            bed_options(cases[c].options);
-            pair_open(&p);
+            pair_open_with(&p, cases[c].options);
             lend(&p);
         } else {
             open_lent(&p, cases[c].options);
@@ -193,12 +182,8 @@ void fast_needs_no_invitation(void **state)
         pump_times(20);
         assert_int_equal(node_counter(p.server, "invites_sent") - invites, cases[c].invited);
         post_send(&send, p.client, p.to_server, &out, 7);
-        pump_until_reported(&send);
-        pump_until_reported(&recv);
-        op_check(&recv, FAST_SIZE);
-        blob_check(&in, 3, FAST_SIZE);
-        blob_free(&out);
-        blob_free(&in);
+        pump_until_both(&send, &recv);
+        op_check_blob(&recv, &in, 3, FAST_SIZE);
         node_close(p.client);
         node_close(p.server);
     }
@@ -206,7 +191,7 @@ void fast_needs_no_invitation(void **state)
 
 /* Larger messages go into the ring if a rendezvous would copy them as well: not those in memory
  * that is registered already. */
-void fast_sizes(void **state)
+CASE(fast_sizes)
 {
     static const struct {
         size_t size;
@@ -219,7 +204,6 @@ void fast_sizes(void **state)
                  {65536, false, 0}};
     struct pair p;
 
-    (void)state;
     open_lent(&p, SMALL_AREA);
     if (lane.options != NULL) /* pack_threshold and lists of the lane decide, too */
         skip();
@@ -232,14 +216,12 @@ void fast_sizes(void **state)
             blob_flat(&out, cases[i].size);
         blob_flat(&in, cases[i].size);
         assert_int_equal(one(&p, false, &out, &in, true, i), cases[i].fast);
-        blob_free(&out);
-        blob_free(&in);
     }
 }
 
 /* Messages of a tag arrive in order, whichever protocol each takes, posted before and after
  * their receives. */
-void fast_keeps_order(void **state)
+CASE(fast_keeps_order)
 {
     enum { N = 60 };
     static const int sizes[] = {100,  FAST_SIZE, LARGE_SIZE, 30000, 0,
@@ -248,14 +230,11 @@ void fast_keeps_order(void **state)
     static struct blob out[N], in[N];
     struct pair p;
 
-    (void)state;
     open_lent(&p, SMALL_AREA);
     for (int round = 0; round < 2; round++) {
         for (int i = 0; i < N; i++) {
             size_t size = (size_t)sizes[(i * 7 + round) % 9];
-            blob_flat(&out[i], size);
-            blob_flat(&in[i], size);
-            blob_fill(&out[i], (uint64_t)i + 1);
+            blobs_flat(&out[i], &in[i], size, (uint64_t)i + 1);
         }
         for (int i = 0; round == 0 && i < N / 2; i++)
             post_recv(&recv[i], p.server, p.to_client, &in[i], 3);
@@ -264,11 +243,9 @@ void fast_keeps_order(void **state)
         pump_times(10);
         for (int i = round == 0 ? N / 2 : 0; i < N; i++)
             post_recv(&recv[i], p.server, p.to_client, &in[i], 3);
-        pump_until_all(recv, N);
-        pump_until_all(send, N);
+        pump_until_all_of(recv, send, N);
         for (int i = 0; i < N; i++) {
-            op_check(&recv[i], out[i].total);
-            blob_check(&in[i], (uint64_t)i + 1, out[i].total);
+            op_check_blob(&recv[i], &in[i], (uint64_t)i + 1, out[i].total);
             blob_free(&out[i]);
             blob_free(&in[i]);
         }
@@ -281,7 +258,7 @@ void fast_keeps_order(void **state)
 
 /* The receiver's host consumes nothing: messages that find the ring full go by rendezvous; none
  * is lost or waits. */
-void fast_runs_out(void **state)
+CASE(fast_runs_out)
 {
     enum { N = 40 };
     static struct op send[N], recv[N];
@@ -289,14 +266,11 @@ void fast_runs_out(void **state)
     uint64_t fast, rts;
     struct pair p;
 
-    (void)state;
     open_lent(&p, SMALL_AREA ",eager_window=128K");
     fast = node_counter(p.client, "sends_eager_rdma");
     rts = node_counter(p.client, "control_sent");
     for (int i = 0; i < N; i++) {
-        blob_flat(&out[i], 30000);
-        blob_flat(&in[i], 30000);
-        blob_fill(&out[i], (uint64_t)i);
+        blobs_flat(&out[i], &in[i], 30000, (uint64_t)i);
         post_send(&send[i], p.client, p.to_server, &out[i], 4);
     }
     pump_until_counter(p.client, "control_sent", rts + N - 4);
@@ -304,33 +278,24 @@ void fast_runs_out(void **state)
     assert_in_range(node_counter(p.client, "sends_eager_rdma") - fast, 1, 4);
     for (int i = 0; i < N; i++)
         post_recv(&recv[i], p.server, p.to_client, &in[i], 4);
-    pump_until_all(recv, N);
-    pump_until_all(send, N);
+    pump_until_all_of(recv, send, N);
     for (int i = 0; i < N; i++) {
-        op_check(&recv[i], 30000);
-        blob_check(&in[i], (uint64_t)i, 30000);
-        blob_free(&out[i]);
-        blob_free(&in[i]);
+        op_check_blob(&recv[i], &in[i], (uint64_t)i, 30000);
     }
     pump_times(20);
-    blob_flat(&out[0], 30000);
-    blob_flat(&in[0], 30000);
+    blobs_flat(&out[0], &in[0], 30000, 0);
     assert_int_equal(one(&p, false, &out[0], &in[0], true, 9), 1); /* the ring has room again */
-    blob_free(&out[0]);
-    blob_free(&in[0]);
 }
 
 /* A message without a place waits for one, or uses another protocol, beside the reports of
  * large messages. */
-void fast_beside_reports(void **state)
+CASE(fast_beside_reports)
 {
     enum { ROUNDS = 10, LARGE = 8, N = 24 };
     static struct op send[N], recv[N];
     static struct blob out[N], in[N];
 
-    (void)state;
-    if (!lane.is_loop)
-        skip();
+    only_over_loop();
     for (int round = 0; round < ROUNDS; round++) {
         char options[200];
         struct pair p;
@@ -346,20 +311,17 @@ void fast_beside_reports(void **state)
         }
         for (int i = 0; i < N; i++)
             post_send(&send[i], p.client, p.to_server, &out[i], i < LARGE ? 5 : 6);
-        pump_until_all(send, N);
-        pump_until_all(recv, N);
+        pump_until_all_of(send, recv, N);
         for (int i = 0; i < N; i++) {
-            op_check(&recv[i], out[i].total);
-            blob_check(&in[i], (uint64_t)i, out[i].total);
+            op_check_blob(&recv[i], &in[i], (uint64_t)i, out[i].total);
             blob_free(&out[i]);
             blob_free(&in[i]);
         }
-        bed_teardown(state);
-        bed_setup(state);
+        bed_again();
     }
 }
 
-void fast_unexpected(void **state)
+CASE(fast_unexpected)
 {
     enum { SIZE = 16000, N = 12 };
     struct pair p;
@@ -367,7 +329,6 @@ void fast_unexpected(void **state)
     struct blob out[N];
     uint64_t before;
 
-    (void)state;
     open_lent(&p, SMALL_AREA);
     before = node_counter(p.client, "sends_eager_rdma");
     for (int i = 0; i < N; i++) {
@@ -385,24 +346,20 @@ void fast_unexpected(void **state)
         for (int k = 0; k < SIZE; k++)
             assert_int_equal(((uint8_t *)got.buffer)[k], pattern_byte((uint64_t)i, k));
         rme_unexpected_free(p.server->rme, got.buffer);
-        blob_free(&out[i]);
     }
     assert_in_range(node_counter(p.client, "sends_eager_rdma") - before, 6, N);
 }
 
 /* A written send is complete; a cancelled receive leaves its message to the next one. */
-void fast_cancel(void **state)
+CASE(fast_cancel)
 {
     struct pair p;
     struct blob out, in;
     struct op send, recv;
     uint64_t before;
 
-    (void)state;
     open_lent(&p, SMALL_AREA);
-    blob_flat(&out, FAST_SIZE);
-    blob_flat(&in, FAST_SIZE);
-    blob_fill(&out, 5);
+    blobs_flat(&out, &in, FAST_SIZE, 5);
     blob_canary(&in);
     before = node_counter(p.client, "sends_eager_rdma");
     post_recv(&recv, p.server, p.to_client, &in, 8);
@@ -416,15 +373,12 @@ void fast_cancel(void **state)
     pump_times(20);
     post_recv(&recv, p.server, p.to_client, &in, 8);
     pump_until_reported(&recv);
-    op_check(&recv, FAST_SIZE);
-    blob_check(&in, 5, FAST_SIZE);
+    op_check_blob(&recv, &in, 5, FAST_SIZE);
     assert_int_equal(node_counter(p.client, "sends_eager_rdma") - before, 1);
-    blob_free(&out);
-    blob_free(&in);
 }
 
 /* Sends that wait for the link; half of them are cancelled while waiting. */
-void fast_cancel_while_waiting(void **state)
+CASE(fast_cancel_while_waiting)
 {
     enum { N = 16 };
     static struct op send[N], recv[N];
@@ -432,13 +386,10 @@ void fast_cancel_while_waiting(void **state)
     struct pair p;
     int next = 0;
 
-    (void)state;
     open_lent(&p, SMALL_AREA);
     p.server->asleep = true;
     for (int i = 0; i < N; i++) {
-        blob_flat(&out[i], FAST_SIZE);
-        blob_flat(&in[i], FAST_SIZE);
-        blob_fill(&out[i], (uint64_t)i);
+        blobs_flat(&out[i], &in[i], FAST_SIZE, (uint64_t)i);
         post_send(&send[i], p.client, p.to_server, &out[i], 2);
     }
     for (int i = 1; i < N; i += 2)
@@ -454,23 +405,18 @@ void fast_cancel_while_waiting(void **state)
     pump_until_all(send, N);
     for (int i = 0, k = 0; i < N; i++)
         if (send[i].error == 0) {
-            op_check(&recv[k], FAST_SIZE);
-            blob_check(&in[k++], (uint64_t)i, FAST_SIZE);
+            op_check_blob(&recv[k], &in[k], (uint64_t)i, FAST_SIZE);
+            k++;
         }
-    for (int i = 0; i < N; i++) {
-        blob_free(&out[i]);
-        blob_free(&in[i]);
-    }
 }
 
 /* The receive is too small: it fails, and the sender is notified afterwards. */
-void fast_larger_than_receive(void **state)
+CASE(fast_larger_than_receive)
 {
     struct pair p;
     struct blob out, in;
     struct op send, recv;
 
-    (void)state;
     open_lent(&p, SMALL_AREA);
     blob_flat(&out, FAST_SIZE);
     blob_flat(&in, FAST_SIZE - 1);
@@ -478,18 +424,15 @@ void fast_larger_than_receive(void **state)
     blob_canary(&in);
     post_recv(&recv, p.server, p.to_client, &in, 9);
     post_send(&send, p.client, p.to_server, &out, 9);
-    pump_until_reported(&send);
-    pump_until_reported(&recv);
+    pump_until_both(&send, &recv);
     op_check_error(&recv, -EMSGSIZE, -EMSGSIZE);
     pump_until_counter(p.client, "eager_refused", 1);
     assert_int_equal(blob_foreign(&in, 6), -1);
-    blob_free(&out);
-    blob_free(&in);
     pair_exchange(&p, FAST_SIZE, 3);
 }
 
 /* One side lacks the feature or disables it: both directions use rendezvous. */
-void fast_not_wanted(void **state)
+CASE(fast_not_wanted)
 {
     struct pair p;
 
@@ -508,20 +451,17 @@ void fast_not_wanted(void **state)
             assert_int_equal(node_counter(p.server, "sends_eager_rdma"), 0);
             assert_int_equal(node_counter(p.server, "eager_ring_grants"), 0);
         }
-        bed_teardown(state);
-        bed_setup(state);
+        bed_again();
     }
 }
 
 /* The server has memory for one ring: a peer that asks gets it when the other one is idle. */
-void fast_is_withdrawn(void **state)
+CASE(fast_is_withdrawn)
 {
     struct pair a, b;
     uint64_t before;
 
-    (void)state;
-    bed_options(ONE_RING_IDLE);
-    pair_open(&a);
+    pair_open_with(&a, ONE_RING_IDLE);
     lend(&a);
     if (node_counter(a.server, "eager_ring_grants") == 0)
         skip();
@@ -550,7 +490,7 @@ void fast_is_withdrawn(void **state)
  * sleeps and returns no credits. A new link without a shared queue has four: CREDIT and RELEASE
  * use two and the request needs two, so the server sends no probe.
  */
-void fast_is_withdrawn_in_use(void **state)
+CASE(fast_is_withdrawn_in_use)
 {
     enum { N = 6 };
     struct op send[N], recv[N];
@@ -558,16 +498,12 @@ void fast_is_withdrawn_in_use(void **state)
     struct pair a;
     int64_t end;
 
-    (void)state;
-    bed_options(ONE_RING_IDLE ",keepalive_ms=600000");
-    pair_open(&a);
+    pair_open_with(&a, ONE_RING_IDLE ",keepalive_ms=600000");
     lend(&a);
     if (node_counter(a.server, "eager_ring_grants") == 0)
         skip();
     for (int i = 0; i < N; i++) {
-        blob_flat(&out[i], FAST_SIZE);
-        blob_flat(&in[i], FAST_SIZE);
-        blob_fill(&out[i], (uint64_t)i);
+        blobs_flat(&out[i], &in[i], FAST_SIZE, (uint64_t)i);
     }
     for (int i = 0; i < N / 2; i++)
         post_send(&send[i], a.client, a.to_server, &out[i], 5);
@@ -581,25 +517,20 @@ void fast_is_withdrawn_in_use(void **state)
     a.client->asleep = false;
     for (int i = 0; i < N; i++)
         post_recv(&recv[i], a.server, a.to_client, &in[i], 5);
-    pump_until_all(send, N);
-    pump_until_all(recv, N);
+    pump_until_all_of(send, recv, N);
     for (int i = 0; i < N; i++) {
-        op_check(&recv[i], FAST_SIZE);
-        blob_check(&in[i], (uint64_t)i, FAST_SIZE);
-        blob_free(&out[i]);
-        blob_free(&in[i]);
+        op_check_blob(&recv[i], &in[i], (uint64_t)i, FAST_SIZE);
     }
 }
 
 /* A side ends while messages are in flight; its ring is freed and granted to the next peer. */
-void fast_ends_with_the_link(void **state)
+CASE(fast_ends_with_the_link)
 {
     enum { N = 8 };
     struct op send[N];
     struct blob out[N];
     struct pair p;
 
-    (void)state;
     open_lent(&p, ONE_AREA);
     for (int round = 0; round < 3; round++) {
         for (int i = 0; i < N; i++) {
@@ -625,21 +556,19 @@ void fast_ends_with_the_link(void **state)
 }
 
 /* The server restarts: the new server grants the client a ring. */
-void fast_server_restarts(void **state)
+CASE(fast_server_restarts)
 {
     struct pair p;
     struct op send[4];
     struct blob out;
     uint64_t before;
 
-    (void)state;
     open_lent(&p, SMALL_AREA);
     blob_flat(&out, FAST_SIZE);
     for (int i = 0; i < 4; i++)
         post_send(&send[i], p.client, p.to_server, &out, 5);
     node_close(p.server);
     pump_until_all(send, 4);
-    blob_free(&out);
     p.server = node_open("server", lane_uri(0));
     pair_reconnect(&p);
     before = node_counter(p.client, "sends_eager_rdma");
@@ -650,16 +579,14 @@ void fast_server_restarts(void **state)
 
 /* A link that begins with a single credit, on which each side answers at once, is granted rings
  * as well: GRANT waits for its credit before later messages do. */
-void single_credit_links_are_granted_rings(void **state)
+CASE(single_credit_links_are_granted_rings)
 {
     struct pair p;
     struct blob out, in[2];
 
-    (void)state;
     if (lane.options != NULL) /* some rule the ring out */
         skip();
-    bed_options(SMALL_AREA ",credits_pool=0");
-    pair_open(&p);
+    pair_open_with(&p, SMALL_AREA ",credits_pool=0");
     blob_flat(&out, FAST_SIZE);
     blob_fill(&out, 1);
     for (int k = 0; k < 2; k++)
@@ -674,14 +601,11 @@ void single_credit_links_are_granted_rings(void **state)
             post_recv(&recv[k], n, to, &in[k], 7);
             post_send(&send[k], n, to, &out, 7);
         }
-        pump_until_all(send, 2);
-        pump_until_all(recv, 2);
+        pump_until_all_of(send, recv, 2);
     }
     for (int k = 0; k < 2; k++) {
         blob_check(&in[k], 1, FAST_SIZE);
-        blob_free(&in[k]);
     }
-    blob_free(&out);
     assert_int_equal(node_counter(p.client, "eager_ring_grants"), 1);
     assert_int_equal(node_counter(p.server, "eager_ring_grants"), 1);
 }

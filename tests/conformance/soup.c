@@ -590,7 +590,6 @@ static void seeds(bool lossy)
 
     soup.lossy = lossy;
     for (uint64_t i = 0; i < count; i++) {
-        void *none = NULL;
         printf("# seed %llu\n", (unsigned long long)(lane.seed + i));
         fflush(stdout);
         open_all(lane.seed + i, i > 0);
@@ -606,8 +605,7 @@ static void seeds(bool lossy)
         invited += node_counter(soup.pair[0].server, "invites_taken");
         for (int k = 0; k < CLIENTS; k++)
             invited += node_counter(soup.pair[k].client, "invites_taken");
-        bed_teardown(&none);
-        bed_setup(&none);
+        bed_again();
     }
     printf("# %llu messages were invited\n", (unsigned long long)invited);
     assert_true(invited > 0); /* in the first run */

@@ -131,7 +131,7 @@ static int completed_at_once(const struct op *ops)
     return n;
 }
 
-void two_threads_post_one_tests(void **state)
+CASE(two_threads_post_one_tests)
 {
     static struct poster posters[POSTERS];
     static struct op answers[POSTERS * POSTS], taken[POSTERS * POSTS];
@@ -140,7 +140,6 @@ void two_threads_post_one_tests(void **state)
     struct blob sink[POSTERS];
     struct pair p;
 
-    (void)state;
     bed_real_time();
     pair_open(&p);
     for (int k = 0; k < POSTERS; k++) {
@@ -184,8 +183,6 @@ void two_threads_post_one_tests(void **state)
             blob_check(&posters[k].in[i], (uint64_t)(1 - k), posters[k].in[i].total);
             blob_free(&posters[k].in[i]);
         }
-        blob_free(&posters[k].out);
-        blob_free(&sink[k]);
     }
 }
 
@@ -247,102 +244,51 @@ static void sleeper_check(struct sleeper *s, const struct op *op, int error)
     assert_int_equal(s->done.error, error);
 }
 
-void message_wakes_sleeper(void **state)
-{
-    static const size_t sizes[] = {64, 100000};
-    struct pair p;
+/* Events that end a sleep. A thread cancelled in its sleep ends after its call. */
+enum event { MESSAGE, POST, CANCEL, THREAD_CANCELLED };
 
-    (void)state;
+static void sleeper_wakes_by(enum event event, size_t size)
+{
+    struct pair p;
+    struct op send, recv;
+    struct blob out, in;
+
     bed_real_time();
-    bed_options(SLEEPY);
-    pair_open(&p);
-    for (int round = 0; round < 6; round++) {
+    pair_open_with(&p, SLEEPY);
+    blobs_flat(&out, &in, size, 1);
+    for (int round = 0; round < 4; round++) {
+        struct node *to = event == POST ? p.server : p.client;
         struct sleeper s;
-        struct op send, recv;
-        struct blob b, in;
-        blob_flat(&b, sizes[round % 2]);
-        blob_flat(&in, sizes[round % 2]);
-        post_recv(&recv, p.client, p.to_server, &in, 1);
+
+        post_recv(&recv, to, event == POST ? p.to_client : p.to_server, &in, 1);
         sleeper_start(&s, p.client, 0);
-        post_send(&send, p.server, p.to_client, &b, 1);
-        pump_until_reported(&send);
-        sleeper_check(&s, &recv, 0);
-        blob_free(&b);
-        blob_free(&in);
+        if (event == THREAD_CANCELLED)
+            assert_int_equal(pthread_cancel(s.thread), 0);
+        if (event == CANCEL)
+            op_cancel(&recv);
+        else if (event == POST) /* the sleeping thread moves it */
+            post_send(&send, p.client, p.to_server, &out, 1);
+        else
+            post_send(&send, p.server, p.to_client, &out, 1);
+        if (event != CANCEL)
+            pump_until_reported(event == POST ? &recv : &send);
+        sleeper_check(&s, event == POST ? &send : &recv, event == CANCEL ? -ECANCELED : 0);
     }
+    bed_again();
 }
 
-/* The sleeping thread progresses operations that another thread posts. */
-void post_is_carried_by_the_sleeper(void **state)
+CASE(sleeper_wakes)
 {
-    struct pair p;
-    struct sleeper s;
-    struct op send, recv;
-    struct blob b, in;
-
-    (void)state;
-    bed_real_time();
-    bed_options(SLEEPY);
-    pair_open(&p);
-    blob_flat(&b, 1000000);
-    blob_flat(&in, 1000000);
-    for (int round = 0; round < 4; round++) {
-        post_recv(&recv, p.server, p.to_client, &in, 1);
-        sleeper_start(&s, p.client, 0);
-        post_send(&send, p.client, p.to_server, &b, 1);
-        pump_until_reported(&recv);
-        sleeper_check(&s, &send, 0);
-    }
-    blob_free(&b);
-    blob_free(&in);
+    sleeper_wakes_by(MESSAGE, 64);
+    sleeper_wakes_by(MESSAGE, 100000);
+    sleeper_wakes_by(POST, 1000000);
+    sleeper_wakes_by(CANCEL, 1000);
 }
 
-void cancel_wakes_sleeper(void **state)
+/* The engine goes on, and completions that it had found are kept. */
+CASE(cancelled_sleeper_leaves_nothing_behind)
 {
-    struct pair p;
-    struct sleeper s;
-    struct op recv;
-    struct blob in;
-
-    (void)state;
-    bed_real_time();
-    bed_options(SLEEPY);
-    pair_open(&p);
-    blob_flat(&in, 1000);
-    for (int round = 0; round < 4; round++) {
-        post_recv(&recv, p.client, p.to_server, &in, 1);
-        sleeper_start(&s, p.client, 0);
-        op_cancel(&recv);
-        sleeper_check(&s, &recv, -ECANCELED);
-    }
-    blob_free(&in);
-}
-
-/* A thread cancelled in its sleep ends after its call: the engine goes on, and completions that
- * it had found are kept. */
-void cancelled_sleeper_leaves_nothing_behind(void **state)
-{
-    struct pair p;
-    struct sleeper s;
-    struct op send, recv;
-    struct blob b, in;
-
-    (void)state;
-    bed_real_time();
-    bed_options(SLEEPY);
-    pair_open(&p);
-    blob_flat(&b, 100000);
-    blob_flat(&in, 100000);
-    for (int round = 0; round < 4; round++) {
-        post_recv(&recv, p.client, p.to_server, &in, 1);
-        sleeper_start(&s, p.client, 0);
-        assert_int_equal(pthread_cancel(s.thread), 0);
-        post_send(&send, p.server, p.to_client, &b, 1);
-        pump_until_reported(&send);
-        sleeper_check(&s, &recv, 0);
-    }
-    blob_free(&b);
-    blob_free(&in);
+    sleeper_wakes_by(THREAD_CANCELLED, 100000);
 }
 
 /* A fabric that reports the end of a registration at `base`, and the real one below. */
@@ -379,7 +325,7 @@ static void wake_counted(struct rme_fabric *f)
 
 /* A thread that sleeps deregisters memory that another thread unmaps, and is not woken for
  * memory without a registration. */
-void unmapped_memory_is_unpinned_by_sleeper(void **state)
+CASE(unmapped_memory_is_unpinned_by_sleeper)
 {
     enum { SIZE = 1 << 20, OTHERS = 32 };
     struct sleeper s;
@@ -388,15 +334,13 @@ void unmapped_memory_is_unpinned_by_sleeper(void **state)
     struct blob in, out = {.count = 1, .length = {SIZE}, .total = SIZE};
     void *other[OTHERS];
 
-    (void)state;
     watch.real = lane.ops;
     watch.ops = *lane.ops;
     watch.ops.dereg = dereg_watched;
     watch.ops.wake = wake_counted;
     lane.ops = &watch.ops;
     bed_real_time();
-    bed_options(SLEEPY);
-    pair_open(&p);
+    pair_open_with(&p, SLEEPY);
     lane.ops = watch.real;
     blob_flat(&in, SIZE);
     sem_init(&watch.gone, 0, 0);
@@ -407,8 +351,7 @@ void unmapped_memory_is_unpinned_by_sleeper(void **state)
     uint64_t before = node_counter(p.client, "registered_bytes");
     post_recv(&recv, p.server, p.to_client, &in, 1);
     post_send(&send, p.client, p.to_server, &out, 1);
-    pump_until_reported(&send);
-    pump_until_reported(&recv);
+    pump_until_both(&send, &recv);
     bool pinned = node_counter(p.client, "registered_bytes") >= before + SIZE &&
                   node_counter(p.client, "demand_bytes") == 0;
     post_recv(&last, p.client, p.to_server, &in, 2);
@@ -422,13 +365,12 @@ void unmapped_memory_is_unpinned_by_sleeper(void **state)
     assert_int_equal(watch.wakes, pinned);
     op_cancel(&last);
     sleeper_check(&s, &last, -ECANCELED);
-    blob_free(&in);
     if (!pinned)
         skip();
 }
 
 /* Several threads sleep on different contexts: each gets its own completions. */
-void sleepers_of_several_contexts(void **state)
+CASE(sleepers_of_several_contexts)
 {
     enum { N = 3 };
     struct pair p;
@@ -436,10 +378,8 @@ void sleepers_of_several_contexts(void **state)
     struct op send, recv[N];
     struct blob b, in[N];
 
-    (void)state;
     bed_real_time();
-    bed_options(SLEEPY);
-    pair_open(&p);
+    pair_open_with(&p, SLEEPY);
     for (int c = 1; c < N; c++)
         assert_int_equal(rme_context_open(p.client->rme, c), 0);
     blob_flat(&b, 100);
@@ -459,9 +399,7 @@ void sleepers_of_several_contexts(void **state)
     }
     for (int c = 0; c < N; c++) {
         sleeper_check(&s[c], &recv[c], 0);
-        blob_free(&in[c]);
     }
-    blob_free(&b);
 }
 
 /* Threads that post, cancel, test and allocate at once, for the sanitizers. */
@@ -519,7 +457,7 @@ static void *mix_in_thread(void *arg)
     return NULL;
 }
 
-void threads_of_every_kind(void **state)
+CASE(threads_of_every_kind)
 {
     enum { N = 4 };
     static struct op sinks[100];
@@ -528,7 +466,6 @@ void threads_of_every_kind(void **state)
     struct pair p;
     struct blob sink;
 
-    (void)state;
     bed_real_time();
     pair_open(&p);
     blob_flat(&sink, 40000);
@@ -550,5 +487,4 @@ void threads_of_every_kind(void **state)
         assert_int_equal(m[k].wrong, 0);
     node_close(p.client);
     node_close(p.server);
-    blob_free(&sink);
 }

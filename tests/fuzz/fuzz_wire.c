@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Any bytes as a message of a peer: accepted ones stay inside their bytes, and encode to the
- * same bytes. */
+/* Any bytes as messages of a peer, each behind its length in two bytes: accepted ones stay inside
+ * their bytes, and encode to the same bytes. */
 #include <errno.h>
 
 #include "fuzz.h"
@@ -55,7 +55,7 @@ static void encode_again(const struct rme_wire_message *m)
     free(buffer);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+static void one_message(const uint8_t *data, size_t size)
 {
     char *bytes = fuzz_copy(data, size, 0);
     struct rme_wire_message message;
@@ -71,5 +71,20 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         FUZZ_CHECK(rme_wire_type_name(message.type) != NULL);
     }
     free(bytes);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    while (size >= 2) {
+        size_t length = data[0] | (size_t)data[1] << 8;
+
+        data += 2;
+        size -= 2;
+        if (length > size)
+            length = size;
+        one_message(data, length);
+        data += length;
+        size -= length;
+    }
     return 0;
 }
