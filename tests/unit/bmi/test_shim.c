@@ -81,8 +81,8 @@ static void strings_of_one_peer_share_an_address(void **state)
                                        "tcp://x:1,fake://h:1,fake://h:2",
                                        " fake://h:1 , fake://h:2\n"};
     static const char *const different[] = {"fake://h:1", "fake://h:2,fake://h:1",
-                                        "fake://h:11,fake://h:2",
-                                        "fake://h:1,fake://h:2,fake://h:3"};
+                                            "fake://h:11,fake://h:2",
+                                            "fake://h:1,fake://h:2,fake://h:3"};
     struct bmi_method_ops *ops = &bmi_fake_ops;
     bmi_method_addr_p a[4], b[4];
 
