@@ -114,9 +114,22 @@ void client_stop(struct client *c);  /* and after it returns */
 void ask_begin(struct client *c, struct request ask);
 void ask_end(struct client *c);
 void ask(struct client *c, struct request ask); /* begin and end */
+void ping(struct client *c);
 
 /* Options of the method for processes started from now on; NULL: none. */
 extern char *method_options;
+
+/* The server's host; another one than 127.0.0.1 is not checked by rules. */
+extern const char *test_host;
+
+/* Memory of the server's messages; tests may set others before a server starts. */
+struct server_memory {
+    void *(*get)(int64_t size);
+    void (*fill)(void *memory, int64_t size, int tag, int i);
+    bool (*is_filled)(const void *memory, int64_t size, int tag, int i);
+    void (*put)(void *memory, int64_t size);
+};
+extern struct server_memory server_memory;
 
 /* The network: ib, or CONTRACT_NETWORK. */
 struct network {
@@ -134,8 +147,26 @@ const char *test_uri(void);
 /* Runs `clients` processes with one server; returns when all have ended with success. */
 void run_clients(client_fn client, int clients);
 
-/* Runs one process without a server. */
-void run_alone(void (*body)(void));
+/* A case that is one client with a server, or one process without. */
+struct contract_case {
+    client_fn client;
+    void (*alone)(void);
+};
+#define ONE_CLIENT(name)                                                                       \
+    {                                                                                          \
+#name, run_case, NULL, NULL, &(struct contract_case)                                   \
+        {                                                                                      \
+            .client = name                                                                     \
+        }                                                                                      \
+    }
+#define ALONE(name)                                                                            \
+    {                                                                                          \
+#name, run_case, NULL, NULL, &(struct contract_case)                                   \
+        {                                                                                      \
+            .alone = name                                                                      \
+        }                                                                                      \
+    }
+void run_case(void **state);
 
 /* Parts of run_clients(), for tests that need more. */
 pid_t start_server(void);

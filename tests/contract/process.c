@@ -51,6 +51,7 @@ static bool on_elan4(void)
 static int stop_fd = -1;
 
 char *method_options;
+const char *test_host = "127.0.0.1";
 
 _Noreturn void check_failed(const char *file, int line, const char *what)
 {
@@ -230,6 +231,12 @@ void ask(struct client *c, struct request ask)
     ask_end(c);
 }
 
+void ping(struct client *c)
+{
+    ask(c, (struct request){.ask = ASK_PING});
+    CHECK_EQUAL(c->reply.errors, 0);
+}
+
 void check_engine(BMI_addr_t addr)
 {
     struct rme *engine = NULL;
@@ -241,10 +248,10 @@ void check_engine(BMI_addr_t addr)
 
 const char *test_uri(void)
 {
-    static char uri[64];
+    static char uri[128];
     if (on_elan4())
         return "elan4://0:2";
-    snprintf(uri, sizeof(uri), "ib://127.0.0.1:%d", first_port + port_offset);
+    snprintf(uri, sizeof(uri), "ib://%s:%d", test_host, first_port + port_offset);
     return uri;
 }
 
@@ -255,8 +262,8 @@ void new_test(void)
     assert_true(first_port > 0);
     port_offset = (port_offset + 1) % PORTS_IN_BLOCK;
     if (on_elan4()) {
-        char where[64];
-        snprintf(where, sizeof(where), "127.0.0.1:%d", first_port + port_offset);
+        char where[128];
+        snprintf(where, sizeof(where), "%s:%d", test_host, first_port + port_offset);
         setenv("BMI_ELAN4_SERVER_ADDR", where, 1);
     }
 }
@@ -331,17 +338,6 @@ pid_t start_client(client_fn client, int number)
     return pid;
 }
 
-void run_alone(void (*body)(void))
-{
-    new_test();
-    pid_t pid = fork_child();
-    if (pid == 0) {
-        body();
-        end_well();
-    }
-    wait_well(pid, "the process");
-}
-
 void wait_client(pid_t client)
 {
     wait_well(client, "a client");
@@ -358,4 +354,22 @@ void run_clients(client_fn client, int clients)
     for (int i = 0; i < clients; i++)
         wait_client(pid[i]);
     stop_server(server);
+}
+
+void run_case(void **state)
+{
+    const struct contract_case *c = *state;
+    pid_t pid;
+
+    if (c->client) {
+        run_clients(c->client, 1);
+        return;
+    }
+    new_test();
+    pid = fork_child();
+    if (pid == 0) {
+        c->alone();
+        end_well();
+    }
+    wait_well(pid, "the process");
 }

@@ -32,6 +32,19 @@ struct server {
     struct job *jobs;
 };
 
+static void *get_memory(int64_t size)
+{
+    return malloc((size_t)size + 1);
+}
+
+static void put_memory(void *memory, int64_t size)
+{
+    (void)size;
+    free(memory);
+}
+
+struct server_memory server_memory = {get_memory, fill, is_filled, put_memory};
+
 static int64_t part_size(const struct request *ask, int i)
 {
     return ask->size != MIXED_SIZES ? ask->size
@@ -54,10 +67,11 @@ static void note_end(struct job *job, int i)
             job->reply.error = p->flight.error;
     } else if (job->ask.ask == ASK_TAKE) {
         int64_t expect = part_expect(&job->ask, i);
-        if (p->flight.actual != expect || !is_filled(p->memory, expect, job->ask.tag, i))
+        if (p->flight.actual != expect ||
+            !server_memory.is_filled(p->memory, expect, job->ask.tag, i))
             job->reply.bad++;
     }
-    free(p->memory);
+    server_memory.put(p->memory, p->size);
     p->memory = NULL;
 }
 
@@ -70,14 +84,14 @@ static void start_part(struct server *s, struct job *job, int i)
     int ret;
 
     p->size = part_size(&job->ask, i);
-    p->memory = malloc((size_t)p->size + 1);
+    p->memory = server_memory.get(p->size);
     CHECK(p->memory != NULL);
     if (job->ask.ask == ASK_TAKE) {
         ret = BMI_post_recv(&f->id, job->client, p->memory, p->size, &actual, BMI_EXT_ALLOC,
                             job->ask.tag, f, s->context, NULL);
         CHECK(ret <= 0);
     } else {
-        fill(p->memory, p->size, job->ask.tag, i);
+        server_memory.fill(p->memory, p->size, job->ask.tag, i);
         ret = BMI_post_send(&f->id, job->client, p->memory, p->size, BMI_EXT_ALLOC,
                             job->ask.tag, f, s->context, NULL);
     }
@@ -92,6 +106,8 @@ static void start_part(struct server *s, struct job *job, int i)
 /* Checks that address ranges match the client, even if it has died meanwhile. */
 static void check_range(BMI_addr_t client)
 {
+    if (strcmp(test_host, "127.0.0.1") != 0)
+        return;
     /* Elan4 nodes have numbers and no networks */
     if (strcmp(test_network()->scheme, "elan4") == 0) {
         CHECK_EQUAL(BMI_query_addr_range(client, "elan4://0", 32), 1);

@@ -6,7 +6,6 @@
  * deadlock with that thread. This test replaces them as well and records their callers. Signals
  * that a program waits for must not be delivered to the method's threads.
  */
-#define _GNU_SOURCE /* dladdr */
 #include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -120,7 +119,7 @@ static void use_all(struct client *c)
     }
 }
 
-static void client_of_own_io(struct client *c)
+static void own_threads_call_nothing_of_the_program(struct client *c)
 {
     use_all(c);
     client_stop(c);
@@ -147,7 +146,7 @@ static bool blocks(const char *file, uint64_t signals)
 }
 
 /* Checks that all threads except this one block the signals that a program may wait for. */
-static void client_of_signals(struct client *c)
+static void own_threads_leave_signals_to_the_program(struct client *c)
 {
     const int some[] = {SIGTERM, SIGHUP, SIGINT, SIGCHLD, SIGALRM, SIGUSR1, SIGIO};
     uint64_t signals = 0;
@@ -172,23 +171,11 @@ static void client_of_signals(struct client *c)
     CHECK(threads > 0);
 }
 
-static void own_threads_leave_signals_to_the_program(void **state)
-{
-    (void)state;
-    run_clients(client_of_signals, 1);
-}
-
-static void own_threads_call_nothing_of_the_program(void **state)
-{
-    (void)state;
-    run_clients(client_of_own_io, 1);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(own_threads_call_nothing_of_the_program),
-        cmocka_unit_test(own_threads_leave_signals_to_the_program),
+        ONE_CLIENT(own_threads_call_nothing_of_the_program),
+        ONE_CLIENT(own_threads_leave_signals_to_the_program),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -26,7 +26,7 @@ static bmi_method_addr_p look_up(const char *rest)
     return test_method()->method_addr_lookup(text);
 }
 
-static void lookup_body(void)
+static void method_addr_lookup_before_initialize(void)
 {
     struct bmi_method_ops *ops = test_method();
 
@@ -48,14 +48,8 @@ static void lookup_body(void)
     CHECK_EQUAL(ops->set_info(BMI_DROP_ADDR, self), 0);
 }
 
-static void method_addr_lookup_before_initialize(void **state)
-{
-    (void)state;
-    run_alone(lookup_body);
-}
-
 /* Finalizes with a connection up, drops the address, and repeats in the same process. */
-static void drop_client(struct client *c)
+static void drop_addr_after_finalize(struct client *c)
 {
     struct bmi_method_ops *ops = test_method();
     static char memory[LARGE];
@@ -82,13 +76,7 @@ static void drop_client(struct client *c)
     ask(c, (struct request){.ask = ASK_PING});
 }
 
-static void drop_addr_after_finalize(void **state)
-{
-    (void)state;
-    run_clients(drop_client, 1);
-}
-
-static void again_client(struct client *c)
+static void client_initialize_finalize_initialize(struct client *c)
 {
     BMI_addr_t last = 0;
     for (int round = 0; round < 5; round++) {
@@ -101,14 +89,8 @@ static void again_client(struct client *c)
     ask(c, (struct request){.ask = ASK_PING});
 }
 
-static void client_initialize_finalize_initialize(void **state)
-{
-    (void)state;
-    run_clients(again_client, 1);
-}
-
 /* Starts and stops a server's BMI several times on the same port. */
-static void server_again_body(void)
+static void server_initialize_finalize_initialize(void)
 {
     bmi_context_id context;
 
@@ -130,14 +112,8 @@ static void server_again_body(void)
     }
 }
 
-static void server_initialize_finalize_initialize(void **state)
-{
-    (void)state;
-    run_alone(server_again_body);
-}
-
 /* A port in use is an error; the process may then use BMI otherwise. */
-static void port_in_use_body(struct client *c)
+static void listen_port_in_use(struct client *c)
 {
     CHECK_EQUAL(BMI_finalize(), 0);
     CHECK_EQUAL(BMI_initialize(test_network()->method, test_uri(), BMI_INIT_SERVER, NULL),
@@ -146,13 +122,7 @@ static void port_in_use_body(struct client *c)
     ask(c, (struct request){.ask = ASK_PING});
 }
 
-static void listen_port_in_use(void **state)
-{
-    (void)state;
-    run_clients(port_in_use_body, 1);
-}
-
-static void wrong_option_body(void)
+static void wrong_options_refused_unknown_ones_ignored(void)
 {
     BMI_addr_t addr;
     char wrong[] = "poll_us=banana", other[] = "tcp_only=7,retry_count=6";
@@ -163,12 +133,6 @@ static void wrong_option_body(void)
     CHECK_EQUAL(BMI_addr_lookup(&addr, test_uri(), wrong), -BMI_EINVAL);
     CHECK_EQUAL(BMI_addr_lookup(&addr, test_uri(), other), 0);
     CHECK_EQUAL(BMI_finalize(), 0);
-}
-
-static void wrong_options_refused_unknown_ones_ignored(void **state)
-{
-    (void)state;
-    run_alone(wrong_option_body);
 }
 
 /* ---- Many clients ---- */
@@ -367,7 +331,7 @@ static void clients_die_and_the_server_lives(void **state)
 }
 
 /* Nothing listens: each operation fails by itself, with an error that OrangeFS retries. */
-static void refused_client(void)
+static void lookup_without_listener_fails(void)
 {
     struct client c = {.number = 0};
     struct flight f[3];
@@ -387,18 +351,12 @@ static void refused_client(void)
     client_stop(&c);
 }
 
-static void lookup_without_listener_fails(void **state)
-{
-    (void)state;
-    run_alone(refused_client);
-}
-
 /*
  * The receive of an answer is posted before the request. When both fail, the request must be
  * reported first: OrangeFS decides about a retry when the receive ends, and hangs if the
  * request ends later.
  */
-static void request_order_client(void)
+static void failed_request_is_reported_before_its_answer(void)
 {
     struct client c = {.number = 0};
     struct flight answer = {0}, request = {0};
@@ -425,12 +383,6 @@ static void request_order_client(void)
         CHECK_EQUAL(answer.error, -BMI_ECONNREFUSED);
     }
     client_stop(&c);
-}
-
-static void failed_request_is_reported_before_its_answer(void **state)
-{
-    (void)state;
-    run_alone(request_order_client);
 }
 
 /* ---- Finalize right after the last message ---- */
@@ -615,7 +567,7 @@ static void forked_child(struct client *c, bmi_op_id_t of_parent)
     _exit(0);
 }
 
-static void fork_client(struct client *c)
+static void forked_child_is_refused(struct client *c)
 {
     static char memory[LARGE];
     struct flight f = {0};
@@ -637,24 +589,18 @@ static void fork_client(struct client *c)
     CHECK(is_filled(memory, LARGE, 3, 0));
 }
 
-static void forked_child_is_refused(void **state)
-{
-    (void)state;
-    run_clients(fork_client, 1);
-}
-
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(method_addr_lookup_before_initialize),
-        cmocka_unit_test(drop_addr_after_finalize),
-        cmocka_unit_test(forked_child_is_refused),
-        cmocka_unit_test(client_initialize_finalize_initialize),
-        cmocka_unit_test(server_initialize_finalize_initialize),
-        cmocka_unit_test(listen_port_in_use),
-        cmocka_unit_test(wrong_options_refused_unknown_ones_ignored),
-        cmocka_unit_test(lookup_without_listener_fails),
-        cmocka_unit_test(failed_request_is_reported_before_its_answer),
+        ALONE(method_addr_lookup_before_initialize),
+        ONE_CLIENT(drop_addr_after_finalize),
+        ONE_CLIENT(forked_child_is_refused),
+        ONE_CLIENT(client_initialize_finalize_initialize),
+        ALONE(server_initialize_finalize_initialize),
+        ONE_CLIENT(listen_port_in_use),
+        ALONE(wrong_options_refused_unknown_ones_ignored),
+        ALONE(lookup_without_listener_fails),
+        ALONE(failed_request_is_reported_before_its_answer),
         cmocka_unit_test(server_ends_after_its_receive),
         cmocka_unit_test(server_ends_after_its_send),
         cmocka_unit_test(many_clients_of_one_server),

@@ -14,14 +14,8 @@
 #define EAGER 64
 #define LARGE (1024 * 1024)
 
-static void ping(struct client *c)
-{
-    ask(c, (struct request){.ask = ASK_PING});
-    CHECK_EQUAL(c->reply.errors, 0);
-}
-
 /* Posts the receive of a reply, and a large one, on an address that is not connected yet. */
-static void receive_before_connect_client(struct client *c)
+static void receive_before_connect(struct client *c)
 {
     struct flight large;
     char *memory = malloc(LARGE);
@@ -33,12 +27,6 @@ static void receive_before_connect_client(struct client *c)
     CHECK_EQUAL(large.actual, LARGE);
     CHECK(is_filled(memory, LARGE, 5, 0));
     free(memory);
-}
-
-static void receive_before_connect(void **state)
-{
-    (void)state;
-    run_clients(receive_before_connect_client, 1);
 }
 
 /* Posts an unexpected message; the tests use BMI's limit, and one byte more. */
@@ -54,7 +42,7 @@ static int post_unexpected(struct client *c, char *memory, int64_t size, struct 
     return ret;
 }
 
-static void unexpected_16384_client(struct client *c)
+static void unexpected_of_16384_bytes(struct client *c)
 {
     static char memory[16384];
     struct flight sent, answer;
@@ -74,13 +62,7 @@ static void unexpected_16384_client(struct client *c)
     }
 }
 
-static void unexpected_of_16384_bytes(void **state)
-{
-    (void)state;
-    run_clients(unexpected_16384_client, 1);
-}
-
-static void unexpected_16385_client(struct client *c)
+static void unexpected_of_16385_bytes(struct client *c)
 {
     static char memory[16385];
     struct flight sent;
@@ -94,13 +76,7 @@ static void unexpected_16385_client(struct client *c)
     ping(c);
 }
 
-static void unexpected_of_16385_bytes(void **state)
-{
-    (void)state;
-    run_clients(unexpected_16385_client, 1);
-}
-
-static void zero_length_client(struct client *c)
+static void zero_length(struct client *c)
 {
     struct flight f[3];
     char guard[8] = "guarded";
@@ -136,12 +112,6 @@ static void zero_length_client(struct client *c)
         CHECK_EQUAL(f[i].actual, 0);
     }
     CHECK(strcmp(guard, "guarded") == 0);
-}
-
-static void zero_length(void **state)
-{
-    (void)state;
-    run_clients(zero_length_client, 1);
 }
 
 /*
@@ -226,7 +196,7 @@ static void send_larger_than_the_receive(void **state)
     method_options = NULL;
 }
 
-static void receive_larger_client(struct client *c)
+static void receive_larger_than_the_send(struct client *c)
 {
     static const int64_t sizes[] = {1, 100, 5000, 16384, 65536, LARGE};
     char *memory = malloc(2 * LARGE);
@@ -253,14 +223,8 @@ static void receive_larger_client(struct client *c)
     free(memory);
 }
 
-static void receive_larger_than_the_send(void **state)
-{
-    (void)state;
-    run_clients(receive_larger_client, 1);
-}
-
 /* Eight messages of one tag, eager and large mixed, in both directions at once, repeatedly. */
-static void same_tag_client(struct client *c)
+static void same_tag_fifo(struct client *c)
 {
     enum { COUNT = 8 };
     char *out[COUNT], *in[COUNT];
@@ -299,15 +263,9 @@ static void same_tag_client(struct client *c)
     }
 }
 
-static void same_tag_fifo(void **state)
-{
-    (void)state;
-    run_clients(same_tag_client, 1);
-}
-
 /* Cancels receives and sends: before the connection is up, while they wait for the peer, and
  * when complete. */
-static void cancel_client(struct client *c)
+static void cancel_is_reported_exactly_once(struct client *c)
 {
     enum { OPS = 6 };
     struct flight f[OPS], done;
@@ -391,14 +349,8 @@ static void cancel_client(struct client *c)
     free(memory);
 }
 
-static void cancel_is_reported_exactly_once(void **state)
-{
-    (void)state;
-    run_clients(cancel_client, 1);
-}
-
 /* Operations of three contexts are reported in their own context, one at a time. */
-static void contexts_client(struct client *c)
+static void several_contexts_and_small_incount(struct client *c)
 {
     enum { CONTEXTS = 3, EACH = 10 };
     bmi_context_id context[CONTEXTS];
@@ -435,14 +387,8 @@ static void contexts_client(struct client *c)
     ping(c);
 }
 
-static void several_contexts_and_small_incount(void **state)
-{
-    (void)state;
-    run_clients(contexts_client, 1);
-}
-
 /* Uses BMI_test and BMI_testsome without user pointers. */
-static void test_and_testsome_client(struct client *c)
+static void test_and_testsome(struct client *c)
 {
     enum { COUNT = 6 };
     struct flight f[COUNT];
@@ -476,13 +422,7 @@ static void test_and_testsome_client(struct client *c)
     BMI_close_context(context);
 }
 
-static void test_and_testsome(void **state)
-{
-    (void)state;
-    run_clients(test_and_testsome_client, 1);
-}
-
-static void memory_client(struct client *c)
+static void memfree_with_another_size(struct client *c)
 {
     static const int64_t sizes[] = {1, 4096, 9000, 16385, 65536, 139304, 262144, 2066424};
     enum { SIZES = sizeof(sizes) / sizeof(sizes[0]) };
@@ -515,14 +455,8 @@ static void memory_client(struct client *c)
     CHECK(BMI_memfree(c->server, &f, 10, BMI_SEND) < 0);
 }
 
-static void memfree_with_another_size(void **state)
-{
-    (void)state;
-    run_clients(memory_client, 1);
-}
-
 /* Moves 64 pieces into 64 others, every alignment, eager and large. */
-static void list_client(struct client *c)
+static void lists_of_64_pieces(struct client *c)
 {
     enum { PIECES = 64, MOST = 5000 };
     static char area[2][PIECES][MOST + 64];
@@ -575,12 +509,6 @@ static void list_client(struct client *c)
         CHECK(is_filled(flat, total, 501, 0));
         free(flat);
     }
-}
-
-static void lists_of_64_pieces(void **state)
-{
-    (void)state;
-    run_clients(list_client, 1);
 }
 
 /* ---- Threads ---- */
@@ -675,7 +603,7 @@ static void *test_until_enough(void *arg)
     return NULL;
 }
 
-static void threads_client(struct client *c)
+static void two_threads_post_while_one_tests(struct client *c)
 {
     struct poster poster[POSTERS];
     struct tester tester = {.context = c->context};
@@ -691,28 +619,22 @@ static void threads_client(struct client *c)
     CHECK(pthread_join(tester.thread, NULL) == 0);
 }
 
-static void two_threads_post_while_one_tests(void **state)
-{
-    (void)state;
-    run_clients(threads_client, 1);
-}
-
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(receive_before_connect),
-        cmocka_unit_test(unexpected_of_16384_bytes),
-        cmocka_unit_test(unexpected_of_16385_bytes),
-        cmocka_unit_test(zero_length),
+        ONE_CLIENT(receive_before_connect),
+        ONE_CLIENT(unexpected_of_16384_bytes),
+        ONE_CLIENT(unexpected_of_16385_bytes),
+        ONE_CLIENT(zero_length),
         cmocka_unit_test(send_larger_than_the_receive),
-        cmocka_unit_test(receive_larger_than_the_send),
-        cmocka_unit_test(same_tag_fifo),
-        cmocka_unit_test(lists_of_64_pieces),
-        cmocka_unit_test(cancel_is_reported_exactly_once),
-        cmocka_unit_test(several_contexts_and_small_incount),
-        cmocka_unit_test(test_and_testsome),
-        cmocka_unit_test(memfree_with_another_size),
-        cmocka_unit_test(two_threads_post_while_one_tests),
+        ONE_CLIENT(receive_larger_than_the_send),
+        ONE_CLIENT(same_tag_fifo),
+        ONE_CLIENT(lists_of_64_pieces),
+        ONE_CLIENT(cancel_is_reported_exactly_once),
+        ONE_CLIENT(several_contexts_and_small_incount),
+        ONE_CLIENT(test_and_testsome),
+        ONE_CLIENT(memfree_with_another_size),
+        ONE_CLIENT(two_threads_post_while_one_tests),
     };
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include <string.h>
+
 #include "shim_rig.h"
 
-/* A method that no test starts. */
-static struct bmi_method_ops other_ops = {.method_name = "bmi_other"};
 struct bmi_method_ops *const bmi_static_methods[] = {&bmi_fake_ops, &other_ops, NULL};
 
 int shim_setup(void **state)
 {
     (void)state;
     fake_reset();
+    memset(&other, 0, sizeof(other));
     lines_count();
     return 0;
 }
@@ -46,4 +47,26 @@ bmi_op_id_t post_recv(int tag, void *user)
         BMI_post_recv(&id, peer, buffer, 8, NULL, BMI_EXT_ALLOC, tag, user, context, NULL), 0);
     assert_true(id != 0);
     return id;
+}
+
+void receive(struct BMI_unexpected_info *info)
+{
+    int n;
+    assert_int_equal(BMI_testunexpected(1, &n, info, 0), 1);
+    assert_int_equal(n, 1);
+}
+
+void answer(const struct BMI_unexpected_info *info)
+{
+    assert_int_equal(BMI_unexpected_free(info->addr, info->buffer), 0);
+    assert_int_equal(BMI_set_info(info->addr, BMI_DEC_ADDR_REF, NULL), 0);
+}
+
+void find_nothing(int polls)
+{
+    struct BMI_unexpected_info info;
+    int n;
+
+    while (polls-- > 0)
+        assert_int_equal(BMI_testunexpected(1, &n, &info, 0), 0);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* shim_rig.h - shared by the tests of the shim, between the BMI core and an engine that the
- * test drives. */
+/* shim_rig.h - shared by the tests of the BMI core and the shim, over an engine that the test
+ * drives, and another method. */
 #ifndef SHIM_RIG_H
 #define SHIM_RIG_H
 
@@ -12,6 +12,7 @@
 #include "bmi.h"
 #include "fake_rme.h"
 #include "lines.h"
+#include "other_method.h"
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, shim_setup, shim_teardown)
 
@@ -24,5 +25,8 @@ int shim_teardown(void **state); /* fails if an engine or an address is left */
 void start_client(void);
 void start_server(int flags);
 bmi_op_id_t post_recv(int tag, void *user);
+void receive(struct BMI_unexpected_info *info);      /* one message, which waits */
+void answer(const struct BMI_unexpected_info *info); /* frees it, and the reference with it */
+void find_nothing(int polls);
 
 #endif

@@ -58,10 +58,10 @@ int __wrap_pthread_mutex_unlock(pthread_mutex_t *lock);
 
 int __wrap_pthread_mutex_lock(pthread_mutex_t *lock)
 {
-    void (*other)(void) = on_gap;
-    if (other && armed && locks_held == 0) {
+    void (*act)(void) = on_gap;
+    if (act && armed && locks_held == 0) {
         armed = false;
-        other();
+        act();
         armed = true;
     }
     locks_held++;

@@ -23,43 +23,6 @@ enum {
     IDLE_MS = 10
 };
 
-/* A method that never sleeps: counts its calls, and returns results at once. */
-static struct {
-    int asked, idle_ms; /* so far, of testcontext */
-    int results;        /* waiting for testcontext */
-    int messages;       /* waiting for testunexpected */
-} other;
-
-static int take(int *waiting, int room)
-{
-    int n = *waiting < room ? *waiting : room;
-    *waiting -= n;
-    return n;
-}
-
-static int other_testcontext(int incount, bmi_op_id_t *ids, int *outcount,
-                             bmi_error_code_t *error, bmi_size_t *actual, void **user,
-                             int idle_ms, bmi_context_id ctx)
-{
-    (void)ids, (void)error, (void)actual, (void)user, (void)ctx;
-    other.asked++;
-    *outcount = take(&other.results, incount);
-    if (*outcount == 0)
-        other.idle_ms += idle_ms;
-    return 0;
-}
-
-static int other_testunexpected(int incount, int *outcount,
-                                struct bmi_method_unexpected_info *info, int idle_ms)
-{
-    (void)info, (void)idle_ms;
-    *outcount = take(&other.messages, incount);
-    return 0;
-}
-
-static struct bmi_method_ops other_method = {.testcontext = other_testcontext,
-                                             .testunexpected = other_testunexpected};
-
 /* ---- The host ---- */
 
 enum { METHODS = 2 };
@@ -166,10 +129,10 @@ static void begin(enum rule rule, struct bmi_method_ops *first)
 
     host = (struct host){.rule = rule};
     host.method[0] = first;
-    host.method[1] = fake_first ? &other_method : &bmi_fake_ops;
+    host.method[1] = fake_first ? &other_ops : &bmi_fake_ops;
     for (int i = 0; i < METHODS; i++)
         host.expected[i].quiet = host.unexpected[i].quiet = BUSY_ROUNDS;
-    other.asked = other.idle_ms = other.results = other.messages = 0;
+    other = (struct other){.results = 0};
     assert_int_equal(bmi_fake_ops.initialize(NULL, fake_first ? 0 : 1, 0, NULL), 0);
     assert_int_equal(bmi_fake_ops.open_context(0), 0);
     fake_peer = bmi_fake_ops.method_addr_lookup("fake://x:1");
@@ -208,7 +171,7 @@ static void for_each_host(void (*body)(void))
         begin(rule, &bmi_fake_ops);
         body();
         finish();
-        begin(rule, &other_method);
+        begin(rule, &other_ops);
         body();
         finish();
     }
@@ -219,7 +182,7 @@ static void for_each_host(void (*body)(void))
 static void ours_is_busy(void)
 {
     enum { TURNS = 200 };
-    int of_other = number_of(&other_method);
+    int of_other = number_of(&other_ops);
 
     for (int i = 0; i < TURNS; i++) {
         if (i % 2)
@@ -312,7 +275,7 @@ static void quiet_ones_sleep(void **state)
     begin(AS_GRAFTED, &bmi_fake_ops);
     nothing_happens();
     finish();
-    begin(AS_GRAFTED, &other_method);
+    begin(AS_GRAFTED, &other_ops);
     nothing_happens();
     finish();
 }

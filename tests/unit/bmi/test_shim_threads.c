@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/*
- * The shim with threads that post and others that test. The engine completes each operation
- * before its post returns, so a test reports most of them during the post, and its caller frees
- * the operation's owner, like hosts do. For AddressSanitizer and ThreadSanitizer as well as its
- * asserts.
- */
+/* The BMI core and the shim with threads, for AddressSanitizer and ThreadSanitizer as well as
+ * the asserts. */
 #include <pthread.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "bmi-method-callback.h"
@@ -36,6 +33,8 @@ static void note(struct job *job, bmi_op_id_t id, bmi_error_code_t error)
     atomic_fetch_add(&reported, 1);
 }
 
+/* The engine completes each operation before its post returns, so a test reports most of them
+ * during the post, and its caller frees the operation's owner, like hosts do. */
 static void *post(void *arg)
 {
     (void)arg;
@@ -144,9 +143,162 @@ static void peer_met_by_two_threads_registered_once(void **state)
     fake_peer_dies(from);
 }
 
+/* ---- Many peers ---- */
+
+enum { THREADS = 4, ROUNDS = 1000 };
+
+static void run(void *(*body)(void *), void *arg)
+{
+    pthread_t thread[THREADS];
+
+    for (int i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_create(&thread[i], NULL, body, arg), 0);
+    for (int i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_join(thread[i], NULL), 0);
+}
+
+/* Peers appear, send and die while several threads serve. */
+static void *serve_the_dying(void *arg)
+{
+    atomic_int *served = arg;
+    struct BMI_unexpected_info info[2];
+    int n;
+
+    for (int i = 0; i < ROUNDS; i++) {
+        struct rme_addr *a = fake_new_peer("10.0.0.1:5");
+        fake_peer_sends(a, i, 8);
+        fake_peer_sends(a, i, 8);
+        if (i % 2)
+            fake_peer_dies(a);
+        BMI_testunexpected(2, &n, info, i % 50 == 0);
+        for (int k = 0; k < n; k++) {
+            int good = BMI_addr_rev_lookup_unexpected(info[k].addr)[0] == '1';
+            good &= BMI_unexpected_free(info[k].addr, info[k].buffer) == 0;
+            good &= BMI_set_info(info[k].addr, BMI_DEC_ADDR_REF, NULL) == 0;
+            atomic_fetch_add(served, good);
+        }
+    }
+    return NULL;
+}
+
+static void threads_serve_many_peers(void **state)
+{
+    (void)state;
+    atomic_int served = 0;
+    struct BMI_unexpected_info info;
+    int n;
+
+    start_server(BMI_AUTO_REF_COUNT);
+    run(serve_the_dying, &served);
+    while (BMI_testunexpected(1, &n, &info, 0) == 1) {
+        served += n;
+        answer(&info);
+    }
+    assert_int_equal(served, THREADS * ROUNDS * 2);
+    /* Half of the peers are alive. */
+    find_nothing(2 * THREADS * ROUNDS);
+    assert_int_equal(fake.addrs, THREADS * ROUNDS / 2 + 1);
+}
+
+/* Two threads wait for messages in turn: each leaves when the other has come, so one is always
+ * waiting. A peer that died before is dropped when the last one comes. */
+enum { TURNS = 20 };
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int come, addrs_at_last;
+} turns = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+static void wait_for_the_other(void)
+{
+    pthread_mutex_lock(&turns.lock);
+    int mine = ++turns.come;
+    if (mine == TURNS)
+        turns.addrs_at_last = fake.addrs;
+    pthread_cond_broadcast(&turns.changed);
+    while (mine < TURNS && turns.come == mine)
+        pthread_cond_wait(&turns.changed, &turns.lock);
+    pthread_mutex_unlock(&turns.lock);
+}
+
+static bool turns_are_over(void)
+{
+    pthread_mutex_lock(&turns.lock);
+    bool over = turns.come >= TURNS;
+    pthread_mutex_unlock(&turns.lock);
+    return over;
+}
+
+static void *wait_in_turn(void *arg)
+{
+    struct BMI_unexpected_info info;
+    int n, *failed = arg;
+
+    while (!turns_are_over())
+        if (BMI_testunexpected(1, &n, &info, 0) != 0)
+            *failed = 1;
+    return NULL;
+}
+
+static void threads_in_turn_keep_no_dead_peer(void **state)
+{
+    (void)state;
+    pthread_t thread[2];
+    struct BMI_unexpected_info info;
+    int failed[2] = {0, 0};
+
+    start_server(BMI_AUTO_REF_COUNT);
+    struct rme_addr *a = fake_new_peer("10.0.0.1:5");
+    fake_peer_sends(a, 1, 10);
+    receive(&info);
+    answer(&info);
+    fake_peer_dies(a);
+    turns.come = turns.addrs_at_last = 0;
+    fake.on_none = wait_for_the_other;
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_create(&thread[i], NULL, wait_in_turn, &failed[i]), 0);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_join(thread[i], NULL), 0);
+    assert_int_equal(failed[0] + failed[1], 0);
+    assert_int_equal(turns.addrs_at_last, 1);
+    assert_int_equal(fake.addrs, 1);
+}
+
+/* ---- Start and stop ---- */
+
+/* Starts and stops BMI, overlapping with the others, and looks up the same names. */
+static void *start_and_stop(void *arg)
+{
+    BMI_addr_t addr, again;
+    char text[32];
+
+    (void)arg;
+    for (int round = 0; round < ROUNDS; round++) {
+        snprintf(text, sizeof(text), "fake://host%d:1", round % 50);
+        EXPECT(BMI_initialize(NULL, NULL, 0, NULL) == 0);
+        EXPECT(BMI_addr_lookup(&addr, text, NULL) == 0);
+        EXPECT(BMI_addr_lookup(&again, text, NULL) == 0 && again == addr);
+        EXPECT(BMI_addr_rev_lookup(addr) != NULL);
+        EXPECT(BMI_finalize() == 0);
+    }
+    return NULL;
+}
+
+static void threads_start_and_stop(void **state)
+{
+    (void)state;
+    run(start_and_stop, NULL);
+    assert_int_equal(atomic_load(&failures), 0);
+    assert_int_equal(BMI_finalize(), -BMI_ENETDOWN);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(two_post_and_two_test),
-                                       TEST(peer_met_by_two_threads_registered_once)};
+    const struct CMUnitTest tests[] = {
+        TEST(two_post_and_two_test),    TEST(peer_met_by_two_threads_registered_once),
+        TEST(threads_serve_many_peers), TEST(threads_in_turn_keep_no_dead_peer),
+        TEST(threads_start_and_stop),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -21,6 +21,7 @@
 #include <cmocka.h>
 
 #include "bmi_elan4/conn_info.h"
+#include "bmi_elan4/packet.h"
 #include "bmi_elan4/servers.h"
 
 static const struct bmi_elan4_range range = {0, 7, 2, 17};
@@ -54,6 +55,26 @@ static void conn_info_encoding(void **state)
     c.generation = 0;
     memcpy(bytes, &c, sizeof(c));
     assert_int_equal(bmi_elan4_conn_info_decode(bytes, &back), -EPROTO);
+}
+
+/* The header of a packet in a slot. */
+static void packet_encoding(void **state)
+{
+    static const uint8_t golden[ELAN_HEADER] = {0xb1, 4, 0x34, 0x02, 5, 0, 0,    0, 8, 7, 6,
+                                                5,    4, 3,    2,    1, 9, 0,    0, 0, 3, 0,
+                                                0,    0, 0x00, 0x10, 0, 0, 0x60, 7, 0, 0};
+    const struct elan_packet p = {.kind = ELAN_MESSAGE,
+                                  .bytes = 0x234,
+                                  .link = 5,
+                                  .to = 0x0102030405060708,
+                                  .seq = 9,
+                                  .from = 3,
+                                  .arg = 4096,
+                                  .offset = 0x760};
+    uint8_t bytes[ELAN_HEADER];
+    (void)state;
+    elan_packet_encode(&p, bytes);
+    assert_memory_equal(bytes, golden, sizeof(bytes));
 }
 
 static void conn_info_is_judged(void **state)
@@ -274,22 +295,6 @@ static int call_out(struct bmi_elan4_bootstrap *bootstrap, const struct sockaddr
     return rc;
 }
 
-static void conn_info_is_exchanged(void **state)
-{
-    struct sockaddr_in at;
-    struct bmi_elan4_bootstrap *bootstrap = open_desk(&at);
-    struct bmi_elan4_conn_info mine = card_of(3, 4, 0), theirs;
-    (void)state;
-    assert_int_equal(call_out(bootstrap, &at, &theirs), 0);
-    assert_int_equal(bmi_elan4_conn_info_judge(&mine, &theirs), BMI_ELAN4_WELCOME);
-    assert_int_equal(theirs.vp, 0);
-    assert_true(theirs.queue == 0x1122334455667788 && theirs.generation == 99);
-    assert_false(bootstrap->behind);
-    bmi_elan4_bootstrap_close(bootstrap);
-    /* the server is closed */
-    assert_int_equal(call_out(NULL, &at, &theirs), -ECONNREFUSED);
-}
-
 static int connection_to(const struct sockaddr_in *at)
 {
     int fd = socket(AF_INET, SOCK_STREAM, 0);
@@ -308,54 +313,6 @@ static void serve(struct bmi_elan4_bootstrap *bootstrap, int cards)
         cards -= bmi_elan4_bootstrap_serve(bootstrap);
     }
     assert_int_equal(cards, 0);
-}
-
-/* Peers with another protocol are disconnected, on both sides. */
-static void invalid_bootstrap_clients_are_dropped(void **state)
-{
-    struct sockaddr_in at;
-    struct bmi_elan4_bootstrap *bootstrap = open_desk(&at);
-    struct bmi_elan4_conn_info theirs;
-    struct bmi_elan4_query call;
-    char rubbish[BMI_ELAN4_CONN_INFO_BYTES] = "GET / HTTP/1.1",
-         conn_info[BMI_ELAN4_CONN_INFO_BYTES];
-    ssize_t n;
-    (void)state;
-    int fd = connection_to(&at);
-    assert_int_equal(send(fd, rubbish, sizeof(rubbish), MSG_NOSIGNAL), sizeof(rubbish));
-    serve(bootstrap, 1);
-    do
-        n = recv(fd, conn_info, sizeof(conn_info), 0);
-    while (n > 0);
-    assert_true(n == 0 || errno == ECONNRESET);
-    close(fd);
-    bmi_elan4_bootstrap_close(bootstrap);
-
-    /* a server that answers invalid data, and one that disconnects */
-    int server = socket(AF_INET, SOCK_STREAM, 0);
-    socklen_t size = sizeof(at);
-    at.sin_port = 0;
-    assert_int_equal(bind(server, (struct sockaddr *)&at, sizeof(at)), 0);
-    assert_int_equal(listen(server, 1), 0);
-    assert_int_equal(getsockname(server, (struct sockaddr *)&at, &size), 0);
-    for (int kind = 0; kind < 2; kind++) {
-        int rc;
-        assert_int_equal(bmi_elan4_query_begin((struct sockaddr *)&at, sizeof(at), &call), 0);
-        fd = accept(server, NULL, NULL);
-        assert_true(fd >= 0);
-        if (kind == 0)
-            assert_int_equal(send(fd, rubbish, sizeof(rubbish), MSG_NOSIGNAL), sizeof(rubbish));
-        else
-            shutdown(fd, SHUT_WR);
-        while ((rc = bmi_elan4_query_step(&call, &theirs)) == -EAGAIN) {
-            struct pollfd p = {call.fd, POLLIN, 0};
-            poll(&p, 1, 1000);
-        }
-        assert_int_equal(rc, kind == 0 ? -EPROTO : -ECONNRESET);
-        bmi_elan4_query_end(&call);
-        close(fd);
-    }
-    close(server);
 }
 
 /* Clients that say nothing are served and disconnected like others. */
@@ -425,12 +382,11 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(conn_info_encoding),
+        cmocka_unit_test(packet_encoding),
         cmocka_unit_test(conn_info_is_judged),
         cmocka_unit_test(server_table_is_parsed),
         cmocka_unit_test(unresolved_host_is_found_later),
         cmocka_unit_test(hanging_lookup_delays_no_query),
-        cmocka_unit_test(conn_info_is_exchanged),
-        cmocka_unit_test(invalid_bootstrap_clients_are_dropped),
         cmocka_unit_test(silent_visitors),
         cmocka_unit_test(no_descriptor),
     };

@@ -12,84 +12,61 @@
 
 static struct elan_share s;
 
-static void reset(uint32_t most)
+static void reset(uint32_t most, uint32_t per_node)
 {
     memset(&s, 0, sizeof(s));
     s.most = most;
-    s.per_node = 1;
+    s.per_node = per_node;
 }
 
-/* Takes one, if the process may. */
-static bool take(unsigned vp)
+/* Takes as much as the process may have, up to `most`; returns the total. */
+static uint32_t take(unsigned vp, uint32_t most)
 {
-    if (!elan_share_left(&s, vp))
-        return false;
-    elan_share_take(&s, vp);
-    return true;
-}
-
-/* Takes as much as the process may have; returns the total. */
-static uint32_t greed(unsigned vp)
-{
-    while (take(vp))
-        ;
+    while (most-- > 0 && elan_share_left(&s, vp))
+        elan_share_take(&s, vp);
     return s.of[vp];
 }
 
-static void one_leaves_half(void **state)
+static void give_all(unsigned vp)
 {
-    (void)state;
-    reset(128);
-    assert_int_equal(greed(7), 64);
-    assert_int_equal(s.taken, 64);
+    while (s.of[vp])
+        elan_share_give(&s, vp);
 }
 
-static void others_find_something(void **state)
-{
-    (void)state;
-    reset(128);
-    greed(7);
-    for (unsigned vp = 100; vp < 164; vp++) /* as many as are left */
-        assert_true(take(vp));
-    assert_int_equal(s.taken, 128);
-    assert_false(take(200));
-}
-
-/* Processes that take their whole quota leave some for later ones. */
+/* Greedy processes in turn: each leaves something for later ones, and the resource is used up,
+ * but not exceeded. */
 static void greedy_ones_leave_something(void **state)
 {
+    static const struct {
+        uint32_t most, has[8]; /* of processes in turn */
+    } row[] = {{128, {64, 32, 16, 8, 4, 2, 1, 1}}, {16, {8, 4, 2, 1, 1}}, {4, {2, 1, 1}}};
     (void)state;
-    reset(128);
-    for (unsigned vp = 0, has = 64; has > 1; vp++, has /= 2) {
-        assert_int_equal(greed(vp), has);
-        assert_true(take(1000));
-        elan_share_give(&s, 1000);
+    for (unsigned r = 0; r < 3; r++) {
+        uint32_t taken = 0;
+        reset(row[r].most, 1);
+        for (unsigned vp = 0; vp < 8; vp++) {
+            assert_int_equal(take(vp, UINT32_MAX), row[r].has[vp]);
+            taken += row[r].has[vp];
+            assert_int_equal(s.taken, taken);
+        }
+        assert_int_equal(taken, row[r].most);
+        for (unsigned vp = 0; vp < 8; vp++)
+            give_all(vp);
+        assert_int_equal(s.taken, 0);
+        assert_int_equal(take(1, UINT32_MAX), row[r].most / 2);
     }
 }
 
-static void all_of_it_comes_back(void **state)
+/* Beside a greedy process as many others as are left have one each. */
+static void others_find_something(void **state)
 {
     (void)state;
-    reset(16);
-    greed(1);
-    greed(2);
-    while (s.of[1])
-        elan_share_give(&s, 1);
-    while (s.of[2])
-        elan_share_give(&s, 2);
-    assert_int_equal(s.taken, 0);
-    assert_int_equal(greed(1), 8);
-}
-
-/* A small resource is used up, and not exceeded. */
-static void little_of_it(void **state)
-{
-    (void)state;
-    reset(4);
-    assert_int_equal(greed(1), 2);
-    assert_int_equal(greed(2), 1);
-    assert_int_equal(greed(3), 1);
-    assert_int_equal(greed(4), 0);
+    reset(128, 1);
+    take(7, UINT32_MAX);
+    for (unsigned vp = 100; vp < 164; vp++)
+        assert_int_equal(take(vp, 1), 1);
+    assert_int_equal(s.taken, 128);
+    assert_int_equal(take(200, 1), 0);
 }
 
 /* Any number of processes of a node leave a quarter to other nodes. */
@@ -98,26 +75,22 @@ static void processes_of_a_node_leave_a_quarter(void **state)
     uint32_t node = 0;
 
     (void)state;
-    reset(128);
-    s.per_node = 50;
+    reset(128, 50);
     for (unsigned vp = 0; vp < 50; vp++)
-        node += greed(vp);
+        node += take(vp, UINT32_MAX);
     assert_int_equal(node, 96);
-    assert_int_equal(greed(50), 16); /* another node's */
-    while (s.of[50])
-        elan_share_give(&s, 50);
+    assert_int_equal(take(50, UINT32_MAX), 16); /* another node's */
+    give_all(50);
     elan_share_give(&s, 0);
-    assert_true(take(1)); /* of the first node again */
+    node = s.of[1];
+    assert_int_equal(take(1, 1), node + 1); /* of the first node again */
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_leaves_half),
-        cmocka_unit_test(others_find_something),
+    static const struct CMUnitTest tests[] = {
         cmocka_unit_test(greedy_ones_leave_something),
-        cmocka_unit_test(all_of_it_comes_back),
-        cmocka_unit_test(little_of_it),
+        cmocka_unit_test(others_find_something),
         cmocka_unit_test(processes_of_a_node_leave_a_quarter),
     };
 

@@ -25,5 +25,5 @@ lane() { # program, cases left out
     lane test_mreg ""
     lane test_groups ""
     lane test_monitor "$events"
-    [ -n "$only" ] || tests/lib/forbid $userfaultfd "${srcdir:-.}/tests/strangers/over-emuverbs" tests/strangers/test_loaded
+    [ -n "$only" ] || tests/lib/forbid $userfaultfd "${srcdir:-.}/tests/contract/over-emuverbs" tests/contract/test_loaded
 } | tap_join

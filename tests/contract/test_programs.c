@@ -17,7 +17,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "tests/contract/contract.h"
+#include "contract.h"
 
 enum { LARGE = 1 << 20, TAG = 3, DAY_S = 86400 };
 
@@ -28,11 +28,6 @@ enum { STACK_OF_CALLER = 128 * 1024, STACK_OF_OURS = 256 * 1024 };
 #else
 enum { STACK_OF_CALLER = 64 * 1024, STACK_OF_OURS = 64 * 1024 };
 #endif
-
-static void ping(struct client *c)
-{
-    ask(c, (struct request){.ask = ASK_PING});
-}
 
 static void take_begin(struct client *c, struct flight *f, const void *memory)
 {
@@ -130,7 +125,7 @@ static void transfer_with_child(struct client *c, bool take, int stage)
     free(memory);
 }
 
-static void client_that_forks(struct client *c)
+static void fork_while_operations_fly_harms_none(struct client *c)
 {
     enum { STAGES = 12 };
 
@@ -140,12 +135,6 @@ static void client_that_forks(struct client *c)
         transfer_with_child(c, stage % 2 != 0, stage);
     }
     ping(c);
-}
-
-static void fork_while_operations_fly_harms_none(void **state)
-{
-    (void)state;
-    run_clients(client_that_forks, 1);
 }
 
 /* ---- daemon() ---- */
@@ -191,11 +180,6 @@ static void daemon_after_opening_opens_anew(void **state)
     stop_server(server);
 }
 
-static void exchange_once(struct client *c)
-{
-    exchange(c);
-}
-
 /* The same with a server that becomes a daemon while listening: at the same address. */
 static void server_daemon(int ready, int stop)
 {
@@ -233,7 +217,7 @@ static void daemon_after_listening_listens_anew(void **state)
     close(ready[1]);
     close(daemon_says[1]);
     assert_int_equal(read(ready[0], &byte, 1), 1);
-    wait_client(start_client(exchange_once, 0));
+    wait_client(start_client(exchange, 0));
     close(stop[1]);
     assert_int_equal(read(daemon_says[0], &byte, 1), 1);
     close(daemon_says[0]);
@@ -374,7 +358,7 @@ static void *exchange_in_thread(void *arg)
 
 /* Runs everything in a thread with the smallest stack; threads of the library have little,
  * too. */
-static void client_with_little_stack(struct client *c)
+static void small_stacks_are_enough(struct client *c)
 {
     pthread_attr_t attr;
     pthread_t thread;
@@ -389,21 +373,15 @@ static void client_with_little_stack(struct client *c)
     client_start(c);
 }
 
-static void small_stacks_are_enough(void **state)
-{
-    (void)state;
-    run_clients(client_with_little_stack, 1);
-}
-
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fork_while_operations_fly_harms_none),
+        ONE_CLIENT(fork_while_operations_fly_harms_none),
         cmocka_unit_test(daemon_after_opening_opens_anew),
         cmocka_unit_test(daemon_after_listening_listens_anew),
         cmocka_unit_test(signals_at_10_khz_disturb_nothing),
         cmocka_unit_test(clock_that_jumps_is_ignored),
-        cmocka_unit_test(small_stacks_are_enough),
+        ONE_CLIENT(small_stacks_are_enough),
     };
 
     if (argc > 1)
