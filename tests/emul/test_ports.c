@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Several devices with several ports: their attributes, and connectivity between them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <arpa/inet.h>
 #include <dlfcn.h>
 #include <errno.h>
@@ -96,21 +92,6 @@ TEST(ethernet_ports_have_the_given_addresses)
     CHECK(memcmp(&ga, want[0], 16) == 0);
     CHECK(memcmp(&gb, want[1], 16) == 0);
     CHECK_EQ(lid_of(b.ctx, 1), 0);
-    loop_close(&a, &b);
-}
-
-TEST(objects_of_two_devices_do_not_mix)
-{
-    struct side a = {.device = 0}, b = {.device = 1};
-    struct ibv_qp_init_attr qi = {.qp_type = IBV_QPT_RC, .cap = {4, 4, 1, 1, 0}};
-
-    devices("2", "1");
-    side_open(&a);
-    side_open(&b);
-    qi.send_cq = a.scq;
-    qi.recv_cq = b.rcq;
-    CHECK(!ibv_create_qp(a.pd, &qi));
-    CHECK_EQ(errno, EINVAL);
     loop_close(&a, &b);
 }
 
@@ -207,14 +188,6 @@ TEST(separate_devices_reach_only_themselves)
     CHECK_EQ(written(&c, &d, 1, 5), IBV_WC_RETRY_EXC_ERR);
     struct side e = {.device = 1, .port = 1}, f = {.device = 1, .port = 2};
     CHECK_EQ(written(&e, &f, 6, 5), IBV_WC_SUCCESS);
-}
-
-TEST(path_to_missing_port_times_out)
-{
-    struct side a = {0}, b = {.device = 1};
-
-    devices("2", "1");
-    CHECK_EQ(written(&a, &b, 6, 1), IBV_WC_RETRY_EXC_ERR);
 }
 
 static void change_device(const char *name, const char *state, int want)
@@ -661,34 +634,4 @@ TEST(ports_of_one_device_are_not_separate)
     setenv("EMUVERBS_SEPARATE", "1", 1);
     CHECK_EQ(resolve_second_from_first(RDMA_CM_EVENT_ADDR_RESOLVED), 0);
     all_gone();
-}
-
-int main(int argc, char **argv)
-{
-    run_under_emuverbs(argv);
-    take_ports();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(devices_have_own_names_and_guids),
-        cmocka_unit_test(ethernet_ports_have_the_given_addresses),
-        cmocka_unit_test(objects_of_two_devices_do_not_mix),
-        cmocka_unit_test(qp_takes_ports_of_its_device),
-        cmocka_unit_test(devices_of_one_network_reach_each_other),
-        cmocka_unit_test(separate_devices_reach_only_themselves),
-        cmocka_unit_test(path_to_missing_port_times_out),
-        cmocka_unit_test(failed_device_fails_own_qps_only),
-        cmocka_unit_test(removed_device_is_replaced_by_another),
-        cmocka_unit_test(ids_end_with_their_device),
-        cmocka_unit_test(port_goes_down_and_up),
-        cmocka_unit_test(device_failure_spares_qp_under_construction),
-        cmocka_unit_test(datagrams_go_from_device_to_device),
-        cmocka_unit_test(datagrams_do_not_leave_a_separate_device),
-        cmocka_unit_test(addresses_belong_to_devices_and_ports),
-        cmocka_unit_test(request_reaches_device_of_its_address),
-        cmocka_unit_test(rdma_cm_knows_that_devices_are_separate),
-        cmocka_unit_test(request_of_other_network_refused),
-        cmocka_unit_test(ports_of_one_device_are_not_separate),
-    };
-    if (argc > 1)
-        cmocka_set_test_filter(argv[1]);
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }
