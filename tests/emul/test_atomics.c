@@ -179,17 +179,3 @@ TEST(answer_in_pieces)
     CHECK(memcmp(a.buf + 32, "\10\xee", 2) == 0);
     loop_close(&a, &b);
 }
-
-/* Without the knob the device has none. */
-TEST(device_without_atomics_refuses_them)
-{
-    struct side a = {.access = RIGHTS}, b = {.access = RIGHTS};
-    struct ibv_device_attr attr;
-
-    setenv("EMUVERBS_ATOMICS", "0", 1);
-    loop_open(&a, &b);
-    CHECK_EQ(ibv_query_device(a.ctx, &attr), 0);
-    CHECK_EQ(attr.atomic_cap, IBV_ATOMIC_NONE);
-    CHECK_EQ(try_atomic(&a, 1, ADD, 1, 0, 8), EOPNOTSUPP);
-    loop_close(&a, &b);
-}

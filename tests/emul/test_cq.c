@@ -567,30 +567,6 @@ TEST(completions_stay_visible_during_resize)
     loop_close(&a, &b);
 }
 
-/* A CQ may use any vector of the device, and no other. */
-TEST(completion_vector_is_checked)
-{
-    struct side a = {0};
-
-    setenv("EMUVERBS_COMP_VECTORS", "3", 1);
-    side_open(&a);
-    CHECK_EQ(a.ctx->num_comp_vectors, 3);
-    for (int v = -1; v <= 3; v++) {
-        struct ibv_comp_channel *chan = ibv_create_comp_channel(a.ctx);
-        errno = 0;
-        struct ibv_cq *cq = ibv_create_cq(a.ctx, 4, NULL, chan, v);
-        if (v < 0 || v == 3) {
-            CHECK(!cq);
-            CHECK_EQ(errno, EINVAL);
-        } else {
-            CHECK(cq);
-            CHECK_EQ(ibv_destroy_cq(cq), 0);
-        }
-        CHECK_EQ(ibv_destroy_comp_channel(chan), 0);
-    }
-    side_close(&a);
-}
-
 /* Makes a CQ of the side's channel with an unfetched event. */
 static struct ibv_qp *with_an_event(struct side *s, struct ibv_cq **cq)
 {

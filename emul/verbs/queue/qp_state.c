@@ -282,8 +282,7 @@ EMU_EXPORT int ibv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int 
         return 0;
     }
     bool pair = !emu_is_datagram(ibqp->qp_type);
-    if (to == IBV_QPS_RTR && pair &&
-        emu_reachable(d, emu_hca_of(ibqp->context)->index, &attr->ah_attr))
+    if (to == IBV_QPS_RTR && pair && emu_reachable(d, &attr->ah_attr))
         peer = emu_peer_get(d, attr->dest_qp_num >> EMU_QP_BITS);
     pthread_mutex_lock(&qp->sq_lock);
     if (to != IBV_QPS_ERR && atomic_load(&qp->s->state) != now) { /* a peer failed it */
