@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "tests/elan4/sides.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "tests/elan4/scratch.h"
+#include "tests/lib/asleep.h"
 
 static struct scratch scratch;
 const struct rme_fabric_ops *ops;
@@ -28,33 +28,9 @@ static void log_line(void *arg, enum rme_log_level level, const char *format, ..
         strcpy(said, strstr(line, "BMI_ELAN4_SERVER_ADDR=") + strlen("BMI_ELAN4_SERVER_ADDR="));
 }
 
-/* Returns whether all threads except the first, the caller, sleep. */
-static bool others_sleep(void)
-{
-    char path[400], line[256];
-    bool all = true;
-    DIR *dir = opendir("/proc/self/task");
-
-    for (struct dirent *e; dir && (e = readdir(dir)) != NULL;) {
-        if (e->d_name[0] == '.' || atoi(e->d_name) == getpid())
-            continue;
-        snprintf(path, sizeof(path), "/proc/self/task/%s/stat", e->d_name);
-        FILE *f = fopen(path, "r");
-        char *got = f ? fgets(line, sizeof(line), f) : NULL;
-        char *end = got ? strrchr(line, ')') : NULL;
-        all = all && end && end[2] == 'S';
-        if (f)
-            fclose(f);
-    }
-    if (dir)
-        closedir(dir);
-    return all;
-}
-
 pid_t fork_quietly(void)
 {
-    for (int i = 0; i < PATIENCE_MS && !others_sleep(); i++)
-        usleep(1000);
+    asleep_await_others();
     pid_t pid = fork();
     if (pid == 0)
         clock_run();

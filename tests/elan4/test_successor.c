@@ -14,7 +14,6 @@
 
 #include "bmi_elan4/elan.h"
 #include "rme.h"
-#include "tests/elan4/gate.h"
 #include "tests/elan4/sides.h"
 #include "tests/ports/ports.h"
 
@@ -151,6 +150,8 @@ static void dies_after_a_while(void **state)
 /* ---- Servers as clients ---- */
 
 #define QUARANTINE_MS 30000
+#define NUMBER(n)     NUMBER_(n) /* as text */
+#define NUMBER_(n)    #n
 
 static void open_server(struct side *s, const char *node, const char *listen)
 {
