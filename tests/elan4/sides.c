@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "bmi_elan4/elan.h"
 #include "tests/elan4/scratch.h"
 #include "tests/lib/asleep.h"
 
@@ -152,6 +153,18 @@ void part(struct side *a, struct side *b)
     until(b, a, RME_EV_LINK_DOWN, 1);
 }
 
+void close_both(struct side *a, struct side *b)
+{
+    close_side(a);
+    close_side(b);
+}
+
+void part_and_close(struct side *a, struct side *b)
+{
+    part(a, b);
+    close_both(a, b);
+}
+
 void open_pair(struct side *server, struct side *client, const char *server_options,
                const char *client_options)
 {
@@ -181,13 +194,28 @@ int sides_tear_down(void **state)
     return 0;
 }
 
-void until_counted(struct side *a, struct side *b, const char *name, int64_t count)
+void forge(struct side *to, const void *bytes, size_t size)
 {
-    uint64_t end = guard_ms() + PATIENCE_MS;
+    struct bmi_elan4_nic *nic = to->f->nic;
+    uint8_t *out = bmi_elan4_main(nic, 64, size);
+    volatile E4_uint64 *landed = bmi_elan4_main(nic, 64, 64);
+    E4_Event *event = bmi_elan4_sdram(nic, 64, sizeof(E4_Event32));
+    E4_DMA dma;
 
-    while (counter(name) < count) {
-        assert_true(guard_ms() < end);
-        poll_side(a);
-        poll_side(b);
-    }
+    assert_true(out && landed && event);
+    memcpy(out, bytes, size);
+    elan4_store64(0, landed);
+    elan4_initevent_write(nic->ctx, event, landed);
+    elan4_primeevent_write(nic->ctx, event, 1);
+    bmi_elan4_packet_dma(nic, nic->vp, bmi_elan4_inbox_queue(to->f->inbox), out, size, event,
+                         &dma);
+    MEMBAR_VISIBLE();
+    elan4_run_dma_cmd(nic->tx, &dma);
+    bmi_elan4_flush(nic);
+    while (!elan4_pollevent_word(nic->ctx, landed, 0))
+        poll_side(to);
+    poll_side(to); /* takes the packet, if not taken yet */
+    elan4_freeMain(nic->alloc, out);
+    elan4_freeMain(nic->alloc, (void *)landed);
+    elan4_freeElan(nic->alloc, event);
 }
