@@ -80,7 +80,7 @@ static enum dma_end transaction(struct emu4_proc *p, struct emu4_cmdq *q, const 
     case TR_SETEVENT_IDENTIFY: {
         /* executed here, as a DMA without data: nothing can overtake the event */
         uint64_t done = 0, dma[7] = {0, 0, q->packet_vp, 0, 0, 0, w[1]};
-        return emu4_dma_step(p, &q->x->end, dma, &done, UINT64_MAX, NULL);
+        return emu4_dma_step(p, &q->x->end, dma, &done, UINT64_MAX);
     }
     default:
         emu4_trap_now(&q->x->end, UTS_INVALID_COMMAND, UTS_CPROC, w[0], q->index);
@@ -119,14 +119,11 @@ static void local(struct emu4_proc *p, struct emu4_cmdq *q, const uint64_t *w)
 
     if (!emu4_inbox_room(e->c))
         emu4_engine_run(p, UINT64_MAX);
-    bool done;
-    do {
-        emu4_lock(&t, e);
-        if (!emu4_command_local(&t, w))
-            emu4_trap(&t, UTS_INVALID_COMMAND, UTS_CPROC, w[0], q->index);
-        done = emu4_txn_commit(&t);
-        emu4_unlock(&t);
-    } while (!done);
+    emu4_lock(&t, e);
+    if (!emu4_command_local(&t, w))
+        emu4_trap(&t, UTS_INVALID_COMMAND, UTS_CPROC, w[0], q->index);
+    emu4_txn_commit(&t);
+    emu4_unlock(&t);
 }
 
 static void dma_words(const uint64_t *w, uint64_t dma[7])
@@ -384,11 +381,6 @@ void emu4_cmdqs_free(struct emu4_ctx *x)
         elan4_free_cmdq(&x->pub, &x->queues->pub);
 }
 
-EMU4_EXPORT void elan4_flush_cmdq_reorder(E4_CmdQ *cmdq)
-{
-    flush(cmdq);
-}
-
 EMU4_EXPORT E4_Addr elan4_alloccq_space(ELAN4_CTX *ctx, unsigned nDwords, unsigned cqSize)
 {
     struct emu4_ctx *x = emu4_ctx_of(ctx);
@@ -464,11 +456,6 @@ EMU4_EXPORT void elan4_set_event_cmd(E4_CmdQ *cmdq, E4_Addr event)
     put(cmdq, (const uint64_t[]){event | SET_EVENT_CMD}, 1);
 }
 
-EMU4_EXPORT void elan4_set_eventn_cmd(E4_CmdQ *cmdq, E4_Addr event, E4_uint32 n)
-{
-    put(cmdq, (const uint64_t[]){SET_EVENTN_CMD, event | n}, 2);
-}
-
 EMU4_EXPORT void elan4_write_dword_cmd(E4_CmdQ *cmdq, E4_Addr addr, E4_uint64 value)
 {
     put(cmdq, (const uint64_t[]){addr | WRITE_DWORD_CMD, value}, 2);
@@ -479,68 +466,9 @@ EMU4_EXPORT void elan4_add_dword_cmd(E4_CmdQ *cmdq, E4_Addr addr, E4_uint64 valu
     put(cmdq, (const uint64_t[]){addr | ADD_DWORD_CMD, value}, 2);
 }
 
-EMU4_EXPORT void elan4_copy64_cmd(E4_CmdQ *cmdq, E4_Addr from, E4_Addr to, E4_uint32 datatype)
-{
-    put(cmdq, (const uint64_t[]){from | COPY64_CMD, to | datatype}, 2);
-}
-
-EMU4_EXPORT void elan4_interrupt_cmd(E4_CmdQ *cmdq, E4_uint64 cookie)
-{
-    put(cmdq, (const uint64_t[]){cookie << E4_MAIN_INT_SHIFT | INTERRUPT_CMD}, 1);
-}
-
-EMU4_EXPORT void elan4_nop_cmd(E4_CmdQ *cmdq, E4_uint64 tag)
-{
-    put(cmdq, (const uint64_t[]){tag << 6 | NOP_CMD}, 1);
-}
-
-EMU4_EXPORT void elan4_open_packet(E4_CmdQ *cmdq, E4_uint64 command)
-{
-    put(cmdq, (const uint64_t[]){command | OPEN_STEN_PKT_CMD}, 1);
-}
-
 EMU4_EXPORT void elan4_guard(E4_CmdQ *cmdq, E4_uint64 command)
 {
     put(cmdq, (const uint64_t[]){command | GUARD_CMD}, 1);
-}
-
-static void send(E4_CmdQ *cmdq, E4_uint32 trtype, E4_Addr addr, const uint64_t *data,
-                 unsigned n)
-{
-    uint64_t w[2 + 31] = {(uint64_t)trtype << 16 | SEND_TRANS_CMD, addr};
-    unsigned announced = TR_DATA_DWORDS(trtype);
-
-    /* the type determines the number of dwords, not the function's name */
-    for (unsigned i = 0; i < announced && i < n; i++)
-        w[2 + i] = data[i];
-    put(cmdq, w, 2 + announced);
-}
-
-EMU4_EXPORT void elan4_sendtrans0(E4_CmdQ *cmdq, E4_uint32 trtype, E4_Addr addr)
-{
-    send(cmdq, trtype, addr, NULL, 0);
-}
-
-EMU4_EXPORT void elan4_sendtrans1(E4_CmdQ *cmdq, E4_uint32 trtype, E4_Addr addr, E4_uint64 p0)
-{
-    send(cmdq, trtype, addr, (const uint64_t[]){p0}, 1);
-}
-
-EMU4_EXPORT void elan4_sendtrans2(E4_CmdQ *cmdq, E4_uint32 trtype, E4_Addr addr, E4_uint64 p0,
-                                  E4_uint64 p1)
-{
-    send(cmdq, trtype, addr, (const uint64_t[]){p0, p1}, 2);
-}
-
-EMU4_EXPORT void elan4_sendtransp(E4_CmdQ *cmdq, E4_uint32 trtype, E4_Addr addr,
-                                  E4_uint64 *data)
-{
-    uint64_t w[31] = {0};
-    unsigned n = TR_DATA_DWORDS(trtype);
-
-    for (unsigned i = 0; i < n; i++)
-        w[i] = data[i];
-    send(cmdq, trtype, addr, w, n);
 }
 
 EMU4_EXPORT void elan4_remote_dma(E4_CmdQ *cmdq, E4_DMA *dma, unsigned destvp,

@@ -16,16 +16,6 @@ static int fail(int err)
     return -1;
 }
 
-static void zero(volatile void *from, const volatile void *to)
-{
-    memset((char *)from, 0, (size_t)((const char *)to - (const char *)from));
-}
-
-static void zero_word(uint64_t *word)
-{
-    __atomic_store_n(word, 0, __ATOMIC_RELAXED);
-}
-
 /* Clears the state of an earlier context in this place. Other threads read the fields that tell
  * an engine whether there is work without the lock. */
 static void clear(struct emu4_end *e)
@@ -37,15 +27,20 @@ static void clear(struct emu4_end *e)
         return; /* never used: all zero */
     emu4_lock(&t, e);
     atomic_store(&c->blocked, 0);
-    atomic_store(&c->log_at, 0);
-    zero(&c->log_traps, &c->inbox_head);
-    zero_word(&c->inbox_head);
-    zero_word(&c->inbox_tail);
-    zero(&c->inbox_left, &c->ready_words);
-    zero_word(&c->ready_words);
-    zero_word(&c->wait_words);
-    zero(&c->dma_seq, c + 1);
+    __atomic_store_n(&c->inbox_head, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&c->inbox_tail, 0, __ATOMIC_RELAXED);
+    memset((char *)&c->inbox_left, 0, sizeof(*c) - offsetof(struct shm_ctx, inbox_left));
     emu4_unlock(&t);
+}
+
+EMU4_EXPORT void elan_nullcap(ELAN_CAPABILITY *cap)
+{
+    memset(cap, 0, sizeof(*cap));
+    for (unsigned i = 0; i < 4; i++)
+        cap->cap_userkey.key_values[i] = (unsigned)ELAN_CAP_UNINITIALISED;
+    cap->cap_version = ELAN_CAP_VERSION_NUMBER;
+    cap->cap_lowcontext = cap->cap_highcontext = cap->cap_mycontext = ELAN_CAP_UNINITIALISED;
+    cap->cap_lownode = cap->cap_highnode = ELAN_CAP_UNINITIALISED;
 }
 
 EMU4_EXPORT ELAN4_CTX *elan4_init(int rail)
@@ -75,7 +70,6 @@ EMU4_EXPORT ELAN4_CTX *elan4_init(int rail)
         goto err;
     x->node = (unsigned)node;
     x->context = -1;
-    x->debugfd = -1;
     x->pub.ctx_position = (ELAN_POSITION){.pos_mode = ELAN_POS_MODE_SWITCHED,
                                           .pos_nodeid = x->node,
                                           .pos_levels = 1,
@@ -116,15 +110,14 @@ EMU4_EXPORT int elan4_set_required_mappings(ELAN4_CTX *ctx)
     return 0;
 }
 
-/* Checks a capability as the driver does. */
+/* Checks a capability as the driver does. Processes are numbered node by node, without gaps. */
 static bool cap_valid(const ELAN_CAPABILITY *cap)
 {
-    unsigned type = cap->cap_type & ELAN_CAP_TYPE_MASK;
-
     return cap->cap_version == ELAN_CAP_VERSION_NUMBER &&
-           (type == ELAN_CAP_TYPE_BLOCK || type == ELAN_CAP_TYPE_CYCLIC) &&
-           cap->cap_lownode >= 0 && cap->cap_lownode <= cap->cap_highnode &&
-           cap->cap_lowcontext >= 0 && cap->cap_lowcontext <= cap->cap_highcontext &&
+           (cap->cap_type & ELAN_CAP_TYPE_MASK) == ELAN_CAP_TYPE_BLOCK &&
+           (cap->cap_type & ELAN_CAP_TYPE_NO_BITMAP) && cap->cap_lownode >= 0 &&
+           cap->cap_lownode <= cap->cap_highnode && cap->cap_lowcontext >= 0 &&
+           cap->cap_lowcontext <= cap->cap_highcontext &&
            cap->cap_highcontext <= ELAN_USER_TOP_CONTEXT_NUM &&
            (cap->cap_lowcontext >= ELAN_RMS_BASE_CONTEXT_NUM ||
             cap->cap_highcontext < ELAN_RMS_BASE_CONTEXT_NUM) &&
@@ -140,18 +133,16 @@ EMU4_EXPORT int elan4_add_p2pvp(ELAN4_CTX *ctx, unsigned process, ELAN_CAPABILIT
         return -1;
     if (!cap_valid(cap))
         return fail(EINVAL);
-    int n = elan_nvps(cap);
-    if (n < 0 || process > EMU4_VPS || (unsigned)n > EMU4_VPS - process)
+    unsigned contexts = (unsigned)(cap->cap_highcontext - cap->cap_lowcontext) + 1;
+    unsigned nodes = (unsigned)(cap->cap_highnode - cap->cap_lownode) + 1;
+    if (cap->cap_highnode > 0xfff || nodes * contexts > EMU4_VPS || /* at most 2^23 */
+        process > EMU4_VPS - nodes * contexts)
         return fail(EINVAL);
-    if (cap->cap_highnode > 0xfff)
-        return fail(EINVAL);
-    for (int vp = 0; vp < n; vp++) {
-        ELAN_LOCATION l = elan_vp2location((unsigned)vp, cap);
-        __atomic_store_n(&c->route[process + (unsigned)vp],
-                         EMU4_ROUTE((unsigned)cap->cap_lownode + l.loc_node,
-                                    (unsigned)cap->cap_lowcontext + l.loc_context),
+    for (unsigned vp = 0; vp < nodes * contexts; vp++)
+        __atomic_store_n(&c->route[process + vp],
+                         EMU4_ROUTE((unsigned)cap->cap_lownode + vp / contexts,
+                                    (unsigned)cap->cap_lowcontext + vp % contexts),
                          __ATOMIC_RELAXED);
-    }
     return 0;
 }
 
@@ -195,8 +186,8 @@ static int may_attach(const struct emu4_ctx *x, const ELAN_CAPABILITY *cap)
         return EINVAL;
     if (context < 2)
         return EBUSY; /* reserved by the kernel */
-    if (context >= ELAN_RMS_BASE_CONTEXT_NUM && !emu4_cap_created(cap))
-        return EACCES;
+    if (context >= ELAN_RMS_BASE_CONTEXT_NUM)
+        return EACCES; /* assigned by a resource manager */
     return 0;
 }
 
@@ -226,7 +217,6 @@ EMU4_EXPORT int elan4_attach(ELAN4_CTX *ctx, ELAN_CAPABILITY *cap)
                             .generation = generation};
     x->end.c->node = x->node;
     x->end.c->context = (uint32_t)cap->cap_mycontext;
-    x->end.c->dma_seq = (uint64_t)generation << 32; /* unique DMA numbers across generations */
     /* before the registry entry: a process that finds the entry must find the context
      * attached */
     atomic_store(&x->end.c->attached, generation);
@@ -249,11 +239,6 @@ static void detach(struct emu4_proc *p, struct emu4_ctx *x)
 
     emu4_lock(&t, &x->end);
     atomic_store(&c->attached, 0);
-    memset(c->used, 0, sizeof(c->used));
-    memset(c->ready, 0, sizeof(c->ready));
-    memset(c->wait, 0, sizeof(c->wait));
-    __atomic_store_n(&c->ready_words, 0, __ATOMIC_RELAXED);
-    __atomic_store_n(&c->wait_words, 0, __ATOMIC_RELAXED);
     __atomic_store_n(&c->inbox_head, c->inbox_tail, __ATOMIC_RELAXED);
     c->inbox_left = 0;
     emu4_unlock(&t);
@@ -262,18 +247,6 @@ static void detach(struct emu4_proc *p, struct emu4_ctx *x)
     emu4_registry_give(p, x->node, (unsigned)x->context);
     x->context = -1;
     pthread_mutex_unlock(&p->lock);
-}
-
-EMU4_EXPORT int elan4_detach(ELAN4_CTX *ctx, ELAN_CAPABILITY *cap)
-{
-    struct emu4_ctx *x = emu4_ctx_of(ctx);
-
-    if (emu4_call(EMU4_CALL_elan4_detach))
-        return -1;
-    if (x->context < 0 || x->context != cap->cap_mycontext)
-        return fail(EINVAL);
-    detach(emu4_proc_peek(), x);
-    return 0;
 }
 
 EMU4_EXPORT void elan4_fini(ELAN4_CTX *ctx)
@@ -300,11 +273,6 @@ EMU4_EXPORT E4_uint64 elan4_clock(ELAN4_CTX *ctx)
 {
     (void)ctx;
     return emu4_now();
-}
-
-EMU4_EXPORT void elan4_set_debugfd(ELAN4_CTX *ctx, int fd)
-{
-    emu4_ctx_of(ctx)->debugfd = fd;
 }
 
 EMU4_EXPORT int elan4_register_trap_handler(ELAN4_CTX *ctx, int utsType, int utsProc,

@@ -20,7 +20,6 @@
     X(elan4_add_p2pvp)                                                                         \
     X(elan4_block_inputter)                                                                    \
     X(elan4_attach)                                                                            \
-    X(elan4_detach)                                                                            \
     X(elan4_open_sdram)                                                                        \
     X(elan4_createAllocator)                                                                   \
     X(elan4_allocMain)                                                                         \
@@ -30,12 +29,7 @@
     X(elan4_alloccq_space)                                                                     \
     X(elan4_alloc_intcookie)                                                                   \
     X(elan4_allocCookiePool)                                                                   \
-    X(elan4_register_trap_handler)                                                             \
-    X(elan_getenvCap)                                                                          \
-    X(elanctrl_open)                                                                           \
-    X(elanctrl_create_cap)                                                                     \
-    X(elanctrl_destroy_cap)                                                                    \
-    X(elanctrl_get_position)
+    X(elan4_register_trap_handler)
 
 /* X(name, unit, prose) */
 #define EMU4_COUNTS(X)                                                                         \
@@ -45,7 +39,7 @@
     X(dma_write, "DMAs", "RDMA writes of this process that ended")                             \
     X(dma_queue, "DMAs", "queue DMAs of this process that ended")                              \
     X(dma_bytes, "bytes", "bytes moved by DMAs that this process executed")                    \
-    X(dma_helped, "DMAs", "DMAs executed on behalf of another process")                        \
+    X(dma_helped, "DMAs", "reads that this process requested of others, and executed")         \
     X(dma_held, "DMAs", "DMAs held back so that later ones overtake them")                     \
     X(dma_chained, "DMAs", "writes moved together with others in one system call")             \
     X(dma_sliced, "slices", "times that a DMA yielded to others after a slice")                \
@@ -61,8 +55,6 @@
     X(sleeps, "times", "sleeps of the program's threads until an interrupt")                   \
     X(locks_broken, "locks", "locks taken from a dead process")                                \
     X(logs_redone, "logs", "logs of dead processes completed")                                 \
-    X(claims_redone, "DMAs", "DMAs of this process that a dead process had begun to execute")  \
-    X(claims_late, "DMAs", "DMAs of others whose outcome waited for the other's lock")         \
     X(peers, "processes", "peers found")                                                       \
     X(peers_dead, "processes", "of peers: seen to die")
 

@@ -3,12 +3,11 @@
  * Execution of one DMA. The data is moved in pieces. Then the DMA is delivered in one
  * transaction on the target's state: the target's event is set, or the message is entered into
  * the target's queue. Only afterwards a transaction on the owner's state sets the source event.
- * An absent, blocked or full target refuses the DMA, which stays in the table and is retried
+ * An absent, blocked or full target refuses the DMA, which is kept by the engine and retried
  * without limit.
  *
- * A process may execute a DMA of another process (engine.c). If the executing process dies
- * between the two transactions, the owner reads the mark left by the first one to learn whether
- * the DMA was delivered. Each of the claims that a process may hold has its own mark.
+ * A DMA that was requested from another process is executed by the requesting process, with the
+ * other one's memory and routes.
  *
  * Consecutive writes of a command queue to one process, without a remote event, are moved by
  * one system call, whose cost equals that of copying some kilobytes. After any error all of
@@ -44,61 +43,24 @@ static bool begin(struct emu4_txn *t, struct emu4_end *to)
     return true;
 }
 
-/* Records the outcome of another process's DMA, in the transaction that delivers it. */
-static void leave_mark(struct emu4_txn *t, const struct emu4_end *from,
-                       const struct emu4_claim *claim, uint64_t refused)
-{
-    struct emu4_end *to = t->e;
-    struct shm_mark *m = &to->c->mark[to->peer->user][claim->mark];
-
-    EMU4_TXN_SET(t, m->incarnation, from->peer->incarnation);
-    EMU4_TXN_SET(t, m->seq, claim->seq | refused);
-}
-
-/* Ends a delivery. False: not delivered, because the target has taken its lock back. */
-static bool end(struct emu4_proc *p, struct emu4_txn *t, const struct emu4_end *from,
-                const struct emu4_claim *claim)
+/* Ends a delivery, and executes what the event started there. */
+static void end(struct emu4_txn *t)
 {
     struct emu4_end *to = t->e;
 
-    if (claim)
-        leave_mark(t, from, claim, 0);
-    bool committed = emu4_txn_commit(t);
-    bool help = to->c->inbox_head != to->c->inbox_tail;
+    emu4_txn_commit(t);
+    if (!to->peer->self)
+        emu4_inbox_run(t, 16);
+    bool left = !to->peer->self && to->c->inbox_head != to->c->inbox_tail;
     emu4_unlock(t);
-    if (committed && help)
-        emu4_engine_help(p, to);
-    return committed;
-}
-
-/* Traps at the owner of a claimed DMA, and ends the DMA, in one transaction. */
-static bool end_claimed(struct emu4_end *from, int type, uint64_t a0, uint64_t a1,
-                        const struct emu4_claim *claim)
-{
-    struct shm_dma *d = &from->c->dma[claim->entry];
-    struct emu4_txn t;
-    bool committed = true;
-
-    if (!emu4_lock(&t, from))
-        return false;
-    if (atomic_load(&from->c->attached) == from->generation && d->seq == claim->seq &&
-        atomic_load(&d->claim) == from->peer->user + 1) {
-        emu4_trap(&t, type, UTS_DPROC, a0, a1);
-        emu4_table_move(&t, claim->entry, TABLE_REMOVED);
-        committed = emu4_txn_commit(&t);
-    }
-    emu4_unlock(&t);
-    return committed;
+    if (left)
+        emu4_ring(to->peer);
 }
 
 /* Traps at the owner. If the trap cannot be delivered now, the DMA is refused and retried. */
-static enum dma_end refuse(struct emu4_end *from, int type, uint64_t a0, uint64_t a1,
-                           const struct emu4_claim *claim)
+static enum dma_end refuse(struct emu4_end *from, int type, uint64_t a0, uint64_t a1)
 {
-    bool committed = claim ? end_claimed(from, type, a0, a1, claim)
-                           : emu4_trap_now(from, type, UTS_DPROC, a0, a1);
-
-    if (committed)
+    if (emu4_trap_now(from, type, UTS_DPROC, a0, a1))
         return DMA_DEAD;
     EMU4_COUNT(nacks, 1);
     return DMA_NACK;
@@ -111,22 +73,16 @@ static enum dma_end refused(const struct emu4_end *to)
 }
 
 /* Traps at the target. */
-static enum dma_end refuse_there(struct emu4_end *to, uint64_t a0, uint64_t a1,
-                                 const struct emu4_end *from, const struct emu4_claim *claim)
+static enum dma_end refuse_there(struct emu4_end *to, uint64_t a0, uint64_t a1)
 {
     struct emu4_txn t;
-    bool committed;
 
-    do {
-        if (!begin(&t, to))
-            return refused(to); /* the target may have detached */
-        emu4_trap(&t, UTS_INVALID_ADDR, UTS_IPROC, a0, a1);
-        if (claim)
-            leave_mark(&t, from, claim, EMU4_MARK_REFUSED);
-        committed = emu4_txn_commit(&t);
-        emu4_unlock(&t);
-    } while (!committed && to->peer->self);
-    return committed ? DMA_DEAD : refused(to);
+    if (!begin(&t, to))
+        return refused(to); /* the target may have detached */
+    emu4_trap(&t, UTS_INVALID_ADDR, UTS_IPROC, a0, a1);
+    emu4_txn_commit(&t);
+    emu4_unlock(&t);
+    return DMA_DEAD;
 }
 
 /* Reads and checks a queue descriptor; false if invalid. Under the target's lock. */
@@ -152,7 +108,7 @@ static E4_Addr next_slot(const E4_InputQueue *q)
 }
 
 static enum dma_end queue_write(struct emu4_proc *p, struct emu4_end *from, struct emu4_end *to,
-                                const uint64_t w[7], const struct emu4_claim *claim)
+                                const uint64_t w[7])
 {
     char buf[INPUT_QUEUE_MAX];
     uint64_t size = SIZE_OF(w);
@@ -161,27 +117,22 @@ static enum dma_end queue_write(struct emu4_proc *p, struct emu4_end *from, stru
     E4_InputQueue q;
 
     if (size > INPUT_QUEUE_MAX)
-        return refuse(from, UTS_BAD_TRAP, w[0], size, claim);
+        return refuse(from, UTS_BAD_TRAP, w[0], size);
     if (!emu4_place(from, SRC_ADDR(w), size, &src))
-        return refuse(from, UTS_INVALID_ADDR, SRC_ADDR(w), size, claim);
+        return refuse(from, UTS_INVALID_ADDR, SRC_ADDR(w), size);
     if (!src.ptr) {
         if (emu4_move(&src, &mine, size) < 0)
-            return refuse(from, UTS_INVALID_ADDR, SRC_ADDR(w), size, claim);
+            return refuse(from, UTS_INVALID_ADDR, SRC_ADDR(w), size);
         src = mine;
     }
     if (!begin(&t, to))
         return refused(to);
     if (!read_queue(to, DST_EVENT(w), &q)) {
         emu4_unlock(&t);
-        return refuse_there(to, DST_EVENT(w), 0, from, claim);
+        return refuse_there(to, DST_EVENT(w), 0);
     }
     E4_Addr next = next_slot(&q);
     if (next == q.q_fptr) {
-        emu4_unlock(&t);
-        return refused(to);
-    }
-    emu4_step(EMU4_STEP_SLOT_FOUND);
-    if (!emu4_holds(&t)) { /* the slot may have been reused */
         emu4_unlock(&t);
         return refused(to);
     }
@@ -189,14 +140,13 @@ static enum dma_end queue_write(struct emu4_proc *p, struct emu4_end *from, stru
         !emu4_place(to, q.q_bptr + DST_ADDR(w), size, &slot) ||
         emu4_move(&src, &slot, size) < 0) {
         emu4_unlock(&t);
-        return refuse_there(to, q.q_bptr + DST_ADDR(w), size, from, claim);
+        return refuse_there(to, q.q_bptr + DST_ADDR(w), size);
     }
     emu4_step(EMU4_STEP_SLOT_WRITTEN);
     emu4_txn_store(&t, DST_EVENT(w), next, 8);
     if (q.q_event)
         emu4_event_set(&t, q.q_event);
-    if (!end(p, &t, from, claim))
-        return refused(to);
+    end(&t);
     EMU4_COUNT(dma_bytes, size);
     return DMA_DONE;
 }
@@ -216,20 +166,14 @@ static int piece(struct emu4_end *to, struct emu4_place src, struct emu4_place d
     if (dst.ptr)
         dst.ptr = (char *)dst.ptr + done;
     atomic_fetch_add(&me->busy, 1);
-    if (is_open(to)) {
-        if (emu4_step_watched(EMU4_STEP_HALF_COPIED)) {
-            rc = emu4_move(&src, &dst, len / 2);
-            emu4_step(EMU4_STEP_HALF_COPIED);
-        }
+    if (is_open(to))
         rc = emu4_move(&src, &dst, len);
-    }
     atomic_fetch_sub(&me->busy, 1);
     return rc;
 }
 
-static enum dma_end rdma_write(struct emu4_proc *p, struct emu4_end *from, struct emu4_end *to,
-                               const uint64_t w[7], uint64_t *done, uint64_t limit,
-                               const struct emu4_claim *claim)
+static enum dma_end rdma_write(struct emu4_end *from, struct emu4_end *to, const uint64_t w[7],
+                               uint64_t *done, uint64_t limit)
 {
     uint64_t size = SIZE_OF(w), len = size - *done < limit ? size - *done : limit;
     struct emu4_place src, dst;
@@ -237,14 +181,14 @@ static enum dma_end rdma_write(struct emu4_proc *p, struct emu4_end *from, struc
 
     if (len) {
         if (!emu4_place(from, SRC_ADDR(w), size, &src))
-            return refuse(from, UTS_INVALID_ADDR, SRC_ADDR(w), size, claim);
+            return refuse(from, UTS_INVALID_ADDR, SRC_ADDR(w), size);
         if (!emu4_place(to, DST_ADDR(w), size, &dst))
-            return refuse_there(to, DST_ADDR(w), size, from, claim);
+            return refuse_there(to, DST_ADDR(w), size);
         int rc = piece(to, src, dst, *done, len);
         if (rc == -EFAULT)
-            return refuse(from, UTS_INVALID_ADDR, SRC_ADDR(w), size, claim);
+            return refuse(from, UTS_INVALID_ADDR, SRC_ADDR(w), size);
         if (rc == -ENXIO)
-            return refuse_there(to, DST_ADDR(w), size, from, claim);
+            return refuse_there(to, DST_ADDR(w), size);
         if (rc == -EAGAIN || rc == -ESRCH)
             return refused(to);
         EMU4_COUNT(dma_bytes, len);
@@ -256,8 +200,7 @@ static enum dma_end rdma_write(struct emu4_proc *p, struct emu4_end *from, struc
         if (!begin(&t, to))
             return refused(to);
         emu4_event_set(&t, DST_EVENT(w));
-        if (!end(p, &t, from, claim))
-            return refused(to);
+        end(&t);
     } else if (!is_open(to)) {
         return refused(to);
     }
@@ -272,12 +215,12 @@ static uint32_t route_of(const struct emu4_end *from, uint64_t vp)
 /* Looks up the context at `vp`, with a reference. DMA_DONE: found; DMA_ABSENT: not attached;
  * DMA_DEAD: trapped; DMA_NACK: the trap must be retried. */
 static enum dma_end find_target(struct emu4_proc *p, struct emu4_end *from, uint64_t vp,
-                                struct emu4_end *to, const struct emu4_claim *claim)
+                                struct emu4_end *to)
 {
     uint32_t route = route_of(from, vp);
 
     if (!route)
-        return refuse(from, UTS_INVALID_VPROC, vp, 0, claim);
+        return refuse(from, UTS_INVALID_VPROC, vp, 0);
     if (emu4_target_get(p, route, to))
         return DMA_DONE;
     EMU4_COUNT(nacks, 1);
@@ -285,17 +228,17 @@ static enum dma_end find_target(struct emu4_proc *p, struct emu4_end *from, uint
 }
 
 enum dma_end emu4_dma_step(struct emu4_proc *p, struct emu4_end *from, const uint64_t w[7],
-                           uint64_t *done, uint64_t limit, const struct emu4_claim *claim)
+                           uint64_t *done, uint64_t limit)
 {
     struct emu4_end to;
-    enum dma_end r = find_target(p, from, VPROC(w), &to, claim);
+    enum dma_end r = find_target(p, from, VPROC(w), &to);
 
     if (r != DMA_DONE)
         return r;
     if (w[0] & DMA_QueueWrite)
-        r = queue_write(p, from, &to, w, claim);
+        r = queue_write(p, from, &to, w);
     else
-        r = rdma_write(p, from, &to, w, done, limit, claim);
+        r = rdma_write(from, &to, w, done, limit);
     emu4_peer_put(p, to.peer);
     if (r == DMA_DONE)
         emu4_step(EMU4_STEP_DELIVERED);
@@ -306,67 +249,41 @@ enum dma_end emu4_dma_remote(struct emu4_proc *p, struct emu4_end *from, uint32_
                              const uint64_t w[7])
 {
     struct emu4_end to;
-    struct emu4_txn t;
-    enum dma_end r = find_target(p, from, vp, &to, NULL);
+    enum dma_end r = find_target(p, from, vp, &to);
 
     if (r != DMA_DONE)
         return r;
-    if (!begin(&t, &to)) {
+    if (!is_open(&to) || !emu4_engine_put(&to, w, 0, 0))
         r = refused(&to);
-    } else if (emu4_table_put(&t, w, 0, 0, 0) < 0) {
-        emu4_unlock(&t);
-        r = refused(&to);
-    } else {
-        bool asked = emu4_txn_commit(&t);
-        emu4_unlock(&t);
-        if (asked)
-            emu4_engine_help(p, &to);
-        else
-            r = refused(&to);
-    }
     emu4_peer_put(p, to.peer);
     return r;
 }
 
-static void set_source_event(struct emu4_end *e, uint64_t event)
+bool emu4_dma_delivered(struct emu4_end *from, const uint64_t w[7])
 {
     struct emu4_txn t;
-    bool done = !event;
 
-    while (!done && emu4_lock(&t, e)) {
-        emu4_event_set(&t, event);
-        done = emu4_txn_commit(&t);
+    if (SRC_EVENT(w)) {
+        if (!emu4_lock(&t, from))
+            return false;
+        emu4_event_set(&t, SRC_EVENT(w));
+        emu4_txn_commit(&t);
         emu4_unlock(&t);
     }
+    if (!from->peer->self)
+        EMU4_COUNT(dma_helped, 1);
+    else if (w[0] & DMA_QueueWrite)
+        EMU4_COUNT(dma_queue, 1);
+    else
+        EMU4_COUNT(dma_write, 1);
+    return true;
 }
 
-static bool put(struct emu4_ctx *x, const uint64_t w[7], uint64_t done, uint64_t due)
+/* Leaves a DMA to the engine. */
+static void put_off(struct emu4_ctx *x, const uint64_t w[7], uint64_t done, uint64_t due)
 {
-    struct emu4_txn t;
-
-    emu4_lock(&t, &x->end);
-    bool is_put = emu4_table_put(&t, w, done, due, 0) >= 0 && emu4_txn_commit(&t);
-    emu4_unlock(&t);
-    return is_put;
-}
-
-/*
- * Enters a DMA into the table, for the engine. With a full table the caller runs the engine
- * first. If the table remains full, because all entries may be refused, the DMA is kept beside
- * the table.
- */
-static void put_off(struct emu4_proc *p, struct emu4_ctx *x, const uint64_t w[7], uint64_t done,
-                    uint64_t due)
-{
-    if (!put(x, w, done, due)) {
-        emu4_engine_run(p, UINT64_MAX);
-        if (!put(x, w, done, due) && !emu4_engine_keep(&x->end, w, done, due)) {
-            emu4_trap_now(&x->end, UTS_BAD_TRAP, UTS_DPROC, w[0], 0);
-            return;
-        }
-    }
-    if (due)
-        emu4_engine_due(due);
+    if (!emu4_engine_put(&x->end, w, done, due))
+        emu4_trap_now(&x->end, UTS_BAD_TRAP, UTS_DPROC, w[0], 0);
 }
 
 /* Holds a DMA back so that later ones overtake it; false if not chosen. */
@@ -377,17 +294,8 @@ static bool hold(struct emu4_proc *p, struct emu4_ctx *x, const uint64_t w[7])
     if (!k->reorder || emu4_random() % 100 >= k->reorder)
         return false;
     EMU4_COUNT(dma_held, 1);
-    put_off(p, x, w, 0, emu4_now() + 1 + emu4_random() % (k->hold_us * 1000 + 1));
+    put_off(x, w, 0, emu4_now() + 1 + emu4_random() % (k->hold_us * 1000 + 1));
     return true;
-}
-
-static void delivered(struct emu4_ctx *x, const uint64_t w[7])
-{
-    if (w[0] & DMA_QueueWrite)
-        EMU4_COUNT(dma_queue, 1);
-    else
-        EMU4_COUNT(dma_write, 1);
-    set_source_event(&x->end, SRC_EVENT(w));
 }
 
 /* Executes a DMA, or leaves the rest to the engine. */
@@ -395,16 +303,16 @@ static void go(struct emu4_proc *p, struct emu4_ctx *x, const uint64_t w[7])
 {
     uint64_t done = 0;
 
-    switch (emu4_dma_step(p, &x->end, w, &done, UINT64_MAX, NULL)) {
+    switch (emu4_dma_step(p, &x->end, w, &done, UINT64_MAX)) {
     case DMA_DONE:
-        delivered(x, w);
+        emu4_dma_delivered(&x->end, w);
         break;
     case DMA_MORE:
-        put_off(p, x, w, done, 0);
+        put_off(x, w, done, 0);
         break;
     case DMA_NACK:
     case DMA_ABSENT:
-        put_off(p, x, w, done, emu4_now() + 1000);
+        put_off(x, w, done, emu4_now() + 1000);
         break;
     case DMA_DEAD:
         break;
@@ -419,7 +327,7 @@ void emu4_dma_start(struct emu4_proc *p, struct emu4_ctx *x, const uint64_t w[7]
     if (hold(p, x, w))
         return;
     if (size > p->knobs.slice || size > *budget) {
-        put_off(p, x, w, 0, 0);
+        put_off(x, w, 0, 0);
         return;
     }
     *budget -= size;
@@ -431,7 +339,7 @@ void emu4_dma_start(struct emu4_proc *p, struct emu4_ctx *x, const uint64_t w[7]
 bool emu4_dma_joins(const struct emu4_proc *p, const uint64_t w[7], const uint64_t first[7])
 {
     return !(w[0] & DMA_QueueWrite) && !DST_EVENT(w) && VPROC(w) == VPROC(first) &&
-           SIZE_OF(w) <= p->knobs.slice && !emu4_steps;
+           SIZE_OF(w) <= p->knobs.slice;
 }
 
 /* Looks up the addresses of one write; false if the write cannot be part of a chain. */
@@ -471,7 +379,7 @@ static bool move_together(struct emu4_ctx *x, struct emu4_end *to, uint64_t (*w)
     EMU4_COUNT(dma_bytes, total);
     EMU4_COUNT(dma_chained, n);
     for (unsigned i = 0; i < n; i++)
-        delivered(x, w[i]);
+        emu4_dma_delivered(&x->end, w[i]);
     return true;
 }
 
@@ -491,77 +399,4 @@ void emu4_dma_chain(struct emu4_proc *p, struct emu4_ctx *x, uint64_t (*w)[7], u
     }
     for (unsigned i = 0; i < left && !moved; i++)
         go(p, x, w[i]);
-}
-
-/*
- * Determines how far a dead user had executed a DMA. DMA_DONE: delivered; DMA_DEAD: refused at
- * the target; DMA_MORE: neither. Takes the target's lock, so that a list made valid by the dead
- * user, which contains the mark, is applied first. False: the lock is not available now.
- */
-static bool outcome(struct emu4_proc *p, struct emu4_end *e, const struct shm_dma *d,
-                    uint64_t incarnation, enum dma_end *r)
-{
-    struct emu4_end to;
-    struct emu4_txn t;
-    uint32_t route = route_of(e, d->word[2]);
-
-    *r = DMA_MORE;
-    if (!route || !emu4_target_get(p, route, &to))
-        return true;
-    bool locked = emu4_lock(&t, &to);
-    for (unsigned u = 0; locked && u < EMU4_USERS; u++) {
-        if (atomic_load(&to.peer->seg->user[u].incarnation) != incarnation)
-            continue;
-        for (const struct shm_mark *m = to.c->mark[u]; m < to.c->mark[u] + EMU4_MARKS; m++)
-            if (m->incarnation == p->self.incarnation &&
-                (m->seq & ~EMU4_MARK_REFUSED) == d->seq)
-                *r = m->seq & EMU4_MARK_REFUSED ? DMA_DEAD : DMA_DONE;
-    }
-    if (locked)
-        emu4_unlock(&t);
-    emu4_peer_put(p, to.peer);
-    return locked;
-}
-
-/* Returns whether the entry is claimed by that user. Under the lock. */
-static bool claimed(const struct emu4_end *e, unsigned i, uint32_t user)
-{
-    return emu4_bit(e->c->used, i) && !emu4_bit(e->c->ready, i) && !emu4_bit(e->c->wait, i) &&
-           atomic_load(&e->c->dma[i].claim) == user + 1;
-}
-
-bool emu4_dma_reclaim(struct emu4_proc *p, uint32_t user, uint64_t incarnation)
-{
-    enum dma_end r;
-    bool all = true;
-
-    for (unsigned x = 0; x < EMU4_CTXS; x++) {
-        struct emu4_end e = {&p->self, &p->self.seg->ctx[x], 0};
-        if (!atomic_load(&e.c->attached))
-            continue;
-        for (unsigned i = 0; i < EMU4_DMAS; i++) {
-            struct shm_dma *d = &e.c->dma[i];
-            struct emu4_txn t;
-            emu4_lock(&t, &e);
-            uint64_t seq = d->seq;
-            bool ours = claimed(&e, i, user);
-            emu4_unlock(&t);
-            if (!ours)
-                continue;
-            if (!outcome(p, &e, d, incarnation, &r)) {
-                all = false;
-                continue;
-            }
-            emu4_lock(&t, &e);
-            if (claimed(&e, i, user) && d->seq == seq) { /* still the same context and DMA */
-                EMU4_COUNT(claims_redone, 1);
-                if (r == DMA_DONE && d->word[5])
-                    emu4_event_set(&t, d->word[5]);
-                emu4_table_move(&t, i, r == DMA_MORE ? TABLE_READY : TABLE_REMOVED);
-                all &= emu4_txn_commit(&t);
-            }
-            emu4_unlock(&t);
-        }
-    }
-    return all;
 }

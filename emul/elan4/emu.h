@@ -3,17 +3,15 @@
  * The network interface of this process: internal interfaces of the emulation.
  *
  * A command queue is executed by the thread that flushes it, including small DMAs. Other DMAs
- * (long, refused or held back) wait in the context's table and are executed by the engine: by
- * any polling thread of the program, and by a thread of the library. Work that a DMA starts in
- * another process (a chain of commands, a read) is executed by the process that issued the DMA,
- * so that the other need not run.
+ * (long, refused or held back) are executed by the engine: by any polling thread of the
+ * program, and by a thread of the library. A read is executed by the process that requested
+ * it, so that the other need not run.
  *
  * Locks, outermost first:
  *   cmdq.lock              one command queue
  *   proc.lock              peers, contexts, the registry
- *   kept DMAs' lock (engine.c)
  *   shm_ctx.lock           state of one context, in shared memory; never two at a time
- *   jobs' lock (engine.c), an allocator's lock
+ *   the engine's lock, an allocator's lock
  * No thread sleeps under a lock, except to wait for a context's lock.
  */
 #ifndef EMUL_ELAN4_EMU_H
@@ -28,15 +26,9 @@
 
 #define EMU4_NSEC UINT64_C(1000000000)
 
-/* Kinds of Elan addresses, in bits 63:60; 0 in a pointer of a program. The last two kinds occur
+/* Kinds of Elan addresses, in bits 63:60; 0 in a pointer of a program. The last kind occurs
  * only in lists of stores. */
-enum region {
-    REGION_MAIN = 1,
-    REGION_SDRAM = 2,
-    REGION_PORT = 3,
-    REGION_TRAP = 6,
-    REGION_STATE = 7
-};
+enum region { REGION_MAIN = 1, REGION_SDRAM = 2, REGION_PORT = 3, REGION_STATE = 7 };
 #define ADDR_REGION(a)       ((unsigned)((a) >> 60))
 #define ADDR_TAG(a)          ((uint32_t)((a) >> 48) & 0xfff)
 #define ADDR_OFFSET(a)       ((a) & ((UINT64_C(1) << 48) - 1))
@@ -88,7 +80,6 @@ struct emu4_ctx {
     bool standard, required;
     unsigned node;
     int context; /* attached context number, or -1 */
-    int debugfd;
     char *ports; /* pages; their addresses represent the command ports */
     struct emu4_cmdq *queues;
     struct emu4_handler handler[32];
@@ -212,22 +203,16 @@ void emu4_memory_forked(void);
 /* txn.c: one acquisition of a context's lock, and the list of stores built under it */
 struct emu4_txn {
     struct emu4_end *e;
-    uint64_t lock; /* value of the lock word; unique to this acquisition */
-    uint32_t n;
+    uint32_t n, trap_tail;
     uint64_t inbox_tail;
     bool bell; /* the owner must be woken */
-    bool lost; /* a store was dropped because the lock had been lost */
 };
 /* Takes a context's lock; false when its holder does not release it and the context belongs to
  * another process. */
 bool emu4_lock(struct emu4_txn *t, struct emu4_end *e);
 void emu4_unlock(struct emu4_txn *t);
-/* Returns whether the lock is still held. A holder that was stopped for LOCK_MS loses the lock,
- * even a thread of the owner. */
-bool emu4_holds(const struct emu4_txn *t);
 /* The following functions are called under the lock. */
-/* Lists a store to an address given by a program; applying the store traps if the address is
- * invalid. */
+/* Lists a store to an address given by a program, or a trap if the address is invalid. */
 void emu4_txn_store(struct emu4_txn *t, E4_Addr where, uint64_t value, uint32_t bytes);
 /* Lists a store to any address; not for addresses given by a program. */
 void emu4_txn_list(struct emu4_txn *t, uint64_t where, uint64_t value, uint32_t bytes);
@@ -235,19 +220,14 @@ void emu4_txn_list(struct emu4_txn *t, uint64_t where, uint64_t value, uint32_t 
 void emu4_txn_state(struct emu4_txn *t, const volatile void *field, uint64_t value,
                     uint32_t bytes);
 #define EMU4_TXN_SET(t, field, value) emu4_txn_state((t), &(field), (value), sizeof(field))
-/* Applies the list and empties it. False: nothing has changed, because the lock was lost while
- * this thread was stopped. */
-bool emu4_txn_commit(struct emu4_txn *t);
-/* Removes the state that a dead user left here. Owner's engine thread only. */
+/* Applies the list and empties it. */
+void emu4_txn_commit(struct emu4_txn *t);
+/* Completes what a dead user had begun here. Owner's engine thread only. */
 void emu4_txn_drop_user(struct emu4_proc *p, uint32_t user);
 
 /* trap.c: under the context's lock */
 /* Lists a trap, delivered exactly once if the list is committed. */
 void emu4_trap(struct emu4_txn *t, int type, int proc, uint64_t a0, uint64_t a1);
-/* Delivers a listed trap, store `i` of `n`. `again`: the list may have been applied before. */
-void emu4_trap_listed(struct emu4_txn *t, uint32_t i, uint32_t n, bool again);
-/* Delivers a trap because store `i` of a list met unmapped memory. */
-void emu4_trap_stored(struct emu4_txn *t, uint32_t i, uint64_t where, bool again);
 /* Delivers a trap without a transaction; takes the lock. False: the lock of another process's
  * context is not available. */
 bool emu4_trap_now(struct emu4_end *e, int type, int proc, uint64_t a0, uint64_t a1);
@@ -273,64 +253,39 @@ uint32_t emu4_command_permission(uint64_t w);
 bool emu4_command_local(struct emu4_txn *t, const uint64_t *w);
 /* Raises an interrupt; false if the cookie is not allocated. */
 bool emu4_interrupt(struct emu4_end *e, uint64_t cookie);
-/* Executes up to `max` commands sent to ports; false if there are none. Locked. */
+/* Executes up to `max` commands sent to ports, except DMAs of another process's context;
+ * returns whether it executed one. Locked. */
 bool emu4_inbox_run(struct emu4_txn *t, unsigned max);
-
-/* table.c: waiting DMAs of a context. All functions run under its lock, within a
- * transaction. */
-int emu4_table_put(struct emu4_txn *t, const uint64_t w[7], uint64_t done, uint64_t due,
-                   uint32_t claim);
-enum table_to { TABLE_READY, TABLE_WAIT, TABLE_REMOVED };
-void emu4_table_move(struct emu4_txn *t, unsigned i, enum table_to to);
-/* Claims a DMA that can run; -1 if there is none. */
-/* Of the waiting DMAs, considers only those due at `by`. */
-int emu4_table_claim(struct emu4_txn *t, bool waiting, uint64_t by, uint64_t *next_due);
-/* Returns a refused DMA that waits, searching from `from`; -1 if there is none. */
-int emu4_table_refused(const struct shm_ctx *c, unsigned from);
-/* Delays DMAs to the same destination as long as the refused entry `i`. */
-void emu4_table_wait_with(struct shm_ctx *c, unsigned i);
-bool emu4_table_idle(const struct shm_ctx *c);  /* nothing ready; a hint without the lock */
-bool emu4_table_waits(const struct shm_ctx *c); /* some wait; a hint without the lock */
-static inline bool emu4_bit(const uint64_t *map, unsigned i)
-{
-    return map[i / 64] >> (i % 64) & 1;
-}
 
 /* dma.c */
 enum dma_end { DMA_DONE, DMA_MORE, DMA_NACK, DMA_ABSENT, DMA_DEAD };
-/* A claim on another process's DMA: number and entry of the DMA, and this process's mark for
- * it. */
-struct emu4_claim {
-    uint64_t seq;
-    unsigned entry, mark;
-};
-/* Moves up to `limit` bytes of a DMA of `from`, and delivers the DMA after the last byte.
- * `claim` is NULL if this process is the owner. */
+/* Moves up to `limit` bytes of a DMA of `from`, and delivers the DMA after the last byte. */
 enum dma_end emu4_dma_step(struct emu4_proc *p, struct emu4_end *from, const uint64_t w[7],
-                           uint64_t *done, uint64_t limit, const struct emu4_claim *claim);
-/* Executes a DMA of a local command queue, or puts it into the table. */
+                           uint64_t *done, uint64_t limit);
+/* Sets the source event of a delivered DMA. False: the lock of another process's context is not
+ * available. */
+bool emu4_dma_delivered(struct emu4_end *from, const uint64_t w[7]);
+/* Executes a DMA of a local command queue, or leaves it to the engine. */
 void emu4_dma_start(struct emu4_proc *p, struct emu4_ctx *x, const uint64_t w[7],
                     uint64_t *budget);
 /* Returns whether a DMA can share one system call with the first of a chain. */
 bool emu4_dma_joins(const struct emu4_proc *p, const uint64_t w[7], const uint64_t first[7]);
 /* Acts as emu4_dma_start() for a chain of DMAs within the budget. Overwrites `w`. */
 void emu4_dma_chain(struct emu4_proc *p, struct emu4_ctx *x, uint64_t (*w)[7], unsigned n);
-/* Requests the context at a route to run a DMA. Returns DMA_DONE, DMA_NACK, DMA_ABSENT or
- * DMA_DEAD. */
+/* Leaves to the engine a DMA out of the memory of the context at a route. Returns DMA_DONE,
+ * DMA_NACK, DMA_ABSENT or DMA_DEAD. */
 enum dma_end emu4_dma_remote(struct emu4_proc *p, struct emu4_end *from, uint32_t vp,
                              const uint64_t w[7]);
-/* Takes back the local DMAs that a dead user had claimed. False: the outcome of some is unknown
- * as yet; the call must be repeated. */
-bool emu4_dma_reclaim(struct emu4_proc *p, uint32_t user, uint64_t incarnation);
 
 /* engine.c */
 /* Works for up to `budget` bytes; true if runnable work remains. */
 bool emu4_engine_run(struct emu4_proc *p, uint64_t budget);
 /* Runs the engine in its thread; remaining work is left for the next round. */
 void emu4_engine_serve(struct emu4_proc *p);
-/* Keeps a local DMA until the table has room; false if out of memory. */
-bool emu4_engine_keep(const struct emu4_end *own, const uint64_t w[7], uint64_t done,
-                      uint64_t due);
+/* Adds a DMA, of which `done` bytes are moved, to be executed from `due` on (0: at once); false
+ * if out of memory. */
+bool emu4_engine_put(const struct emu4_end *from, const uint64_t w[7], uint64_t done,
+                     uint64_t due);
 /*
  * Returns the bytes that a thread of the program moves itself: `burst` and one slice, so that
  * the events of a DMA of `burst` bytes are also handled. Waking the engine's thread would cost
@@ -338,14 +293,9 @@ bool emu4_engine_keep(const struct emu4_end *own, const uint64_t w[7], uint64_t 
  */
 uint64_t emu4_burst(const struct emu4_proc *p);
 bool emu4_engine_has_work(struct emu4_proc *p); /* a hint */
-/* Adds a job: another process's context has work that this process started. */
-void emu4_engine_help(struct emu4_proc *p, const struct emu4_end *e);
-uint64_t emu4_engine_next_due(void); /* 0: nothing waits */
-void emu4_engine_due(uint64_t due);  /* wakes the thread at `due`, or earlier */
-/* Clears the jobs and marks in a forked child, because the entries belong to the parent's
- * threads. */
+uint64_t emu4_engine_next_due(void);            /* 0: nothing waits */
+/* Drops the DMAs in a forked child, because they belong to the parent. */
 void emu4_engine_forked(void);
-void emu4_engine_due_passed(void); /* the thread checks the waiting work again */
 
 /* service.c */
 /* Marks an eventfd or pidfd as the library's. emu4_is_own() is false after the program has
@@ -366,9 +316,6 @@ void emu4_cmdqs_free(struct emu4_ctx *x);
 
 /* wait.c */
 void emu4_pools_free(struct emu4_ctx *x);
-
-/* cap.c: returns whether an equal capability, apart from its context, was created */
-bool emu4_cap_created(const ELAN_CAPABILITY *cap);
 
 /* context.c */
 static inline struct emu4_ctx *emu4_ctx_of(ELAN4_CTX *ctx)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Events: a count, negative while sets are outstanding, and an action when the count reaches 0:
- * store a word, or copy a block. A block copied to a command port contains commands, which are
- * appended to the context's inbox in the same transaction, and executed from there one by one.
- * Events that set events therefore do not nest, and another process can continue a chain if the
- * one that started it dies.
+ * Events: a count, negative while sets are outstanding, and an action when the count reaches
+ * 0: store a word, or copy a block. A block copied to a command port contains commands, which
+ * are appended to the context's inbox in the same transaction, and executed from there one by
+ * one. Events that set events therefore do not nest, and the owner can continue a chain if
+ * the process that started it dies.
  */
 #include "emul/elan4/emu.h"
 

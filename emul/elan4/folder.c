@@ -5,15 +5,9 @@
  * (flock) on the file until exit. A process of another version replaces the version if no lock
  * is held, so that files of an older release do not matter. Otherwise it refuses to start,
  * because it would wait for peers without end.
- *
- * The first versions had no such file, but a registry in files `node-N`; logs of bmi_elan4 have
- * such names as well. A live owner is recognized by its record lock and the record's content.
- * The check closes descriptors and thereby drops this process's own locks on these files, so it
- * runs once, before any are taken.
  */
 #include "emul/elan4/emu.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -22,47 +16,6 @@
 #include <unistd.h>
 
 #define PATIENCE_MS 500
-
-/* Returns the process that holds a registry record of the first versions, or 0. */
-static int old_owner(const char *path)
-{
-    struct flock l = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-    struct emu4_record r;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK), pid = 0;
-
-    if (fd < 0)
-        return 0;
-    if (fcntl(fd, F_GETLK, &l) == 0 && l.l_type != F_UNLCK &&
-        pread(fd, &r, sizeof(r), l.l_start) == sizeof(r) && r.magic == EMU4_MAGIC)
-        pid = r.pid;
-    close(fd);
-    return pid;
-}
-
-/* Returns 0, or -EPROTO when a process of the first versions is running. */
-static int find_old(const char *folder)
-{
-    char path[600];
-    DIR *dir = opendir(folder);
-    int pid = 0;
-
-    for (struct dirent *e; dir && !pid && (e = readdir(dir)) != NULL;) {
-        if (strncmp(e->d_name, "node-", 5) != 0)
-            continue;
-        snprintf(path, sizeof(path), "%s/%s", folder, e->d_name);
-        pid = old_owner(path);
-    }
-    if (dir)
-        closedir(dir);
-    if (!pid)
-        return 0;
-    emu4_print(
-        "folder %s: in use by process %d with an older version of this library, which has %s "
-        "there; this process has version %u; run both with the same version, or set "
-        "EMUELAN4_DIR to another folder",
-        folder, pid, strrchr(path, '/') + 1, EMU4_VERSION);
-    return -EPROTO;
-}
 
 /* Returns the version, or 0 if none is written. */
 static unsigned version_of(int fd)
@@ -112,10 +65,6 @@ int emu4_folder_enter(void)
     if (emu4_path(path, sizeof(path), "version") < 0)
         return -1;
     snprintf(folder, sizeof(folder), "%.*s", (int)(strrchr(path, '/') - path), path);
-    if ((rc = find_old(folder)) < 0) {
-        errno = -rc;
-        return -1;
-    }
     fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (fd < 0) {
         emu4_print("cannot open %s: %s; set EMUELAN4_DIR to a folder that all processes of the "

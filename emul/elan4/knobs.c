@@ -12,17 +12,8 @@
 
 #define PREFIX "EMUELAN4_"
 
-_Static_assert((int)EMU4_STEP_COUNT <= 64, "bits of a word");
-
-uint64_t emu4_steps;
-
-/* A signal raised at the K-th arrival at a step. */
-struct at_step {
-    int signal;
-    enum emu4_step step;
-    _Atomic long in; /* arrivals left; 0: none */
-};
-static struct at_step die = {.signal = SIGKILL}, stop = {.signal = SIGSTOP};
+int emu4_die_at = -1;
+static _Atomic long die_in; /* arrivals left */
 
 static const char *const step_names[] = {
 #define X(NAME, name) #name,
@@ -53,29 +44,19 @@ static int find_step(const char *word, size_t len)
     return -1;
 }
 
-static void set_step(struct at_step *a, const char *text)
+static void set_step(const char *text)
 {
     size_t len = strcspn(text, ":");
-    int i = len ? find_step(text, len) : -1;
     long n = text[len] ? atol(text + len + 1) : 1;
 
-    atomic_store(&a->in, i < 0 ? 0 : n > 0 ? n : 1);
-    if (i < 0)
-        return;
-    a->step = (enum emu4_step)i;
-    emu4_steps |= UINT64_C(1) << i;
+    atomic_store(&die_in, n > 0 ? n : 1);
+    emu4_die_at = len ? find_step(text, len) : -1;
 }
 
-static void come_to(struct at_step *a, enum emu4_step s)
+void emu4_die(void)
 {
-    if (a->step == s && atomic_load(&a->in) > 0 && atomic_fetch_sub(&a->in, 1) == 1)
-        raise(a->signal); /* raised in this thread, which does not continue meanwhile */
-}
-
-void emu4_step_here(enum emu4_step s)
-{
-    come_to(&stop, s);
-    come_to(&die, s);
+    if (atomic_fetch_sub(&die_in, 1) == 1)
+        raise(SIGKILL);
 }
 
 static void warn_of_unknown_once(void)
@@ -100,9 +81,7 @@ void emu4_knobs_load(struct emu4_knobs *k)
         k->field = "";
     EMU4_STRINGS(X)
 #undef X
-    emu4_steps = 0;
-    set_step(&die, k->die);
-    set_step(&stop, k->stop);
+    set_step(k->die);
 }
 
 uint64_t emu4_knobs_node(void)
@@ -127,7 +106,7 @@ void emu4_knobs_help(FILE *out)
     fprintf(out, "  %-24s default unset (%s)\n      %s\n", PREFIX #var, unit, prose);
     EMU4_STRINGS(X)
 #undef X
-    fprintf(out, "\nSteps for EMUELAN4_DIE and EMUELAN4_STOP:\n ");
+    fprintf(out, "\nSteps for EMUELAN4_DIE:\n ");
     for (int i = 0; i < EMU4_STEP_COUNT; i++)
         fprintf(out, " %s", step_names[i]);
     fprintf(out, "\n");

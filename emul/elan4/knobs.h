@@ -37,14 +37,6 @@
       "longest pause where no process is attached")                                            \
     X(sten_retries, STEN_RETRIES, 0, 0, 1000000, "packets",                                    \
       "refusals after which a command packet fails; 0: unlimited")                             \
-    X(lock_ms, LOCK_MS, 10000, 1, 3600000, "ms",                                               \
-      "wait after which the owner of a context takes its lock from a stopped process")         \
-    X(death_late_us, DEATH_LATE_US, 0, 0, 60000000, "us",                                      \
-      "delay until a process learns of the death of another")                                  \
-    X(settle_late_us, SETTLE_LATE_US, 0, 0, 60000000, "us",                                    \
-      "delay until the outcome of another process's DMA is recorded")                          \
-    X(forget_late_us, FORGET_LATE_US, 0, 0, 60000000, "us",                                    \
-      "delay until a process drops a peer without outstanding work")                           \
     X(trap_abort, TRAP_ABORT, 0, 0, 1, "", "1: a trap without a handler ends the process")
 
 /* X(field, VARIABLE, unit, prose): strings, empty by default */
@@ -53,31 +45,19 @@
       "folder where processes find each other; unset: /dev/shm/emuelan4-UID")                  \
     X(fail, FAIL, "call:K,...", "fail the K-th call of that name as the real call fails")      \
     X(die, DIE, "step:K", "kill the process with SIGKILL at its K-th arrival at the step")     \
-    X(stop, STOP, "step:K",                                                                    \
-      "stop the process with SIGSTOP at its K-th arrival at the step, until SIGCONT")          \
     X(counters, COUNTERS_DIR, "folder",                                                        \
       "at exit, write the counters to emuelan4-PID.json in this folder")
 
-/* Steps at which a test can kill or stop a process. */
+/* Steps at which a test can kill a process. */
 #define EMU4_STEPS(X)                                                                          \
     X(LOCKED, locked)                                                                          \
-    X(SLOT_FOUND, slot_found)                                                                  \
     X(SLOT_WRITTEN, slot_written)                                                              \
-    X(LISTED, listed)                                                                          \
     X(LOGGED, logged)                                                                          \
-    X(STORED, stored)                                                                          \
     X(HALF_APPLIED, half_applied)                                                              \
-    X(REPORTING, reporting)                                                                    \
-    X(REPORTED, reported)                                                                      \
     X(APPLIED, applied)                                                                        \
-    X(HALF_COPIED, half_copied)                                                                \
-    X(CLAIMED, claimed)                                                                        \
     X(DELIVERED, delivered)                                                                    \
-    X(HELPING, helping)                                                                        \
     X(ATTACHING, attaching)                                                                    \
-    X(ENTERING, entering)                                                                      \
-    X(GREETING, greeting)                                                                      \
-    X(RINGING, ringing)
+    X(GREETING, greeting)
 
 enum emu4_step {
 #define X(NAME, name) EMU4_STEP_##NAME,
@@ -103,17 +83,13 @@ uint64_t emu4_knobs_node(void);
 /* Prints the tables: variable, default, unit, meaning; steps. */
 void emu4_knobs_help(FILE *out);
 
-extern uint64_t emu4_steps; /* one bit for each step with an action */
-static inline bool emu4_step_watched(enum emu4_step s)
-{
-    return __builtin_expect(emu4_steps >> s & 1, 0);
-}
-void emu4_step_here(enum emu4_step s);
-/* Marks a step where a test may kill or stop the process. */
+extern int emu4_die_at; /* step of EMUELAN4_DIE, or -1 */
+void emu4_die(void);
+/* Marks a step where a test may kill the process. */
 static inline void emu4_step(enum emu4_step s)
 {
-    if (emu4_step_watched(s))
-        emu4_step_here(s);
+    if (__builtin_expect(emu4_die_at == (int)s, 0))
+        emu4_die();
 }
 
 #endif

@@ -314,23 +314,3 @@ EMU4_EXPORT E4_Addr elan4_main2elan(ELAN4_CTX *ctx, const volatile void *ptr)
                                                       : ELAN_BAD_ADDR;
     return ADDR(REGION_MAIN, tag, va);
 }
-
-EMU4_EXPORT void *elan4_elan2main(ELAN4_CTX *ctx, E4_Addr addr)
-{
-    struct emu4_ctx *x = emu4_ctx_of(ctx);
-    uint64_t off = ADDR_OFFSET(addr);
-
-    if (ADDR_TAG(addr) != (x->end.c->tag & 0xfff))
-        return NULL;
-    switch (ADDR_REGION(addr)) {
-    case REGION_MAIN:
-        return (void *)(uintptr_t)off;
-    case REGION_SDRAM:
-        return off < x->end.peer->arena_len && is_sdram(off) ? emu4_proc_peek()->arena + off
-                                                             : NULL;
-    case REGION_PORT:
-        return off < (uint64_t)EMU4_CQS * PORT_BYTES ? x->ports + off : NULL;
-    default:
-        return NULL;
-    }
-}

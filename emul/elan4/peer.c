@@ -122,9 +122,7 @@ static uint32_t enter(struct emu4_proc *p, struct shm_head *seg)
             if (!vacant(was, pass) ||
                 !atomic_compare_exchange_strong(&u->state, &was, entering))
                 continue;
-            emu4_step(EMU4_STEP_ENTERING);
             atomic_store(&u->busy, 0);
-            atomic_store(&u->incarnation, p->self.incarnation);
             atomic_store(&u->pid, p->pid);
             /* the owner reads the other fields from here on */
             atomic_store(&u->state, USER_TAKEN);
@@ -352,8 +350,6 @@ void emu4_ring(struct emu4_peer *peer)
     int bell = bell_of(peer);
     if (bell < 0 || !emu4_is_own(bell))
         return;
-    if (!peer->self)
-        emu4_step(EMU4_STEP_RINGING);
     EMU4_COUNT(bells, 1);
     if (write(bell, &one, sizeof(one)) < 0 && errno != EAGAIN)
         return; /* the process is gone; its pidfd reports the death */

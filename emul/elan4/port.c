@@ -136,11 +136,14 @@ static unsigned run_head(struct emu4_txn *t, uint64_t head, uint64_t left, uint6
         emu4_trap(t, UTS_PERMISSION_DENIED, UTS_CPROC, w[0], queue);
         return n;
     }
-    EMU4_COUNT(port_commands, 1);
     if ((w[0] & 0xf) == RUN_DMA_CMD) {
         w[0] &= ~(uint64_t)0x3fff;
-        return emu4_table_put(t, w, 0, 0, 0) < 0 ? 0 : n;
+        if (!t->e->peer->self || !emu4_engine_put(t->e, w, 0, 0))
+            return 0; /* a DMA is its owner's */
+        EMU4_COUNT(port_commands, 1);
+        return n;
     }
+    EMU4_COUNT(port_commands, 1);
     if (!emu4_command_local(t, w))
         emu4_trap(t, UTS_INVALID_COMMAND, UTS_CPROC, w[0], queue);
     return n;
@@ -162,19 +165,18 @@ bool emu4_inbox_run(struct emu4_txn *t, unsigned max)
             left = (uint32_t)w;
         }
         if (tail - head > EMU4_INBOX || left > tail - head || queue >= EMU4_CQS) {
-            /* overwritten by another process */
+            /* overwritten by a stray store */
             emu4_trap(t, UTS_BAD_TRAP, UTS_CPROC, head, left);
             head = tail;
             left = 0;
         }
         unsigned n = left ? run_head(t, head, left, queue) : 0;
         if (left && !n)
-            break; /* the DMA table is full */
+            break;
         EMU4_TXN_SET(t, c->inbox_head, head + n);
         EMU4_TXN_SET(t, c->inbox_left, left - n);
         EMU4_TXN_SET(t, c->inbox_cq, queue);
-        if (!emu4_txn_commit(t))
-            break;
+        emu4_txn_commit(t);
         ran = true;
     }
     return ran;

@@ -204,7 +204,6 @@ static int make_segment(struct emu4_proc *p)
     seg->bell_fd = bell;
     atomic_store(&seg->user[0].pid, p->pid);
     atomic_store(&seg->user[0].state, USER_KNOWN);
-    atomic_store(&seg->user[0].incarnation, seg->incarnation);
     p->seg_fd = fd;
     p->arena = (char *)seg + arena;
     p->self = (struct emu4_peer){.seg = seg,

@@ -17,19 +17,14 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-#define LEAVING_PAUSE_NS     10000000
-#define LEAVING_PAUSE_MAX_NS 1000000000
-#define CHECK_PAUSE_US       100000
-#define EVENTS               16
+#define CHECK_PAUSE_US 100000
+#define EVENTS         16
 
 enum watch { WATCH_BELL, WATCH_TIMER, WATCH_USER, WATCH_PEER, WATCH_OWN };
 
 static struct {
     int epfd, timerfd;
     int user_fd[EMU4_USERS];
-    bool leaving[EMU4_USERS]; /* dead, and the outcome of its claims not fully known */
-    unsigned nleaving;
-    uint64_t leaving_at, leaving_pause; /* time of the next check, and the pause after it */
     pthread_t thread;
 } svc;
 
@@ -84,32 +79,15 @@ void emu4_service_wake(struct emu4_proc *p)
         emu4_ring(&p->self);
 }
 
-/* Handles the death of a user. Until the outcome of all its claims is known the entry stays in
- * use, because marks elsewhere are identified by the user's incarnation. */
-static void user_leaves(struct emu4_proc *p, uint32_t i)
-{
-    struct shm_user *u = &p->self.seg->user[i];
-    bool all = emu4_dma_reclaim(p, i, atomic_load(&u->incarnation));
-
-    if (svc.leaving[i])
-        svc.nleaving--;
-    svc.leaving[i] = !all;
-    if (!all) {
-        svc.nleaving++;
-        svc.leaving_at = emu4_now() + svc.leaving_pause;
-        return;
-    }
-    atomic_store(&u->busy, 0);
-    atomic_store(&u->state, USER_LEFT);
-}
-
 static void user_died(struct emu4_proc *p, uint32_t i)
 {
+    struct shm_user *u = &p->self.seg->user[i];
+
     emu4_own_close(svc.user_fd[i]);
     svc.user_fd[i] = -1;
     emu4_txn_drop_user(p, i);
-    svc.leaving_pause = LEAVING_PAUSE_NS;
-    user_leaves(p, i);
+    atomic_store(&u->busy, 0);
+    atomic_store(&u->state, USER_LEFT);
 }
 
 /* Finds processes that have entered themselves as users since the last check. */
@@ -122,7 +100,7 @@ static void connect_users(struct emu4_proc *p)
         int pid = atomic_load(&u->pid);
         atomic_store(&u->state, USER_KNOWN);
         if (svc.user_fd[i] >= 0)
-            continue; /* overwritten by another process */
+            continue; /* overwritten by a stray store */
         svc.user_fd[i] = (int)syscall(SYS_pidfd_open, pid, 0);
         if (svc.user_fd[i] < 0 && errno == ESRCH)
             user_died(p, i);
@@ -158,8 +136,6 @@ static void handle(struct emu4_proc *p, uint64_t key)
             user_died(p, (uint32_t)value);
         break;
     case WATCH_PEER:
-        if (p->knobs.death_late_us)
-            usleep((useconds_t)p->knobs.death_late_us);
         peer = peer_at(p, value);
         if (peer)
             emu4_peer_died(p, peer);
@@ -177,19 +153,6 @@ static void set_alarm(uint64_t due)
         timerfd_settime(svc.timerfd, TFD_TIMER_ABSTIME, &its, NULL);
 }
 
-/* Checks dead users with unknown outcomes. No event announces that an outcome becomes known, so
- * the checks back off. */
-static void see_leaving(struct emu4_proc *p)
-{
-    if (!svc.nleaving || emu4_now() < svc.leaving_at)
-        return;
-    if (svc.leaving_pause < LEAVING_PAUSE_MAX_NS)
-        svc.leaving_pause *= 2;
-    for (uint32_t i = 1; svc.nleaving && i < EMU4_USERS; i++)
-        if (svc.leaving[i])
-            user_leaves(p, i);
-}
-
 static uint64_t sooner(uint64_t a, uint64_t b)
 {
     return !a || (b && b < a) ? b : a;
@@ -200,15 +163,13 @@ static uint64_t work(struct emu4_proc *p)
 {
     if (atomic_exchange(&p->self.seg->news, 0))
         connect_users(p);
-    emu4_engine_due_passed();
     bool stalled = emu4_cmdqs_retry(p);
     emu4_engine_serve(p); /* remaining work is noticed before the thread sleeps */
     emu4_traps_deliver(p);
-    see_leaving(p);
     uint64_t due = emu4_engine_next_due();
     if (stalled)
         due = sooner(due, emu4_now() + p->knobs.retry_us * 1000);
-    return svc.nleaving ? sooner(due, svc.leaving_at) : due;
+    return due;
 }
 
 /* Falls back to looking by time when the program has closed descriptors of the library. A set
@@ -265,11 +226,8 @@ int emu4_service_start(struct emu4_proc *p)
 {
     sigset_t all, old;
 
-    for (unsigned i = 0; i < EMU4_USERS; i++) {
+    for (unsigned i = 0; i < EMU4_USERS; i++)
         svc.user_fd[i] = -1;
-        svc.leaving[i] = false;
-    }
-    svc.nleaving = 0;
     svc.epfd = epoll_create1(EPOLL_CLOEXEC);
     if (svc.epfd < 0)
         return -1;

@@ -4,10 +4,9 @@
  * Other processes map the segment and act there as the hardware would, so that data moves into
  * a process that does not run.
  *
- * Any mapping process can write anything into a segment. Therefore a segment contains no
- * pointers, each number is copied once and checked before use, the memfd is sealed against
- * shrinking, and allocator records are private to the owner. A context's lock is a word of the
- * emulation's own design, because C library locks contain pointers.
+ * A segment contains no pointers, and numbers are checked before use, so that a stray store of
+ * another process does not crash the library. Allocator records are private to the owner. A
+ * context's lock is a word of the emulation's own design: its holder may die.
  *
  * A context's state changes under its lock through a log: the stores of a change are listed,
  * one store makes the list valid, then the stores are applied. A process that takes the lock
@@ -19,9 +18,8 @@
  *                after it has seen `attached` equal to the generation found in the registry.
  *                The tag is then of that generation or a later one, whose tag makes the
  *                addresses invalid (except once in 4,095).
- *   route[]      word by word, before and after attaching. Another process sees the routes
- *                made before a DMA, because the DMA is passed under the lock. An entry is
- *                used as read; 0: no route.
+ *   route[]      word by word, before and after attaching. An entry is used as read; 0: no
+ *                route.
  *   cq[]         under proc.lock
  *   interrupt[]  under the lock; its atomic words at any time
  *   blocked      under the lock
@@ -39,18 +37,16 @@
 #include "emul/elan4/counters.h"
 
 #define EMU4_MAGIC    UINT64_C(0x346e616c45756d65)
-#define EMU4_VERSION  7u    /* version of the shared data, also in the folder's file */
+#define EMU4_VERSION  8u    /* version of the shared data, also in the folder's file */
 #define EMU4_CTXS     16u   /* contexts of one process */
 #define EMU4_USERS    2048u /* processes that map one segment */
 #define EMU4_VPS      8192u
 #define EMU4_CQS      256u
-#define EMU4_DMAS     4096u
 #define EMU4_INBOX    16384u /* dwords */
 #define EMU4_LOG      300u
 #define EMU4_INTS     64u
 #define EMU4_TRAPS    256u
 #define EMU4_CONTEXTS 2048u /* context numbers of a node */
-#define EMU4_MARKS    16u /* other processes' DMAs that a process may have claimed at a time */
 
 /* A packet that may fire an event is refused when the inbox has less room. */
 #define EMU4_INBOX_RESERVE (EMU4_INBOX / 2)
@@ -59,39 +55,22 @@
 #define EMU4_ROUTE_NODE(r)        ((r) >> 11 & 0xfff)
 #define EMU4_ROUTE_CONTEXT(r)     ((r)&0x7ff)
 
-/*
- * Word of a context's lock: the holder's user number + 1, 0 if unlocked; the stores of the
- * valid list, 0 if no list is valid; and a ticket that makes each acquisition unique. (A ticket
- * is reused after 2^32 acquisitions.)
- */
-#define EMU4_LOCK(ticket, stores, holder)                                                      \
-    ((uint64_t)(uint32_t)(ticket) << 32 | (uint64_t)(stores) << 16 | (holder))
-#define EMU4_LOCK_TICKET(w) ((uint32_t)((w) >> 32))
-#define EMU4_LOCK_STORES(w) ((uint32_t)(w) >> 16)
-#define EMU4_LOCK_HOLDER(w) ((uint32_t)(w)&0xffff)
+/* Word of a context's lock: the holder's user number + 1, 0 if unlocked, and the number of
+ * stores of the valid list, 0 if no list is valid. */
+#define EMU4_LOCK(stores, holder) ((uint64_t)(stores) << 16 | (holder))
+#define EMU4_LOCK_STORES(w)       ((uint32_t)((w) >> 16))
+#define EMU4_LOCK_HOLDER(w)       ((uint32_t)(w)&0xffff)
 
 struct shm_store {
-    uint64_t where; /* an Elan address of the context, REGION_STATE, or REGION_TRAP */
+    uint64_t where; /* an Elan address of the context, or REGION_STATE */
     uint64_t value;
     uint32_t bytes;
     uint32_t pad;
 };
 
-/* A DMA in the table. `seq` is unique among all DMAs of its process. */
-struct shm_dma {
-    uint64_t word[7]; /* struct E4_DMA */
-    uint64_t seq;
-    _Atomic uint64_t done; /* bytes moved */
-    uint64_t due;          /* CLOCK_MONOTONIC, ns */
-    uint32_t backoff_us;
-    _Atomic uint32_t claim; /* user + 1 of the executing process */
-};
-
 struct shm_trap {
     int32_t type, proc;
     uint64_t args[2];
-    uint32_t store; /* index of the list's store that delivered the trap */
-    uint32_t pad;
 };
 
 struct shm_cq {
@@ -107,29 +86,12 @@ struct shm_int {
     uint64_t cookie;
 };
 
-/*
- * Outcome of the last DMA of another process that a user delivered, or had refused, at this
- * context with one of its claims. The owner reads the mark if the user dies before writing the
- * outcome.
- */
-struct shm_mark {
-    uint64_t incarnation; /* incarnation of the DMA's owner */
-    uint64_t seq;         /* with EMU4_MARK_REFUSED */
-};
-#define EMU4_MARK_REFUSED (UINT64_C(1) << 63)
-
-#define EMU4_WORDS (EMU4_DMAS / 64)
-
 struct shm_ctx {
     _Alignas(64) _Atomic uint64_t lock; /* see EMU4_LOCK */
     _Atomic uint32_t attached;          /* generation; 0: not attached */
     _Atomic uint32_t blocked;
     uint32_t tag; /* tag of the context's addresses */
     uint32_t node, context;
-    /* stores of the list applied so far, in the low bits; ticket of the applying acquisition
-     * above */
-    _Alignas(64) _Atomic uint64_t log_at;
-    uint32_t log_traps; /* trap_tail when the list became valid */
     struct shm_store log[EMU4_LOG];
 
     /* commands that events sent to command ports */
@@ -139,31 +101,19 @@ struct shm_ctx {
     uint64_t inbox_cq;   /* queue of that batch */
     uint64_t inbox[EMU4_INBOX];
 
-    /* DMAs: a bit in `used`, and in `ready` or `wait` unless claimed */
-    _Alignas(64) uint64_t used[EMU4_WORDS];
-    uint64_t ready[EMU4_WORDS];
-    uint64_t wait[EMU4_WORDS];
-    uint64_t ready_words; /* one bit for each non-zero word of `ready` */
-    uint64_t wait_words;
-    uint64_t dma_seq;
-    uint32_t put_cursor, get_cursor;
-    struct shm_dma dma[EMU4_DMAS];
-
     struct shm_trap trap[EMU4_TRAPS];
     uint32_t trap_tail;
     struct shm_int interrupt[EMU4_INTS];
     struct shm_cq cq[EMU4_CQS];
     uint32_t route[EMU4_VPS];
-    struct shm_mark mark[EMU4_USERS][EMU4_MARKS];
 };
 
 /* A process that maps this segment. Number 0 is the owner. */
 struct shm_user {
     _Atomic uint64_t state; /* enum user_state */
-    _Atomic uint64_t incarnation;
     _Atomic int32_t pid;
     _Atomic uint32_t busy; /* pieces of data being written */
-    uint32_t pad[10];
+    uint32_t pad[12];
 };
 
 /* ENTERING: the entry is taken and not yet filled in; the process ID is in the upper half, so

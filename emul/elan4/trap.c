@@ -5,9 +5,7 @@
  * reported on stderr and, depending on a knob, ends the process.
  *
  * Programs count traps to learn that a transfer is over, so each trap is delivered exactly
- * once. Traps found while a list is built are part of the list and delivered with it; traps
- * found while a list is applied are delivered at that time. If the holder dies and the list is
- * applied again, the ring shows which stores were reported.
+ * once: a trap is part of the list of stores of the change that found it.
  */
 #include "emul/elan4/emu.h"
 
@@ -39,81 +37,26 @@ static const char *unit_name(int proc)
     return names[proc >= UTS_EPROC && proc <= UTS_IPROC ? proc : 0];
 }
 
-/* A listed trap: kind and first argument, followed by the second argument unless 0. */
-#define KIND(type, proc) ((uint64_t)(uint16_t)(type) << 16 | (uint16_t)(proc))
-#define FIRST(kind)      ADDR(REGION_TRAP, 0, kind)
-#define SECOND(kind)     ADDR(REGION_TRAP, 1, kind)
-
 void emu4_trap(struct emu4_txn *t, int type, int proc, uint64_t a0, uint64_t a1)
 {
-    emu4_txn_list(t, FIRST(KIND(type, proc)), a0, 8);
-    if (a1)
-        emu4_txn_list(t, SECOND(KIND(type, proc)), a1, 8);
-}
+    struct shm_trap *trap = &t->e->c->trap[t->trap_tail++ % EMU4_TRAPS];
 
-/* Returns whether a trap for this store was delivered by the valid list. */
-static bool was_reported(const struct shm_ctx *c, uint32_t tail, uint32_t store)
-{
-    uint32_t n = tail - c->log_traps;
-
-    for (n = n < EMU4_TRAPS ? n : EMU4_TRAPS; n; n--)
-        if (c->trap[(tail - n) % EMU4_TRAPS].store == store)
-            return true;
-    return false;
-}
-
-/*
- * Delivers a trap. A thread that has lost the lock meanwhile writes the same as its successor,
- * and its increment of the tail fails. The tail is read before the lock is checked; the ring,
- * where a dead holder may have written after its last change of the lock, is read afterwards.
- */
-static void report(struct emu4_txn *t, const struct shm_trap *trap, bool again)
-{
-    struct shm_ctx *c = t->e->c;
-    uint32_t tail = __atomic_load_n(&c->trap_tail, __ATOMIC_ACQUIRE);
-
-    if (!emu4_holds(t) || (again && was_reported(c, tail, trap->store)))
-        return;
-    emu4_step(EMU4_STEP_REPORTING);
-    c->trap[tail % EMU4_TRAPS] = *trap;
-    if (__atomic_compare_exchange_n(&c->trap_tail, &tail, tail + 1, false, __ATOMIC_RELEASE,
-                                    __ATOMIC_RELAXED))
-        t->bell = true;
-    emu4_step(EMU4_STEP_REPORTED);
-}
-
-void emu4_trap_listed(struct emu4_txn *t, uint32_t i, uint32_t n, bool again)
-{
-    const struct shm_store *s = &t->e->c->log[i];
-    uint64_t kind = ADDR_OFFSET(s->where);
-    struct shm_trap trap = {
-        .type = (int16_t)(kind >> 16), .proc = (int16_t)kind, .args = {s->value}, .store = i};
-
-    if (s->where != FIRST(kind))
-        return; /* the second argument, delivered with the first */
-    if (i + 1 < n && s[1].where == SECOND(kind))
-        trap.args[1] = s[1].value;
-    report(t, &trap, again);
-}
-
-void emu4_trap_stored(struct emu4_txn *t, uint32_t i, uint64_t where, bool again)
-{
-    report(t, &(struct shm_trap){UTS_INVALID_ADDR, UTS_EPROC, {where, 0}, i, 0}, again);
+    EMU4_TXN_SET(t, trap->type, (uint32_t)type);
+    EMU4_TXN_SET(t, trap->proc, (uint32_t)proc);
+    EMU4_TXN_SET(t, trap->args[0], a0);
+    EMU4_TXN_SET(t, trap->args[1], a1);
 }
 
 bool emu4_trap_now(struct emu4_end *e, int type, int proc, uint64_t a0, uint64_t a1)
 {
     struct emu4_txn t;
-    bool told;
 
-    do {
-        if (!emu4_lock(&t, e))
-            return false;
-        emu4_trap(&t, type, proc, a0, a1);
-        told = emu4_txn_commit(&t);
-        emu4_unlock(&t);
-    } while (!told && e->peer->self);
-    return told;
+    if (!emu4_lock(&t, e))
+        return false;
+    emu4_trap(&t, type, proc, a0, a1);
+    emu4_txn_commit(&t);
+    emu4_unlock(&t);
+    return true;
 }
 
 bool emu4_traps_wait(struct emu4_proc *p)

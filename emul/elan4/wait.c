@@ -163,22 +163,6 @@ EMU4_EXPORT int elan4_alloc_intcookie(ELAN4_CTX *ctx, E4_uint64 cookie)
     return -1;
 }
 
-EMU4_EXPORT int elan4_free_intcookie(ELAN4_CTX *ctx, E4_uint64 cookie)
-{
-    struct emu4_ctx *x = emu4_ctx_of(ctx);
-    struct emu4_txn t;
-
-    emu4_lock(&t, &x->end);
-    struct shm_int *in = interrupt_of(x, cookie);
-    if (in)
-        atomic_store(&in->in_use, 0);
-    emu4_unlock(&t);
-    if (in)
-        return 0;
-    errno = ENOENT;
-    return -1;
-}
-
 struct emu4_pool {
     ELAN4_COOKIEPOOL pub; /* first */
     struct emu4_pool *next;

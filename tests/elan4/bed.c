@@ -169,20 +169,6 @@ void ask_dma(struct bed *b, int node, struct _E4_DMA64 d)
     flush(b);
 }
 
-void event_sends(struct bed *b, E4_Event *ev, int count, struct _E4_DMA64 d)
-{
-    E4_uint64 *blk = sdram_mem(b, 64);
-
-    d.dma_typeSize |= RUN_DMA_CMD;
-    d.dma_pad = NOP_CMD;
-    memcpy(blk, (void *)(uintptr_t)&d, sizeof(d));
-    ev->ev_CopySource = elan(b, blk);
-    ev->ev_CopyDest = elan4_alloccq_space(b->ctx, 8, CQ_Size8K);
-    CHECK(ev->ev_CopyDest);
-    elan4_store64(E4_EVENT_INIT_VALUE(-32 * count, E4_EVENT_COPY, E4_EVENT_DTYPE_LONG, 8),
-                  &ev->ev_CountAndType);
-}
-
 void flush(struct bed *b)
 {
     b->cq->cmdq_flush(b->cq);
@@ -196,32 +182,9 @@ uint64_t *number_mem(struct bed *b, uint64_t value)
     return msg;
 }
 
-void send_number(struct bed *b, E4_Addr queue, uint64_t value, E4_Addr ev)
-{
-    E4_Addr msg = elan(b, number_mem(b, value));
-
-    run_dma(b, dma(8, DMA_QueueWrite, vp_of(0, LOW), msg, 0, ev, queue));
-    flush(b);
-}
-
-uint64_t take_number(struct bed *b, int ms)
-{
-    uint64_t value = 0;
-    char *m = queue_take(b, 64, ms);
-
-    if (m)
-        memcpy(&value, m, sizeof(value));
-    return value;
-}
-
 bool word_set(struct bed *b, volatile E4_uint64 *word, int ms)
 {
     return elan4_pollevent_word(b->ctx, word, ms * 1000L);
-}
-
-bool word_quiet(struct bed *b, volatile E4_uint64 *word, int ms)
-{
-    return !word_set(b, word, ms);
 }
 
 bool trapped(struct bed *b, int type, int ms)

@@ -5,7 +5,6 @@
 #define TESTS_ELAN4_BED_H
 
 #include <elan4/library.h>
-#include <elan/elanctrl.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -16,7 +15,6 @@
 #include <unistd.h>
 
 #include "tests/elan4/scratch.h"
-#include "tests/emul/stop.h"
 
 /* In a process of a test: ends it with a message unless the condition holds. */
 #define CHECK(cond)                                                                            \
@@ -36,7 +34,6 @@
 struct meeting {
     _Atomic int stage[64];
     _Atomic uint64_t word[64];
-    char text[4096];
 };
 
 struct bed {
@@ -75,8 +72,6 @@ void *main_mem(struct bed *b, size_t size);
 void *sdram_mem(struct bed *b, size_t size);
 /* Makes an event that writes *word. */
 E4_Event *word_event(struct bed *b, volatile E4_uint64 *word, int count);
-/* Makes `ev` start `d` by a chain when it fires after `count` sets. */
-void event_sends(struct bed *b, E4_Event *ev, int count, struct _E4_DMA64 d);
 void bed_queue(struct bed *b, unsigned slot);
 /* Takes one message and returns its slot, valid until the next call; NULL after `ms` without
  * one. */
@@ -91,16 +86,9 @@ void flush(struct bed *b);
 
 /* Returns a word of main memory with that value. */
 uint64_t *number_mem(struct bed *b, uint64_t value);
-/* Sends the value to a queue of node 0's first process; the event is 0, or set on delivery. */
-void send_number(struct bed *b, E4_Addr queue, uint64_t value, E4_Addr ev);
-/* Takes a value from the fixture's queue, whose slots have 64 bytes; 0 after `ms` without
- * one. */
-uint64_t take_number(struct bed *b, int ms);
 
 /* Returns whether the word is set within `ms`. */
 bool word_set(struct bed *b, volatile E4_uint64 *word, int ms);
-/* Returns whether the word stays 0 for `ms`. */
-bool word_quiet(struct bed *b, volatile E4_uint64 *word, int ms);
 bool trapped(struct bed *b, int type, int ms);
 int32_t count_of(const E4_Event *ev);
 

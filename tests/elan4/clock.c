@@ -16,7 +16,6 @@ int __wrap_nanosleep(const struct timespec *time, struct timespec *rest);
 
 static _Atomic uint64_t stands_at; /* 0: running */
 static _Atomic int64_t ahead;      /* offset to the machine's clock while running */
-static _Atomic uint64_t look;
 static _Atomic unsigned sleeps;
 
 static uint64_t machine_ns(void)
@@ -32,9 +31,7 @@ int __wrap_clock_gettime(clockid_t id, struct timespec *ts)
     if (id != CLOCK_MONOTONIC)
         return __real_clock_gettime(id, ts);
     uint64_t now = atomic_load(&stands_at);
-    if (now)
-        now = atomic_fetch_add(&stands_at, atomic_load(&look));
-    else
+    if (!now)
         now = machine_ns() + (uint64_t)atomic_load(&ahead);
     *ts = (struct timespec){.tv_sec = (time_t)(now / SECOND), .tv_nsec = (long)(now % SECOND)};
     return 0;
@@ -52,7 +49,7 @@ void clock_stop(void)
         atomic_store(&stands_at, machine_ns() + (uint64_t)atomic_load(&ahead));
 }
 
-void clock_step_ns(uint64_t ns)
+static void clock_step_ns(uint64_t ns)
 {
     if (atomic_load(&stands_at))
         atomic_fetch_add(&stands_at, ns);
@@ -65,16 +62,10 @@ void clock_step(uint64_t ms)
     clock_step_ns(ms * 1000000);
 }
 
-void clock_look_takes(uint64_t ns)
-{
-    atomic_store(&look, ns);
-}
-
 void clock_run(void)
 {
     uint64_t stood = atomic_load(&stands_at);
 
-    atomic_store(&look, 0);
     if (!stood)
         return;
     atomic_store(&ahead, (int64_t)(stood - machine_ns()));

@@ -13,9 +13,6 @@
 /* Stops the clock. */
 void clock_stop(void);
 void clock_step(uint64_t ms);
-void clock_step_ns(uint64_t ns);
-/* Sets the time that each reading of the stopped clock takes; 0: none. */
-void clock_look_takes(uint64_t ns);
 /* Lets the clock run again, from where it stopped. */
 void clock_run(void);
 /* Returns the machine's time in ms, to detect hangs. */

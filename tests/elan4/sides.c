@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "tests/elan4/sides.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "bmi_elan4/elan.h"
 #include "tests/elan4/scratch.h"
+#include "tests/lib/asleep.h"
 
 static struct scratch scratch;
 const struct rme_fabric_ops *ops;
@@ -28,33 +29,9 @@ static void log_line(void *arg, enum rme_log_level level, const char *format, ..
         strcpy(said, strstr(line, "BMI_ELAN4_SERVER_ADDR=") + strlen("BMI_ELAN4_SERVER_ADDR="));
 }
 
-/* Returns whether all threads except the first, the caller, sleep. */
-static bool others_sleep(void)
-{
-    char path[400], line[256];
-    bool all = true;
-    DIR *dir = opendir("/proc/self/task");
-
-    for (struct dirent *e; dir && (e = readdir(dir)) != NULL;) {
-        if (e->d_name[0] == '.' || atoi(e->d_name) == getpid())
-            continue;
-        snprintf(path, sizeof(path), "/proc/self/task/%s/stat", e->d_name);
-        FILE *f = fopen(path, "r");
-        char *got = f ? fgets(line, sizeof(line), f) : NULL;
-        char *end = got ? strrchr(line, ')') : NULL;
-        all = all && end && end[2] == 'S';
-        if (f)
-            fclose(f);
-    }
-    if (dir)
-        closedir(dir);
-    return all;
-}
-
 pid_t fork_quietly(void)
 {
-    for (int i = 0; i < PATIENCE_MS && !others_sleep(); i++)
-        usleep(1000);
+    asleep_await_others();
     pid_t pid = fork();
     if (pid == 0)
         clock_run();
@@ -176,6 +153,18 @@ void part(struct side *a, struct side *b)
     until(b, a, RME_EV_LINK_DOWN, 1);
 }
 
+void close_both(struct side *a, struct side *b)
+{
+    close_side(a);
+    close_side(b);
+}
+
+void part_and_close(struct side *a, struct side *b)
+{
+    part(a, b);
+    close_both(a, b);
+}
+
 void open_pair(struct side *server, struct side *client, const char *server_options,
                const char *client_options)
 {
@@ -205,13 +194,28 @@ int sides_tear_down(void **state)
     return 0;
 }
 
-void until_counted(struct side *a, struct side *b, const char *name, int64_t count)
+void forge(struct side *to, const void *bytes, size_t size)
 {
-    uint64_t end = guard_ms() + PATIENCE_MS;
+    struct bmi_elan4_nic *nic = to->f->nic;
+    uint8_t *out = bmi_elan4_main(nic, 64, size);
+    volatile E4_uint64 *landed = bmi_elan4_main(nic, 64, 64);
+    E4_Event *event = bmi_elan4_sdram(nic, 64, sizeof(E4_Event32));
+    E4_DMA dma;
 
-    while (counter(name) < count) {
-        assert_true(guard_ms() < end);
-        poll_side(a);
-        poll_side(b);
-    }
+    assert_true(out && landed && event);
+    memcpy(out, bytes, size);
+    elan4_store64(0, landed);
+    elan4_initevent_write(nic->ctx, event, landed);
+    elan4_primeevent_write(nic->ctx, event, 1);
+    bmi_elan4_packet_dma(nic, nic->vp, bmi_elan4_inbox_queue(to->f->inbox), out, size, event,
+                         &dma);
+    MEMBAR_VISIBLE();
+    elan4_run_dma_cmd(nic->tx, &dma);
+    bmi_elan4_flush(nic);
+    while (!elan4_pollevent_word(nic->ctx, landed, 0))
+        poll_side(to);
+    poll_side(to); /* takes the packet, if not taken yet */
+    elan4_freeMain(nic->alloc, out);
+    elan4_freeMain(nic->alloc, (void *)landed);
+    elan4_freeElan(nic->alloc, event);
 }

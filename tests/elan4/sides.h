@@ -56,8 +56,6 @@ void close_side(struct side *s);
 void poll_side(struct side *s);
 /* Polls both until the first has had that many events of the type. */
 void until(struct side *s, struct side *other, enum rme_event_type type, int count);
-/* Polls both until the network's counter has the value: the counting process may be late. */
-void until_counted(struct side *a, struct side *b, const char *name, int64_t count);
 void dial(struct side *s, const char *uri);
 /* Opens a server and a client with a link. */
 void open_pair(struct side *server, struct side *client, const char *server_options,
@@ -67,5 +65,9 @@ void say(struct side *s, const char *text);
 void pass(struct side *s, uint64_t ms);
 /* The first side ends the link; waits for both LINK_DOWNs. */
 void part(struct side *a, struct side *b);
+void part_and_close(struct side *a, struct side *b);
+void close_both(struct side *a, struct side *b);
+/* Sends bytes to a side's queue, from the side itself. Another process could send the same. */
+void forge(struct side *to, const void *bytes, size_t size);
 
 #endif

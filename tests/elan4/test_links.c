@@ -30,8 +30,7 @@ static void met_at_the_queue(void **state)
     part(&client, &server);
     assert_int_equal(client.error, -ESHUTDOWN);
     assert_int_equal(server.error, -ECONNRESET);
-    close_side(&client);
-    close_side(&server);
+    close_both(&client, &server);
 }
 
 /* Checks that connecting fails. `why`: a word of the reason, or NULL: no reason is given. */
@@ -98,27 +97,6 @@ static void unanswered_requests_have_one_packet_in_flight(void **state)
     close_side(&client);
 }
 
-/* An undelivered HELLO is accounted to that owner of the context. */
-static void hello_knows_whom_it_greets(void **state)
-{
-    struct side server, client;
-    (void)state;
-    open_side(&server, "elan4://0:2", "");
-    setenv("BMI_ELAN4_SERVER_ADDR", said, 1);
-    open_side(&client, NULL, "");
-    assert_int_equal(elan4_block_inputter(server.f->nic->ctx, 1), 0);
-    dial(&client, "elan4://0:2");
-    assert_int_equal(client.f->norphans, 1);
-    assert_true(list_first(&client.f->orphans, struct elan_dma, next)->to.generation ==
-                server.f->nic->generation);
-    assert_int_equal(elan4_block_inputter(server.f->nic->ctx, 0), 0);
-    until(&client, &server, RME_EV_LINK_UP, 1);
-    until(&server, &client, RME_EV_LINK_UP, 1);
-    part(&client, &server);
-    close_side(&client);
-    close_side(&server);
-}
-
 /* Opens a server with a bootstrap server but an unreachable queue, and a client that has begun
  * the handshake. */
 static void open_apart(struct side *server, struct side *client)
@@ -161,8 +139,7 @@ static int handshakes(const struct side *s)
 
 static void until_greeting(struct side *server, struct side *client)
 {
-    for (uint64_t end = guard_ms() + PATIENCE_MS; handshakes(client) == 0;) {
-        assert_true(guard_ms() < end);
+    while (handshakes(client) == 0) {
         poll_side(client);
         poll_side(server);
     }
@@ -172,10 +149,9 @@ static void until_greeting(struct side *server, struct side *client)
  * bootstrap queries, which take real time. */
 static uint64_t until_down(struct side *client, struct side *server, int count)
 {
-    uint64_t end = guard_ms() + PATIENCE_MS, passed = 0;
+    uint64_t passed = 0;
 
     while (client->count[RME_EV_LINK_DOWN] < count) {
-        assert_true(guard_ms() < end);
         if (!asks(client)) {
             pass(client, 10);
             passed += 10;
@@ -210,10 +186,8 @@ static void no_way_to_the_queue(void **state)
     assert_int_equal(elan4_block_inputter(server.f->nic->ctx, 0), 0);
     until(&client, &server, RME_EV_LINK_UP, 1);
     assert_int_equal(handshakes(&client), 0);
-    part(&client, &server);
     clock_run();
-    close_side(&client);
-    close_side(&server);
+    part_and_close(&client, &server);
 }
 
 /* The bootstrap server of a stopped process does not answer, either: the client waits. */
@@ -228,10 +202,8 @@ static void stopped_server_keeps_client_waiting(void **state)
     assert_int_equal(client.count[RME_EV_LINK_DOWN], 0);
     assert_int_equal(elan4_block_inputter(server.f->nic->ctx, 0), 0);
     until(&client, &server, RME_EV_LINK_UP, 1);
-    part(&client, &server);
     clock_run();
-    close_side(&client);
-    close_side(&server);
+    part_and_close(&client, &server);
 }
 
 /* Without a descriptor for the query, or for reaching the server, the client does not wait. */
@@ -253,8 +225,7 @@ static void no_descriptor_to_ask_with(void **state)
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
     assert_int_equal(client.error, -EMFILE);
     clock_run();
-    close_side(&client);
-    close_side(&server);
+    close_both(&client, &server);
 }
 
 /* The server ends after its queue has accepted HELLO, or before; another process takes its
@@ -268,10 +239,8 @@ static void another_server_is_met(bool taken)
     until_greeting(&server, &client);
     if (taken)
         assert_int_equal(elan4_block_inputter(server.f->nic->ctx, 0), 0);
-    for (uint64_t end = guard_ms() + PATIENCE_MS; taken && client.f->norphans;) {
-        assert_true(guard_ms() < end);
+    while (taken && client.f->norphans)
         poll_side(&client);
-    }
     assert_int_equal(handshakes(&client), 1);
     snprintf(options, sizeof(options), "elan_servers=%s",
              rme_option_string(server.options, "elan_servers"));
@@ -281,9 +250,7 @@ static void another_server_is_met(bool taken)
     assert_int_equal(client.error, -ECONNREFUSED);
     dial(&client, "elan4://0:2");
     until(&client, &server, RME_EV_LINK_UP, 1);
-    part(&client, &server);
-    close_side(&client);
-    close_side(&server);
+    part_and_close(&client, &server);
 }
 
 static void another_server_is_there(void **state)
@@ -298,12 +265,8 @@ static void another_server_after_a_request(void **state)
     another_server_is_met(true);
 }
 
-/*
- * For a list of any length: one event here, one there, behind all data. In the network the
- * notification takes two packets, one to the peer and one to us, and two events that send them,
- * each with a command and one that fills its block.
- */
-static void list_of_any_length_takes_two_events(void **state)
+/* A list of any length is one transfer with one notification (test_lists counts packets). */
+static void list_of_any_length_arrives(void **state)
 {
     enum { MOST = 4096, EACH = 24 };
     static uint8_t here[MOST * EACH], there[MOST * EACH];
@@ -316,11 +279,6 @@ static void list_of_any_length_takes_two_events(void **state)
     open_pair(&server, &client, "", "");
     assert_int_equal(ops->reg(server.f, there, sizeof(there), RME_ACCESS_REMOTE_WRITE, &mr), 0);
     assert_int_not_equal(mr.lkey, 0); /* the other key is 0 where addresses are the process's */
-    for (int i = 0; i < 200; i++) {   /* let the connection send its remaining packets */
-        poll_side(&client);
-        poll_side(&server);
-    }
-    int64_t packets = counter("dma_queue"), chained = counter("port_commands");
     int done = 0;
     for (unsigned c = 0; c < sizeof(counts) / sizeof(counts[0]); c++) {
         for (int read = 0; read < 2; read++) {
@@ -357,19 +315,9 @@ static void list_of_any_length_takes_two_events(void **state)
             assert_int_equal(*writes + *reads - before, n);
         }
     }
-    until_counted(&client, &server, "dma_queue", packets + 2 * (int64_t)done);
-    until_counted(&client, &server, "port_commands", chained + 4 * (int64_t)done);
-    for (int i = 0; i < 200; i++) {
-        poll_side(&client);
-        poll_side(&server);
-    }
-    assert_int_equal(counter("dma_queue") - packets, 2 * done);
-    assert_int_equal(counter("port_commands") - chained, 4 * done);
     assert_int_equal(client.count[RME_EV_RDMA_DONE], done);
     assert_int_equal(server.count[RME_EV_IMM] + server.count[RME_EV_RECV], done);
-    part(&client, &server);
-    close_side(&client);
-    close_side(&server);
+    part_and_close(&client, &server);
 }
 
 /* Opens a client of that node, which connects. `up`: waits for its link, else until the
@@ -384,10 +332,8 @@ static void open_at(const char *node, struct side *client, bool up, uint64_t say
     dial(client, "elan4://0:2");
     if (up)
         until(client, NULL, RME_EV_LINK_UP, 1);
-    for (uint64_t end = guard_ms() + PATIENCE_MS; client->f->norphans;) {
-        assert_true(guard_ms() < end);
+    while (client->f->norphans)
         poll_side(client);
-    }
 }
 
 /* Does the same in a process that is then killed. */
@@ -419,9 +365,8 @@ static void killed_client(void **state)
     for (int round = 0; round < 3; round++) {
         memset(server.count, 0, sizeof(server.count));
         die_at("0", &server, true, 0);
-        uint64_t again = 0, end = guard_ms() + PATIENCE_MS;
+        uint64_t again = 0;
         while (!server.count[RME_EV_LINK_DOWN]) { /* its death may be noticed a moment later */
-            assert_true(guard_ms() < end);
             if (guard_ms() >= again) {
                 say(&server, "of a former life");
                 again = guard_ms() + 50;
@@ -474,9 +419,7 @@ static void a_client_has_a_successor(bool up, uint64_t says)
     assert_int_equal(server.count[RME_EV_LINK_DOWN], 1);
     assert_true(server.f->account[server.link->peer.vp].generation ==
                 client.f->nic->generation);
-    part(&client, &server);
-    close_side(&client);
-    close_side(&server);
+    part_and_close(&client, &server);
 }
 
 /* A client of another node is killed when everything is delivered and the host cannot send to
@@ -501,17 +444,14 @@ static void probe_detects_death_of_idle_client(void **state)
     until(&client, &server, RME_EV_RECV, 1);
     while (!list_empty(&server.f->sending))
         poll_side(&server);
-    for (uint64_t end = guard_ms() + PATIENCE_MS; !server.count[RME_EV_LINK_DOWN];) {
-        assert_true(guard_ms() < end);
+    while (!server.count[RME_EV_LINK_DOWN]) {
         ops->link_probe(dead); /* its death may be noticed a moment later */
         poll_side(&server);
         clock_step(10);
     }
     clock_run();
     assert_int_equal(server.error, -ETIMEDOUT);
-    part(&client, &server);
-    close_side(&client);
-    close_side(&server);
+    part_and_close(&client, &server);
 }
 
 static void idle_client_has_successor(void **state)
@@ -537,26 +477,11 @@ static void successor_of_a_liar_has_its_place(void **state)
  * links stay. */
 static void invalid_packets_end_one_link(void **state)
 {
-    static const struct bmi_elan4_range range = {0, 63, 2, 65};
-    struct bmi_elan4_nic_config config = {.range = range,
-                                          .context = BMI_ELAN4_CLIENT,
-                                          .main_bytes = 1 << 20,
-                                          .sdram_bytes = 1 << 16};
-    struct bmi_elan4_nic *nic;
     struct side server, client;
-    char log[80], why[200];
     uint64_t random = 88172645463325252u;
-    E4_DMA dma;
+    uint8_t out[128];
     (void)state;
     open_pair(&server, &client, "", "");
-    snprintf(log, sizeof(log), "%s/log", folder);
-    config.folder = log;
-    assert_int_equal(bmi_elan4_nic_open(&config, &nic, why, sizeof(why)), 0);
-    uint8_t *out = bmi_elan4_main(nic, 64, 512);
-    volatile E4_uint64 *landed = bmi_elan4_main(nic, 64, 64);
-    E4_Event *event = bmi_elan4_sdram(nic, 64, sizeof(E4_Event32));
-    E4_Addr queue = strtoull(strstr(said, "0x"), NULL, 16);
-    elan4_initevent_write(nic->ctx, event, landed);
     for (int i = 0; i < 3000; i++) {
         for (int k = 0; k < 128; k++) {
             random ^= random << 13;
@@ -574,24 +499,12 @@ static void invalid_packets_end_one_link(void **state)
             p.seq &= 63;
             elan_packet_encode(&p, out);
         }
-        elan4_store64(0, landed);
-        elan4_primeevent_write(nic->ctx, event, 1);
-        bmi_elan4_packet_dma(nic, 0, queue, out, 128, event, &dma);
-        MEMBAR_VISIBLE();
-        elan4_run_dma_cmd(nic->tx, &dma);
-        bmi_elan4_flush(nic);
-        for (int k = 0; k < 1000 && !elan4_pollevent_word(nic->ctx, landed, 0); k++)
-            poll_side(&server);
+        forge(&server, out, sizeof(out));
     }
-    for (int i = 0; i < 200; i++)
-        poll_side(&server);
     say(&client, "still here");
     until(&server, &client, RME_EV_RECV, 1);
     assert_string_equal(server.text, "still here");
-    bmi_elan4_nic_close(nic);
-    part(&client, &server);
-    close_side(&client);
-    close_side(&server);
+    part_and_close(&client, &server);
 }
 
 /* A peer that names more bytes than a receive buffer has loses its link at once. */
@@ -648,8 +561,7 @@ static void ending_link_gives_no_buffer(void **state)
     assert_true(list_empty(&server.f->wanting));
     until(&server, &client, RME_EV_LINK_DOWN, 1);
     assert_true(list_empty(&server.f->wanting));
-    close_side(&client);
-    close_side(&server);
+    close_both(&client, &server);
 }
 
 /* ---- Sleeping ---- */
@@ -664,9 +576,7 @@ static void delayed_packet_ends_sleep(void **state)
     (void)state;
     for (int few = 0; few < 2; few++) {
         open_pair(&server, &client, "", options[few]);
-        uint64_t end = guard_ms() + PATIENCE_MS;
         for (int quiet = 0; quiet < 10; quiet = ops->deadline(client.f) < 0 ? quiet + 1 : 0) {
-            assert_true(guard_ms() < end);
             poll_side(&server);
             poll_side(&client);
         }
@@ -773,13 +683,12 @@ int main(void)
         cmocka_unit_test(met_at_the_queue),
         cmocka_unit_test(refused_connections_name_their_cause),
         cmocka_unit_test(unanswered_requests_have_one_packet_in_flight),
-        cmocka_unit_test(hello_knows_whom_it_greets),
         cmocka_unit_test(no_way_to_the_queue),
         cmocka_unit_test(no_descriptor_to_ask_with),
         cmocka_unit_test(stopped_server_keeps_client_waiting),
         cmocka_unit_test(another_server_is_there),
         cmocka_unit_test(another_server_after_a_request),
-        cmocka_unit_test(list_of_any_length_takes_two_events),
+        cmocka_unit_test(list_of_any_length_arrives),
         cmocka_unit_test(killed_client),
         cmocka_unit_test(probe_detects_death_of_idle_client),
         cmocka_unit_test(idle_client_has_successor),

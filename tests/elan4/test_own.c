@@ -8,8 +8,8 @@
 
 #include "tests/elan4/bed.h"
 #include "tests/elan4/cases.h"
-#include "tests/elan4/segment.h"
 #include "tests/emul/files.h"
+#include "tests/lib/asleep.h"
 
 #define FILES 48
 enum { LENT = 1, ENDED, LEFT };
@@ -67,17 +67,15 @@ static void closes_all(struct bed *b)
     int file[FILES], own = eventfd(1, 0), readable = fcntl(own, F_DUPFD, 201);
 
     bed_open(b, LOW);
-    const struct shm_head *seg = own_segment();
     uint64_t *got = number_mem(b, 0);
     void *area = elan4_allocMain(b->alloc, 4096, 1 << 20);
     ask_dma(b, 0, read_of(b, got));
-    CHECK(seg && area && word_set(b, got, 60000));
+    CHECK(area && word_set(b, got, 60000));
     CHECK(readable > 200 && close_range(3, 200, 0) == 0);
     for (unsigned i = 0; i < FILES; i++)
         CHECK((file[i] = program_file((first + i) % FILE_KINDS, readable)) >= 0);
     for (unsigned i = 0; i < 4; i++) {
-        while (!atomic_load(&seg->asleep)) /* then a request rings the thread */
-            usleep(100);
+        asleep_await_others(); /* then a request wakes the engine's thread */
         ask_dma(b, 0, read_of(b, got));
     }
     elan4_freeMain(b->alloc, area);

@@ -106,8 +106,7 @@ static void one_is_refused(bool read, bool here, size_t note)
     until(&other, &server, RME_EV_LINK_DOWN, 1);
     until(&server, NULL, RME_EV_LINK_DOWN, 3);
     close_side(&other);
-    close_side(&client);
-    close_side(&server);
+    close_both(&client, &server);
 }
 
 static void write_from_nowhere(void **state)
@@ -159,8 +158,7 @@ static void silent_one_is_refused(void **state)
     assert_int_equal(server.count[RME_EV_RECV], 0);
     munmap(bad.hole, 4096);
     munmap(good.hole, 4096);
-    close_side(&client);
-    close_side(&server);
+    close_both(&client, &server);
 }
 
 /* A refusal puts nothing into a queue but wakes a sleeper. */
@@ -184,14 +182,12 @@ static void refusal_wakes(void **state)
     until(&client, &server, RME_EV_LINK_DOWN, 1);
     until(&server, &client, RME_EV_LINK_DOWN, 1);
     munmap(f.hole, 4096);
-    close_side(&client);
-    close_side(&server);
+    close_both(&client, &server);
 }
 
 static void until_held(struct side *server, struct side *client, unsigned count)
 {
-    for (uint64_t end = guard_ms() + PATIENCE_MS; server->f->held.taken < count;) {
-        assert_true(guard_ms() < end);
+    while (server->f->held.taken < count) {
         poll_side(server);
         poll_side(client);
     }
@@ -215,9 +211,7 @@ static void overtaking_packets_give_memory_back(void **state)
         assert_string_equal(server.text, "second");
         assert_int_equal(server.f->held.taken, 0);
     }
-    part(&client, &server);
-    close_side(&client);
-    close_side(&server);
+    part_and_close(&client, &server);
 }
 
 /* Only this process's interface reports that a transfer is complete: a peer that claims so is
@@ -238,10 +232,8 @@ static void peer_reports_a_completion(void **state)
     /* a packet without order has the next number of its link */
     assert_int_equal(server.link->next_seq, m->use);
     assert_int_equal(elan_tx_control(server.link, ELAN_DONE, m->index, NULL, 0), 0);
-    for (uint64_t end = guard_ms() + PATIENCE_MS; elan_tx_flying(server.link);) {
-        assert_true(guard_ms() < end);
+    while (elan_tx_flying(server.link))
         poll_side(&client);
-    }
     poll_side(&client); /* takes the packet, if not taken yet */
     assert_int_equal(client.count[RME_EV_RDMA_DONE], 0);
     assert_ptr_equal(list_first(&client.link->moves, struct elan_move, next), m);
@@ -249,36 +241,16 @@ static void peer_reports_a_completion(void **state)
     until(&client, &server, RME_EV_RDMA_DONE, 1);
     until(&server, &client, RME_EV_IMM, 1);
     munmap(f.hole, 4096);
-    part(&client, &server);
-    close_side(&client);
-    close_side(&server);
+    part_and_close(&client, &server);
 }
 
-/* Sends a packet to a fabric's own queue. Another process could claim any sender. */
-static void forge(struct side *to, struct elan_packet p)
+static void forge_packet(struct side *to, struct elan_packet p)
 {
-    struct bmi_elan4_nic *nic = to->f->nic;
-    uint8_t *out = bmi_elan4_main(nic, 64, 64);
-    volatile E4_uint64 *landed = bmi_elan4_main(nic, 64, 64);
-    E4_Event *event = bmi_elan4_sdram(nic, 64, sizeof(E4_Event32));
-    E4_DMA dma;
+    uint8_t out[ELAN_HEADER];
 
-    assert_true(out && landed && event);
-    p.to = nic->generation;
+    p.to = to->f->nic->generation;
     elan_packet_encode(&p, out);
-    elan4_store64(0, landed);
-    elan4_initevent_write(nic->ctx, event, landed);
-    elan4_primeevent_write(nic->ctx, event, 1);
-    bmi_elan4_packet_dma(nic, nic->vp, bmi_elan4_inbox_queue(to->f->inbox), out, ELAN_HEADER,
-                         event, &dma);
-    MEMBAR_VISIBLE();
-    elan4_run_dma_cmd(nic->tx, &dma);
-    bmi_elan4_flush(nic);
-    for (uint64_t end = guard_ms() + PATIENCE_MS; !elan4_pollevent_word(nic->ctx, landed, 0);) {
-        assert_true(guard_ms() < end);
-        poll_side(to);
-    }
-    poll_side(to); /* takes the packet, if not taken yet */
+    forge(to, out, sizeof(out));
 }
 
 /* A completion that names an earlier or a later use of a transfer does not end this one. */
@@ -303,19 +275,17 @@ static void completion_of_another_use_ends_nothing(void **state)
     assert_int_equal(m->use, 2); /* the same transfer again */
     for (uint32_t use = 0; use < 4; use++)
         if (use != m->use)
-            forge(&client, (struct elan_packet){.kind = ELAN_DONE,
-                                                .seq = use,
-                                                .from = client.f->nic->vp,
-                                                .arg = m->index});
+            forge_packet(&client, (struct elan_packet){.kind = ELAN_DONE,
+                                                       .seq = use,
+                                                       .from = client.f->nic->vp,
+                                                       .arg = m->index});
     assert_int_equal(client.count[RME_EV_RDMA_DONE], 1);
     assert_ptr_equal(list_first(&client.link->moves, struct elan_move, next), m);
     assert_int_equal(elan4_block_inputter(server.f->nic->ctx, 0), 0);
     until(&client, &server, RME_EV_RDMA_DONE, 2);
     until(&server, &client, RME_EV_IMM, 2);
     munmap(f.hole, 4096);
-    part(&client, &server);
-    close_side(&client);
-    close_side(&server);
+    part_and_close(&client, &server);
 }
 
 /* Packets of each kind to the link that had the table entry before do not reach this one. */
@@ -326,10 +296,10 @@ static void packets_to_an_earlier_link_are_ignored(void **state)
     (void)state;
     open_pair(&server, &client, FOR_EVER, FOR_EVER);
     for (uint32_t kind = ELAN_ACCEPT; kind < ELAN_KIND_COUNT; kind++)
-        forge(&client, (struct elan_packet){.kind = (uint8_t)kind,
-                                            .link = client.link->number - ELAN_LINKS,
-                                            .seq = client.link->expected,
-                                            .from = server.f->nic->vp});
+        forge_packet(&client, (struct elan_packet){.kind = (uint8_t)kind,
+                                                   .link = client.link->number - ELAN_LINKS,
+                                                   .seq = client.link->expected,
+                                                   .from = server.f->nic->vp});
     say(&server, "still here");
     until(&client, &server, RME_EV_RECV, 1);
     assert_string_equal(client.text, "still here");
@@ -337,9 +307,7 @@ static void packets_to_an_earlier_link_are_ignored(void **state)
     until(&server, &client, RME_EV_RECV, 1);
     assert_int_equal(client.count[RME_EV_IMM] + client.count[RME_EV_LINK_DOWN], 0);
     assert_int_equal(server.count[RME_EV_LINK_DOWN], 0);
-    part(&client, &server);
-    close_side(&client);
-    close_side(&server);
+    part_and_close(&client, &server);
 }
 
 /* A process that leaves out a packet on each of its links fills half of the memory for packets
@@ -360,10 +328,8 @@ static void memory_of_held_packets(void **state)
         client.link->next_seq++;
         for (int k = 0; k < EACH_LINK; k++)
             say(&client, "held");
-        for (uint64_t end = guard_ms() + PATIENCE_MS; elan_tx_flying(client.link);) {
-            assert_true(guard_ms() < end);
+        while (elan_tx_flying(client.link))
             poll_side(&server);
-        }
         poll_side(&server); /* takes the last packets */
         poll_side(&client);
     }
@@ -402,9 +368,7 @@ static void window_of_packets(void **state)
         assert_string_equal(server.text, text);
     }
     assert_int_equal(*sent - before, MESSAGES);
-    part(&client, &server);
-    close_side(&client);
-    close_side(&server);
+    part_and_close(&client, &server);
 }
 
 enum { READS = 500 };
@@ -457,9 +421,7 @@ static void queue_of_reads(void **state)
     for (int i = 0; i < READS; i++)
         assert_int_equal(*(uint8_t *)x.piece[i].seg->base, *(uint8_t *)x.piece[i].raddr);
     assert_int_equal(atomic_load(&client.f->nic->traps), 0);
-    part(&client, &server);
-    close_side(&client);
-    close_side(&server);
+    part_and_close(&client, &server);
 }
 
 /* The link ends while most of a read is not requested: the message behind it is not sent, and
@@ -482,8 +444,7 @@ static void read_cut_short(void **state)
     assert_int_equal(server.count[RME_EV_RECV], 0);
     assert_int_equal(atomic_load(&client.f->nic->traps), 0);
     assert_int_equal(client.stats.value[RME_C_RDMA_READS], ELAN_READS);
-    close_side(&client);
-    close_side(&server);
+    close_both(&client, &server);
 }
 
 /* Reads that never complete, at a peer that does not report their refusal, use only a part of
@@ -523,8 +484,7 @@ static void reads_of_others(void **state)
     munmap(hole.hole, 4096);
     munmap(good.hole, 4096);
     close_side(&other);
-    close_side(&client);
-    close_side(&server);
+    close_both(&client, &server);
 }
 
 /* ---- False refusals ---- */
@@ -702,9 +662,7 @@ static void probe_passes_waiting_notification(void **state)
     until(&client, &server, RME_EV_RECV, ELAN_WINDOW);
     assert_int_equal(client.imm, 5);
     until(&server, &client, RME_EV_RDMA_DONE, 2);
-    part(&client, &server);
-    close_side(&client);
-    close_side(&server);
+    part_and_close(&client, &server);
 }
 
 int main(void)

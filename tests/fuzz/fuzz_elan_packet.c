@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Any bytes in a slot of an input queue: a header, and connection information if the kind has
+/* Any bytes in slots of an input queue: a header, and connection information if the kind has
  * some. Accepted packets stay inside the slot, and encode to the same bytes. */
 #include <errno.h>
 
@@ -31,14 +31,15 @@ static void conn_info(const uint8_t *bytes)
     FUZZ_CHECK(bmi_elan4_vp(&range, node, context) == (int)got.vp);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+#define PART 104 /* of a slot, that an input gives: header, information, and more */
+
+static void packet(const uint8_t *data, size_t size)
 {
-    uint8_t *slot = malloc(BMI_ELAN4_SLOT), out[ELAN_HEADER];
+    uint8_t *slot = calloc(1, BMI_ELAN4_SLOT), out[ELAN_HEADER];
     struct elan_packet p, again;
 
     FUZZ_CHECK(slot != NULL);
-    memset(slot, 0, BMI_ELAN4_SLOT);
-    memcpy(slot, data, size < BMI_ELAN4_SLOT ? size : BMI_ELAN4_SLOT);
+    memcpy(slot, data, size);
     int ret = elan_packet_decode(slot, &p);
     FUZZ_CHECK(ret == 0 || ret == -EPROTO);
     if (ret == 0) {
@@ -52,5 +53,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             conn_info(slot + ELAN_HEADER);
     }
     free(slot);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    for (size_t n; size > 0; data += n, size -= n) {
+        n = size < PART ? size : PART;
+        packet(data, n);
+    }
     return 0;
 }

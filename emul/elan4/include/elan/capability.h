@@ -61,25 +61,6 @@ typedef struct elan_capability {
 
 /* Sets every number to ELAN_CAP_UNINITIALISED. */
 void elan_nullcap(ELAN_CAPABILITY *cap);
-/* Writes the capability as text into `str`, of 256 characters at least. Returns `str`. */
-char *elan_capability_string(ELAN_CAPABILITY *cap, char *str);
-/* Returns an invalid location if the capability has no such process. */
-ELAN_LOCATION elan_vp2location(unsigned vp, ELAN_CAPABILITY *cap);
-/* Returns -1 if the capability has no process there. */
-int elan_location2vp(ELAN_LOCATION location, ELAN_CAPABILITY *cap);
-int elan_nvps(ELAN_CAPABILITY *cap);
-/* Returns the number of processes on one node, given by its number in the network. */
-int elan_nlocal(int node, ELAN_CAPABILITY *cap);
-int elan_maxlocal(ELAN_CAPABILITY *cap);
-/* Writes up to `size` virtual process numbers; returns the number of processes. */
-int elan_localvps(int node, ELAN_CAPABILITY *cap, int *vps, int size);
-int elan_nrails(ELAN_CAPABILITY *cap);
-int elan_rails(ELAN_CAPABILITY *cap, int *rails);
-/* Returns whether two capabilities share a context of a node. */
-int elan_cap_overlap(ELAN_CAPABILITY *a, ELAN_CAPABILITY *b);
-/* Reads LIBELAN_ECAP<index> from the environment; 0 or -1. */
-int elan_getenvCap(ELAN_CAPABILITY *cap, int index);
-
 #ifdef __cplusplus
 }
 #endif

@@ -4,7 +4,6 @@
 
 #include <elan/capability.h>
 #include <elan/devinfo.h>
-#include <elan/elanctrl.h>
 #include <elan/version.h>
 
 #endif

@@ -68,9 +68,7 @@ int elan4_add_p2pvp(ELAN4_CTX *ctx, unsigned process, ELAN_CAPABILITY *cap);
 int elan4_block_inputter(ELAN4_CTX *ctx, unsigned blocked);
 /* Returns 0, or -1 with errno: EBUSY if the context is in use, EINVAL, EACCES. */
 int elan4_attach(ELAN4_CTX *ctx, ELAN_CAPABILITY *cap);
-int elan4_detach(ELAN4_CTX *ctx, ELAN_CAPABILITY *cap);
 E4_uint64 elan4_clock(ELAN4_CTX *ctx); /* ns */
-void elan4_set_debugfd(ELAN4_CTX *ctx, int fd);
 
 /* Handlers run in a thread of the library. UTS_ALL_TRAPS matches any type. */
 typedef void (*ELAN4_TRAP_HANDLER)(ELAN4_CTX *ctx, ELAN4_USER_TRAP *trap, void *arg);
@@ -88,7 +86,6 @@ void elan4_freeMain(ELAN4_ALLOC *alloc, void *ptr);
 void *elan4_allocElan(ELAN4_ALLOC *alloc, size_t align, size_t size);
 void elan4_freeElan(ELAN4_ALLOC *alloc, void *ptr);
 E4_Addr elan4_main2elan(ELAN4_CTX *ctx, const volatile void *ptr);
-void *elan4_elan2main(ELAN4_CTX *ctx, E4_Addr addr);
 static inline E4_uint64 elan4_load64(const volatile void *ptr)
 {
     return __atomic_load_n((const volatile E4_uint64 *)ptr, __ATOMIC_ACQUIRE);
@@ -104,7 +101,6 @@ E4_CmdQ *elan4_alloc_cmdq(ELAN4_CTX *ctx, unsigned cqSize, unsigned perms,
                           E4_CmdQParams *params);
 E4_CmdQParams *elan4_probe_cmdq(ELAN4_CTX *ctx, unsigned maxCmds, unsigned flags);
 void elan4_free_cmdq(ELAN4_CTX *ctx, E4_CmdQ *cmdq);
-void elan4_flush_cmdq_reorder(E4_CmdQ *cmdq);
 /* Returns the address of a command port with room for `nDwords`, or 0. */
 E4_Addr elan4_alloccq_space(ELAN4_CTX *ctx, unsigned nDwords, unsigned cqSize);
 void elan4_freecq_space(ELAN4_CTX *ctx, E4_Addr port, unsigned nDwords);
@@ -114,19 +110,9 @@ void elan4_run_dma_cmd(E4_CmdQ *cmdq, E4_DMA *dma);
 void elan4_wait_event_cmd(E4_CmdQ *cmdq, E4_Addr event, E4_uint64 countAndType,
                           E4_uint64 param0, E4_uint64 param1);
 void elan4_set_event_cmd(E4_CmdQ *cmdq, E4_Addr event);
-void elan4_set_eventn_cmd(E4_CmdQ *cmdq, E4_Addr event, E4_uint32 n);
 void elan4_write_dword_cmd(E4_CmdQ *cmdq, E4_Addr addr, E4_uint64 value);
 void elan4_add_dword_cmd(E4_CmdQ *cmdq, E4_Addr addr, E4_uint64 value);
-void elan4_copy64_cmd(E4_CmdQ *cmdq, E4_Addr from, E4_Addr to, E4_uint32 datatype);
-void elan4_interrupt_cmd(E4_CmdQ *cmdq, E4_uint64 cookie);
-void elan4_nop_cmd(E4_CmdQ *cmdq, E4_uint64 tag);
-void elan4_open_packet(E4_CmdQ *cmdq, E4_uint64 command);
 void elan4_guard(E4_CmdQ *cmdq, E4_uint64 command);
-void elan4_sendtrans0(E4_CmdQ *cmdq, E4_uint32 trtype, E4_Addr addr);
-void elan4_sendtrans1(E4_CmdQ *cmdq, E4_uint32 trtype, E4_Addr addr, E4_uint64 p0);
-void elan4_sendtrans2(E4_CmdQ *cmdq, E4_uint32 trtype, E4_Addr addr, E4_uint64 p0,
-                      E4_uint64 p1);
-void elan4_sendtransp(E4_CmdQ *cmdq, E4_uint32 trtype, E4_Addr addr, E4_uint64 *data);
 /* Requests `destvp` to run a DMA from its own memory; used for reads. */
 void elan4_remote_dma(E4_CmdQ *cmdq, E4_DMA *dma, unsigned destvp, E4_uint64 stenCookie);
 
@@ -141,7 +127,6 @@ void elan4_waitevent_word(ELAN4_CTX *ctx, E4_CmdQ *cmdq, E4_CmdQ *irqcq, E4_Even
                           E4_uint64 intcookie, E4_Event *event, volatile E4_uint64 *word,
                           long how);
 int elan4_alloc_intcookie(ELAN4_CTX *ctx, E4_uint64 cookie);
-int elan4_free_intcookie(ELAN4_CTX *ctx, E4_uint64 cookie);
 
 /* Cookies of DMAs and packets. */
 #define E4_COOKIE_TYPE_LOCAL_DMA  1
