@@ -124,10 +124,12 @@ static const char *status_of(uint32_t status)
 
 static void heard(const struct rme_wire_message *m)
 {
+    const char *stalled = m->flags & RME_WIRE_F_STALLED ? "!" : "";
+
     write_down(m);
     switch (m->type) {
     case RME_WIRE_EAGER:
-        say("%s:%d", m->flags & RME_WIRE_F_UNEXPECTED ? "ask" : "eager", m->tag);
+        say("%s:%d%s", m->flags & RME_WIRE_F_UNEXPECTED ? "ask" : "eager", m->tag, stalled);
         break;
     case RME_WIRE_RTS:
         say("rts:%d=%c", m->tag, name_of(m->from));
@@ -158,11 +160,11 @@ static void heard(const struct rme_wire_message *m)
             m->tag, m->credits);
         break;
     default:
-        say("%s:%d",
+        say("%s:%d%s",
             m->type == RME_WIRE_PING   ? "ping"
             : m->type == RME_WIRE_PONG ? "pong"
                                        : "bye",
-            m->tag);
+            m->tag, stalled);
     }
 }
 
@@ -502,6 +504,9 @@ static bool host_or_device_does(unsigned link, const char *what, const char *mor
     STEP(cut, script_cut())
     STEP(down, script_down(link, -ECONNRESET))
     STEP(meet, meet())
+    STEP(arrive, hello.credits = (uint16_t)n; scripted_arrive(1, &hello))
+    STEP(most_rx, script.most_rx = n)
+    STEP(have, say("have=%u", addr[0]->peer->credit.have))
     STEP(again, request_again())
     STEP(known, scripted_run(); addr[0] = scripted.peer)
     STEP(up, script_up(link, NULL, 0))
@@ -561,6 +566,8 @@ static bool play_line(const char *line, size_t length)
     return false;
 }
 
+static void (*how)(const char *options, const struct rme_hello *hello);
+
 static void set_unusual(const char *field)
 {
     const char *value = strchr(field, '=');
@@ -577,6 +584,9 @@ static void set_unusual(const char *field)
     UNUSUAL("windows", script.mws = n)
     UNUSUAL("unsignalled", script.unsignalled = true)
     UNUSUAL("own_rx", script.own_rx = true) /* for more than one early message */
+    UNUSUAL("keeps_rx", script.keeps_rx = true)
+    UNUSUAL("connect", how = scripted_connect)
+    UNUSUAL("modest", how = scripted_open_modest)
 #undef UNUSUAL
 }
 
@@ -585,7 +595,9 @@ static void begin(const struct play *play)
     char options[500], text[100], *at;
 
     hello = scripted_hello();
+    how = scripted_open;
     script.mws = 1024;
+    script.most_rx = 0;
     script.quieted = 0;
     snprintf(text, sizeof(text), "%s", play->hello);
     for (char *field = strtok_r(text, " ", &at); field != NULL;
@@ -597,7 +609,7 @@ static void begin(const struct play *play)
     memset(posts, 0, sizeof(posts));
     memset(reports, 0, sizeof(reports));
     handles = zones = 0;
-    scripted_open(options, &hello);
+    how(options, &hello);
     addr[0] = scripted.peer;
     peers = 1;
     script.owed[0] = 0;

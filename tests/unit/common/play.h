@@ -20,6 +20,8 @@
  *   lack KIND; lack nothing        allocations of this kind fail
  *   slots N                        limit of transfers of the process, and of one peer
  *   cut; down; up; meet            ends and starts links; meets the second peer
+ *   arrive CREDITS; most_rx N      a peer that offers these; limit of a link's receives
+ *   have                           adds the engine's credits to the answer
  *   wait MS                        lets virtual time pass
  *   see NAME                       adds a counter to the answer
  */

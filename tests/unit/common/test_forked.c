@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Calls of a child after fork, and an engine without a fork handler. */
+/* Closed contexts, calls of a child after fork, and an engine without a fork handler. */
 #include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -9,6 +9,79 @@
 
 #define COMMON "regcache_entries=0,poll_us=0,keepalive_ms=0"
 
+/* ---- contexts ---- */
+
+static char sink[64];
+
+/* Lets the engine work without taking reports. */
+static void look(void)
+{
+    struct rme_done done;
+
+    while (!script_is_quiet())
+        assert_int_equal(rme_test_context(scripted.rme, 0, &done, 1, 0), 0);
+    assert_int_equal(rme_test_context(scripted.rme, 0, &done, 1, 0), 0);
+}
+
+/* Closing a context frees each of its operations once, when it is over, without a report. */
+static void dropped_with_their_context(void **state)
+{
+    void *base = sink;
+    int64_t length = sizeof(sink);
+    struct rme_list list = {.base = &base, .length = &length, .count = 1};
+    struct rme_hello hello = scripted_hello();
+    struct rme_done done;
+    rme_id id[3];
+
+    (void)state;
+    scripted_open(COMMON, &hello);
+    assert_int_equal(rme_context_open(scripted.rme, 1), 0);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(
+            rme_post_recv(scripted.rme, scripted.peer, &list, 7, 1, &id[i], NULL, &id[i]), 0);
+    assert_int_equal(rme_cancel(scripted.rme, id[0]), 0);
+    assert_int_equal(rme_cancel(scripted.rme, id[1]), 0);
+    look();
+    assert_int_equal(rme_test_some(scripted.rme, &id[0], 1, NULL, &done, 0), 1);
+    assert_int_equal(scripted.rme->operations->table.live, 2);
+    rme_context_close(scripted.rme, 1);
+    assert_int_equal(scripted.rme->operations->table.live, 1);
+    assert_int_equal(*(rme_id *)(uintptr_t)id[1], 0);
+    script_cut();
+    look();
+    assert_int_equal(scripted.rme->operations->table.live, 0);
+    assert_int_equal(*(rme_id *)(uintptr_t)id[2], 0);
+    assert_int_equal(rme_test_some(scripted.rme, &id[1], 1, NULL, &done, 0), 0);
+    assert_int_equal(rme_test_some(scripted.rme, &id[2], 1, NULL, &done, 0), 0);
+}
+
+/* Operations of a closed context are not reported in the next context with its number. */
+static void of_a_context_before(void **state)
+{
+    void *base = sink;
+    int64_t length = sizeof(sink);
+    struct rme_list list = {.base = &base, .length = &length, .count = 1};
+    struct rme_hello hello = scripted_hello();
+    struct rme_done done;
+    rme_id id;
+    int ended = 0;
+
+    (void)state;
+    scripted_open(COMMON, &hello);
+    assert_int_equal(rme_context_open(scripted.rme, 1), 0);
+    assert_int_equal(rme_post_recv(scripted.rme, scripted.peer, &list, 7, 1, &id, NULL, &id),
+                     0);
+    rme_context_close(scripted.rme, 1);
+    assert_int_equal(rme_context_open(scripted.rme, 1), 0);
+    assert_int_equal(
+        rme_post_recv(scripted.rme, scripted.peer, &list, 8, 1, &length, NULL, &id), 0);
+    script_cut();
+    for (int i = 0; i < 4; i++)
+        ended += rme_test_context(scripted.rme, 1, &done, 1, 0);
+    assert_int_equal(ended, 1);
+    assert_ptr_equal(done.user, &length);
+}
+
 /* ---- calls of a child ---- */
 
 static struct {
@@ -17,8 +90,6 @@ static struct {
     struct rme_unexpected got;
     void *alloc;
 } of_parent;
-
-static char sink[64];
 
 static struct rme_list in_sink(void)
 {
@@ -226,6 +297,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_engine_without_a_fork_handler),
+        SCRIPTED_TEST(dropped_with_their_context),
+        SCRIPTED_TEST(of_a_context_before),
         SCRIPTED_TEST(forked_child_cannot_use_engine),
     };
 

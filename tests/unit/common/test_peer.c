@@ -11,6 +11,9 @@
     "cts:90=A+65536*2 open=2 links=2 advertised=9\n"                                           \
     "1:send x 40000 4 list > rts:4=B\n"
 
+/* How credits of new links grow and shrink, and a side with one credit. */
+#define SINGLE "rndv=write,early_cts=0"
+
 /* The engine grants a ring to a peer that would use it, or the peer to the engine. */
 #define RINGS                                                                                  \
     "rndv=write,early_cts=0,credits=32,eager_ring_bytes=128K,eager_ring_pool=256K,"            \
@@ -219,8 +222,7 @@ static const struct play plays[] = {
     {"invited_send_without_transfer_cancels_first", "list_mode=group", "credits=4",
      "keep; send c 100 9; send a 100 2 > eager:9 c=100 eager:2 a=100\n"
      "CTS UNSOLICITED window=200000 tag=3 to=2 from=9; send b 200000 3 zlist; send c 100 3 >\n"
-     "lack transfer; CREDIT tag=8; see invites_taken > "
-     "cancel:A eager:3 c=100 invites_taken=1\n"
+     "lack transfer; CREDIT tag=8; see invites_taken > cancel:A eager:3 c=100 invites_taken=1\n"
      "lack nothing; FIN status=2 to=A from=9 > b=no-memory"},
     {"early_rts_without_memory_ends_link", "", "",
      "lack message; RTS tag=3 from=9 total=300000 > links=0 advertised=0"},
@@ -228,8 +230,7 @@ static const struct play plays[] = {
      "lack message; EAGER tag=3 > links=0 advertised=0"},
     {"cancel_is_answered_without_memory", "", "", "lack any; CANCEL from=9 > fin:9=canceled"},
     {"unexpected_offer_without_memory_ends_link", "", "",
-     "lack offer; RTS UNEXPECTED tag=3 from=9 total=10000 window=10000 > "
-     "links=0 advertised=0"},
+     "lack offer; RTS UNEXPECTED tag=3 from=9 total=10000 window=10000 > links=0 advertised=0"},
     {"too_small_receive_refuses_without_memory", "", "",
      "recv a 10 3; lack any; EAGER tag=3 bytes=100 > fin-eager:100 a=too-large"},
     {"cancelled_refusal_is_not_sent", "", "",
@@ -401,6 +402,62 @@ static const struct play plays[] = {
      "keep; send a 8 1; send b 8 1; send c 8 1; send d 8 1 > eager:1 a=8 eager:1 b=8\n"
      "100*wait 1 >\n"
      "100*wait 1; see peers > peers=0 links=0 advertised=0"},
+    /* ---- links that begin with one credit ---- */
+    {"new_link_grows_from_one_credit", SINGLE, "modest",
+     "PONG STALLED; see credits_lent > credit:7+1 credits_lent=7 advertised=8\n"
+     "3*PONG STALLED > credit:32+1 advertised=64\n"
+     "PONG tag=63; see credits_lent; see credits_reduced > "
+     "credit:0+1 credits_lent=0 credits_reduced=63 advertised=1"},
+    {"first_credit_is_never_returned", SINGLE, "modest",
+     "PONG STALLED > credit:7+1 advertised=8\n"
+     "PONG tag=8; see credits_lent > credits_lent=0 links=0 advertised=0 errors=1"},
+    {"second_message_needs_second_credit", SINGLE, "modest",
+     "notx; PONG >\n"
+     "PONG > links=0 advertised=0 errors=1"},
+    {"credit_pool_is_bounded", SINGLE ",credits_pool=40", "",
+     "5*PONG STALLED > credit:0+2\n"
+     "meet > credit:0+1 links=2 advertised=5\n"
+     "1:down; see credits_lent > credits_lent=3 links=1 advertised=4"},
+    {"link_without_pool_has_one_credit", SINGLE ",credits_pool=0", "modest",
+     "5*PONG STALLED > credit:0+1"},
+    {"own_buffers_come_out_of_pool", SINGLE ",credits_pool=56", "keeps_rx modest",
+     "meet; see credits_lent > credits_lent=14 links=2 advertised=16\n"
+     "meet; PONG STALLED > credit:0+1 links=3 advertised=17\n"
+     "1:down; 2:down; see credits_lent > credits_lent=7 links=1 advertised=8"},
+    {"own_buffers_stay_until_link_ends", SINGLE ",keepalive_ms=2", "keeps_rx modest",
+     "3*PONG STALLED; see credits_lent > credit:32+1 credits_lent=63 advertised=64\n"
+     "wait 80 > ping:0\n"
+     "PONG; see credits_lent > credits_lent=63\n"
+     "PONG tag=1; see credits_lent > credits_lent=0 links=0 advertised=0 errors=1"},
+    {"hello_with_few_credits_refused", SINGLE, "",
+     "arrive 0; arrive 3; see rejects > rejects=2\n"
+     "arrive 4; see rejects > rejects=2 links=2 advertised=9"},
+    {"last_credit_message_reports_stall", SINGLE, "connect credits=1",
+     "send a 8 0; send b 8 1; send c 8 2 > eager:0! a=8\n"
+     "CREDIT > eager:1! b=8\n"
+     "CREDIT tag=7; have > eager:2! c=8 have=7"},
+    {"grown_link_keeps_reserve", SINGLE, "connect credits=1",
+     "CREDIT tag=7; send a 8 0; send b 8 1; send c 8 2; send d 8 3; send e 8 4 > "
+     "eager:0 a=8 eager:1 b=8 eager:2 c=8 eager:3 d=8 eager:4 e=8\n"
+     "send f 8 5; send g 8 6; send h 8 7; have > eager:5 f=8 have=2"},
+    {"pong_requests_no_credits", SINGLE, "connect credits=1", "PING; have > pong:0 have=0"},
+    {"idle_link_returns_all_but_one", SINGLE, "connect credits=1",
+     "CREDIT tag=7; PING tag=7; have > pong:7 have=0\n"
+     "CREDIT; have; PING tag=7 > have=1 pong:0"},
+    {"answer_without_credit_is_invalid", SINGLE, "connect credits=0", "see peers > peers=0"},
+    {"active_side_advertises_minimum_at_first", SINGLE, "connect own_rx credits=8",
+     "15*CREDIT tag=1 >\n"
+     "CREDIT tag=1 > credit:4+2 advertised=8\n"
+     "100*CREDIT tag=1 > credit:0+4"},
+    {"link_gets_available_credits", SINGLE ",credits=200", "connect own_rx credits=8",
+     "most_rx 119 >\n"
+     "20*CREDIT STALLED tag=1 > advertised=119\n"
+     "CREDIT STALLED tag=1 >"},
+    {"credits_of_four_stay_four", SINGLE ",credits=4", "connect own_rx credits=8",
+     "100*CREDIT tag=1 > credit:0+2"},
+    {"probe_requests_no_credits", SINGLE ",keepalive_ms=2", "connect credits=1",
+     "send a 8 1; recv b 8 2; have; wait 300 > eager:1! a=8 have=0\n"
+     "PING > pong:0"},
     /* ---- order of sends ---- */
     {"unfetched_tags_block_no_other_tags", "rndv=read,early_cts=0", "rts_max=1 eager=65536",
      "send a 20000 1; send b 20000 2; send c 8 2; send d 20000 3; send e 8 4; send f 8 1 > "
@@ -464,28 +521,27 @@ static const struct play plays[] = {
      "rts:1=A offer:20000 eager:1 b=1000 open=1\n"
      "down > a=reset c=reset d=reset e=reset open=0 links=0 advertised=0"},
     {"data_leaves_credit_to_older_request", "rndv=read,early_cts=0",
-     "cr"
-     "edits=4 unexpected=65536",
+     "credits=4 unexpected=65536",
      "send a 8 1; send b 8 1; ask f 8 5; send c 8 2; send d 20000 3; ask g 8 6; ask h 8 7 > "
      "eager:1 a=8 eager:1 b=8\n"
      "send e 8 4; ask i 8 8 >\n"
-     "PONG > ask:5 eager:2 f=8 c=8\n"
+     "PONG > ask:5! eager:2 f=8 c=8\n"
      "ask j 8 9 >\n"
      "PONG > rts:3=A offer:20000 ask:6 g=8 open=1\n"
-     "PONG > ask:7 eager:4 h=8 e=8\n"
-     "PONG > ask:8 ask:9 i=8 j=8\n"
+     "PONG > ask:7! eager:4 h=8 e=8\n"
+     "PONG > ask:8! ask:9 i=8 j=8\n"
      "FIN status=2 to=A > d=canceled open=0"},
     {"request_without_room_blocks_no_data", "rndv=read,early_cts=0", "credits=4 unexpected=72",
      "ask d 8 5; ask e 8 6 > ask:5 d=8 rts:6=A offer:8 open=1\n"
      "ask f 8 7; send a 8 1; send b 8 2; send c 8 3 >\n"
      "PONG > rts:7=B offer:8 eager:1 a=8 open=2\n"
-     "PONG > eager:2 eager:3 b=8 c=8\n"
+     "PONG > eager:2! eager:3 b=8 c=8\n"
      "FIN status=2 to=A; FIN status=2 to=B > e=canceled f=canceled open=0"},
     {"request_waiting_for_rts_blocks_nothing", "rndv=read,early_cts=0",
      "credits=4 unexpected=64 rts_max=1",
      "ask d 8 5; ask e 8 6; send a 8 1; send b 8 2; send c 8 3 > "
      "rts:5=A offer:8 eager:1 a=8 open=1\n"
-     "PONG > eager:2 eager:3 b=8 c=8\n"
+     "PONG > eager:2! eager:3 b=8 c=8\n"
      "FIN status=2 to=A > rts:6=B offer:8 d=canceled\n"
      "FIN status=2 to=B > e=canceled open=0"},
     /* ---- the ring that the engine grants ---- */

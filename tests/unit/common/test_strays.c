@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * What transcripts (test_peer.c) do not express: late messages for thousands of ended
- * operations, random sends, copies and threads, freed addresses, and closed contexts.
+ * operations, random sends, copies and threads, freed addresses.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -622,63 +622,121 @@ static void reached_while_its_link_ends(void **state)
     }
 }
 
-/* ---- contexts ---- */
+/* ---- the single credit of a peer ---- */
 
-/* Closing a context frees each of its operations once, when it is over, without a report. */
-static void dropped_with_their_context(void **state)
+/* Delivers a request of a peer with a single credit; the host fetches it into `u` unless
+ * NULL. */
+static void request(struct rme_unexpected *u)
 {
-    void *base = memory;
-    int64_t length = 100;
-    struct rme_list list = {.base = &base, .length = &length, .count = 1};
-    struct rme_done done;
-    rme_id id[3];
+    struct rme_hello hello = scripted_hello();
 
-    (void)state;
-    open_usual(COMMON);
-    assert_int_equal(rme_context_open(scripted.rme, 1), 0);
-    for (int i = 0; i < 3; i++)
-        assert_int_equal(
-            rme_post_recv(scripted.rme, scripted.peer, &list, 7, 1, &id[i], NULL, &id[i]), 0);
-    assert_int_equal(rme_cancel(scripted.rme, id[0]), 0);
-    assert_int_equal(rme_cancel(scripted.rme, id[1]), 0);
-    run();
-    assert_int_equal(rme_test_some(scripted.rme, &id[0], 1, NULL, &done, 0), 1);
-    assert_int_equal(scripted.rme->operations->table.live, 2);
-    rme_context_close(scripted.rme, 1);
-    assert_int_equal(scripted.rme->operations->table.live, 1);
-    assert_int_equal(*(rme_id *)(uintptr_t)id[1], 0);
-    script_cut();
-    run();
-    assert_int_equal(scripted.rme->operations->table.live, 0);
-    assert_int_equal(*(rme_id *)(uintptr_t)id[2], 0);
-    assert_int_equal(rme_test_some(scripted.rme, &id[1], 1, NULL, &done, 0), 0);
-    assert_int_equal(rme_test_some(scripted.rme, &id[2], 1, NULL, &done, 0), 0);
+    scripted_open(COMMON "credits_pool=0", &hello);
+    scripted_run();
+    scripted_hush();
+    scripted_put(
+        (struct rme_wire_message){.type = RME_WIRE_EAGER, .flags = RME_WIRE_F_UNEXPECTED},
+        NULL);
+    if (u)
+        assert_int_equal(rme_test_unexpected(scripted.rme, u, 1, 0), 1);
 }
 
-/* Operations of a closed context are not reported in the next context with its number. */
-static void of_a_context_before(void **state)
+static void answer_carries_the_credit(void **state)
 {
-    void *base = memory;
-    int64_t length = 100;
-    struct rme_list list = {.base = &base, .length = &length, .count = 1};
-    struct rme_done done;
-    rme_id id;
+    struct rme_unexpected u;
+    struct posted send;
 
     (void)state;
-    open_usual(COMMON);
-    assert_int_equal(rme_context_open(scripted.rme, 1), 0);
-    assert_int_equal(rme_post_recv(scripted.rme, scripted.peer, &list, 7, 1, &id, NULL, &id),
-                     0);
-    rme_context_close(scripted.rme, 1);
-    assert_int_equal(rme_context_open(scripted.rme, 1), 0);
-    assert_int_equal(
-        rme_post_recv(scripted.rme, scripted.peer, &list, 8, 1, &length, NULL, &id), 0);
-    script_cut();
-    for (int i = 0; i < 4; i++)
-        if (rme_test_context(scripted.rme, 1, &done, 1, 0) == 1)
-            ended++;
-    assert_int_equal(ended, 1);
-    assert_ptr_equal(done.user, &length);
+    request(&u);
+    assert_int_equal(scripted_count(RME_WIRE_CREDIT), 0);
+    scripted_send(&send, memory, 8, 1);
+    assert_int_equal(scripted_count(RME_WIRE_EAGER), 1);
+    assert_int_equal(scripted_word(RME_WIRE_EAGER, 0)->message.credits, 1);
+    scripted_run();
+    assert_int_equal(scripted_count(RME_WIRE_CREDIT), 0);
+    rme_unexpected_free(scripted.rme, u.buffer);
+}
+
+static void idle_call_sends_credit(void **state)
+{
+    struct rme_unexpected u, none;
+
+    (void)state;
+    request(&u);
+    assert_int_equal(rme_test_unexpected(scripted.rme, &none, 1, 0), 0);
+    assert_int_equal(scripted_count(RME_WIRE_CREDIT), 1);
+    rme_unexpected_free(scripted.rme, u.buffer);
+}
+
+/* A thread about to sleep has no answer to send, though other threads may. */
+static void sleeping_call_sends_credit(void **state)
+{
+    struct rme_unexpected u;
+    struct rme_done done;
+
+    (void)state;
+    request(&u);
+    assert_int_equal(scripted_count(RME_WIRE_CREDIT), 0);
+    assert_int_equal(rme_test_context(scripted.rme, 0, &done, 1, 10), 0);
+    assert_int_equal(scripted_count(RME_WIRE_CREDIT), 1);
+    rme_unexpected_free(scripted.rme, u.buffer);
+}
+
+/* Each call returns because of a message that the host does not fetch: the CREDIT is still sent
+ * after some calls. */
+static void busy_calls_send_credit_eventually(void **state)
+{
+    struct rme_done done;
+    unsigned calls = 0;
+
+    (void)state;
+    request(NULL);
+    while (scripted_count(RME_WIRE_CREDIT) == 0 && calls++ < 1000)
+        rme_test_context(scripted.rme, 0, &done, 1, 0);
+    assert_in_range(calls, 2, 300);
+}
+
+static unsigned slept, byes_at_first;
+
+/* Events while the engine closes: the peer consumes the message, BYE arrives, the link ends. */
+static void take_the_last(void)
+{
+    switch (slept++) {
+    case 0:
+        byes_at_first = scripted_count(RME_WIRE_BYE);
+        scripted_put((struct rme_wire_message){.type = RME_WIRE_CREDIT}, NULL);
+        break;
+    case 1:
+        script_finish(0);
+        break;
+    default:
+        script_cut();
+    }
+}
+
+/* The engine's message may not have arrived yet: the link ends only after a credit for the BYE
+ * that follows it. */
+static void close_waits_for_bye_credit(void **state)
+{
+    struct posted send;
+    unsigned byes;
+    struct rme_hello hello = scripted_hello();
+
+    (void)state;
+    hello.credits = 1;
+    scripted_connect(COMMON, &hello);
+    slept = 0;
+    scripted_send(&send, memory, 8, 1);
+    scripted_run();
+    scripted_check(&send, 0);
+    assert_int_equal(scripted.peer->peer->credit.have, 0);
+    script.sleeping = take_the_last;
+    rme_close(scripted.rme);
+    byes = scripted_count(RME_WIRE_BYE);
+    script.sleeping = NULL;
+    rme_addr_free(scripted.peer);
+    scripted_connect(COMMON, &hello); /* the teardown closes one */
+    assert_int_equal(byes_at_first, 0);
+    assert_int_equal(byes, 1);
 }
 
 int main(void)
@@ -694,8 +752,11 @@ int main(void)
         SCRIPTED_TEST(unexpected_counts_in_window_of_its_link),
         cmocka_unit_test(freed_while_it_is_copied),
         SCRIPTED_TEST(reached_while_its_link_ends),
-        SCRIPTED_TEST(dropped_with_their_context),
-        SCRIPTED_TEST(of_a_context_before),
+        SCRIPTED_TEST(answer_carries_the_credit),
+        SCRIPTED_TEST(idle_call_sends_credit),
+        SCRIPTED_TEST(sleeping_call_sends_credit),
+        SCRIPTED_TEST(busy_calls_send_credit_eventually),
+        SCRIPTED_TEST(close_waits_for_bye_credit),
     };
 
     return cmocka_run_group_tests_name("strays", tests, NULL, NULL);
