@@ -201,15 +201,23 @@ void scripted_open_modest(const char *options, const struct rme_hello *hello)
     open_and_greet(options, hello, 0);
 }
 
-void scripted_connect(const char *options, const struct rme_hello *answer)
+void scripted_connected(const struct rme_hello *answer)
 {
     uint8_t out[RME_HELLO_MAX] = {0};
+
+    rme_hello_encode(answer, out);
+    script_up(0, out, sizeof(out));
+    scripted.have = 8;
+    scripted.back = script.spent;
+}
+
+void scripted_connect(const char *options, const struct rme_hello *answer)
+{
 
     open_engine(options, false);
     assert_int_equal(rme_addr_parse("ib", "ib://other:1", &scripted.peer), 0);
     assert_int_equal(rme_addr_reach(scripted.rme, scripted.peer, 0), -EINPROGRESS);
-    rme_hello_encode(answer, out);
-    script_up(0, out, sizeof(out));
+    scripted_connected(answer);
     scripted_run();
 }
 

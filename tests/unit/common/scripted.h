@@ -55,6 +55,8 @@ void scripted_open(const char *options, const struct rme_hello *hello);
 void scripted_open_modest(const char *options, const struct rme_hello *hello);
 /* Opens the engine, which connects to a listening peer; `answer` is the peer's hello. */
 void scripted_connect(const char *options, const struct rme_hello *answer);
+/* Answers a link that the engine requests again, without letting it process that. */
+void scripted_connected(const struct rme_hello *answer);
 /* Takes the link down and closes the engine; the script checks that nothing is left. The next
  * engine's fabric has its usual properties again. */
 void scripted_close(void);

@@ -1,19 +1,300 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* The planner: rows of messages with their plans, and properties of all plans. */
+#include "plan/plan.h"
 #include "unit.h"
-#include "plan_base.h"
 
-static void small_is_eager(void **state)
+#define KIB ((uint64_t)1024)
+#define MIB (1024 * KIB)
+
+static const struct rme_limits limits = {
+    .once = {200000, 4000, 2000}, .list = {16000, 700, 1000}, .read = 1};
+
+static struct rme_plan_in base(uint64_t bytes)
 {
-    (void)state;
-    for (uint64_t bytes = 0; bytes <= 4000; bytes += 400) {
-        struct rme_plan_in in = base(bytes);
-
-        assert_int_equal(decide(&in).proto, RME_PROTO_EAGER);
-    }
-    struct rme_plan_in in = base(4001);
-
-    assert_int_not_equal(decide(&in).proto, RME_PROTO_EAGER);
+    return (struct rme_plan_in){.bytes = bytes,
+                                .send = {.segments = 1},
+                                .recv = {.segments = 1, .server = true},
+                                .eager_max = 4000,
+                                .frag_size = MIB,
+                                .pack_threshold = 64 * KIB,
+                                .max_sge = 30,
+                                .max_read_sge = 30,
+                                .has_read = true,
+                                .limits = &limits};
 }
+
+static struct rme_plan decide(const struct rme_plan_in *in)
+{
+    struct rme_plan plan;
+
+    rme_plan(in, &plan);
+    assert_non_null(plan.why);
+    return plan;
+}
+
+/* ---- rows ---- */
+
+/* A message, by what differs from 1 MiB from a client to a server, and its plan: protocol,
+ * requests, and whether the sender packs or offers, the receiver copies or invites. */
+static const struct row {
+    const char *message, *plan;
+} rows[] = {
+    /* protocol and direction: a client sends 1 MiB to a server */
+    {"bytes=0", "eager 0 packs copies"},
+    {"bytes=4000", "eager 0 packs copies"},
+    {"bytes=4001", "read 1 packs offers copies"},
+    {"s.ops=1000 r.ops=65", "write 1 offers"},
+    {"s.ops=1000 r.ops=64", "read 1 offers"},
+    {"s.ops=65 r.ops=1000 s.server r.server=0", "read 1 offers"},
+    {"s.ops=64 r.ops=1000 s.server r.server=0", "write 1 offers"},
+    {"s.ops=100 r.ops=90 s.server", "read 1 offers"},
+    {"s.ops=100 r.ops=110 s.server", "write 1 offers"},
+    {"", "write 1 offers"},
+    {"s.load=1", "read 1 offers"},
+    {"prefer=read", "read 1 offers"},
+    {"s.ops=10 prefer=write", "write 1"},
+    {"s.ops=10 prefer=read reads=0", "write 1"},
+    {"s.ops=10", "read 1 offers"},
+    {"s.ops=10 slow_read", "write 1"},
+    {"s.ops=10 slow_read prefer=read", "read 1 offers"},
+    {"s.ops=10 nothing_to_read", "write 1"},
+    {"s.ops=10 nothing_to_read prefer=read", "write 1"},
+    {"bytes=5T", "write 1 offers"},
+    {"r.segments=0 s.segments=64 r.server=0", "write 3"},
+    /* memory is offered, whatever the loads */
+    {"slow_read", "write 1"},
+    {"prefer=write", "write 1"},
+    {"reads=0", "write 1"},
+    {"bytes=0 eager=0", "eager 0 packs copies"},
+    /* a receive invites */
+    {"has_early unseen r.ready", "write 1 offers invites"},
+    {"has_early unseen", "write 1 offers"},
+    {"has_early unseen r.kept", "write 1 offers invites"},
+    {"has_early unseen r.kept bytes=65535", "read 1 offers copies"},
+    {"has_early unseen r.kept r.ready bytes=EARLY", "write 1 offers invites"},
+    {"has_early unseen r.kept r.ready bytes=EARLY-1", "write 1 offers"},
+    {"has_early unseen r.ready eager=1M", "eager 0 packs copies"},
+    {"has_early unseen r.ready prefer=read", "read 1 offers"},
+    {"has_early unseen r.ready s.ops=1", "read 1 offers"},
+    {"unseen r.ready", "write 1 offers"},
+    {"has_early r.segments=64 r.kept prefer=write lists=group", "write 64 invites"},
+    {"has_early r.segments=64 r.kept prefer=write lists=pack", "write 1 copies"},
+    {"has_early r.segments=64 r.kept prefer=write bytes=128K opens", "write 1 packs copies"},
+    /* one segment is copied, or registered: 200,000 bytes for one use */
+    {"bytes=200000", "read 1 packs offers copies"},
+    {"bytes=200001", "write 1 offers"},
+    {"bytes=150000 s.ready", "read 1 offers copies"},
+    {"bytes=150000 s.kept", "read 1 offers copies"},
+    {"bytes=64K s.kept", "read 1 offers copies"},
+    {"bytes=65535 s.kept", "read 1 packs offers copies"},
+    {"bytes=150000 s.kept pack=0", "read 1 packs offers copies"},
+    {"pack=0 s.segments=100", "write 4"},
+    {"pack=0 s.segments=100 once.request=160000", "write 1 packs offers"},
+    {"pack=0 s.segments=100 once.request=160000 sge=100", "write 1"},
+    /* requests */
+    {"prefer=write lists=group s.ready r.ready", "write 1"},
+    {"prefer=write lists=group s.ready r.ready s.segments=64 r.segments=64", "write 64"},
+    {"prefer=write lists=group s.ready r.ready s.segments=64", "write 3"},
+    {"prefer=write lists=group s.ready r.ready s.segments=64 sge=1", "write 64"},
+    {"prefer=write lists=group s.ready r.ready r.segments=64", "write 64"},
+    {"prefer=write lists=group s.ready r.ready s.segments=30", "write 1"},
+    {"prefer=write lists=group s.ready r.ready s.segments=31", "write 2"},
+    {"s.segments=256 s.ready r.ready s.ops=10", "write 9"},
+    {"r.segments=256 s.ready r.ready r.ops=10", "read 9 offers"},
+    {"r.segments=256 s.ready r.ready r.ops=10 rsge=1", "write 256 offers"},
+    {"sge=1 rsge=1 s.ready r.ready r.segments=64 s.ops=10", "read 64 offers"},
+    {"sge=1 rsge=1 s.ready r.ready r.segments=64 s.ops=10 read_cost=2", "read 64 offers"},
+    {"sge=1 rsge=1 s.ready r.ready r.segments=64 s.ops=10 read_cost=4", "write 64 offers"},
+    {"sge=1 rsge=1 s.ready r.ready s.ops=10 read_cost=4", "read 1 offers"},
+    {"sge=1 rsge=1 s.ready r.kept r.segments=64 prefer=read bytes=300000 read_cost=4",
+     "read 1 offers copies"},
+    {"sge=1 rsge=1 s.ready r.kept r.segments=64 prefer=read bytes=300000", "read 64 offers"},
+    /* lists are copied, or registered: kept ones up to 16000 + 63 * 700 + 2 * 1000 bytes */
+    {"pack=0 s.segments=8 bytes=32K", "read 1 packs offers copies"},
+    {"pack=0 s.segments=8 bytes=4M", "write 1 offers"},
+    {"s.segments=64 s.kept bytes=62100", "read 1 packs offers copies"},
+    {"s.segments=64 s.kept bytes=62101", "write 3 copies"},
+    {"s.segments=64 bytes=62101", "read 1 packs offers copies"},
+    {"s.segments=64 s.ready bytes=16K", "write 3 copies"},
+    {"r.segments=64 r.kept bytes=150000 prefer=read", "read 3 packs offers"},
+    {"r.segments=64 r.kept bytes=150000 prefer=write", "write 64 packs"},
+    {"r.segments=64 r.kept bytes=150000 prefer=write opens", "write 1 packs copies"},
+    {"r.segments=64 r.kept bytes=150000 prefer=read opens", "read 3 packs offers"},
+    {"r.segments=64 r.kept bytes=300000 prefer=write opens", "write 64"},
+    /* a receiver that copies reads, unless it is more loaded */
+    {"s.ready r.segments=64 lists=pack", "read 1 offers copies"},
+    {"s.ready r.segments=64 lists=pack r.ops=1", "write 1 offers copies"},
+    {"s.ready r.segments=64 lists=pack r.ops=1 s.ops=1", "read 1 offers copies"},
+    {"s.ready r.segments=64 lists=pack slow_read", "write 1 copies"},
+    {"s.ready r.segments=64 lists=pack nothing_to_read", "write 1 copies"},
+    {"s.ready r.ready lists=pack", "write 1 offers"},
+    /* lists that few requests can write are not offered, unless the sender is heavily loaded */
+    {"s.segments=64", "write 3"},
+    {"s.segments=64 prefer=read", "read 64 offers"},
+    {"s.segments=64 lists=pack", "write 1 packs offers"},
+    {"s.segments=64 lists=group", "write 3"},
+    {"s.segments=64 lists=group s.server r.server=0 s.ops=HEAVY", "read 64 offers"},
+    {"s.segments=8 lists=group s.server r.server=0", "write 1 offers"},
+    /* the ring */
+    {"bytes=16K r.segments=0 ring=32K", "ring 1 packs copies"},
+    {"bytes=32769 r.segments=0 ring=32K", "read 1 packs offers copies"},
+    {"bytes=16K r.segments=0", "read 1 packs offers copies"},
+    {"bytes=16K r.segments=0 ring=32K eager=16K", "eager 0 packs copies"},
+    /* adapters with windows, or with registrations in their place */
+    {"adapter bytes=96K sender r.segments=0", "read 1 offers"},
+    {"adapter bytes=96K sender r.segments=0 s.segments=8", "write 1"},
+    {"adapter bytes=96K s.kept=0 s.ready", "read 1 offers"},
+    {"adapter bytes=96K s.kept=0 s.ready s.ops=1 s.load=96K r.ops=1 r.load=96K",
+     "read 1 offers"},
+    {"adapter bytes=96K s.kept=0 s.ready s.ops=1 s.load=96K r.ops=1 r.load=96K r.segments=8",
+     "read 1 offers"},
+    {"adapter bytes=96K s.kept=0 s.ready r.segments=8 nothing_to_read", "write 1 copies"},
+    {"adapter bytes=96K s.kept=0 s.ready r.segments=8 nothing_to_read opens=0 each=0",
+     "write 8"},
+    {"adapter bytes=64K sender s.segments=8 r.segments=8", "read 1 packs offers"},
+    {"adapter bytes=256K sender s.segments=8 r.segments=8", "read 8 offers"},
+    {"adapter bytes=256K sender s.segments=64 r.segments=64", "read 3 packs offers"},
+    {"adapter bytes=1M sender s.segments=64 r.segments=64", "read 64 offers"},
+    {"adapter bytes=1M sender s.segments=512 r.segments=512", "write 18 copies"},
+    {"adapter each opens=0 bytes=256K sender s.segments=8 r.segments=8", "read 1 packs offers"},
+    {"adapter each opens=0 bytes=2M sender s.segments=8 r.segments=8", "write 8"},
+    {"adapter each opens=0 bytes=96K sender r.segments=0", "read 1 offers"},
+    {"adapter each opens=0 bytes=96K sender r.segments=0 s.segments=8", "write 1"},
+    {"adapter s.ops=10", "read 1 offers"},
+    {"adapter r.ops=10", "read 1 offers"},
+    {"adapter r.ops=10 early", "write 1"},
+    {"adapter r.ops=10 opens=0", "read 1 offers"},
+    {"adapter r.ops=10 opens=0 s.segments=2", "write 1 offers"},
+    {"adapter r.ops=65 opens=0", "write 1 offers"},
+};
+
+static uint64_t number(const char *text)
+{
+    static const struct {
+        const char *name;
+        uint64_t number;
+    } names[] = {{"read", RME_PREFER_READ},    {"write", RME_PREFER_WRITE},
+                 {"pack", RME_LISTS_PACK},     {"group", RME_LISTS_GROUP},
+                 {"EARLY", RME_EARLY_CTS_MIN}, {"EARLY-1", RME_EARLY_CTS_MIN - 1},
+                 {"HEAVY", RME_HEAVY_OPS + 1}};
+    char *unit;
+    uint64_t n = strtoull(text, &unit, 10);
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (strcmp(text, names[i].name) == 0)
+            return names[i].number;
+    return n << (*unit == 'K' ? 10 : *unit == 'M' ? 20 : *unit == 'T' ? 40 : 0);
+}
+
+static void set(struct rme_plan_in *in, struct rme_limits *own, const char *field)
+{
+    const char *value = strchr(field, '=');
+    size_t length = value != NULL ? (size_t)(value - field) : strlen(field);
+    uint64_t n = value != NULL ? number(value + 1) : 1;
+
+#define FIELD(name, ...)                                                                       \
+    if (strlen(name) == length && strncmp(field, name, length) == 0) {                         \
+        __VA_ARGS__;                                                                           \
+        return;                                                                                \
+    }
+#define SIDE(letter, side)                                                                     \
+    FIELD(letter ".segments", in->side.segments = n)                                           \
+    FIELD(letter ".ready", in->side.ready = n)                                                 \
+    FIELD(letter ".kept", in->side.kept = n)                                                   \
+    FIELD(letter ".server", in->side.server = n)                                               \
+    FIELD(letter ".ops", in->side.load.ops = (uint32_t)n)                                      \
+    FIELD(letter ".load", in->side.load.bytes = n)
+    SIDE("s", send)
+    SIDE("r", recv)
+    FIELD("bytes", in->bytes = n)
+    FIELD("eager", in->eager_max = n)
+    FIELD("ring", in->ring_max = n)
+    FIELD("pack", in->pack_threshold = n)
+    FIELD("prefer", in->prefer = (enum rme_prefer)n)
+    FIELD("lists", in->lists = (enum rme_lists)n)
+    FIELD("sge", in->max_sge = (uint32_t)n)
+    FIELD("rsge", in->max_read_sge = (uint32_t)n)
+    FIELD("reads", in->has_read = n)
+    FIELD("slow_read", in->slow_read = n)
+    FIELD("nothing_to_read", in->nothing_to_read = n)
+    FIELD("has_early", in->has_early_cts = n)
+    FIELD("early", in->early = n)
+    FIELD("sender", in->sender = n)
+    FIELD("opens", in->opens = n)
+    FIELD("each", in->each = n)
+    FIELD("unseen", in->send = rme_plan_unseen_sender(false, (struct rme_load){0}))
+    FIELD("read_cost", own->read = (uint32_t)n; in->limits = own)
+    FIELD("once.request", own->once.request = n; in->limits = own)
+    FIELD("adapter", in->limits = &rme_limits_adapter;
+          in->opens = in->send.kept = in->recv.kept = true)
+#undef SIDE
+#undef FIELD
+    fail_msg("unknown field: %s", field);
+}
+
+static struct rme_plan_in message_of(const char *fields, struct rme_limits *own)
+{
+    struct rme_plan_in in = base(MIB);
+    char text[200], *at;
+
+    snprintf(text, sizeof(text), "%s", fields);
+    for (char *field = strtok_r(text, " ", &at); field != NULL;
+         field = strtok_r(NULL, " ", &at))
+        set(&in, own, field);
+    return in;
+}
+
+static void messages_are_planned_as_listed(void **state)
+{
+    static const char *const names[] = {[RME_PROTO_EAGER] = "eager",
+                                        [RME_PROTO_RING] = "ring",
+                                        [RME_PROTO_RNDV_WRITE] = "write",
+                                        [RME_PROTO_RNDV_READ] = "read"};
+    unsigned wrong = 0;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct rme_limits own = limits;
+        struct rme_plan_in in = message_of(rows[i].message, &own);
+        struct rme_plan plan;
+        char text[100];
+
+        plan = decide(&in);
+        snprintf(text, sizeof(text), "%s %u%s%s%s%s", names[plan.proto],
+                 (unsigned)plan.requests, plan.send_pack ? " packs" : "",
+                 plan.offer ? " offers" : "", plan.recv_pack ? " copies" : "",
+                 plan.early_cts ? " invites" : "");
+        if (strcmp(text, rows[i].plan) != 0) {
+            print_error("    {\"%s\", \"%s\"},\n", rows[i].message, text);
+            wrong++;
+        }
+    }
+    assert_int_equal(wrong, 0);
+}
+
+static void sizes_follow_limits(void **state)
+{
+    struct rme_plan_in in = base(0);
+
+    (void)state;
+    assert_int_equal(rme_plan_frag_size(MIB, false), MIB);
+    assert_int_equal(rme_plan_frag_size(MIB, true), 256 * KIB);
+    assert_int_equal(rme_plan_frag_size(64 * KIB, true), 64 * KIB);
+    for (int opens = 0; opens < 2; opens++)
+        for (int each = 0; each < 2; each++) {
+            in.limits = &rme_limits_adapter;
+            in.opens = opens && !each;
+            in.each = each;
+            assert_int_equal(rme_plan_sizes(&in).ring, (each ? 32 : opens ? 23 : 16) * KIB);
+            if (in.opens || each)
+                assert_int_equal(rme_plan_sizes(&in).cached, (each ? 64 : 23) * KIB);
+        }
+    in = base(0);
+    assert_int_equal(rme_plan_sizes(&in).ring, 32 * KIB);
+    assert_int_equal(rme_plan_sizes(&in).cached, 64 * KIB);
+}
+
+/* ---- properties ---- */
 
 /* The step that the sender of any message takes, and the whole planner. */
 static void copies_equal_the_plan(void **state)
@@ -35,198 +316,6 @@ static void copies_equal_the_plan(void **state)
                          rme_proto_name[plan]);
         }
     }
-}
-
-#define WRITE RME_PROTO_RNDV_WRITE
-#define READ  RME_PROTO_RNDV_READ
-enum { FROM_SERVER = 1, TO_CLIENT = 2, NO_READS = 4, SLOW_READS = 8, NOT_OFFERED = 16 };
-
-/* Messages of 1 MiB from a client to a server, but for what a row says, and their protocol. */
-static const struct decision {
-    const char *text;
-    uint64_t send_ops, send_bytes, recv_ops; /* loads */
-    unsigned conditions;
-    enum rme_prefer prefer;
-    enum rme_proto proto;
-} decisions[] = {
-    /* the four results of the flow chart: a heavily loaded server lets the client work */
-    {"a heavy receiver", 1000, 0, 65, 0, RME_PREFER_AUTO, WRITE},
-    {"none is heavy", 1000, 0, 64, 0, RME_PREFER_AUTO, READ},
-    {"a heavy sender", 65, 0, 1000, FROM_SERVER | TO_CLIENT, RME_PREFER_AUTO, READ},
-    {"none is heavy", 64, 0, 1000, FROM_SERVER | TO_CLIENT, RME_PREFER_AUTO, WRITE},
-    {"two servers", 100, 0, 90, FROM_SERVER, RME_PREFER_AUTO, READ},
-    {"two servers", 100, 0, 110, FROM_SERVER, RME_PREFER_AUTO, WRITE},
-    {"a tie", 0, 0, 0, 0, RME_PREFER_AUTO, WRITE},
-    {"a tie except for bytes", 0, 1, 0, 0, RME_PREFER_AUTO, READ},
-    {"options overrule", 0, 0, 0, 0, RME_PREFER_READ, READ},
-    {"options overrule", 10, 0, 0, 0, RME_PREFER_WRITE, WRITE},
-    {"devices overrule", 10, 0, 0, NO_READS, RME_PREFER_READ, WRITE},
-    {"reads by load", 10, 0, 0, 0, RME_PREFER_AUTO, READ},
-    {"slow reads are avoided", 10, 0, 0, SLOW_READS, RME_PREFER_AUTO, WRITE},
-    {"slow reads by option", 10, 0, 0, SLOW_READS, RME_PREFER_READ, READ},
-    {"nothing is offered", 10, 0, 0, NOT_OFFERED, RME_PREFER_AUTO, WRITE},
-    {"nothing is offered, and reads are preferred", 10, 0, 0, NOT_OFFERED, RME_PREFER_READ,
-     WRITE},
-};
-
-static void rendezvous_direction_by_load(void **state)
-{
-    (void)state;
-    for (size_t i = 0; i < sizeof(decisions) / sizeof(decisions[0]); i++) {
-        const struct decision *row = &decisions[i];
-        struct rme_plan_in in = base(MIB);
-        enum rme_proto proto;
-
-        in.send.load.ops = row->send_ops;
-        in.send.load.bytes = row->send_bytes;
-        in.recv.load.ops = row->recv_ops;
-        in.send.server = (row->conditions & FROM_SERVER) != 0;
-        in.recv.server = (row->conditions & TO_CLIENT) == 0;
-        in.has_read = (row->conditions & NO_READS) == 0;
-        in.slow_read = (row->conditions & SLOW_READS) != 0;
-        in.nothing_to_read = (row->conditions & NOT_OFFERED) != 0;
-        in.prefer = row->prefer;
-        proto = decide(&in).proto;
-        if (proto != row->proto)
-            fail_msg("%s: %s", row->text, rme_proto_name[proto]);
-    }
-}
-
-/* Readable memory is offered for any current loads. */
-static void readable_memory_offered(void **state)
-{
-    struct rme_plan_in in = base(MIB);
-
-    (void)state;
-    assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_WRITE);
-    assert_true(decide(&in).offer);
-    in.slow_read = true;
-    assert_false(decide(&in).offer);
-    in.prefer = RME_PREFER_READ;
-    assert_true(decide(&in).offer);
-    in.prefer = RME_PREFER_WRITE;
-    in.slow_read = false;
-    assert_false(decide(&in).offer);
-    in.prefer = RME_PREFER_AUTO;
-    in.has_read = false;
-    assert_false(decide(&in).offer);
-    in = base(0);
-    in.bytes = 0;
-    in.eager_max = 0;
-    assert_false(decide(&in).offer);
-}
-
-static void early_cts_conditions(void **state)
-{
-    struct rme_plan_in in = base(MIB);
-
-    (void)state;
-    in.has_early_cts = true;
-    in.send = rme_plan_unseen_sender(false, (struct rme_load){0});
-    in.recv.ready = true;
-    assert_true(decide(&in).early_cts);
-    in.recv.ready = false;
-    assert_false(decide(&in).early_cts);
-    in.recv.kept = true;
-    assert_true(decide(&in).early_cts);
-    in.bytes = 64 * KIB - 1; /* cached, but too small to pay off at the second use */
-    assert_false(decide(&in).early_cts);
-    in.recv.ready = true;
-    in.bytes = RME_EARLY_CTS_MIN;
-    assert_true(decide(&in).early_cts);
-    in.bytes--;
-    assert_false(decide(&in).early_cts);
-    in.bytes = MIB;
-    in.eager_max = MIB;
-    assert_false(decide(&in).early_cts);
-    in.eager_max = 4000;
-    in.prefer = RME_PREFER_READ;
-    assert_false(decide(&in).early_cts);
-    in.prefer = RME_PREFER_AUTO;
-    in.send.load.ops = 1; /* the receiver is less loaded: it waits for an offer */
-    assert_false(decide(&in).early_cts);
-    in.send.load.ops = 0;
-    in.has_early_cts = false;
-    assert_false(decide(&in).early_cts);
-}
-
-/* Limit of memory that is registered for one use: 200,000 bytes. */
-static void single_use_registration_must_pay(void **state)
-{
-    struct rme_plan_in in = base(200000);
-
-    (void)state;
-    assert_true(decide(&in).send_pack);
-    assert_true(decide(&in).recv_pack);
-    in.bytes++;
-    assert_false(decide(&in).send_pack);
-    assert_false(decide(&in).recv_pack);
-    in.bytes = 150000;
-    in.send.ready = true;
-    assert_false(decide(&in).send_pack);
-}
-
-/* Memory whose registration will be cached is registered at its first use, though a copy would
- * cost less. */
-static void kept_registrations_are_not_for_one_use(void **state)
-{
-    struct rme_plan_in in = base(150000);
-
-    (void)state;
-    assert_true(decide(&in).send_pack);
-    in.send.kept = true;
-    assert_false(decide(&in).send_pack);
-    assert_true(decide(&in).recv_pack);
-    in.bytes = 64 * KIB;
-    assert_false(decide(&in).send_pack);
-    in.bytes--;
-    assert_true(decide(&in).send_pack);
-    in.bytes = 150000;
-    in.pack_threshold = 0; /* by the limit alone, of this one message */
-    assert_true(decide(&in).send_pack);
-}
-
-/* Gathering in place takes requests, which raise the limit. */
-static void requests_have_a_price(void **state)
-{
-    struct rme_limits dear = limits;
-    struct rme_plan_in in = base(1 * MIB);
-
-    (void)state;
-    in.pack_threshold = 0;
-    in.send.segments = 100; /* 200000 + 99 * 4000 + 3 * 2000 */
-    assert_false(decide(&in).send_pack);
-    dear.once.request = 160000;
-    in.limits = &dear;
-    assert_true(decide(&in).send_pack);
-    in.max_sge = 100;
-    assert_false(decide(&in).send_pack);
-}
-
-static void fragment_sizes(void **state)
-{
-    (void)state;
-    assert_int_equal(rme_plan_frag_size(MIB, false), MIB);
-    assert_int_equal(rme_plan_frag_size(MIB, true), 256 * KIB);
-    assert_int_equal(rme_plan_frag_size(64 * KIB, true), 64 * KIB);
-}
-
-static void unknown_receiver(void **state)
-{
-    struct rme_plan_in in = base(MIB);
-
-    (void)state;
-    in.recv = (struct rme_plan_side){0};
-    in.send.segments = 64;
-    assert_int_equal(decide(&in).proto, RME_PROTO_RNDV_WRITE);
-}
-
-static void huge_sizes(void **state)
-{
-    struct rme_plan_in in = base((uint64_t)5 << 40);
-
-    (void)state;
-    assert_false(decide(&in).send_pack);
 }
 
 /* Returns the row of the protocol; the caller frees the text. */
@@ -323,27 +412,6 @@ static void explains_the_very_decisions(void **state)
     assert_true(packed > 50);
 }
 
-/* The ring is used up to the size that its protocol gives. */
-static void ring_used_up_to_its_size(void **state)
-{
-    struct rme_plan_in in = base(16 * KIB);
-
-    (void)state;
-    in.recv = (struct rme_plan_side){0};
-    in.ring_max = 32 * KIB;
-    assert_int_equal(decide(&in).proto, RME_PROTO_RING);
-    assert_int_equal(decide(&in).requests, 1);
-    assert_false(decide(&in).offer);
-    in.bytes = 32 * KIB + 1;
-    assert_true(decide(&in).proto >= RME_PROTO_RNDV_WRITE);
-    in.bytes = 16 * KIB;
-    in.ring_max = 0;
-    assert_true(decide(&in).proto >= RME_PROTO_RNDV_WRITE);
-    in.ring_max = 32 * KIB;
-    in.eager_max = 16 * KIB;
-    assert_int_equal(decide(&in).proto, RME_PROTO_EAGER);
-}
-
 /* Any list is copied exactly up to its limit. */
 static void lists_are_copied_up_to_the_limit(void **state)
 {
@@ -366,141 +434,70 @@ static void lists_are_copied_up_to_the_limit(void **state)
     }
 }
 
-/* What two adapters with windows, or with registrations in their place, plan. */
-static struct rme_plan_in adapter(uint64_t bytes, bool each)
-{
-    struct rme_plan_in in = base(bytes);
-
-    in.limits = &rme_limits_adapter;
-    in.opens = !each;
-    in.each = each;
-    in.send.kept = in.recv.kept = true;
-    return in;
-}
-
-/* Where opening memory is dear, a list is not offered, and an offer is read, whatever the
- * loads. */
-static void dear_openings_decide_direction(void **state)
+/* For any size and cost, kept or not; one segment is not a list. */
+static void lists_by_option(void **state)
 {
     (void)state;
-    for (int each = 0; each < 2; each++) {
-        struct rme_plan_in in = adapter(96 * KIB, each);
-        in.sender = true;
-        in.recv.segments = 0;
-        assert_true(decide(&in).offer);
-        in.send.segments = 8;
-        assert_false(decide(&in).offer);
-        assert_false(decide(&in).send_pack);
-        in.sender = false;
-        in.send = (struct rme_plan_side){.segments = 1, .ready = true};
-        in.recv.segments = 1;
-        assert_int_equal(decide(&in).proto, READ);
-        in.recv.load = in.send.load = (struct rme_load){.ops = 1, .bytes = 96 * KIB};
-        assert_int_equal(decide(&in).proto, READ);
-        in.recv.segments = 8;
-        assert_int_equal(decide(&in).proto, READ);
-        assert_false(decide(&in).recv_pack); /* its registration stays cached */
-        in.nothing_to_read = true;
-        assert_true(decide(&in).recv_pack);
-        in.opens = in.each = false;
-        assert_false(decide(&in).recv_pack);
+    for (int i = 0; i < 8; i++) {
+        struct rme_plan_in in = base(i & 1 ? 16 * MIB : 8 * KIB), flat = in;
+
+        in.pack_threshold = flat.pack_threshold = i & 2 ? 64 * KIB : 0;
+        in.send.segments = in.recv.segments = 64;
+        in.send.kept = in.recv.kept = flat.send.kept = i & 4;
+        for (int lists = RME_LISTS_PACK; lists <= RME_LISTS_GROUP; lists++) {
+            bool pack = lists == RME_LISTS_PACK;
+            struct rme_plan plan, before = decide(&flat);
+
+            in.lists = flat.lists = (enum rme_lists)lists;
+            plan = decide(&in);
+            assert_int_equal(plan.send_pack, pack);
+            assert_int_equal(plan.recv_pack, pack);
+            assert_string_equal(plan.why_send, "option list_mode");
+            assert_int_equal(decide(&flat).send_pack, before.send_pack);
+            assert_int_equal(decide(&flat).recv_pack, before.recv_pack);
+            flat.lists = RME_LISTS_AUTO;
+        }
     }
 }
 
-/* A sender that knows of a list at the receiver opens its own memory: copied up to the price of
- * its openings, and in place as long as they cost less than a copy at the receiver. */
-static void list_on_both_sides_is_offered(void **state)
+/* The explanation names each reason. */
+static void explains_reasons(void **state)
 {
     static const struct {
-        uint64_t bytes, segments;
-        bool each, pack, offer;
-    } cases[] = {
-        {64 * KIB, 8, false, true, true},   {256 * KIB, 8, false, false, true},
-        {256 * KIB, 64, false, true, true}, {MIB, 64, false, false, true},
-        {MIB, 512, false, false, false},    {256 * KIB, 8, true, true, true},
-        {2 * MIB, 8, true, false, false},
+        const char *message, *text;
+    } reasons[] = {
+        {"sge=1 rsge=1 s.ready r.ready r.segments=64 s.ops=10 read_cost=4",
+         "because   the work requests of writing cost far less"},
+        {"sge=1 rsge=1 s.ready r.ready r.segments=64 s.ops=10 read_cost=4",
+         "a read request counts as 4 to write"},
+        {"s.ready r.segments=64 lists=pack",
+         "receiver reads: receiver copies, receiver load <= sender load"},
+        {"s.segments=64", "RTS advertises nothing: the work requests of writing cost far less"},
     };
 
     (void)state;
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        struct rme_plan_in in = adapter(cases[i].bytes, cases[i].each);
-        struct rme_plan plan;
+    for (size_t i = 0; i < sizeof(reasons) / sizeof(reasons[0]); i++) {
+        struct rme_limits own = limits;
+        struct rme_plan_in in = message_of(reasons[i].message, &own);
+        char *text = NULL;
 
-        in.sender = true;
-        in.send.segments = in.recv.segments = cases[i].segments;
-        plan = decide(&in);
-        if (plan.send_pack != cases[i].pack || plan.offer != cases[i].offer)
-            fail_msg("row %zu: %s, %s", i, plan.send_pack ? "packs" : "in place", plan.why);
-        in.recv.segments = 0;
-        assert_true(!decide(&in).offer || decide(&in).send_pack);
+        chosen_row(&in, &in, &text);
+        assert_non_null(strstr(text, reasons[i].text));
+        free(text);
     }
-}
-
-/* An adapter moves data without a processor: of loads only a heavy one decides.  An open offer
- * is read unless writes take fewer requests. */
-static void adapter_ignores_light_loads(void **state)
-{
-    struct rme_plan_in in = adapter(MIB, false);
-
-    (void)state;
-    for (int receiver = 0; receiver < 2; receiver++) {
-        in.send.load.ops = receiver ? 0 : 10;
-        in.recv.load.ops = receiver ? 10 : 0;
-        in.opens = true;
-        assert_int_equal(decide(&in).proto, READ);
-        in.early = true;
-        assert_int_equal(decide(&in).proto, WRITE);
-        in.early = in.opens = false;
-        assert_int_equal(decide(&in).proto, READ);
-        in.send.segments = 2;
-        assert_int_equal(decide(&in).proto, WRITE);
-        in.send.segments = 1;
-    }
-    in.recv.load.ops = 65;
-    assert_int_equal(decide(&in).proto, WRITE);
-}
-
-/* Sizes of ring and cache: measured ones, or the price of a rendezvous and its openings. */
-static void sizes_follow_openings(void **state)
-{
-    struct rme_plan_in in = adapter(0, false);
-
-    (void)state;
-    assert_int_equal(rme_plan_sizes(&in).ring, 23 * KIB);
-    assert_int_equal(rme_plan_sizes(&in).cached, 23 * KIB);
-    in.opens = false;
-    assert_int_equal(rme_plan_sizes(&in).ring, 16 * KIB);
-    in.each = true;
-    assert_int_equal(rme_plan_sizes(&in).ring, 32 * KIB);
-    assert_int_equal(rme_plan_sizes(&in).cached, 64 * KIB);
-    in.limits = &limits;
-    in.each = false;
-    assert_int_equal(rme_plan_sizes(&in).ring, 32 * KIB);
-    assert_int_equal(rme_plan_sizes(&in).cached, 64 * KIB);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(small_is_eager),
+        cmocka_unit_test(messages_are_planned_as_listed),
+        cmocka_unit_test(sizes_follow_limits),
         cmocka_unit_test(copies_equal_the_plan),
-        cmocka_unit_test(rendezvous_direction_by_load),
-        cmocka_unit_test(readable_memory_offered),
-        cmocka_unit_test(early_cts_conditions),
-        cmocka_unit_test(single_use_registration_must_pay),
-        cmocka_unit_test(kept_registrations_are_not_for_one_use),
-        cmocka_unit_test(requests_have_a_price),
-        cmocka_unit_test(fragment_sizes),
-        cmocka_unit_test(unknown_receiver),
-        cmocka_unit_test(huge_sizes),
         cmocka_unit_test(explains_what_is_decided),
         cmocka_unit_test(explains_the_very_decisions),
-        cmocka_unit_test(ring_used_up_to_its_size),
+        cmocka_unit_test(explains_reasons),
         cmocka_unit_test(lists_are_copied_up_to_the_limit),
-        cmocka_unit_test(dear_openings_decide_direction),
-        cmocka_unit_test(list_on_both_sides_is_offered),
-        cmocka_unit_test(adapter_ignores_light_loads),
-        cmocka_unit_test(sizes_follow_openings),
+        cmocka_unit_test(lists_by_option),
     };
 
     return cmocka_run_group_tests_name("plan", tests, NULL, NULL);

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Transcripts: actions of the host, the peer and the device, and the answer of the engine.
+ *
+ * A line is `step; step > answer`. The answer lists the messages of the engine until it is
+ * idle, results of operations, and numbers that changed. A wrong answer is printed as the line
+ * that would be right. `N*` before a line repeats it; the last answer counts.
+ *
+ * Operations have the names a to z, the engine's handles A, B ... in the order of their first
+ * messages; @ is the last one. Steps, behind `1:` with the second peer:
+ *
+ *   send a BYTES TAG [zone|list]   likewise recv, ask (an unexpected send); zone: in registered
+ *                                  memory; list: of pieces of 1000 bytes
+ *   cancel a; fetch                of the host
+ *   TYPE field=value ... FLAG ...  a message of the peer (wire.h); window=BYTES adds a segment
+ *   imm A; ring AT BYTES [LENGTH]  a write of the peer, into the ring at an offset
+ *   keep; return                   the peer returns no credits with its messages; returns them
+ *   done [N]; finish               a transfer completes, by age from the newest; all
+ *   notx; room; noregs; regs       send buffers and registrations run out, or are back
+ *   lack KIND; lack nothing        allocations of this kind fail
+ *   slots N                        limit of transfers of the process, and of one peer
+ *   cut; down; up; meet            ends and starts links; meets the second peer
+ *   arrive CREDITS; most_rx N      a peer that offers these; limit of a link's receives
+ *   have                           adds the engine's credits to the answer
+ *   wait MS                        lets virtual time pass
+ *   see NAME                       adds a counter to the answer
+ */
+#ifndef TESTS_UNIT_PLAY_H
+#define TESTS_UNIT_PLAY_H
+
+struct play {
+    const char *name;
+    const char *options; /* beside the usual ones */
+    const char *hello;   /* fields of the peer's hello that are unusual */
+    const char *lines;
+};
+
+/* Runs the transcripts, each as a case; returns the number of those that failed. */
+int play_all(const char *group, const struct play *plays, unsigned count);
+
+#endif
