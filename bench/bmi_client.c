@@ -188,8 +188,8 @@ static bool session_ready(const struct session *session)
             (exchange_complete(&session->exchange) && exchange_idle(&session->exchange)));
 }
 
-/* Waits until all sessions of the part are ready; decodes their reports. */
-static int wait_all(struct bmi_client *client, char *why)
+/* Waits until all sessions of the part are ready. */
+static int wait_ready(struct bmi_client *client, char *why)
 {
     uint64_t last = clock_ns();
     unsigned i = 0;
@@ -213,7 +213,15 @@ static int wait_all(struct bmi_client *client, char *why)
             return fail(why, "%s: no answer for %d s; is a bmi-perf server running there?",
                         session->server, SILENCE_MS / 1000);
     }
-    for (i = 0; i < client->part.count; i++) {
+    return 0;
+}
+
+/* Waits likewise, and decodes the reports of these sessions. */
+static int wait_all(struct bmi_client *client, char *why)
+{
+    if (wait_ready(client, why))
+        return -1;
+    for (unsigned i = 0; i < client->part.count; i++) {
         struct session *session = part_session(client, i);
         if (report_decode(&session->said, session->report_wire, (size_t)session->report.actual))
             return fail(why, "%s: not a bmi-perf server of this version", session->server);
@@ -225,29 +233,43 @@ static int wait_all(struct bmi_client *client, char *why)
 
 /* ---- Jobs ---- */
 
+/* Sends a job, whose answer goes to `answer`. */
+static int ask(struct bmi_client *client, struct session *session, const struct job *job,
+               void *answer, size_t size, char *why)
+{
+    int rc;
+
+    session->request.error = session->go.error = session->report.error = 0;
+    job_encode(job, session->request_wire);
+    rc =
+        control_receive(&session->report, session->addr, answer, size, (bmi_msg_tag_t)job->tag);
+    if (!rc)
+        rc = control_send(&session->request, session->addr, session->request_wire,
+                          JOB_WIRE_SIZE, SESSION_OPEN_TAG, true);
+    return rc ? fail_at(why, client, session, "cannot send", rc) : 0;
+}
+
+static uint64_t take_tag(struct bmi_client *client)
+{
+    uint64_t tag = client->next_tag;
+
+    client->next_tag = SESSION_NEXT_TAG(tag);
+    return tag;
+}
+
 static int session_open(struct bmi_client *client, struct session *session, char *why)
 {
     struct job job = client->job;
-    bmi_msg_tag_t tag;
     int rc;
 
-    job.tag = client->next_tag;
-    client->next_tag = SESSION_NEXT_TAG(client->next_tag);
-    tag = (bmi_msg_tag_t)job.tag;
+    job.tag = take_tag(client);
     rc = exchange_open(&session->exchange, &job, session->addr, client->context, false);
     if (rc < 0)
         return fail_at(why, client, session, "no memory for the messages", rc);
     session->open = true;
     if (job.test == JOB_PINGPONG) /* of one session */
         session->exchange.latency = &client->latency;
-    session->request.error = session->go.error = session->report.error = 0;
-    job_encode(&job, session->request_wire);
-    rc = control_receive(&session->report, session->addr, session->report_wire,
-                         REPORT_WIRE_SIZE, tag);
-    if (!rc)
-        rc = control_send(&session->request, session->addr, session->request_wire,
-                          JOB_WIRE_SIZE, SESSION_OPEN_TAG, true);
-    return rc ? fail_at(why, client, session, "cannot send", rc) : 0;
+    return ask(client, session, &job, session->report_wire, REPORT_WIRE_SIZE, why);
 }
 
 static int phase(void *state, uint64_t number, char *why)
@@ -307,29 +329,12 @@ static int bmi_run(void *state, struct outcome *outcome, char *why)
 static int server_text(struct bmi_client *client, struct session *session, enum job_test test,
                        char *text, size_t size, char *why)
 {
-    struct job job = {.test = test, .window = 1, .count = 1, .tag = client->next_tag};
-    uint64_t deadline = clock_ns() + SILENCE_MS * UINT64_C(1000000);
-    int rc, error;
+    struct job job = {.test = test, .window = 1, .count = 1, .tag = take_tag(client)};
 
-    client->next_tag = SESSION_NEXT_TAG(client->next_tag);
     session_drop(client, session);
-    session->request.error = session->go.error = session->report.error = 0;
-    job_encode(&job, session->request_wire);
-    rc = control_receive(&session->report, session->addr, text, size - 1,
-                         (bmi_msg_tag_t)job.tag);
-    if (!rc)
-        rc = control_send(&session->request, session->addr, session->request_wire,
-                          JOB_WIRE_SIZE, SESSION_OPEN_TAG, true);
-    error = rc;
-    while (!error && (!session->report.arrived || session->request.busy)) {
-        if (clock_ns() > deadline)
-            error = -BMI_ETIMEDOUT;
-        else if ((error = session_error(session)) == 0 &&
-                 (rc = pending_reap(client->context, SLICE_MS)) < 0)
-            error = rc;
-    }
-    if (error)
-        return fail_at(why, client, session, "no answer", error);
+    client->part = (struct part){(unsigned)(session - client->session), 1};
+    if (ask(client, session, &job, text, size - 1, why) || wait_ready(client, why))
+        return -1;
     text[session->report.actual] = 0;
     if (!report_decode(&session->said, text, (size_t)session->report.actual))
         return fail_refused(why, session);
