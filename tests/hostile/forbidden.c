@@ -20,8 +20,8 @@ static const struct rme_wire_segment huge[2] = {
     {.address = 0, .key = 1, .length = UINT64_MAX / 2 + 9}};
 static const struct rme_wire_segment small = {.address = 0x10000, .key = 1, .length = 100};
 
-/* Messages that end the link. Those without `m` are `raw` bytes of type `first`, with `ones` the
- * last four all ones. */
+/* Messages that end the link. Those without `m` are `raw` bytes of type `first`, with `ones`
+ * the last four all ones. */
 static const struct wrong {
     const char *what;
     struct rme_wire_message m;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * Attacks on Elan4 only: connection information, unmapped addresses, and resources shared by
- * all links; tests/fuzz/fuzz_elan_link has arbitrary packets. Elan4 does not identify senders: a
- * process that may write to the queue can claim to be another one and end its links, and can
+ * all links; tests/fuzz/fuzz_elan_link has arbitrary packets. Elan4 does not identify senders:
+ * a process that may write to the queue can claim to be another one and end its links, and can
  * write to all memory of the process, with any key. These attacks cannot be prevented, so they
  * are not tried.
  */
