@@ -326,46 +326,6 @@ CASE(invitation_declined)
     check_counts(&p, before, 1, 2, 1, 0);
 }
 
-/* A large message that is written at once and a small one right behind it, same tag: received
- * in order. */
-CASE(invited_message_is_not_overtaken)
-{
-    struct pair p;
-    struct blob out[2], in[2], small[2], small_in[2];
-
-    pair_open_with(&p, "rndv=auto" INVITED);
-    for (int k = 0; k < 2; k++) {
-        blob_zone(&out[k], p.client, SIZE);
-        blob_zone(&in[k], p.server, SIZE);
-        blob_flat(&small[k], 100);
-        blob_flat(&small_in[k], 100);
-    }
-    for (uint64_t i = 0; i < 10; i++) {
-        struct op ops[8];
-
-        for (int k = 0; k < 2; k++) {
-            blob_fill(&out[k], 4 * i + (uint64_t)k);
-            blob_fill(&small[k], 4 * i + 2 + (uint64_t)k);
-            blob_canary(&in[k]);
-            blob_canary(&small_in[k]);
-            post_recv(&ops[2 * k], p.server, p.to_client, &in[k], TAG);
-            post_recv(&ops[2 * k + 1], p.server, p.to_client, &small_in[k], TAG);
-        }
-        client_has_heard(&p);
-        for (int k = 0; k < 2; k++) {
-            post_send(&ops[4 + 2 * k], p.client, p.to_server, &out[k], TAG);
-            post_send(&ops[5 + 2 * k], p.client, p.to_server, &small[k], TAG);
-        }
-        pump_until_all(ops, 8);
-        for (int k = 0; k < 2; k++) {
-            op_check(&ops[2 * k], SIZE);
-            op_check(&ops[2 * k + 1], 100);
-            blob_check(&in[k], 4 * i + (uint64_t)k, SIZE);
-            blob_check(&small_in[k], 4 * i + 2 + (uint64_t)k, 100);
-        }
-    }
-}
-
 /* A receive that has sent an invitation is cancelled: its memory is not written, and the
  * message meets the next receive. */
 CASE(invitation_taken_back)

@@ -219,43 +219,6 @@ CASE(fast_sizes)
     }
 }
 
-/* Messages of a tag arrive in order, whichever protocol each takes, posted before and after
- * their receives. */
-CASE(fast_keeps_order)
-{
-    enum { N = 60 };
-    static const int sizes[] = {100,  FAST_SIZE, LARGE_SIZE, 30000, 0,
-                                2000, 64000,     65536,      65537};
-    static struct op send[N], recv[N];
-    static struct blob out[N], in[N];
-    struct pair p;
-
-    open_lent(&p, SMALL_AREA);
-    for (int round = 0; round < 2; round++) {
-        for (int i = 0; i < N; i++) {
-            size_t size = (size_t)sizes[(i * 7 + round) % 9];
-            blobs_flat(&out[i], &in[i], size, (uint64_t)i + 1);
-        }
-        for (int i = 0; round == 0 && i < N / 2; i++)
-            post_recv(&recv[i], p.server, p.to_client, &in[i], 3);
-        for (int i = 0; i < N; i++)
-            post_send(&send[i], p.client, p.to_server, &out[i], 3);
-        pump_times(10);
-        for (int i = round == 0 ? N / 2 : 0; i < N; i++)
-            post_recv(&recv[i], p.server, p.to_client, &in[i], 3);
-        pump_until_all_of(recv, send, N);
-        for (int i = 0; i < N; i++) {
-            op_check_blob(&recv[i], &in[i], (uint64_t)i + 1, out[i].total);
-            blob_free(&out[i]);
-            blob_free(&in[i]);
-        }
-    }
-    assert_true(node_counter(p.client, "sends_eager_rdma") > 10);
-    assert_true(node_counter(p.client, "sends_rndv_write") +
-                    node_counter(p.client, "sends_rndv_read") >
-                10);
-}
-
 /* The receiver's host consumes nothing: messages that find the ring full go by rendezvous; none
  * is lost or waits. */
 CASE(fast_runs_out)
@@ -375,39 +338,6 @@ CASE(fast_cancel)
     pump_until_reported(&recv);
     op_check_blob(&recv, &in, 5, FAST_SIZE);
     assert_int_equal(node_counter(p.client, "sends_eager_rdma") - before, 1);
-}
-
-/* Sends that wait for the link; half of them are cancelled while waiting. */
-CASE(fast_cancel_while_waiting)
-{
-    enum { N = 16 };
-    static struct op send[N], recv[N];
-    static struct blob out[N], in[N];
-    struct pair p;
-    int next = 0;
-
-    open_lent(&p, SMALL_AREA);
-    p.server->asleep = true;
-    for (int i = 0; i < N; i++) {
-        blobs_flat(&out[i], &in[i], FAST_SIZE, (uint64_t)i);
-        post_send(&send[i], p.client, p.to_server, &out[i], 2);
-    }
-    for (int i = 1; i < N; i += 2)
-        op_cancel(&send[i]);
-    p.server->asleep = false;
-    for (int i = 1; i < N; i += 2)
-        pump_until_reported(&send[i]);
-    for (int i = 0; i < N; i++) /* the others complete */
-        next += i % 2 == 0 || send[i].error == 0;
-    for (int i = 0; i < next; i++)
-        post_recv(&recv[i], p.server, p.to_client, &in[i], 2);
-    pump_until_all(recv, next);
-    pump_until_all(send, N);
-    for (int i = 0, k = 0; i < N; i++)
-        if (send[i].error == 0) {
-            op_check_blob(&recv[k], &in[k], (uint64_t)i, FAST_SIZE);
-            k++;
-        }
 }
 
 /* The receive is too small: it fails, and the sender is notified afterwards. */

@@ -2,8 +2,6 @@
 #include "fake_bmi.h"
 #include "fuzz.h"
 
-#include <errno.h>
-
 #include "embedded/bmi/core.h"
 #include "embedded/bmi/gossip.h"
 #include "embedded/iod/workers.h"
@@ -22,6 +20,7 @@ static struct {
     BMI_addr_t last_addr;
     bool lost[1 << 12]; /* by address */
     int buffers;        /* allocated: messages and memory */
+    uint64_t lent;      /* bytes of BMI_memalloc() */
     struct job *first, *last;
     struct fake_script script;
     uint64_t trace;
@@ -34,6 +33,7 @@ void fake_begin(void)
     memset(fake.lost, 0, (size_t)(fake.last_addr + 1) * sizeof(fake.lost[0]));
     fake.top = fake.waiting = fake.ended = 0;
     fake.messages = fake.buffers = 0;
+    fake.lent = 0;
     fake.last_id = 0;
     fake.last_addr = 0;
     fake.first = fake.last = NULL;
@@ -269,7 +269,7 @@ int BMI_testcontext(int count, bmi_op_id_t *id, int *outcount, bmi_error_code_t 
     int n = 0;
 
     (void)context;
-    if (fake.script.refuses && fake.script.refuses())
+    if (fake.script.refuses && fake.script.refuses(false))
         return -BMI_ENOMEM;
     if (fake.script.poll)
         fake.script.poll(idle_ms);
@@ -371,23 +371,32 @@ const char *BMI_addr_rev_lookup_unexpected(BMI_addr_t addr)
 void *BMI_memalloc(BMI_addr_t addr, bmi_size_t size, enum bmi_op_type way)
 {
     (void)addr, (void)way;
-    if (fake.script.refuses && fake.script.refuses())
+    if (fake.script.refuses && fake.script.refuses(true))
         return NULL;
     fake.buffers++;
+    fake.lent += (uint64_t)size;
     return calloc(1, (size_t)size);
 }
 
 int BMI_memfree(BMI_addr_t addr, void *buffer, bmi_size_t size, enum bmi_op_type way)
 {
-    (void)addr, (void)size, (void)way;
+    (void)addr, (void)way;
     free(buffer);
     fake.buffers--;
+    fake.lent -= (uint64_t)size;
     return 0;
+}
+
+uint64_t fake_lent(void)
+{
+    return fake.lent;
 }
 
 int BMI_set_info(BMI_addr_t addr, int option, void *value)
 {
-    (void)addr, (void)option, (void)value;
+    (void)value;
+    if (fake.script.set_info)
+        fake.script.set_info(addr, option);
     return 0;
 }
 
@@ -403,27 +412,6 @@ int BMI_get_info(BMI_addr_t addr, int option, void *value)
 {
     (void)addr, (void)option, (void)value;
     return -BMI_ENOSYS;
-}
-
-int bmi_error_to_errno(bmi_error_code_t error)
-{
-    switch (error) {
-    case 0:
-        return 0;
-    case -BMI_ECONNRESET:
-        return -ECONNRESET;
-    case -BMI_ECONNREFUSED:
-        return -ECONNREFUSED;
-    case -BMI_EMSGSIZE:
-        return -EMSGSIZE;
-    case -BMI_EADDRNOTAVAIL:
-        return -EADDRNOTAVAIL;
-    case -BMI_ENOMEM:
-        return -ENOMEM;
-    case -BMI_ECANCEL:
-        return -ECANCELED;
-    }
-    return -EIO;
 }
 
 void gossip_set_sink(void (*sink)(void *arg, char kind, const char *line), void *arg)

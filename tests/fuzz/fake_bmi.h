@@ -12,8 +12,8 @@
 
 #include "embedded/bmi/bmi.h"
 
-#define FAKE_PEERS  4 /* addresses 1 … FAKE_PEERS */
-#define FAKE_PIECES 4 /* pieces of memory of an operation */
+#define FAKE_PEERS  4  /* addresses 1 … FAKE_PEERS */
+#define FAKE_PIECES 64 /* pieces of memory of an operation */
 
 struct fake_op {
     bmi_op_id_t id; /* 0: free */
@@ -38,13 +38,14 @@ struct fake_script {
     void (*poll)(int idle_ms);         /* completions are polled */
     int (*posted)(struct fake_op *op); /* 0: wait; 1: complete, op->actual bytes; -BMI_E… */
     int (*lookup)(BMI_addr_t addr, const char *text); /* 0 or -BMI_E… */
-    /* refuse memory, or the report of completions */
-    bool (*refuses)(void);
+    bool (*refuses)(bool memory);                     /* memory, or the report of completions */
+    void (*set_info)(BMI_addr_t addr, int option);
 };
 
 void fake_begin(void);
 void fake_follow(const struct fake_script *script); /* until the next fake_begin() */
 uint64_t fake_trace(void);                          /* since fake_begin(); see fuzz.h */
+uint64_t fake_lent(void);                           /* bytes of BMI_memalloc() in use */
 bool fake_end(void);                                /* false: something was leaked */
 
 /* Waiting operations. */

@@ -660,8 +660,9 @@ static int lookup(BMI_addr_t addr, const char *text)
 }
 
 /* Returns whether to refuse; not while the client waits for ends, as above. */
-static bool refuses(void)
+static bool refuses(bool memory)
 {
+    (void)memory;
     if (run.refuses == 0 || fake_has_job() || something_cancelled())
         return false;
     run.refuses--;

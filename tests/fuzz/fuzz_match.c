@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Any patterns against any address: the first 18 bytes are netmask, family and address, the rest
- * is lines, each a pattern. */
+/* Any patterns against any address: the first 18 bytes are netmask, family and address, the
+ * rest is lines, each a pattern. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Any bytes as messages of a peer, each behind its length in two bytes: accepted ones stay inside
- * their bytes, and encode to the same bytes. */
+/* Any bytes as messages of a peer, each behind its length in two bytes: accepted ones stay
+ * inside their bytes, and encode to the same bytes. */
 #include <errno.h>
 
 #include "fuzz.h"

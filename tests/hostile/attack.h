@@ -56,7 +56,6 @@ attack_fn attack_keys, attack_shared_keys;
 attack_fn attack_lies, attack_lent;
 attack_fn attack_unwritten, attack_lists, attack_prepared; /* on bmi-iod */
 /* on Elan4 only */
-attack_fn attack_visitors, attack_packets, attack_cards, attack_generations, attack_rubbish,
-    attack_nowhere, attack_places;
+attack_fn attack_visitors, attack_generations, attack_nowhere, attack_places;
 
 #endif

@@ -9,115 +9,93 @@
 /* messages that return 65535 credits each: more than a peer may have */
 #define CREDITS_MANY 20u
 #define TAG          0x40000000
+#define WHOLE        255 /* bytes without a segment */
 
 /* ---- Messages ---- */
 
-/* Sends invalid message `n`; returns its description, NULL if there is none with this
- * number. */
-static const char *say_wrong(struct attack *a, struct link *link, unsigned n)
-{
-    static const struct rme_wire_segment wrap = {
-        .address = UINT64_MAX - 10, .key = 1, .length = 100};
-    static const struct rme_wire_segment huge[2] = {
-        {.address = 0, .key = 1, .length = UINT64_MAX / 2 + 9},
-        {.address = 0, .key = 1, .length = UINT64_MAX / 2 + 9}};
-    static const struct rme_wire_segment small = {.address = 0x10000, .key = 1, .length = 100};
-    struct rme_wire_message m = {.type = RME_WIRE_CTS, .to = 0x12345, .from = 1};
-    uint8_t bytes[LINK_MESSAGE] = {RME_WIRE_EAGER};
+static const struct rme_wire_segment wrap = {
+    .address = UINT64_MAX - 10, .key = 1, .length = 100};
+static const struct rme_wire_segment huge[2] = {
+    {.address = 0, .key = 1, .length = UINT64_MAX / 2 + 9},
+    {.address = 0, .key = 1, .length = UINT64_MAX / 2 + 9}};
+static const struct rme_wire_segment small = {.address = 0x10000, .key = 1, .length = 100};
 
-    switch (n) {
-    case 0:
-        link_send_bytes(link, bytes, 0);
-        return "a message of no bytes";
-    case 1:
-        link_send_bytes(link, bytes, 15);
-        return "a message of 15 bytes";
-    case 2:
-        bytes[0] = 0;
-        link_send_bytes(link, bytes, 16);
-        return "a message of type 0";
-    case 3:
-        bytes[0] = 99;
-        link_send_bytes(link, bytes, 16);
-        return "a message of a type that nobody knows";
-    case 4:
-        m = (struct rme_wire_message){
-            .type = RME_WIRE_RTS, .from = 1, .total = 100, .nsegment = 1};
-        link_say(link, &m, &wrap, NULL, 0);
-        return "a segment that wraps around";
-    case 5:
-        m = (struct rme_wire_message){
-            .type = RME_WIRE_RTS, .from = 1, .total = 100, .nsegment = 2};
-        link_say(link, &m, huge, NULL, 0);
-        return "segments of more than 2^64 bytes";
-    case 6: /* 2^32 - 1 segments announced, none present */
-        bytes[0] = RME_WIRE_RTS;
-        memset(bytes + rme_wire_length(RME_WIRE_RTS, 0) - 4, 0xff, 4);
-        link_send_bytes(link, bytes, rme_wire_length(RME_WIRE_RTS, 0));
-        return "segments that are not there";
-    case 7:
-        m.nsegment = 1;
-        link_say(link, &m, &small, NULL, 0);
-        return "CTS for nothing";
-    case 8:
-        m = (struct rme_wire_message){
-            .type = RME_WIRE_RTS, .from = 1, .total = 101, .nsegment = 1};
-        link_say(link, &m, &small, NULL, 0);
-        return "an offer of a part";
-    case 9:
-        m.type = RME_WIRE_FIN;
-        attack_say(a, link, &m);
-        return "FIN for nothing";
-    case 10:
-        m = (struct rme_wire_message){
-            .type = RME_WIRE_FIN, .flags = RME_WIRE_F_EAGER, .to = 0, .status = 0};
-        attack_say(a, link, &m);
-        return "a refusal with status 0";
-    case 11:
-        m = (struct rme_wire_message){
-            .type = RME_WIRE_FIN, .flags = RME_WIRE_F_EAGER, .to = 1u << 20, .status = 1};
-        attack_say(a, link, &m);
-        return "a refusal of what was not sent";
-    case 12:
-        m = (struct rme_wire_message){.type = RME_WIRE_CTS,
-                                      .flags = RME_WIRE_F_UNSOLICITED,
-                                      .to = 1000,
-                                      .from = 1,
-                                      .nsegment = 1};
-        link_say(link, &m, &small, NULL, 0);
-        return "an invitation that has seen what was not sent";
-    case 13:
-        m = (struct rme_wire_message){
-            .type = RME_WIRE_RTS, .flags = RME_WIRE_F_UNEXPECTED, .from = 1, .total = 16385};
-        attack_say(a, link, &m);
-        return "an unexpected message of 16385 bytes";
-    case 14:
+/* Messages that end the link. Those without `m` are `raw` bytes of type `first`, with `ones`
+ * the last four all ones. */
+static const struct wrong {
+    const char *what;
+    struct rme_wire_message m;
+    const struct rme_wire_segment *segment;
+    uint8_t first, raw;
+    bool ones;
+    unsigned times;
+} wrongs[] = {
+    {.what = "a message of no bytes", .first = RME_WIRE_EAGER},
+    {.what = "a message of 15 bytes", .first = RME_WIRE_EAGER, .raw = 15},
+    {.what = "a message of type 0", .raw = 16},
+    {.what = "a message of a type that nobody knows", .first = 99, .raw = 16},
+    {.what = "a segment that wraps around",
+     .m = {.type = RME_WIRE_RTS, .from = 1, .total = 100, .nsegment = 1},
+     .segment = &wrap},
+    {.what = "segments of more than 2^64 bytes",
+     .m = {.type = RME_WIRE_RTS, .from = 1, .total = 100, .nsegment = 2},
+     .segment = huge},
+    {.what = "segments that are not there", .first = RME_WIRE_RTS, .raw = WHOLE, .ones = true},
+    {.what = "CTS for nothing",
+     .m = {.type = RME_WIRE_CTS, .to = 0x12345, .from = 1, .nsegment = 1},
+     .segment = &small},
+    {.what = "an offer of a part",
+     .m = {.type = RME_WIRE_RTS, .from = 1, .total = 101, .nsegment = 1},
+     .segment = &small},
+    {.what = "FIN for nothing", .m = {.type = RME_WIRE_FIN, .to = 0x12345, .from = 1}},
+    {.what = "a refusal with status 0", .m = {.type = RME_WIRE_FIN, .flags = RME_WIRE_F_EAGER}},
+    {.what = "a refusal of what was not sent",
+     .m = {.type = RME_WIRE_FIN, .flags = RME_WIRE_F_EAGER, .to = 1u << 20, .status = 1}},
+    {.what = "an invitation that has seen what was not sent",
+     .m = {.type = RME_WIRE_CTS,
+           .flags = RME_WIRE_F_UNSOLICITED,
+           .to = 1000,
+           .from = 1,
+           .nsegment = 1},
+     .segment = &small},
+    {.what = "an unexpected message of 16385 bytes",
+     .m = {.type = RME_WIRE_RTS, .flags = RME_WIRE_F_UNEXPECTED, .from = 1, .total = 16385}},
+    {.what = "a window that was never used", .m = {.type = RME_WIRE_PING, .eager_consumed = 1}},
+    {.what = "the other window, never used",
+     .m = {.type = RME_WIRE_PING, .unexpected_consumed = 0x80000000}},
+    {.what = "more credits than anybody has",
+     .m = {.type = RME_WIRE_PONG, .credits = UINT16_MAX},
+     .times = CREDITS_MANY},
+    {.what = "a field that the type does not use",
+     .first = RME_WIRE_CANCEL,
+     .raw = WHOLE,
+     .ones = true},
+};
+
+static void say_wrong(struct attack *a, struct link *link, const struct wrong *w)
+{
+    uint8_t bytes[LINK_MESSAGE] = {w->first};
+    size_t length = w->raw == WHOLE ? rme_wire_length(w->first, 0) : w->raw;
+
+    if (w->ones)
+        memset(bytes + length - 4, 0xff, 4);
+    if (w->m.type == 0)
+        link_send_bytes(link, bytes, length);
+    else
+        link_say(link, &w->m, w->segment, NULL, 0);
+    for (unsigned i = 1; i < w->times && link_wait_credits(link, 1, 2000); i++)
+        attack_say(a, link, &w->m);
+}
+
+/* An immediate for nothing, then each type, a byte shorter than its minimum. */
+static const char *say_other(struct link *link, unsigned n)
+{
+    uint8_t bytes[LINK_MESSAGE] = {(uint8_t)(RME_WIRE_EAGER + n - 1)};
+
+    if (n == 0) {
         link_send_imm(link, 0x12345);
         return "an immediate for nothing";
-    case 15:
-        m = (struct rme_wire_message){.type = RME_WIRE_PING, .eager_consumed = 1};
-        attack_say(a, link, &m);
-        return "a window that was never used";
-    case 16:
-        m = (struct rme_wire_message){.type = RME_WIRE_PING, .unexpected_consumed = 0x80000000};
-        attack_say(a, link, &m);
-        return "the other window, never used";
-    case 17:
-        m = (struct rme_wire_message){.type = RME_WIRE_PONG, .credits = UINT16_MAX};
-        for (unsigned i = 0; i < CREDITS_MANY && link_wait_credits(link, 1, 2000); i++)
-            attack_say(a, link, &m);
-        return "more credits than anybody has";
-    case 18:
-        bytes[0] = RME_WIRE_CANCEL;
-        memset(bytes + rme_wire_length(RME_WIRE_CANCEL, 0) - 4, 0xff, 4);
-        link_send_bytes(link, bytes, rme_wire_length(RME_WIRE_CANCEL, 0));
-        return "a field that the type does not use";
-    default:
-        break;
     }
-    /* each type, a byte shorter than its minimum */
-    n -= 19;
-    bytes[0] = (uint8_t)(RME_WIRE_EAGER + n);
     if (bytes[0] > RME_WIRE_PONG)
         return NULL;
     link_send_bytes(link, bytes, rme_wire_length(bytes[0], 0) - 1);
@@ -126,6 +104,7 @@ static const char *say_wrong(struct attack *a, struct link *link, unsigned n)
 
 void attack_malformed(struct attack *a)
 {
+    enum { WRONGS = sizeof wrongs / sizeof wrongs[0] };
     const char *what = "";
 
     for (unsigned n = 0; what != NULL && !attack_over(a) && a->failures == 0; n++) {
@@ -133,7 +112,9 @@ void attack_malformed(struct attack *a)
 
         if (link == NULL)
             continue;
-        what = say_wrong(a, link, n);
+        if (n < WRONGS)
+            say_wrong(a, link, &wrongs[n]);
+        what = n < WRONGS ? wrongs[n].what : say_other(link, n - WRONGS);
         a->messages++;
         if (what != NULL)
             attack_must_end(a, link, what);

@@ -42,10 +42,7 @@ static const struct {
     {"prepared", "parts of copies that are prepared and left (iod)", attack_prepared},
 #ifdef HAVE_BMI_ELAN4
     {"visitors", "connections to the desk that say nothing (elan4)", attack_visitors},
-    {"packets", "packets that no link is said to send (elan4)", attack_packets},
-    {"cards", "cards of those who are not to be answered (elan4)", attack_cards},
     {"generations", "cards of others who had this process's place (elan4)", attack_generations},
-    {"rubbish", "rubbish in the input queue (elan4)", attack_rubbish},
     {"nowhere", "addresses where no memory is (elan4)", attack_nowhere},
     {"places", "more links than one process is given (elan4)", attack_places},
 #endif

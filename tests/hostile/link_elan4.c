@@ -597,32 +597,13 @@ int elan4_poke(const struct target *target, uint64_t address, size_t length, boo
     return rdma(target->vp, address, bytes, length, read, false);
 }
 
-/* ---- Invalid packets ---- */
+/* ---- Packets of no link ---- */
 
 int elan4_card(const struct target *target, struct bmi_elan4_conn_info *card)
 {
     *card = own;
     card->wanted = target->vp;
     return 0;
-}
-
-void elan4_packet(struct link *link, enum elan_kind kind, size_t length, struct elan_packet *p)
-{
-    struct end *end = link_end(link);
-
-    *p = (struct elan_packet){.kind = (uint8_t)kind,
-                              .bytes = (uint16_t)length,
-                              .link = end->peer_number,
-                              .to = end->generation,
-                              .seq = elan_kind_ordered((uint8_t)kind) ? end->next_seq : 0,
-                              .from = nic->vp};
-}
-
-int elan4_say(struct link *link, const struct elan_packet *p, const void *body)
-{
-    struct end *end = link_end(link);
-
-    return send_packet(end->vp, end->queue, p, body) != NULL ? 0 : -ETIMEDOUT;
 }
 
 int elan4_tell(const struct target *target, const struct elan_packet *p, const void *body)
@@ -634,16 +615,6 @@ int elan4_tell(const struct target *target, const struct elan_packet *p, const v
     if (said.to == 0)
         said.to = target->generation;
     return send_packet(target->vp, target->queue, &said, body) != NULL ? 0 : -ETIMEDOUT;
-}
-
-int elan4_throw(const struct target *target, const void *bytes, size_t length)
-{
-    return throw_at(target->vp, target->queue, bytes, length, NULL, 0) != NULL ? 0 : -ETIMEDOUT;
-}
-
-void elan4_skip(struct link *link, unsigned packets)
-{
-    link_end(link)->next_seq += packets;
 }
 
 const struct medium medium_elan4 = {.scheme = "elan4://",

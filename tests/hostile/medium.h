@@ -54,8 +54,6 @@ struct medium {
 
 extern const struct medium medium_verbs, medium_elan4;
 
-struct end *link_end(struct link *link);
-
 /* Sleeps shortly to leave the processor to the attacked server. */
 void breathe(void);
 bool past(uint64_t deadline);

@@ -164,11 +164,6 @@ void link_close(struct link *link)
     end_link(link, true);
 }
 
-struct end *link_end(struct link *link)
-{
-    return link->end;
-}
-
 const struct rme_hello *link_peer(const struct link *link)
 {
     return &link->peer;
