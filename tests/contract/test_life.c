@@ -29,23 +29,29 @@ static bmi_method_addr_p look_up(const char *rest)
 static void method_addr_lookup_before_initialize(void)
 {
     struct bmi_method_ops *ops = test_method();
+    bmi_method_addr_p early = ops->method_addr_lookup(test_network()->another);
 
-    bmi_method_addr_p listen = ops->method_addr_lookup(test_uri());
-    CHECK(listen != NULL);
+    CHECK(early != NULL);
     CHECK(ops->method_addr_lookup("tcp://127.0.0.1:1") == NULL);
     CHECK(look_up("_exp://127.0.0.1:1") == NULL);
     CHECK(look_up("://") == NULL);
     CHECK(look_up("://host") == NULL);
-    bmi_method_addr_p another = ops->method_addr_lookup(test_network()->another);
-    CHECK(another != NULL);
-    CHECK_EQUAL(ops->set_info(BMI_DROP_ADDR, another), 0);
-    listen->method_type = 0;
-    CHECK_EQUAL(ops->initialize(listen, 0, BMI_INIT_SERVER, NULL), 0);
-    /* The server's own address, which is never sent to. */
-    bmi_method_addr_p self = ops->method_addr_lookup(test_uri());
-    CHECK(self != NULL && self->method_type == 0);
+    CHECK_EQUAL(ops->set_info(BMI_FORCEFUL_CANCEL_MODE, NULL), 0);
+    CHECK(ops->memalloc(100, BMI_SEND) == NULL);
+    for (int round = 0; round < 3; round++) {
+        bmi_method_addr_p listen = ops->method_addr_lookup(test_uri());
+        CHECK(listen != NULL);
+        CHECK_EQUAL(ops->initialize(listen, round, BMI_INIT_SERVER, NULL), 0);
+        CHECK_EQUAL(early->method_type, round);
+        /* The server's own address, which is never sent to. */
+        bmi_method_addr_p self = ops->method_addr_lookup(test_uri());
+        CHECK(self == listen && self->method_type == round);
+        CHECK_EQUAL(ops->finalize(), 0);
+        CHECK_EQUAL(ops->set_info(BMI_DROP_ADDR, self), 0);
+    }
     CHECK_EQUAL(ops->finalize(), 0);
-    CHECK_EQUAL(ops->set_info(BMI_DROP_ADDR, self), 0);
+    CHECK_EQUAL(ops->unexpected_free(early), 0);
+    CHECK_EQUAL(ops->set_info(BMI_DROP_ADDR, early), 0);
 }
 
 /* Finalizes with a connection up, drops the address, and repeats in the same process. */

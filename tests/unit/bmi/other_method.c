@@ -98,7 +98,7 @@ static void report(int i, bmi_error_code_t *error, bmi_size_t *actual, void **us
         user[i] = &other;
 }
 
-/* Sleeps as long as it may if there is no result, except beside a test of plans. */
+/* Sleeps as long as it may if there is no result. */
 static int other_testcontext(int room, bmi_op_id_t *ids, int *count, bmi_error_code_t *error,
                              bmi_size_t *actual, void **user, int idle_ms, bmi_context_id ctx)
 {
