@@ -397,14 +397,34 @@ static void aim(struct side *s, struct side *at)
     s->rqpn = at->qp->qp_num;
 }
 
-void loop_open(struct side *a, struct side *b)
+void join_sides(struct side *a, struct side *b)
 {
-    side_open(a);
-    side_open(b);
     CHECK_EQ(qp_rtr(a, b->qp->qp_num), 0);
     CHECK_EQ(qp_rtr(b, a->qp->qp_num), 0);
     CHECK_EQ(qp_rts(a), 0);
     CHECK_EQ(qp_rts(b), 0);
+}
+
+static void to_init(struct side *s)
+{
+    struct ibv_qp_attr reset = {.qp_state = IBV_QPS_RESET};
+
+    CHECK_EQ(ibv_modify_qp(s->qp, &reset, IBV_QP_STATE), 0);
+    CHECK_EQ(qp_init(s), 0);
+}
+
+void join_anew(struct side *a, struct side *b)
+{
+    to_init(a);
+    to_init(b);
+    join_sides(a, b);
+}
+
+void loop_open(struct side *a, struct side *b)
+{
+    side_open(a);
+    side_open(b);
+    join_sides(a, b);
     aim(a, b);
     aim(b, a);
 }

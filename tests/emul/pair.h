@@ -86,6 +86,9 @@ void side_open(struct side *s);
 /* Exchanges addresses over the socket and moves the QP to RTS. */
 void side_connect(struct side *s);
 void side_close(struct side *s);
+/* Connect the QPs of two sides of one process, from INIT, or from any state. */
+void join_sides(struct side *a, struct side *b);
+void join_anew(struct side *a, struct side *b);
 /* Makes two QPs in one process, connected to each other. */
 void loop_open(struct side *a, struct side *b);
 void loop_close(struct side *a, struct side *b);

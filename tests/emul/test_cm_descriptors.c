@@ -155,42 +155,6 @@ PASSIVE(request_waits_for_descriptor)
     all_gone();
 }
 
-/* A listener without a descriptor, and without permission to access the requester, rejects once
- * it has a descriptor. */
-PAIR(delayed_request_without_permission_rejected, run_two)
-ACTIVE(delayed_request_without_permission_rejected)
-{
-    struct rdma_conn_param p = {.qp_num = 7};
-
-    if (getuid() || is_watched())
-        return;
-    struct rdma_cm_id *id = new_id(NULL);
-    meet(s);
-    resolve(id, "127.0.0.1", PORT + 14);
-    CHECK_EQ(rdma_connect(id, &p), 0);
-    meet(s);
-    CHECK_EQ(eat(RDMA_CM_EVENT_UNREACHABLE), -EPERM);
-    meet(s);
-    drop(id);
-    all_gone();
-}
-PASSIVE(delayed_request_without_permission_rejected)
-{
-    if (getuid() || is_watched())
-        return;
-    CHECK_EQ(setgid(65534), 0);
-    CHECK_EQ(setuid(65534), 0);
-    struct rdma_cm_id *l = listen_at("127.0.0.1", PORT + 14, 1);
-    struct rlimit before = leave_descriptors(0);
-    meet(s);
-    meet(s);
-    settle();
-    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
-    meet(s);
-    drop(l);
-    all_gone();
-}
-
 /* Returns the events that poll reports for a descriptor. */
 static short polled(int fd)
 {

@@ -193,19 +193,6 @@ static void is_asked_with_a_type_of_service(struct side *s, bool ethernet)
     drop(l);
 }
 
-PAIR(type_of_service_is_a_service_level, run_two)
-ACTIVE(type_of_service_is_a_service_level)
-{
-    meet(s);
-    asks_with_a_type_of_service(false);
-    all_gone();
-}
-PASSIVE(type_of_service_is_a_service_level)
-{
-    is_asked_with_a_type_of_service(s, false);
-    all_gone();
-}
-
 PAIR(type_of_service_is_ethernet_traffic_class, run_two)
 ACTIVE(type_of_service_is_ethernet_traffic_class)
 {

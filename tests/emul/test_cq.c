@@ -44,10 +44,7 @@ static struct ibv_cq_ex *extended(struct side *s, uint64_t wc_flags)
 
 static void joined(struct side *a, struct side *b)
 {
-    CHECK_EQ(qp_rtr(a, b->qp->qp_num), 0);
-    CHECK_EQ(qp_rtr(b, a->qp->qp_num), 0);
-    CHECK_EQ(qp_rts(a), 0);
-    CHECK_EQ(qp_rts(b), 0);
+    join_sides(a, b);
     a->raddr = (uintptr_t)b->buf;
     a->rkey = b->mr->rkey;
 }
@@ -149,28 +146,6 @@ TEST(extended_cq_polled_by_one_thread)
     CHECK_EQ(pthread_join(other, NULL), 0);
     side_close(&a);
     side_close(&b);
-}
-
-/* The clock and its unit can be queried. */
-TEST(device_clock_can_be_queried)
-{
-    struct side a = {0};
-    struct ibv_device_attr_ex attr;
-    struct ibv_values_ex v = {.comp_mask = IBV_VALUES_MASK_RAW_CLOCK};
-
-    side_open(&a);
-    CHECK_EQ(ibv_query_device_ex(a.ctx, NULL, &attr), 0);
-    CHECK_EQ(attr.hca_core_clock, 1000000); /* kHz */
-    CHECK(attr.completion_timestamp_mask == UINT64_MAX);
-    uint64_t before = clock_ns(CLOCK_MONOTONIC);
-    CHECK_EQ(ibv_query_rt_values_ex(a.ctx, &v), 0);
-    uint64_t told = (uint64_t)v.raw_clock.tv_sec * 1000000000 + (uint64_t)v.raw_clock.tv_nsec;
-    CHECK_EQ(v.comp_mask, IBV_VALUES_MASK_RAW_CLOCK);
-    CHECK(told >= before && told <= clock_ns(CLOCK_MONOTONIC));
-    v.comp_mask = 0;
-    CHECK_EQ(ibv_query_rt_values_ex(a.ctx, &v), 0);
-    CHECK_EQ(v.comp_mask, 0);
-    side_close(&a);
 }
 
 TEST(unsupported_extended_cq_features_refused)

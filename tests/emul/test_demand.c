@@ -342,19 +342,6 @@ static struct ibv_odp_caps capabilities(struct ibv_context *ctx)
     return a.odp_caps;
 }
 
-TEST(device_reports_odp_capabilities)
-{
-    struct side s = {0};
-
-    side_open(&s);
-    struct ibv_odp_caps c = capabilities(s.ctx);
-    CHECK_EQ(c.general_caps, IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT);
-    CHECK_EQ(c.per_transport_caps.rc_odp_caps, 63);
-    CHECK_EQ(c.per_transport_caps.uc_odp_caps, 7);
-    CHECK(c.per_transport_caps.ud_odp_caps & IBV_ODP_SUPPORT_SEND);
-    side_close(&s);
-}
-
 TEST(device_without_odp_refuses_it)
 {
     struct side s = {0};
@@ -368,40 +355,4 @@ TEST(device_without_odp_refuses_it)
     CHECK_EQ(errno, EOPNOTSUPP);
     CHECK_EQ(advise(s.pd, FETCH, FLUSH, s.buf, PAGE, s.mr->lkey), EOPNOTSUPP);
     side_close(&s);
-}
-
-/* The same between two processes: the pages are those of the registration's process. */
-PAIR(pages_of_other_process_are_used, run_two)
-ACTIVE(pages_of_other_process_are_used)
-{
-    side_open(s);
-    side_connect(s);
-    pattern(s->buf, 2 * PAGE, 3);
-    post_send(s, 1, SEND, 0, 64, 0);
-    expect_wc(s->scq, 1, IBV_WC_SUCCESS);
-    post_send(s, 2, WRITE, 0, 2 * PAGE, PAGE);
-    expect_wc(s->scq, 2, IBV_WC_SUCCESS);
-    meet(s);
-    meet(s);
-    post_send(s, 3, READ, 8 * PAGE, 64, 0);
-    expect_wc(s->scq, 3, IBV_WC_REM_OP_ERR);
-    meet(s);
-    side_close(s);
-}
-PASSIVE(pages_of_other_process_are_used)
-{
-    side_open(s);
-    on_demand(s);
-    something(s->buf, BUF_SIZE);
-    post_recv(s, 7, 0, 64);
-    side_connect(s);
-    meet(s);
-    expect_wc(s->rcq, 7, IBV_WC_SUCCESS);
-    CHECK(is_pattern(s->buf, 64, 3));
-    CHECK(is_pattern(s->buf + PAGE, 2 * PAGE, 3));
-    nothing(s->buf, BUF_SIZE);
-    meet(s);
-    meet(s);
-    CHECK_EQ(qp_state(s), IBV_QPS_ERR);
-    demand_close(s);
 }

@@ -133,54 +133,6 @@ TEST(each_device_has_a_link)
     unsetenv("EMUVERBS_DEVICES");
 }
 
-/* Reads of this process use the other's engine for some seconds; its writes leave by its
- * own. */
-#define READS 16
-
-PAIR(directions_do_not_share_bandwidth, run_two)
-ACTIVE(directions_do_not_share_bandwidth)
-{
-    struct side t = {.sock = s->sock};
-
-    link_of("1");
-    s->rd_depth = READS;
-    side_open(s);
-    side_connect(s);
-    side_open(&t);
-    side_connect(&t);
-    clock_stop();
-    for (unsigned i = 0; i < READS; i++)
-        post_send(s, i, READ, 0, BUF_SIZE, 0);
-    clock_step_ms(2); /* all requests have arrived */
-    post_send(&t, READS, WRITE, 0, 8, 0);
-    clock_step_ms(1);
-    expect_wc(t.scq, READS, IBV_WC_SUCCESS);
-    expect_none(s->scq);
-    clock_step_ms(1050);
-    expect_wc(s->scq, 0, IBV_WC_SUCCESS);
-    expect_none(s->scq);
-    clock_step_ms(1050 * READS);
-    for (unsigned i = 1; i < READS; i++)
-        expect_wc(s->scq, i, IBV_WC_SUCCESS);
-    meet(s);
-    side_close(&t);
-    side_close(s);
-}
-PASSIVE(directions_do_not_share_bandwidth)
-{
-    struct side t = {.sock = s->sock};
-
-    link_of("1");
-    s->rd_depth = READS;
-    side_open(s);
-    side_connect(s);
-    side_open(&t);
-    side_connect(&t);
-    meet(s);
-    side_close(&t);
-    side_close(s);
-}
-
 /* The other process writes for a minute; reads from it are queued behind that. */
 PAIR(read_response_follows_responders_writes, run_two)
 ACTIVE(read_response_follows_responders_writes)

@@ -111,53 +111,6 @@ TEST(qp_takes_ports_of_its_device)
     side_close(&a);
 }
 
-/* Connects by the addresses that the other side sends. */
-static void connect_by_lid(struct side *s)
-{
-    uint16_t mine = lid_of(s->ctx, (uint8_t)(s->port ? s->port : 1)), theirs;
-
-    CHECK(write(s->sock, &mine, sizeof(mine)) == sizeof(mine));
-    CHECK(read(s->sock, &theirs, sizeof(theirs)) == sizeof(theirs));
-    s->dlid = theirs;
-    side_connect(s);
-}
-
-PAIR(devices_of_one_network_reach_each_other, run_two)
-ACTIVE(devices_of_one_network_reach_each_other)
-{
-    devices("2", "2");
-    s->device = 1;
-    s->port = 2;
-    side_open(s);
-    connect_by_lid(s);
-    CHECK_EQ(s->dlid, lid_of(s->ctx, 1) - 4); /* of the first device: four LIDs each */
-    pattern(s->buf, 3000, 7);
-    post_send(s, 1, WRITE, 0, 3000, 5000);
-    expect_wc(s->scq, 1, IBV_WC_SUCCESS);
-    post_send(s, 2, SEND, 0, 100, 0);
-    expect_wc(s->scq, 2, IBV_WC_SUCCESS);
-    CHECK_EQ(counter("1.2 requests"), 2);
-    CHECK_EQ(counter("1.2 bytes"), 3100);
-    CHECK_EQ(counter("0.1 requests"), 0);
-    CHECK_EQ(counter("0.1 bytes"), 0);
-    CHECK_EQ(counter("1.1 bytes"), 0);
-    meet(s);
-    side_close(s);
-}
-PASSIVE(devices_of_one_network_reach_each_other)
-{
-    devices("2", "2");
-    side_open(s);
-    post_recv(s, 3, 0, 100);
-    connect_by_lid(s);
-    struct ibv_wc wc = expect_wc(s->rcq, 3, IBV_WC_SUCCESS);
-    CHECK_EQ(wc.slid, s->dlid);
-    CHECK(is_pattern(s->buf + 5000, 3000, 7));
-    CHECK_EQ(counter("0.1 requests"), 0);
-    meet(s);
-    side_close(s);
-}
-
 static void change_device(const char *name, const char *state, int want)
 {
     int (*fn)(const char *, const char *) =
@@ -192,10 +145,7 @@ TEST(failed_device_fails_own_qps_only)
     a.dlid = b.dlid = 5;
     side_open(&a);
     side_open(&b);
-    CHECK_EQ(qp_rtr(&a, b.qp->qp_num), 0);
-    CHECK_EQ(qp_rtr(&b, a.qp->qp_num), 0);
-    CHECK_EQ(qp_rts(&a), 0);
-    CHECK_EQ(qp_rts(&b), 0);
+    join_sides(&a, &b);
     loop_open(&c, &d);
     post_recv(&a, 7, 0, 100);
     fail_device("emu2", -1);
@@ -266,10 +216,7 @@ TEST(removed_device_is_replaced_by_another)
     struct side c = {.device = 1};
     c.dlid = 5;
     side_open(&c);
-    CHECK_EQ(qp_rtr(&b, c.qp->qp_num), 0);
-    CHECK_EQ(qp_rtr(&c, b.qp->qp_num), 0);
-    CHECK_EQ(qp_rts(&b), 0);
-    CHECK_EQ(qp_rts(&c), 0);
+    join_sides(&b, &c);
     post_send(&b, 1, WRITE, 0, 0, 0);
     expect_wc(b.scq, 1, IBV_WC_SUCCESS);
     loop_close(&b, &c);

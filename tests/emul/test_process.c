@@ -244,27 +244,6 @@ PASSIVE(requester_in_other_pid_namespace_notified)
 {
     listen_in_vain(s);
 }
-PAIR(listener_in_other_pid_namespace_reported, run_two)
-ACTIVE(listener_in_other_pid_namespace_reported)
-{
-    int st = -1;
-    pid_t pid = fork(); /* checks the permissions of the listener's side */
-
-    CHECK(pid >= 0);
-    if (pid == 0)
-        _exit(unshare(CLONE_NEWPID) != 0);
-    CHECK_EQ(waitpid(pid, &st, 0), pid);
-    if (st == 0) {
-        ask_in_vain(s);
-        return;
-    }
-    meet(s);
-    meet(s);
-}
-PASSIVE(listener_in_other_pid_namespace_reported)
-{
-    in_a_namespace(listen_in_vain, s);
-}
 
 static int open_ones(void)
 {
@@ -585,39 +564,6 @@ TEST(closed_descriptors_do_not_spin)
     CHECK(strstr(text, "the program closed descriptors of the software HCA"));
     CHECK(strstr(text, "; close only"));
     _exit(0);
-}
-
-static void connect_in_little(void *arg)
-{
-    struct rlimit little = before;
-
-    lowered = little.rlim_cur = little_room();
-    CHECK_EQ(setrlimit(RLIMIT_AS, &little), 0);
-    side_connect(arg);
-    CHECK_EQ(setrlimit(RLIMIT_AS, &before), 0);
-}
-PAIR(segment_without_address_space_is_reported, run_two)
-ACTIVE(segment_without_address_space_is_reported)
-{
-    char text[1000], value[64];
-
-    side_open(s);
-    CHECK_EQ(getrlimit(RLIMIT_AS, &before), 0);
-    if (!is_watched()) {
-        printed(text, sizeof(text), connect_in_little, s);
-        snprintf(value, sizeof(value), "RLIMIT_AS is %llu", (unsigned long long)lowered);
-        CHECK(strstr(text, value));
-        CHECK(strstr(text, "EMUVERBS_SEGMENT_MIB"));
-        CHECK(!strstr(text, "descriptor"));
-    } else {
-        side_connect(s);
-    }
-    meet(s);
-    side_close(s);
-}
-PASSIVE(segment_without_address_space_is_reported)
-{
-    connect_and_close(s);
 }
 
 static void fail_without(void *arg)

@@ -241,37 +241,6 @@ TEST(flow_matches_each_field)
     loop_close(&a, &b);
 }
 
-/* The best priority alone gets a frame; among equals each, once. */
-TEST(best_flow_priority_gets_frame)
-{
-    struct side a = {0}, b = {0}, c = {0};
-    struct flow f = flow_to(1);
-
-    if (!permitted())
-        return;
-    open_two(&a, &b);
-    open_raw(&c);
-    post_recv(&c, 9, 4096, 2048);
-    uint32_t len = frame(a.buf, 1, 6, 6, false);
-    struct ibv_flow *of_b = make(&b, &f), *same = make(&b, &f), *of_c = make(&c, &f);
-    put(&a, 2, len);
-    expect_wc(b.rcq, 9, IBV_WC_SUCCESS);
-    expect_wc(c.rcq, 9, IBV_WC_SUCCESS);
-    expect_none(b.rcq);
-    CHECK_EQ(ibv_destroy_flow(same), 0);
-    CHECK_EQ(ibv_destroy_flow(of_c), 0);
-    f.attr.priority = 2;
-    of_c = make(&c, &f);
-    post_recv(&b, 9, 4096, 2048);
-    post_recv(&c, 9, 4096, 2048);
-    CHECK(arrives(&a, &c, len));
-    expect_none(b.rcq);
-    CHECK_EQ(ibv_destroy_flow(of_b), 0);
-    CHECK_EQ(ibv_destroy_flow(of_c), 0);
-    side_close(&c);
-    loop_close(&a, &b);
-}
-
 /* Without permission for packet sockets no such QP can be made. */
 TEST(raw_qp_needs_permission)
 {

@@ -213,24 +213,6 @@ PASSIVE(request_waits_for_descheduled_listener)
     spin(s);
 }
 
-PAIR(unused_port_refused_beside_descheduled_process, run_two)
-ACTIVE(unused_port_refused_beside_descheduled_process)
-{
-    enum { MOST = 2050 };
-
-    struct rdma_cm_id *id = ask_beside_a_spinner(s);
-    for (int i = 0; i < MOST / 10 - 10; i++)
-        clock_step_ms(10);
-    CHECK(!readable(chan->fd, 0));
-    for (int i = 0; i < 20; i++)
-        clock_step_ms(10);
-    refused(s, id);
-}
-PASSIVE(unused_port_refused_beside_descheduled_process)
-{
-    spin(s);
-}
-
 /* ---- Owner of the memory ---- */
 
 /* A read into memory that its owner has made read-only fails at the owner, not at the peer. */
@@ -279,14 +261,6 @@ static void open_when_there_is_room(struct side *s)
     side_open(s);
 }
 
-static void connect_sides(struct side *a, struct side *b)
-{
-    CHECK_EQ(qp_rtr(a, b->qp->qp_num), 0);
-    CHECK_EQ(qp_rtr(b, a->qp->qp_num), 0);
-    CHECK_EQ(qp_rts(a), 0);
-    CHECK_EQ(qp_rts(b), 0);
-}
-
 /* The end of a QP waits for the acknowledgement of its event. A new QP has its slot by then,
  * whose receives stay. */
 TEST(qp_in_reused_slot_keeps_receives)
@@ -305,7 +279,7 @@ TEST(qp_in_reused_slot_keeps_receives)
     CHECK_EQ(pthread_create(&thread, NULL, destroy_qp, b.qp), 0);
     b.qp = NULL;
     open_when_there_is_room(&d);
-    connect_sides(&c, &d);
+    join_sides(&c, &d);
     post_recv(&d, 2, 64, 8192);
     ibv_ack_async_event(&event);
     CHECK_EQ(pthread_join(thread, NULL), 0);
@@ -318,29 +292,3 @@ TEST(qp_in_reused_slot_keeps_receives)
 }
 
 /* ---- Peers with invalid state ---- */
-
-/* A segment with another layout than ours is not accepted as a peer's. */
-PAIR(segment_of_other_layout_refused, run_two)
-ACTIVE(segment_of_other_layout_refused)
-{
-    side_open(s);
-    meet(s);
-    side_connect(s);
-    CHECK_EQ(try_send(s, 1, SEND, 0, 8, IBV_SEND_SIGNALED, 0, 0), 0);
-    CHECK_EQ(wait_wc(s->scq).status, IBV_WC_RETRY_EXC_ERR);
-    meet(s);
-    side_close(s);
-}
-PASSIVE(segment_of_other_layout_refused)
-{
-    side_open(s);
-    struct shm_head *seg = own_segment();
-    uint64_t off = seg->off_bounce;
-
-    seg->off_bounce = UINT64_C(1) << 46;
-    meet(s);
-    side_connect(s);
-    meet(s);
-    seg->off_bounce = off;
-    side_close(s);
-}

@@ -43,23 +43,6 @@ static uint64_t next_of(struct box *b)
     return id;
 }
 
-CASE(takes_as_many_as_its_limit)
-{
-    struct box b = box_new(3);
-    uint64_t in = 0, out = 0;
-
-    for (int round = 0; round < 20; round++) {
-        while (in < out + 3)
-            assert_int_equal(shm_ring_push(b.seg, b.ring, filled(&b, in++)), SHM_PUSHED);
-        struct shm_cqe *e = filled(&b, 99);
-        assert_int_equal(shm_ring_push(b.seg, b.ring, e), SHM_FULL);
-        shm_cell_put(b.seg, b.ring, e);
-        for (int i = 0; i <= round % 3; i++)
-            assert_int_equal(next_of(&b), out++);
-    }
-    free(b.seg);
-}
-
 /* A word has 40 bits of its position: the ring works across their wrap-around. */
 CASE(goes_on_beyond_40_bits)
 {
@@ -111,37 +94,6 @@ CASE(sealed_ring_takes_no_entry)
         assert_null(shm_ring_peek(b.seg, b.ring, 0));
         free(b.seg);
     }
-}
-
-/* A poster that stopped after filling a place, before moving the tail, is passed. */
-CASE(stale_tail_leads_to_seal)
-{
-    struct box b = box_new(PLACES);
-
-    for (uint64_t i = 0; i < 3; i++) {
-        assert_int_equal(shm_ring_push(b.seg, b.ring, filled(&b, i)), SHM_PUSHED);
-        atomic_store(&b.ring->tail, i);
-        assert_int_equal(next_of(&b), i);
-    }
-    assert_int_equal(atomic_load(&b.ring->tail), 2);
-    assert_true(shm_ring_seal(b.seg, b.ring));
-    assert_int_equal(shm_ring_push(b.seg, b.ring, filled(&b, 9)), SHM_SEALED);
-    assert_int_equal(atomic_load(&b.ring->tail), 3);
-    free(b.seg);
-}
-
-/* A ring without a free place cannot be sealed and reports that it is full. */
-CASE(full_ring_is_not_sealed)
-{
-    struct box b = box_new(PLACES);
-
-    for (uint64_t i = 0; i < PLACES; i++)
-        assert_int_equal(shm_ring_push(b.seg, b.ring, filled(&b, i)), SHM_PUSHED);
-    assert_false(shm_ring_seal(b.seg, b.ring));
-    assert_int_equal(shm_ring_push(b.seg, b.ring, filled(&b, 9)), SHM_FULL);
-    for (uint64_t i = 0; i < PLACES; i++)
-        assert_int_equal(next_of(&b), i);
-    free(b.seg);
 }
 
 /* A number written by a peer never leads outside of the slots. */

@@ -104,17 +104,13 @@ TEST(poll_while_requests_are_built)
                                      .comp_mask =
                                          IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
                                      .send_ops_flags = IBV_QP_EX_WITH_SEND};
-    struct ibv_qp_attr reset = {.qp_state = IBV_QPS_RESET};
 
     alarm(60);
     CHECK_EQ(ibv_destroy_qp(a.qp), 0);
     a.qp = ibv_create_qp_ex(a.ctx, &qi);
     CHECK(a.qp);
     struct ibv_qp_ex *ex = ibv_qp_to_qp_ex(a.qp);
-    CHECK_EQ(ibv_modify_qp(b.qp, &reset, IBV_QP_STATE), 0);
-    CHECK_EQ(qp_init(&a) | qp_init(&b), 0);
-    CHECK_EQ(qp_rtr(&a, b.qp->qp_num) | qp_rtr(&b, a.qp->qp_num), 0);
-    CHECK_EQ(qp_rts(&a) | qp_rts(&b), 0);
+    join_anew(&a, &b);
     for (uint64_t i = 0; i < 8; i++) {
         ibv_wr_start(ex);
         ex->wr_id = i;
@@ -135,19 +131,6 @@ TEST(poll_while_requests_are_built)
         expect_wc(b.rcq, i, IBV_WC_SUCCESS);
     }
     loop_close(&a, &b);
-}
-
-static void connect_anew(struct side *a, struct side *b)
-{
-    struct ibv_qp_attr reset = {.qp_state = IBV_QPS_RESET};
-
-    CHECK_EQ(ibv_modify_qp(b->qp, &reset, IBV_QP_STATE), 0);
-    CHECK_EQ(qp_init(a), 0);
-    CHECK_EQ(qp_init(b), 0);
-    CHECK_EQ(qp_rtr(a, b->qp->qp_num), 0);
-    CHECK_EQ(qp_rtr(b, a->qp->qp_num), 0);
-    CHECK_EQ(qp_rts(a), 0);
-    CHECK_EQ(qp_rts(b), 0);
 }
 
 /* Completions of a destroyed or reset QP use no room in the CQ. */
@@ -171,7 +154,7 @@ TEST(completions_of_destroyed_qp_free_slots)
             a.qp = ibv_create_qp(a.pd, &qi);
             CHECK(a.qp);
         }
-        connect_anew(&a, &b);
+        join_anew(&a, &b);
         for (unsigned i = 0; i < 4; i++)
             post_send(&a, 10 + i, WRITE, 0, 8, 0);
         for (unsigned i = 0; i < 4; i++)
@@ -205,7 +188,7 @@ TEST(completions_of_other_qps_stay)
         for (unsigned i = 0; i < 8; i++)
             post_send(which >> i & 1 ? &a : &c, i, WRITE, 0, 8, 0);
         CHECK_EQ(ibv_modify_qp(a.qp, &reset, IBV_QP_STATE), 0);
-        connect_anew(&a, &b);
+        join_anew(&a, &b);
         for (unsigned i = 0; i < 8; i++)
             mine += which >> i & 1;
         for (unsigned i = 0; i < 8 + mine; i++)

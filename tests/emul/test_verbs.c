@@ -197,11 +197,7 @@ TEST(extended_post_interface)
     a.qp = ibv_create_qp_ex(a.ctx, &qi);
     struct ibv_qp_ex *ex = a.qp ? ibv_qp_to_qp_ex(a.qp) : NULL;
     CHECK(ex);
-    struct ibv_qp_attr reset = {.qp_state = IBV_QPS_RESET};
-    CHECK_EQ(ibv_modify_qp(b.qp, &reset, IBV_QP_STATE), 0);
-    CHECK_EQ(qp_init(&a) | qp_init(&b), 0);
-    CHECK_EQ(qp_rtr(&a, b.qp->qp_num) | qp_rtr(&b, a.qp->qp_num), 0);
-    CHECK_EQ(qp_rts(&a) | qp_rts(&b), 0);
+    join_anew(&a, &b);
     post_recv(&b, 1, 0, 64);
     post_recv(&b, 2, 0, 64);
     pattern(a.buf, 64, 1);

@@ -217,20 +217,6 @@ TEST(window_without_region_refused)
     loop_close(&a, &b);
 }
 
-static void connect_anew(struct side *a, struct side *b)
-{
-    struct ibv_qp_attr reset = {.qp_state = IBV_QPS_RESET};
-
-    CHECK_EQ(ibv_modify_qp(a->qp, &reset, IBV_QP_STATE), 0);
-    CHECK_EQ(ibv_modify_qp(b->qp, &reset, IBV_QP_STATE), 0);
-    CHECK_EQ(qp_init(a), 0);
-    CHECK_EQ(qp_init(b), 0);
-    CHECK_EQ(qp_rtr(a, b->qp->qp_num), 0);
-    CHECK_EQ(qp_rtr(b, a->qp->qp_num), 0);
-    CHECK_EQ(qp_rts(a), 0);
-    CHECK_EQ(qp_rts(b), 0);
-}
-
 /* A window can be bound again after a bind that failed, or was never executed. */
 TEST(window_bound_again_after_failure)
 {
@@ -251,7 +237,7 @@ TEST(window_bound_again_after_failure)
                   : i == 1 ? IBV_WC_WR_FLUSH_ERR
                            : IBV_WC_SUCCESS);
         if (i < 2)
-            connect_anew(&a, &b);
+            join_anew(&a, &b);
     }
     CHECK_EQ(try_send(&a, 3, WRITE, 0, 64, IBV_SEND_SIGNALED, a.raddr, mw->rkey), 0);
     expect_wc(a.scq, 3, IBV_WC_SUCCESS);

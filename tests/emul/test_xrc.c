@@ -386,38 +386,6 @@ TEST(srq_of_other_domain_refused)
     xrc_close(&x);
 }
 
-PAIR(domain_ends_with_last_process, run_two_kill)
-ACTIVE(domain_ends_with_last_process)
-{
-    char c;
-
-    side_open(s);
-    meet(s); /* the other has the domain */
-    struct ibv_xrcd *x = domain_of(s, xrc_inode, 0);
-    CHECK(x);
-    CHECK(!domain_of(s, xrc_inode, O_CREAT | O_EXCL) && errno == EINVAL);
-    CHECK_EQ(ibv_close_xrcd(x), 0);
-    x = domain_of(s, xrc_inode, 0);
-    CHECK(x);
-    CHECK_EQ(ibv_close_xrcd(x), 0);
-    CHECK_EQ(kill(s->peer, SIGKILL), 0);
-    CHECK(read(s->sock, &c, 1) <= 0);
-    for (uint64_t end = now_ms() + 60000; (x = domain_of(s, xrc_inode, 0)) != NULL;) {
-        CHECK_EQ(ibv_close_xrcd(x), 0); /* the kernel may still close the other's descriptor */
-        CHECK(now_ms() < end);
-    }
-    CHECK_EQ(errno, EAGAIN);
-    side_close(s);
-}
-PASSIVE(domain_ends_with_last_process)
-{
-    side_open(s);
-    CHECK(domain_of(s, xrc_inode, O_CREAT));
-    meet(s);
-    for (;;)
-        pause();
-}
-
 struct numbers {
     uint32_t sends, receives, srq, rkey;
     uint64_t addr;
@@ -603,73 +571,4 @@ PASSIVE(stopped_senders_receive_is_flushed_once)
     meet(s);
     meet(s);
     xrc_close(&x);
-}
-
-/* Waits until a receive is taken: the sender is then in the queue, and stops. */
-static void wait_taken(struct xrc *x)
-{
-    struct ibv_srq_attr limit = {.srq_limit = 2};
-
-    post(x, 1, 0, 64);
-    post(x, 2, 0, 64);
-    CHECK_EQ(ibv_modify_srq(x->srq, &limit, IBV_SRQ_LIMIT), 0);
-    meet(x->s);
-    wait_stopped(x->s->stop);
-    expect_async(x->s, IBV_EVENT_SRQ_LIMIT_REACHED, x->srq);
-}
-
-static void send_late(struct side *s, const char *step)
-{
-    struct xrc x = {0};
-    struct numbers theirs;
-
-    stop_at(s, step);
-    open_two(&x, s, &theirs);
-    meet(s);
-    request(&x, 1, SEND, 64, 0, IBV_WC_SUCCESS);
-    meet(s);
-    meet(s);
-    xrc_close(&x);
-}
-
-static void *destroy_queue(void *srq)
-{
-    CHECK_EQ(ibv_destroy_srq(srq), 0);
-    return NULL;
-}
-
-/* Destroying a queue waits for the sender in it: the receive that it holds is completed
- * first. */
-PAIR(srq_destroyed_under_its_sender, run_two)
-ACTIVE(srq_destroyed_under_its_sender)
-{
-    struct xrc x = {0};
-    struct numbers theirs;
-    struct ibv_wc wc;
-    pthread_t thread;
-
-    open_two(&x, s, &theirs);
-    wait_taken(&x);
-    clock_stop(); /* so that the wait does not time out */
-    CHECK_EQ(pthread_create(&thread, NULL, destroy_queue, x.srq), 0);
-    while (counter("drains") == 0)
-        sched_yield();
-    clock_step_ms(21);
-    while (counter("drain_checks") == 0)
-        sched_yield();
-    go_on(s->stop, 0);
-    CHECK_EQ(pthread_join(thread, NULL), 0);
-    CHECK_EQ(counter("drains_given_up"), 0);
-    x.srq = NULL;
-    CHECK_EQ(ibv_poll_cq(s->rcq, 1, &wc), 1);
-    CHECK_EQ(wc.wr_id, 1);
-    CHECK_EQ(wc.status, IBV_WC_SUCCESS);
-    expect_none(s->rcq);
-    meet(s);
-    meet(s);
-    xrc_close(&x);
-}
-PASSIVE(srq_destroyed_under_its_sender)
-{
-    send_late(s, "push");
 }
