@@ -40,11 +40,12 @@ TEST(devices_have_own_names_and_guids)
     int n;
 
     devices("3", "2");
+    setenv("EMUVERBS_DEVICE_NAME", "hca9", 1);
     struct ibv_device **list = ibv_get_device_list(&n);
     CHECK(list && !list[3]);
     CHECK_EQ(n, 3);
     for (int i = 0; i < 3; i++) {
-        snprintf(name, sizeof(name), "emu%d", i);
+        snprintf(name, sizeof(name), "hca%d", 9 + i);
         CHECK(strcmp(ibv_get_device_name(list[i]), name) == 0);
         CHECK_EQ(ibv_get_device_index(list[i]), i);
         struct ibv_context *ctx = ibv_open_device(list[i]);

@@ -123,6 +123,20 @@ static __be64 machine_guid(void)
     return htobe64((h & ~UINT64_C(0xff00000000000000)) | UINT64_C(0x0200000000000000));
 }
 
+/* Composes a device name: the first name with its number incremented by the index. */
+static void device_name(const char *first, uint32_t index, char *name, size_t size)
+{
+    size_t len = strlen(first), stem = len;
+
+    while (stem && first[stem - 1] >= '0' && first[stem - 1] <= '9')
+        stem--;
+    if (index == 0)
+        snprintf(name, size, "%s", first);
+    else
+        snprintf(name, size, "%.*s%lu", (int)stem, first,
+                 strtoul(first + stem, NULL, 10) + index);
+}
+
 int emu_ports_init(struct emu_dev *d)
 {
     d->ports = calloc(1, sizeof(*d->ports));
@@ -137,7 +151,7 @@ int emu_ports_init(struct emu_dev *d)
         atomic_store(&d->hca[i], &d->first[i]);
         v->node_type = IBV_NODE_CA;
         v->transport_type = IBV_TRANSPORT_IB;
-        snprintf(v->name, sizeof(v->name), "emu%u", i);
+        device_name(*d->knobs.name ? d->knobs.name : "emu0", i, v->name, sizeof(v->name));
         snprintf(v->dev_name, sizeof(v->dev_name), "uverbs%u", i);
         snprintf(v->dev_path, sizeof(v->dev_path), "/sys/class/infiniband_verbs/uverbs%u", i);
         snprintf(v->ibdev_path, sizeof(v->ibdev_path), "/sys/class/infiniband/%s", v->name);

@@ -392,6 +392,7 @@ bool emu_kick(int fd);
 /* timer.c: clock and timers */
 uint64_t emu_now(void);
 /* Keeps the processor busy for a time, also while the device's clock is stopped. */
+void emu_spend(uint64_t ns);
 /* Returns a descriptor that becomes readable when a timer is due, or -errno. */
 int emu_timers_open(const struct emu_dev *d);
 void emu_timers_forked(void); /* in a forked child: drops the parent's timers */

@@ -108,6 +108,20 @@ static bool attempt(struct emu_dev *d, struct emu_qp *qp, uint64_t i, const stru
     return false;
 }
 
+/* Returns the time that a request's window occupies the queue, or delays its message. */
+static uint64_t window_ns(const struct emu_dev *d, const struct emu_wr *wr)
+{
+    switch (wr->opcode) {
+    case IBV_WR_BIND_MW:
+        return d->knobs.bind_ns;
+    case IBV_WR_LOCAL_INV:
+    case IBV_WR_SEND_WITH_INV:
+        return d->knobs.invalidate_ns;
+    default:
+        return 0;
+    }
+}
+
 enum start { START_DONE, START_READING, START_BLOCKED };
 
 /* Starts request `i`, at `exec`, if permitted now. */
@@ -118,6 +132,8 @@ static enum start start(struct emu_dev *d, struct emu_qp *qp, uint64_t i,
         return START_BLOCKED;
     if ((wr->flags & IBV_SEND_FENCE) && qp->reads_out && !emu_link_on(d))
         return START_BLOCKED;
+    if (first && !emu_link_on(d))
+        emu_spend(window_ns(d, wr));
     if (first && emu_call(CALL_completion)) {
         *status = IBV_WC_RETRY_EXC_ERR;
         return START_DONE;
@@ -249,9 +265,10 @@ static void leave(struct emu_dev *d, struct emu_qp *qp)
             break;
         qp->reads_sent += read;
         uint64_t from = now > qp->sq_free ? now : qp->sq_free;
-        e->due = stays
-                     ? from
-                     : emu_link_leave(d, d->seg, qp->s->device, from, read ? 0 : e->wr.length);
+        e->due = window_ns(d, &e->wr);
+        e->due += stays
+                      ? from
+                      : emu_link_leave(d, d->seg, qp->s->device, from, read ? 0 : e->wr.length);
         if (stays)
             qp->sq_free = e->due;
     }
