@@ -9,10 +9,15 @@
 struct rdma_event_channel *chan;
 int first_port;
 
-void take_ports(void)
+static void take_ports(void)
 {
     first_port = ports_take();
     CHECK(first_port > 0);
+}
+
+__attribute__((constructor)) static void before(void)
+{
+    emul_before(take_ports);
 }
 
 struct rdma_cm_id *new_id(void *context)

@@ -9,11 +9,8 @@
 
 #define PORT first_port
 
-extern int first_port; /* of this program alone, after take_ports() */
+extern int first_port; /* of this program alone */
 extern struct rdma_event_channel *chan;
-
-/* Reserves the ports. To be called in main, before any test. */
-void take_ports(void);
 
 struct rdma_cm_id *new_id(void *context);
 struct sockaddr *at(const char *host, int port);

@@ -3,7 +3,7 @@
 # Usage: foreign.sh [ROUNDS]
 # Runs programs of other projects on the software HCA, each ROUNDS times (FOREIGN_ROUNDS, or 2):
 # perftest with and without rdma_cm, cmtime, udaddy, mckey, libfabric, Open MPI, UCX, iSER, fio; and
-# once pyverbs's own tests, and ours in pyverbs (pyverbs_own.py). Where root may, a few huge pages
+# once pyverbs's own tests. Where root may, a few huge pages
 # are reserved for pyverbs's tests, and released afterwards. Programs that cannot run are skipped
 # with a reason. FOREIGN_ONLY is a pattern of names (grep) to run. A program that takes longer than
 # FOREIGN_LIMIT (300) seconds has failed. Exit 77 if none runs. To be run by hand in the build
@@ -276,10 +276,6 @@ elif printf 'pyverbs\n' | grep -qE "${FOREIGN_ONLY:-.}"; then
     pyverbs Ethernet 1
     give_back
     huge_taken=
-    timeout 300 "$emuverbs" "$python3" "$here/pyverbs_own.py" -v >"$tmp/client" 2>&1
-    status=$?
-    tail -n 15 "$tmp/client" | sed 's/^/    /' >"$tmp/why"
-    result "pyverbs, our tests: $(grep -c '\.\.\. ok$' "$tmp/client") tests" $status
 fi
 
 echo "$ran run, $failed failed"

@@ -8,12 +8,17 @@
 #define TESTS_EMUL_PAIR_H
 
 #include <infiniband/verbs.h>
+#include <setjmp.h>
+#include <stdarg.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include <cmocka.h>
 
 /* In a test process: ends it with a message unless the condition holds. */
 #define CHECK(cond)                                                                            \
@@ -61,8 +66,10 @@ struct side {
 
 typedef void (*side_fn)(struct side *s);
 
-/* Executes itself under emuverbs unless it runs there already. To be called first in main. */
+/* Executes itself under emuverbs unless it runs there already. */
 void run_under_emuverbs(char **argv);
+/* Calls `fn` before the first case, in the program's first process. */
+void emul_before(void (*fn)(void));
 
 /* Returns whether valgrind runs, which reports some deliberate accesses as errors. */
 bool is_watched(void);
@@ -143,21 +150,35 @@ bool readable(int fd, int ms);
 #define SEND  IBV_WR_SEND
 #define WIMM  IBV_WR_RDMA_WRITE_WITH_IMM
 
+/* CASE(name): a test that registers itself before main; its body runs in the program's first
+ * process. */
+struct emul_case {
+    const char *name;
+    void (*run)(void **state);
+    struct emul_case *next;
+};
+void emul_add(struct emul_case *c);
+#define CASE(name)                                                                             \
+    static void name(void **state);                                                            \
+    static struct emul_case name##_case = {#name, name, NULL};                                 \
+    __attribute__((constructor)) static void name##_add(void)                                  \
+    {                                                                                          \
+        emul_add(&name##_case);                                                                \
+    }                                                                                          \
+    static void name(void **state __attribute__((unused)))
 /* TEST(name): a test in its own process. */
 #define TEST(name)                                                                             \
     static void name##_body(struct side *unused);                                              \
-    static void name(void **state)                                                             \
+    CASE(name)                                                                                 \
     {                                                                                          \
-        (void)state;                                                                           \
         assert_int_equal(run_one(name##_body), 0);                                             \
     }                                                                                          \
     static void name##_body(struct side *unused __attribute__((unused)))
 /* A test with accesses that valgrind would report: skipped there. */
 #define TEST_UNWATCHED(name)                                                                   \
     static void name##_body(struct side *unused);                                              \
-    static void name(void **state)                                                             \
+    CASE(name)                                                                                 \
     {                                                                                          \
-        (void)state;                                                                           \
         if (is_watched())                                                                      \
             skip();                                                                            \
         assert_int_equal(run_one(name##_body), 0);                                             \
@@ -168,9 +189,8 @@ bool readable(int fd, int ms);
 #define PAIR(name, run)                                                                        \
     static void name##_active(struct side *s);                                                 \
     static void name##_passive(struct side *s);                                                \
-    static void name(void **state)                                                             \
+    CASE(name)                                                                                 \
     {                                                                                          \
-        (void)state;                                                                           \
         assert_int_equal(run(name##_active, name##_passive), 0);                               \
     }
 #define ACTIVE(name)  static void name##_active(struct side *s)

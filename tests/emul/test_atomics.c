@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Atomic operations of the software HCA between processes; tests/verbs tests refusals. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -182,82 +178,4 @@ TEST(answer_in_pieces)
     CHECK(memcmp(a.buf, "\1\2\3\xee", 4) == 0 && memcmp(a.buf + 16, "\4\5\6\7\xee", 5) == 0);
     CHECK(memcmp(a.buf + 32, "\10\xee", 2) == 0);
     loop_close(&a, &b);
-}
-
-/* Without the knob the device has none. */
-TEST(device_without_atomics_refuses_them)
-{
-    struct side a = {.access = RIGHTS}, b = {.access = RIGHTS};
-    struct ibv_device_attr attr;
-
-    setenv("EMUVERBS_ATOMICS", "0", 1);
-    loop_open(&a, &b);
-    CHECK_EQ(ibv_query_device(a.ctx, &attr), 0);
-    CHECK_EQ(attr.atomic_cap, IBV_ATOMIC_NONE);
-    CHECK_EQ(try_atomic(&a, 1, ADD, 1, 0, 8), EOPNOTSUPP);
-    loop_close(&a, &b);
-}
-
-TEST(wr_interface)
-{
-    struct side a = {.access = RIGHTS, .qp_access = RIGHTS & ~IBV_ACCESS_LOCAL_WRITE}, b = a;
-    uint64_t word = 5;
-
-    side_open(&a);
-    side_open(&b);
-    CHECK_EQ(ibv_destroy_qp(a.qp), 0);
-    struct ibv_qp_init_attr_ex qi = {.send_cq = a.scq,
-                                     .recv_cq = a.rcq,
-                                     .qp_type = IBV_QPT_RC,
-                                     .cap = {8, 8, 2, 2, 0},
-                                     .comp_mask =
-                                         IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
-                                     .pd = a.pd,
-                                     .send_ops_flags = IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
-                                                       IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD};
-    a.qp = ibv_create_qp_ex(a.ctx, &qi);
-    CHECK(a.qp);
-    struct ibv_qp_ex *x = ibv_qp_to_qp_ex(a.qp);
-    CHECK_EQ(qp_init(&a), 0);
-    CHECK_EQ(qp_rtr(&a, b.qp->qp_num), 0);
-    CHECK_EQ(qp_rtr(&b, a.qp->qp_num), 0);
-    CHECK_EQ(qp_rts(&a), 0);
-    CHECK_EQ(qp_rts(&b), 0);
-    memcpy(b.buf, &word, 8);
-    ibv_wr_start(x);
-    x->wr_id = 1;
-    x->wr_flags = IBV_SEND_SIGNALED;
-    ibv_wr_atomic_fetch_add(x, b.mr->rkey, (uintptr_t)b.buf, 3);
-    ibv_wr_set_sge(x, a.mr->lkey, (uintptr_t)a.buf, 8);
-    x->wr_id = 2;
-    ibv_wr_atomic_cmp_swp(x, b.mr->rkey, (uintptr_t)b.buf, 8, 77);
-    ibv_wr_set_sge(x, a.mr->lkey, (uintptr_t)a.buf + 8, 8);
-    CHECK_EQ(ibv_wr_complete(x), 0);
-    expect_wc(a.scq, 1, IBV_WC_SUCCESS);
-    expect_wc(a.scq, 2, IBV_WC_SUCCESS);
-    memcpy(&word, a.buf, 8);
-    CHECK_EQ(word, 5);
-    memcpy(&word, a.buf + 8, 8);
-    CHECK_EQ(word, 8);
-    memcpy(&word, b.buf, 8);
-    CHECK_EQ(word, 77);
-    side_close(&a);
-    side_close(&b);
-}
-
-#define T(name) cmocka_unit_test(name)
-
-int main(int argc, char **argv)
-{
-    run_under_emuverbs(argv);
-    if (argc > 1)
-        cmocka_set_test_filter(argv[1]);
-    const struct CMUnitTest tests[] = {
-        T(counts_of_processes_add_up),
-        T(killed_process_loses_no_increment),
-        T(answer_in_pieces),
-        T(device_without_atomics_refuses_them),
-        T(wr_interface),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* The software HCA's connection manager: addresses, every event, rejections, timeouts,
  * deaths. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -15,92 +11,6 @@
 #include "emul/verbs/base/shm.h"
 #include "tests/emul/cm_help.h"
 #include "tests/emul/stop.h"
-
-PAIR(connect_private_data_transfer_disconnect, run_two)
-ACTIVE(connect_private_data_transfer_disconnect)
-{
-    unsigned char data[57];
-    struct rdma_conn_param p = {.private_data = data,
-                                .private_data_len = 57,
-                                .responder_resources = 3,
-                                .initiator_depth = 5,
-                                .retry_count = 6,
-                                .rnr_retry_count = 4};
-    struct rdma_cm_id *id = new_id(NULL);
-    struct ibv_qp_attr qa;
-    struct ibv_qp_init_attr qi;
-
-    memset(data, 0xab, sizeof(data));
-    meet(s);
-    resolve(id, "127.0.0.1", PORT);
-    CHECK(rdma_get_src_port(id) != 0);
-    CHECK_EQ(ntohs(rdma_get_dst_port(id)), PORT);
-    give_qp(id);
-    CHECK(rdma_connect(id, &p) < 0); /* one byte too many */
-    CHECK_EQ(errno, EINVAL);
-    p.private_data_len = 50;
-    CHECK_EQ(rdma_connect(id, &p), 0);
-    struct rdma_cm_event *e = next_event(RDMA_CM_EVENT_ESTABLISHED);
-    const unsigned char *got = e->param.conn.private_data;
-    CHECK_EQ(e->param.conn.private_data_len, 196);
-    CHECK(memcmp(got, "reply", 5) == 0);
-    for (int i = 5; i < 196; i++)
-        CHECK_EQ(got[i], 0);
-    CHECK_EQ(e->param.conn.responder_resources, 2); /* as requested by the other side */
-    CHECK_EQ(rdma_ack_cm_event(e), 0);
-    CHECK_EQ(ibv_query_qp(id->qp, &qa, 0, &qi), 0);
-    CHECK_EQ(qa.qp_state, IBV_QPS_RTS);
-    CHECK_EQ(qa.max_rd_atomic, 2);
-    CHECK_EQ(qa.retry_cnt, 6);
-    CHECK_EQ(qa.rnr_retry, 7); /* from the other side's accept */
-    CHECK(qa.qp_access_flags & IBV_ACCESS_REMOTE_READ);
-    meet(s);
-    CHECK_EQ(rdma_disconnect(id), 0);
-    CHECK_EQ(eat(RDMA_CM_EVENT_DISCONNECTED), 0);
-    CHECK_EQ(eat(RDMA_CM_EVENT_TIMEWAIT_EXIT), 0);
-    drop(id);
-    all_gone();
-}
-PASSIVE(connect_private_data_transfer_disconnect)
-{
-    struct rdma_cm_id *l = listen_at("0.0.0.0", PORT, 4);
-
-    meet(s);
-    CHECK(!l->verbs); /* a wildcard address has no device */
-    struct rdma_cm_event *e = next_event(RDMA_CM_EVENT_CONNECT_REQUEST);
-    CHECK(e->listen_id == l && e->id != l && e->id->context == (void *)0x77);
-    CHECK(e->id->verbs && e->id->channel == chan);
-    CHECK_EQ(e->param.conn.private_data_len, 56);
-    const unsigned char *got = e->param.conn.private_data;
-    for (int i = 0; i < 56; i++)
-        CHECK_EQ(got[i], i < 50 ? 0xab : 0);
-    CHECK_EQ(e->param.conn.responder_resources, 5); /* seen from this side */
-    CHECK_EQ(e->param.conn.initiator_depth, 3);
-    CHECK_EQ(e->param.conn.rnr_retry_count, 4);
-    struct sockaddr_in *peer = (struct sockaddr_in *)rdma_get_peer_addr(e->id);
-    CHECK_EQ(ntohl(peer->sin_addr.s_addr), INADDR_LOOPBACK);
-    struct rdma_cm_id *id = e->id;
-    CHECK_EQ(rdma_ack_cm_event(e), 0);
-    give_qp(id);
-    struct rdma_conn_param p = {.responder_resources = 2,
-                                .initiator_depth = 2,
-                                .rnr_retry_count = 7,
-                                .private_data = "reply",
-                                .private_data_len = 5};
-    CHECK_EQ(rdma_accept(id, &p), 0);
-    CHECK_EQ(eat(RDMA_CM_EVENT_ESTABLISHED), 0);
-    struct ibv_qp_attr qa;
-    struct ibv_qp_init_attr qi;
-    CHECK_EQ(ibv_query_qp(id->qp, &qa, 0, &qi), 0);
-    CHECK_EQ(qa.rnr_retry, 4);
-    meet(s);
-    CHECK_EQ(eat(RDMA_CM_EVENT_DISCONNECTED), 0);
-    CHECK_EQ(rdma_disconnect(id), 0);
-    CHECK_EQ(eat(RDMA_CM_EVENT_TIMEWAIT_EXIT), 0);
-    drop(id);
-    drop(l);
-    all_gone();
-}
 
 PAIR(every_local_address_connects, run_two)
 static const char *const places[] = {"127.0.0.1", "127.8.9.10", "::1", "::ffff:127.0.0.1"};
@@ -128,23 +38,6 @@ PASSIVE(every_local_address_connects)
     }
     meet(s);
     drop(l);
-    all_gone();
-}
-
-TEST(refused_without_a_listener)
-{
-    struct rdma_conn_param p = {.retry_count = 7};
-    struct rdma_cm_id *id = new_id(NULL);
-    struct ibv_qp_attr qa;
-    struct ibv_qp_init_attr qi;
-
-    resolve(id, "127.0.0.1", PORT + 2);
-    give_qp(id);
-    CHECK_EQ(rdma_connect(id, &p), 0);
-    CHECK_EQ(eat(RDMA_CM_EVENT_REJECTED), 8);
-    CHECK_EQ(ibv_query_qp(id->qp, &qa, 0, &qi), 0);
-    CHECK_EQ(qa.qp_state, IBV_QPS_ERR);
-    drop(id);
     all_gone();
 }
 
@@ -260,44 +153,6 @@ PASSIVE(withdrawn_request_notifies_listener)
         drop(id);
     }
     drop(l);
-    all_gone();
-}
-
-TEST(ports_are_claimed)
-{
-    struct rdma_cm_id *a = listen_at("127.0.0.1", PORT + 4, 1), *b = new_id(NULL);
-    int yes = 1;
-
-    CHECK(rdma_bind_addr(b, at("127.0.0.1", PORT + 4)) < 0);
-    CHECK_EQ(errno, EADDRINUSE);
-    CHECK(rdma_bind_addr(b, at("0.0.0.0", PORT + 4)) < 0);
-    CHECK_EQ(errno, EADDRNOTAVAIL); /* a wildcard: like the kernel */
-    CHECK(rdma_bind_addr(b, at("::", PORT + 4)) < 0);
-    CHECK_EQ(rdma_set_option(b, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &yes, sizeof(yes)),
-             0);
-    CHECK_EQ(rdma_bind_addr(b, at("127.0.0.2", PORT + 4)), 0);
-    struct rdma_cm_id *c = new_id(NULL);
-    CHECK_EQ(rdma_bind_addr(c, at("127.0.0.1", 0)), 0);
-    CHECK(ntohs(rdma_get_src_port(c)) >= 1024);
-    struct rdma_cm_id *e = new_id(NULL);
-    CHECK_EQ(rdma_listen(e, 1), 0); /* unbound: listens at any address, with a port */
-    CHECK(ntohs(rdma_get_src_port(e)) >= 1024);
-    drop(a);
-    drop(b);
-    drop(c);
-    drop(e);
-    a = listen_at("0.0.0.0", PORT + 4, 1);
-    drop(a);
-    /* the next port belongs to another id, at all addresses */
-    a = new_id(NULL);
-    CHECK_EQ(rdma_bind_addr(a, at("0.0.0.0", 0)), 0);
-    b = new_id(NULL);
-    CHECK_EQ(rdma_bind_addr(b, at("0.0.0.0", ntohs(rdma_get_src_port(a)) + 1)), 0);
-    c = new_id(NULL);
-    CHECK_EQ(rdma_bind_addr(c, at("0.0.0.0", 0)), 0);
-    drop(a);
-    drop(b);
-    drop(c);
     all_gone();
 }
 
@@ -448,36 +303,6 @@ PASSIVE(backlog_is_bounded)
     all_gone();
 }
 
-PAIR(non_blocking_channel_returns_eagain, run_two)
-ACTIVE(non_blocking_channel_returns_eagain)
-{
-    struct rdma_cm_event *e;
-    struct rdma_cm_id *id = new_id(NULL);
-
-    CHECK_EQ(fcntl(chan->fd, F_SETFL, fcntl(chan->fd, F_GETFL) | O_NONBLOCK), 0);
-    CHECK(rdma_get_cm_event(chan, &e) < 0);
-    CHECK_EQ(errno, EAGAIN);
-    meet(s);
-    drop(id);
-    id = connect_to("127.0.0.1", PORT + 10);
-    CHECK(rdma_get_cm_event(chan, &e) < 0);
-    CHECK_EQ(errno, EAGAIN);
-    meet(s);
-    drop(id);
-    all_gone();
-}
-PASSIVE(non_blocking_channel_returns_eagain)
-{
-    struct rdma_cm_id *l = listen_at("127.0.0.1", PORT + 10, 2);
-    meet(s);
-    struct rdma_cm_id *id = accept_one();
-    meet(s);
-    CHECK_EQ(eat(RDMA_CM_EVENT_DISCONNECTED), 0);
-    drop(id);
-    drop(l);
-    all_gone();
-}
-
 /* Acknowledges when the first thread waits. */
 static void *late_ack(void *arg)
 {
@@ -610,33 +435,4 @@ PASSIVE(unconfirmed_dead_client_was_never_connected)
     CHECK_EQ(rdma_connect(id, &p), 0);
     CHECK_EQ(eat(RDMA_CM_EVENT_CONNECT_RESPONSE), 0);
     kill(getpid(), SIGKILL);
-}
-
-#define T(name) cmocka_unit_test(name)
-
-int main(int argc, char **argv)
-{
-    run_under_emuverbs(argv);
-    take_ports();
-    if (argc > 1)
-        cmocka_set_test_filter(argv[1]); /* a pattern: run only these tests */
-    const struct CMUnitTest tests[] = {
-        T(connect_private_data_transfer_disconnect),
-        T(every_local_address_connects),
-        T(refused_without_a_listener),
-        T(late_listener_gets_request),
-        T(addresses_that_are_not_ours),
-        T(withdrawn_request_notifies_listener),
-        T(ports_are_claimed),
-        T(black_holes_run_into_the_time_out),
-        T(stopped_listener_times_requests_out),
-        T(killed_peer_disconnects),
-        T(both_disconnect_at_once),
-        T(backlog_is_bounded),
-        T(non_blocking_channel_returns_eagain),
-        T(destroying_an_id_waits_for_acknowledgements),
-        T(qps_without_rdma_create_qp),
-        T(unconfirmed_dead_client_was_never_connected),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

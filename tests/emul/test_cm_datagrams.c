@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* rdma_cm's UDP port space on the software HCA, between processes; tests/verbs has the rest. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <rdma/rdma_verbs.h>
@@ -42,61 +38,6 @@ static struct rdma_cm_id *ask_for(int port)
     give_ud(id);
     CHECK_EQ(rdma_connect(id, &p), 0);
     return id;
-}
-
-/* Request, answer, datagram: like udaddy. */
-PAIR(asked_and_answered, run_two)
-ACTIVE(asked_and_answered)
-{
-    unsigned char buf[64] = "a datagram";
-    struct ibv_wc wc;
-
-    setenv("EMUVERBS_LISTEN_WAIT_MS", "20000", 1); /* the listener may be late */
-    struct rdma_cm_id *id = ask_for(PORT);
-    struct rdma_cm_event *e = next_event(RDMA_CM_EVENT_ESTABLISHED);
-    CHECK(e->param.ud.private_data_len >= 5 &&
-          memcmp(e->param.ud.private_data, "there", 5) == 0);
-    struct ibv_ah *ah = ibv_create_ah(id->pd, &e->param.ud.ah_attr);
-    CHECK(ah);
-    struct ibv_mr *mr = ibv_reg_mr(id->pd, buf, sizeof(buf), IBV_ACCESS_LOCAL_WRITE);
-    CHECK(mr);
-    CHECK_EQ(rdma_post_ud_send(id, NULL, buf, sizeof(buf), mr, IBV_SEND_SIGNALED, ah,
-                               e->param.ud.qp_num),
-             0);
-    CHECK_EQ(rdma_ack_cm_event(e), 0);
-    wc = wait_wc(id->send_cq);
-    CHECK_EQ(wc.status, IBV_WC_SUCCESS);
-    meet(s);
-    CHECK_EQ(ibv_dereg_mr(mr), 0);
-    CHECK_EQ(ibv_destroy_ah(ah), 0);
-    drop(id);
-    all_gone();
-}
-PASSIVE(asked_and_answered)
-{
-    unsigned char buf[128];
-    struct rdma_conn_param p = {.private_data = "there", .private_data_len = 5};
-    struct rdma_cm_id *l = new_ud();
-
-    CHECK_EQ(rdma_bind_addr(l, at("0.0.0.0", PORT)), 0);
-    CHECK_EQ(rdma_listen(l, 4), 0);
-    struct rdma_cm_event *e = next_event(RDMA_CM_EVENT_CONNECT_REQUEST);
-    CHECK(memcmp(e->param.ud.private_data, "where", 5) == 0);
-    struct rdma_cm_id *id = e->id;
-    CHECK_EQ(id->qp_type, IBV_QPT_UD);
-    CHECK_EQ(rdma_ack_cm_event(e), 0);
-    give_ud(id);
-    struct ibv_mr *mr = ibv_reg_mr(id->pd, buf, sizeof(buf), IBV_ACCESS_LOCAL_WRITE);
-    CHECK(mr);
-    CHECK_EQ(rdma_post_recv(id, NULL, buf, sizeof(buf), mr), 0);
-    CHECK_EQ(rdma_accept(id, &p), 0);
-    CHECK_EQ(wait_wc(id->recv_cq).byte_len, HEADER + 64);
-    CHECK(memcmp(buf + HEADER, "a datagram", 11) == 0);
-    meet(s);
-    CHECK_EQ(ibv_dereg_mr(mr), 0);
-    drop(id);
-    drop(l);
-    all_gone();
 }
 
 /* A listener that is destroyed with a request open rejects it. */
@@ -286,23 +227,4 @@ PASSIVE(endpoints_create_qps_on_both_sides)
     rdma_destroy_ep(l); /* acknowledged the request with its answer */
     rdma_destroy_ep(id);
     CHECK_EQ(counter("live_qp"), 0);
-}
-
-#define T(name) cmocka_unit_test(name)
-
-int main(int argc, char **argv)
-{
-    run_under_emuverbs(argv);
-    take_ports();
-    if (argc > 1)
-        cmocka_set_test_filter(argv[1]);
-    const struct CMUnitTest tests[] = {
-        T(asked_and_answered),
-        T(listener_goes_away),
-        T(stopped_listener),
-        T(port_spaces),
-        T(group_members_leave_in_any_order),
-        T(endpoints_create_qps_on_both_sides),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* The software HCA's descriptors: none free, as programs see them, closed by the program. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -16,8 +12,6 @@
 
 #include "tests/emul/cm_help.h"
 #include "tests/emul/files.h"
-
-#define FILES 48
 
 /* Lets the process open n more descriptors. */
 static struct rlimit leave_descriptors(int n)
@@ -245,102 +239,6 @@ TEST(event_descriptors_are_never_writable)
     side_close(&a);
 }
 
-/* A child of fork closes what is inherited. */
-static void child_keeps(const int *file)
-{
-    int status;
-    pid_t child = fork();
-
-    if (child == 0) {
-        for (int i = 0; i < FILES; i++)
-            CHECK(fcntl(file[i], F_GETFD) >= 0);
-        _exit(0);
-    }
-    CHECK(waitpid(child, &status, 0) == child && status == 0);
-}
-
-/* Makes the library use, and close, each of the descriptors that it had. */
-static void use_all(struct side *a, struct rdma_cm_id *const id[3], const int *file)
-{
-    void (*fail_cq)(struct ibv_cq *) = NULL;
-    struct rdma_event_channel *other;
-    struct ibv_async_event event;
-    struct ibv_cq *cq;
-    void *context;
-
-    *(void **)&fail_cq = dlsym(RTLD_DEFAULT, "emuverbs_fail_cq");
-    settle();
-    clock_stop();
-    clock_run();
-    CHECK_EQ(ibv_req_notify_cq(a->rcq, 0), 0);
-    CHECK_EQ(qp_error(a), 0);
-    post_recv(a, 1, 0, 64);
-    for (int i = 0; i < 2; i++)
-        CHECK_EQ(rdma_resolve_addr(id[i], NULL, at("127.0.0.1", PORT), 1000), 0);
-    other = rdma_create_event_channel();
-    CHECK(other && rdma_migrate_id(id[0], other) == 0);
-    CHECK(ibv_get_cq_event(a->chan, &cq, &context) < 0 && errno == EBADF);
-    CHECK_EQ(ibv_destroy_cq(ibv_create_cq(a->ctx, 4, NULL, a->chan, 0)), 0); /* counts anew */
-    fail_cq(a->scq);
-    CHECK_EQ(ibv_get_async_event(a->ctx, &event), 0);
-    ibv_ack_async_event(&event);
-    child_keeps(file);
-    for (int i = 0; i < 3; i++)
-        rdma_destroy_id(id[i]);
-    rdma_destroy_event_channel(chan);
-    rdma_destroy_event_channel(other);
-    side_close(a);
-}
-
-/* The program has closed the library's descriptors, and its own files have the numbers: a file
- * of the kind `first` has the lowest. */
-static void files_are_left_alone(unsigned first)
-{
-    struct side a = {.use_chan = true};
-    int file[FILES];
-
-    side_open(&a);
-    struct rdma_cm_id *const id[] = {new_id(NULL), new_id(NULL),
-                                     listen_at("127.0.0.1", PORT + 3, 1)};
-    int bell = fcntl(eventfd(1, 0), F_DUPFD, 201);
-    settle(); /* no thread is between a check of a descriptor and its use */
-    CHECK_EQ(close_range(3, 200, 0), 0);
-    for (unsigned i = 0; i < FILES; i++)
-        CHECK((file[i] = program_file((first + i) % FILE_KINDS, bell)) >= 0);
-    use_all(&a, id, file);
-    for (unsigned i = 0; i < FILES; i++)
-        if (!file_is_untouched((first + i) % FILE_KINDS, file[i])) {
-            fprintf(stderr, "kind %u: descriptor %d\n", (first + i) % FILE_KINDS, file[i]);
-            _exit(1);
-        }
-    _exit(0);
-}
-static void data_first(struct side *s __attribute__((unused)))
-{
-    files_are_left_alone(FILE_DATA);
-}
-static void count_first(struct side *s __attribute__((unused)))
-{
-    files_are_left_alone(FILE_COUNT);
-}
-static void timer_first(struct side *s __attribute__((unused)))
-{
-    files_are_left_alone(FILE_TIMER);
-}
-static void set_first(struct side *s __attribute__((unused)))
-{
-    files_are_left_alone(FILE_SET);
-}
-
-static void files_of_the_program_are_left_alone(void **state)
-{
-    (void)state;
-    assert_int_equal(run_one(data_first), 0);
-    assert_int_equal(run_one(count_first), 0);
-    assert_int_equal(run_one(timer_first), 0);
-    assert_int_equal(run_one(set_first), 0);
-}
-
 /* Objects of the parent, and its own device, in a child of fork. */
 static void destroy_as_child(struct side *a, struct rdma_cm_id *id)
 {
@@ -381,24 +279,4 @@ TEST(event_descriptors_survive_destruction_in_child)
     ibv_ack_cq_events(cq, 1);
     drop(id);
     side_close(&a);
-}
-
-#define T(name) cmocka_unit_test(name)
-
-int main(int argc, char **argv)
-{
-    run_under_emuverbs(argv);
-    take_ports();
-    if (argc > 1)
-        cmocka_set_test_filter(argv[1]); /* a pattern: run only these tests */
-    const struct CMUnitTest tests[] = {
-        T(address_without_descriptor_is_error),
-        T(request_without_descriptor_rejected),
-        T(request_waits_for_descriptor),
-        T(delayed_request_without_permission_rejected),
-        T(event_descriptors_are_never_writable),
-        T(files_of_the_program_are_left_alone),
-        T(event_descriptors_survive_destruction_in_child),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

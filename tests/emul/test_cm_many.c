@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* The software HCA's connection manager: many connections, many processes, endpoints,
  * permission. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -440,20 +436,6 @@ PASSIVE(request_moves_with_its_listener)
 {
     take_over(s, listen_at("127.0.0.1", PORT + 21, 4));
 }
-PAIR(request_moves_with_own_channel_listener, run_two)
-ACTIVE(request_moves_with_own_channel_listener)
-{
-    ask_and_wait(s);
-}
-PASSIVE(request_moves_with_own_channel_listener)
-{
-    struct rdma_cm_id *l;
-
-    CHECK_EQ(rdma_create_id(NULL, &l, NULL, RDMA_PS_TCP), 0);
-    CHECK_EQ(rdma_bind_addr(l, at("127.0.0.1", PORT + 21)), 0);
-    CHECK_EQ(rdma_listen(l, 4), 0);
-    take_over(s, l);
-}
 
 TEST(to_move_where_one_is_changes_nothing)
 {
@@ -508,28 +490,4 @@ PASSIVE(library_disconnects_at_program_end)
     drop(id);
     drop(l);
     all_gone();
-}
-
-#define T(name) cmocka_unit_test(name)
-
-int main(int argc, char **argv)
-{
-    run_under_emuverbs(argv);
-    take_ports();
-    if (argc > 1)
-        cmocka_set_test_filter(argv[1]); /* a pattern: run only these tests */
-    const struct CMUnitTest tests[] = {
-        T(thousand_connections_leave_no_descriptors),
-        T(two_hundred_processes_at_once),
-        T(no_permission_is_a_clear_error),
-        T(endpoints_work_without_channels),
-        T(ids_of_a_parent_process),
-        T(channel_destroyed_under_its_readers),
-        T(destroyed_listener_drops_its_requests),
-        T(request_moves_with_its_listener),
-        T(request_moves_with_own_channel_listener),
-        T(to_move_where_one_is_changes_nothing),
-        T(library_disconnects_at_program_end),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

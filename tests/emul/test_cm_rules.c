@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* The software HCA's connection manager: behaviour that other programs rely on. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -19,25 +15,6 @@
 #include "emul/verbs/base/shm.h"
 #include "tests/emul/cm_help.h"
 #include "tests/emul/stop.h"
-
-TEST(no_listener_at_all_is_a_refusal)
-{
-    static const char *const waits[] = {"0", "100"};
-
-    for (int i = 0; i < 2; i++) {
-        setenv("EMUVERBS_LISTEN_WAIT_MS", waits[i], 1);
-        struct rdma_cm_id *id = new_id(NULL), *deaf = new_id(NULL);
-        struct rdma_conn_param p = {.retry_count = 7};
-        CHECK_EQ(rdma_bind_addr(deaf, at("127.0.0.1", PORT)), 0);
-        resolve(id, "127.0.0.1", PORT + i);
-        give_qp(id);
-        CHECK_EQ(rdma_connect(id, &p), 0);
-        CHECK_EQ(eat(RDMA_CM_EVENT_REJECTED), 8);
-        drop(id);
-        drop(deaf);
-    }
-    all_gone();
-}
 
 TEST(addresses_from_hints)
 {
@@ -97,68 +74,6 @@ TEST(bytes_behind_attributes_are_ignored)
         for (size_t i = end; i < sizeof(u); i++)
             CHECK_EQ(u.bytes[i], 0xff);
         rdma_destroy_qp(id);
-    }
-    drop(id);
-    all_gone();
-}
-
-/* A QP that no request could name is refused at its creation; nothing of it is left. */
-TEST(xrc_qp_of_id_is_refused)
-{
-    struct rdma_cm_id *id = new_id(NULL);
-
-    resolve(id, "127.0.0.1", PORT);
-    struct ibv_xrcd_init_attr a = {.comp_mask =
-                                       IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS,
-                                   .fd = -1,
-                                   .oflags = O_CREAT};
-    struct ibv_xrcd *domain = ibv_open_xrcd(id->verbs, &a);
-    CHECK(domain);
-    struct ibv_qp_init_attr_ex out = {.qp_type = IBV_QPT_XRC_SEND,
-                                      .cap = {.max_send_wr = 16, .max_send_sge = 1}};
-    CHECK_EQ(rdma_create_qp_ex(id, &out), -1);
-    CHECK_EQ(errno, EOPNOTSUPP);
-    struct ibv_qp_init_attr_ex in = {
-        .qp_type = IBV_QPT_XRC_RECV, .comp_mask = IBV_QP_INIT_ATTR_XRCD, .xrcd = domain};
-    CHECK_EQ(rdma_create_qp_ex(id, &in), -1);
-    CHECK_EQ(errno, EOPNOTSUPP);
-    CHECK(!id->qp && !id->send_cq && !id->recv_cq);
-    CHECK_EQ(ibv_close_xrcd(domain), 0);
-    drop(id);
-    all_gone();
-}
-
-/* A mask that names a domain, without a domain. */
-TEST(missing_domain_is_refused)
-{
-    struct rdma_cm_id *id = new_id(NULL);
-    struct ibv_qp_init_attr_ex qi = {
-        .qp_type = IBV_QPT_RC, .cap = {4, 4, 1, 1, 0}, .comp_mask = IBV_QP_INIT_ATTR_PD};
-
-    resolve(id, "127.0.0.1", PORT);
-    errno = 0;
-    CHECK(rdma_create_qp_ex(id, &qi) < 0);
-    CHECK_EQ(errno, EINVAL);
-    CHECK(!id->qp && !id->send_cq && !id->recv_cq);
-    struct ibv_cq *cq = ibv_create_cq(id->verbs, 4, NULL, NULL, 0);
-    CHECK(cq);
-    qi.send_cq = qi.recv_cq = cq;
-    for (int i = 0; i < 2; i++) {
-        errno = 0;
-        CHECK(!ibv_create_qp_ex(id->verbs, &qi));
-        CHECK_EQ(errno, EINVAL);
-        /* without the mask: like the older call */
-        qi.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-    }
-    CHECK_EQ(ibv_destroy_cq(cq), 0);
-    struct ibv_srq_init_attr_ex si = {.attr = {.max_wr = 4, .max_sge = 1},
-                                      .comp_mask = IBV_SRQ_INIT_ATTR_PD};
-    for (int i = 0; i < 2; i++) {
-        errno = 0;
-        CHECK(!ibv_create_srq_ex(id->verbs, &si));
-        CHECK_EQ(errno, EINVAL);
-        si.comp_mask |= IBV_SRQ_INIT_ATTR_TYPE; /* as above */
-        si.srq_type = IBV_SRQT_BASIC;
     }
     drop(id);
     all_gone();
@@ -303,37 +218,6 @@ PASSIVE(type_of_service_is_ethernet_traffic_class)
 {
     setenv("EMUVERBS_ETHERNET", "1", 1);
     is_asked_with_a_type_of_service(s, true);
-    all_gone();
-}
-
-/* A listener that may not access the requester's memory rejects, without a long silence. */
-PAIR(without_permission_nobody_is_reached, run_two)
-ACTIVE(without_permission_nobody_is_reached)
-{
-    if (getuid()) /* only root can drop this right here */
-        return;
-    struct rdma_conn_param p = {.retry_count = 7};
-    struct rdma_cm_id *id = new_id(NULL);
-    meet(s);
-    resolve(id, "127.0.0.1", PORT);
-    give_qp(id);
-    CHECK_EQ(rdma_connect(id, &p), 0);
-    /* not by a timeout, and not reported as a busy listener */
-    CHECK_EQ(eat(RDMA_CM_EVENT_UNREACHABLE), -EPERM);
-    meet(s);
-    drop(id);
-    all_gone();
-}
-PASSIVE(without_permission_nobody_is_reached)
-{
-    if (getuid())
-        return;
-    CHECK_EQ(setgid(65534), 0);
-    CHECK_EQ(setuid(65534), 0);
-    struct rdma_cm_id *l = listen_at("127.0.0.1", PORT, 1);
-    meet(s);
-    meet(s);
-    drop(l);
     all_gone();
 }
 
@@ -526,19 +410,6 @@ PASSIVE(end_event_delay_is_bounded)
     hear_of_the_end(&t);
 }
 
-PAIR(end_event_without_delay_is_immediate, run_two)
-ACTIVE(end_event_without_delay_is_immediate)
-{
-    send_and_leave(s, false);
-}
-PASSIVE(end_event_without_delay_is_immediate)
-{
-    struct last t = {0};
-
-    let_it_end(s, &t, "0");
-    hear_of_the_end(&t);
-}
-
 /* Ending the connection oneself, while a dead peer's end is delayed, does not wait. */
 PAIR(delayed_end_does_not_delay_disconnect, run_two)
 ACTIVE(delayed_end_does_not_delay_disconnect)
@@ -555,123 +426,6 @@ PASSIVE(delayed_end_does_not_delay_disconnect)
     CHECK(!readable(chan->fd, 0));
     CHECK_EQ(rdma_disconnect(t.id), 0);
     hear_of_the_end(&t);
-}
-
-enum { CROWD = 12, EACH = 16384 };
-
-/* Leaves CROWD * EACH completions of other QPs unpolled in a CQ. */
-static void fill(struct ibv_cq *cq, struct rdma_cm_id *id, struct ibv_qp **crowd)
-{
-    for (int i = 0; i < CROWD; i++) {
-        struct side f = {.ctx = id->verbs, .pd = id->pd, .scq = cq, .rcq = cq};
-        struct ibv_qp_init_attr qi = {
-            .send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC, .cap = {EACH, 1, 1, 1, 0}};
-        struct ibv_send_wr wr = {.opcode = WRITE, .send_flags = IBV_SEND_SIGNALED}, *bad;
-        f.qp = crowd[i] = ibv_create_qp(id->pd, &qi);
-        CHECK(f.qp);
-        CHECK_EQ(qp_init(&f), 0);
-        CHECK_EQ(qp_rtr(&f, f.qp->qp_num), 0);
-        CHECK_EQ(qp_rts(&f), 0);
-        for (int k = 0; k < EACH; k++)
-            CHECK_EQ(ibv_post_send(f.qp, &wr, &bad), 0);
-    }
-}
-
-/* The pages of a CQ's ring, and the number of forbidden accesses. */
-static struct {
-    char *at;
-    size_t size;
-    atomic_int touched;
-} ring;
-
-static void protect_ring(int rights)
-{
-    CHECK_EQ(mprotect(ring.at, ring.size, rights), 0);
-}
-
-static void at_the_ring(int sig, siginfo_t *info, void *context)
-{
-    char *at = info->si_addr;
-
-    (void)sig;
-    (void)context;
-    CHECK(at >= ring.at && at < ring.at + ring.size);
-    atomic_fetch_add(&ring.touched, 1);
-    protect_ring(PROT_READ | PROT_WRITE);
-}
-
-/* Makes accesses to a queue's cells call at_the_ring(). */
-static void guard_ring(const struct ibv_cq *cq)
-{
-    struct sigaction fault = {.sa_sigaction = at_the_ring, .sa_flags = SA_SIGINFO};
-    const struct shm_head *seg = own_segment();
-    const struct shm_ring *r =
-        (const void *)((const char *)seg + shm_cq(seg, cq->handle)->off_ring);
-    uintptr_t from = (uintptr_t)seg + r->off_cells, page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    uintptr_t to = from + (uintptr_t)r->cells * r->stride;
-
-    ring.at = (char *)((from + page - 1) & ~(page - 1));
-    ring.size = (to & ~(page - 1)) - (uintptr_t)ring.at;
-    CHECK_EQ(sigaction(SIGSEGV, &fault, NULL), 0);
-    protect_ring(PROT_NONE);
-}
-
-/* While an end is delayed only earlier completions are accessed, not the rest of the queue. */
-PAIR(delayed_end_searches_no_queue, run_two)
-ACTIVE(delayed_end_searches_no_queue)
-{
-    meet(s); /* the other completions are queued, which may take long */
-    send_and_leave(s, false);
-}
-PASSIVE(delayed_end_searches_no_queue)
-{
-    struct ibv_qp *crowd[CROWD];
-    unsigned char buf[8];
-    struct ibv_wc wc;
-    char c;
-
-    setenv("EMUVERBS_DREQ_HOLD_MS", "60000", 1);
-    struct rdma_cm_id *listener = listen_at("127.0.0.1", PORT, 4);
-    struct ibv_cq *cq = ibv_create_cq(listener->verbs, CROWD * EACH + 64, NULL, NULL, 0);
-    CHECK(cq);
-    fill(cq, listener, crowd);
-    meet(s);
-    struct rdma_cm_event *e = next_event(RDMA_CM_EVENT_CONNECT_REQUEST);
-    struct rdma_cm_id *id = e->id;
-    CHECK_EQ(rdma_ack_cm_event(e), 0);
-    struct ibv_qp_init_attr qi = {
-        .send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC, .cap = {16, 16, 2, 2, 32}};
-    CHECK_EQ(rdma_create_qp(id, NULL, &qi), 0);
-    struct ibv_mr *mr = rdma_reg_msgs(id, buf, sizeof(buf));
-    CHECK(mr);
-    CHECK_EQ(rdma_post_recv(id, NULL, buf, sizeof(buf), mr), 0);
-    CHECK_EQ(rdma_accept(id, NULL), 0);
-    CHECK_EQ(eat(RDMA_CM_EVENT_ESTABLISHED), 0);
-    meet(s);
-    wait_held();
-    if (!is_watched()) /* valgrind reports the accesses as errors */
-        guard_ring(cq);
-    int64_t looks = counter("ends_checked");
-    while (counter("ends_checked") < looks + 10)
-        sched_yield();
-    CHECK_EQ(atomic_load(&ring.touched), 0);
-    CHECK(!readable(chan->fd, 0));
-    if (!is_watched())
-        protect_ring(PROT_READ | PROT_WRITE);
-    do
-        wc = wait_wc(cq);
-    while (wc.status != IBV_WC_SUCCESS || wc.opcode != IBV_WC_RECV);
-    CHECK_EQ(memcmp(buf, "the last", 8), 0);
-    CHECK_EQ(eat(RDMA_CM_EVENT_DISCONNECTED), 0);
-    CHECK(read(s->sock, &c, 1) <= 0);
-    for (int i = 0; i < CROWD; i++)
-        CHECK_EQ(ibv_destroy_qp(crowd[i]), 0);
-    CHECK_EQ(rdma_dereg_mr(mr), 0);
-    rdma_destroy_qp(id);
-    CHECK_EQ(ibv_destroy_cq(cq), 0);
-    CHECK_EQ(rdma_destroy_id(id), 0);
-    drop(listener);
-    all_gone();
 }
 
 static _Atomic bool slow;
@@ -737,37 +491,4 @@ TEST(listener_descriptor_may_be_reused)
     close(mine);
     close(to);
     CHECK_EQ(rdma_destroy_id(id), 0);
-}
-
-#define T(name) cmocka_unit_test(name)
-
-int main(int argc, char **argv)
-{
-    run_under_emuverbs(argv);
-    take_ports();
-    if (argc > 1)
-        cmocka_set_test_filter(argv[1]);
-    const struct CMUnitTest tests[] = {
-        T(no_listener_at_all_is_a_refusal),
-        T(addresses_from_hints),
-        T(bytes_behind_attributes_are_ignored),
-        T(xrc_qp_of_id_is_refused),
-        T(missing_domain_is_refused),
-        T(bound_id_has_domain),
-        T(ack_timeout_option_acts),
-        T(type_of_service_is_a_service_level),
-        T(type_of_service_is_ethernet_traffic_class),
-        T(without_permission_nobody_is_reached),
-        T(unsupported_rdma_cm_features_refused),
-        T(destroyed_channel_is_closed),
-        T(objects_of_another_context_are_refused),
-        T(last_message_precedes_end_event),
-        T(last_message_of_dead_precedes_end),
-        T(end_event_delay_is_bounded),
-        T(end_event_without_delay_is_immediate),
-        T(delayed_end_does_not_delay_disconnect),
-        T(delayed_end_searches_no_queue),
-        T(listener_descriptor_may_be_reused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* CQs of the software HCA: size, vectors, and timestamps. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
@@ -236,24 +232,6 @@ TEST(resizing_keeps_what_is_there)
         }
 }
 
-TEST(invalid_cq_sizes_refused)
-{
-    struct side a = {.cqe = 8, .max_wr = 64}, b = {0};
-    struct ibv_device_attr d;
-
-    loop_open(&a, &b);
-    CHECK_EQ(ibv_query_device(a.ctx, &d), 0);
-    writes(&a, 0, 5);
-    CHECK_EQ(ibv_resize_cq(a.scq, 4), EINVAL);
-    CHECK_EQ(ibv_resize_cq(a.scq, 0), EINVAL);
-    CHECK_EQ(ibv_resize_cq(a.scq, -1), EINVAL);
-    CHECK_EQ(ibv_resize_cq(a.scq, d.max_cqe + 1), EINVAL);
-    CHECK_EQ(a.scq->cqe, 8);
-    writes(&a, 5, 3);
-    expect_from(&a, 0, 8);
-    loop_close(&a, &b);
-}
-
 /* In an empty segment, as many CQs of 1,024 entries as the device tells can be created. */
 TEST(told_number_of_queues_can_be_had)
 {
@@ -401,39 +379,6 @@ TEST(growing_while_others_add_and_take)
     }
 }
 
-static _Atomic bool looking;
-
-static void *look(void *arg)
-{
-    struct ibv_wc wc;
-
-    while (looking)
-        CHECK_EQ(ibv_poll_cq(arg, 0, &wc), 0);
-    return NULL;
-}
-
-/* A thread that only checks never sees a CQ with one completion empty. */
-TEST(growing_while_others_look)
-{
-    for (int i = 0; i < 60; i++) {
-        struct side a = {.cqe = 1}, b = {0};
-        pthread_t looker;
-
-        loop_open(&a, &b);
-        writes(&a, 7, 1);
-        int64_t before = counter("polls_empty");
-        looking = true;
-        CHECK_EQ(pthread_create(&looker, NULL, look, a.scq), 0);
-        for (int n = 2; n <= 16384; n *= 2)
-            CHECK_EQ(ibv_resize_cq(a.scq, n), 0);
-        looking = false;
-        CHECK_EQ(pthread_join(looker, NULL), 0);
-        CHECK_EQ(counter("polls_empty"), before);
-        expect_from(&a, 7, 1);
-        loop_close(&a, &b);
-    }
-}
-
 /*
  * A CQ is resized step by step while another process, or thread, fills it and a thread that
  * sleeps between events empties it: each message comes once, in order, and the sleeper is
@@ -570,29 +515,6 @@ PASSIVE(growing_under_a_process_that_sends)
     side_close(s);
 }
 
-static void *send_from_thread(void *arg)
-{
-    send_all(arg);
-    return NULL;
-}
-
-TEST(growing_under_a_thread_that_sends)
-{
-    for (int i = 0; i < ROUNDS; i++) {
-        struct side a = {0}, b = {0};
-        pthread_t sender;
-
-        receiver(&b);
-        loop_open(&a, &b);
-        for (unsigned k = 0; k < DEPTH; k++)
-            post_recv(&b, k, 0, 4);
-        CHECK_EQ(pthread_create(&sender, NULL, send_from_thread, &a), 0);
-        receive_and_grow(&b);
-        CHECK_EQ(pthread_join(sender, NULL), 0);
-        loop_close(&a, &b);
-    }
-}
-
 static void *grow_once(void *arg)
 {
     struct side *a = arg;
@@ -643,30 +565,6 @@ TEST(completions_stay_visible_during_resize)
     CHECK_EQ(pthread_join(other, NULL), 0);
     expect_none(a.scq);
     loop_close(&a, &b);
-}
-
-/* A CQ may use any vector of the device, and no other. */
-TEST(completion_vector_is_checked)
-{
-    struct side a = {0};
-
-    setenv("EMUVERBS_COMP_VECTORS", "3", 1);
-    side_open(&a);
-    CHECK_EQ(a.ctx->num_comp_vectors, 3);
-    for (int v = -1; v <= 3; v++) {
-        struct ibv_comp_channel *chan = ibv_create_comp_channel(a.ctx);
-        errno = 0;
-        struct ibv_cq *cq = ibv_create_cq(a.ctx, 4, NULL, chan, v);
-        if (v < 0 || v == 3) {
-            CHECK(!cq);
-            CHECK_EQ(errno, EINVAL);
-        } else {
-            CHECK(cq);
-            CHECK_EQ(ibv_destroy_cq(cq), 0);
-        }
-        CHECK_EQ(ibv_destroy_comp_channel(chan), 0);
-    }
-    side_close(&a);
 }
 
 /* Makes a CQ of the side's channel with an unfetched event. */
@@ -761,34 +659,4 @@ TEST_UNWATCHED(free_slot_has_left_cq)
     CHECK_EQ(qp_state(&a), IBV_QPS_RTS);
     CHECK_EQ(munmap(polled.wc, 4096), 0);
     loop_close(&a, &b);
-}
-
-#define T(name) cmocka_unit_test(name)
-
-int main(int argc, char **argv)
-{
-    run_under_emuverbs(argv);
-    if (argc > 1)
-        cmocka_set_test_filter(argv[1]); /* a pattern: run only these tests */
-    const struct CMUnitTest tests[] = {
-        T(resizing_keeps_what_is_there),
-        T(invalid_cq_sizes_refused),
-        T(told_number_of_queues_can_be_had),
-        T(payloads_move_with_their_completions),
-        T(queues_that_grew_leave_nothing),
-        T(poster_in_old_ring_finds_new),
-        T(growing_while_others_add_and_take),
-        T(growing_while_others_look),
-        T(growing_under_a_process_that_sends),
-        T(growing_under_a_thread_that_sends),
-        T(completions_stay_visible_during_resize),
-        T(completions_tell_when_they_came),
-        T(extended_cq_polled_by_one_thread),
-        T(device_clock_can_be_queried),
-        T(unsupported_extended_cq_features_refused),
-        T(completion_vector_is_checked),
-        T(events_go_with_their_queue),
-        T(free_slot_has_left_cq),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Datagrams of the software HCA in one process, in cases not put to rxe in tests/verbs. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <sys/mman.h>
 
 #include "tests/emul/datagrams.h"
@@ -172,7 +168,7 @@ TEST(sender_errors_are_reported)
 }
 
 /* Unmapped memory is the sender's error: the receiver is not involved. */
-TEST_UNWATCHED(memory_that_is_gone)
+TEST_UNWATCHED(unmapped_datagram_fails_sender_only)
 {
     for (uint32_t len = 8; len <= 4096; len += 4088) {
         struct side s = {0}, to = {0};
@@ -198,7 +194,7 @@ TEST_UNWATCHED(memory_that_is_gone)
 }
 
 /* The interface ibv_wr_*. */
-TEST(wr_interface)
+TEST(extended_post_of_datagrams)
 {
     struct side s = {0};
 
@@ -235,24 +231,4 @@ TEST(wr_interface)
     CHECK_EQ(ibv_destroy_qp(qp), 0);
     CHECK_EQ(ibv_destroy_ah(ah), 0);
     side_close(&s);
-}
-
-#define T(name) cmocka_unit_test(name)
-
-int main(int argc, char **argv)
-{
-    run_under_emuverbs(argv);
-    if (argc > 1)
-        cmocka_set_test_filter(argv[1]);
-    const struct CMUnitTest tests[] = {
-        T(datagram_header_is_received),
-        T(header_on_ethernet),
-        T(failing_member_stops_no_other),
-        T(shared_receives),
-        T(handle_destroyed_early),
-        T(sender_errors_are_reported),
-        T(wr_interface),
-        T(memory_that_is_gone),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Registrations with on-demand paging: nothing is pinned, and access to unmapped memory
  * fails. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <errno.h>
 #include <sys/mman.h>
 
@@ -209,24 +205,6 @@ TEST(not_there_at_the_peer)
     }
 }
 
-/* If the second of two pages is unmapped the request fails, too. */
-TEST(half_of_it)
-{
-    for (int at_peer = 0; at_peer < 2; at_peer++) {
-        struct side a = {0}, b = {0};
-
-        demand_loop(&a, &b);
-        something(a.buf, at_peer ? BUF_SIZE : PAGE);
-        something(b.buf, at_peer ? PAGE : BUF_SIZE);
-        post_recv(&b, 2, 0, 2 * PAGE);
-        CHECK_EQ(request(&a, SEND, 2 * PAGE),
-                 at_peer ? IBV_WC_REM_OP_ERR : IBV_WC_LOC_PROT_ERR);
-        CHECK_EQ(qp_state(&b), at_peer ? IBV_QPS_ERR : IBV_QPS_RTS);
-        demand_close(&a);
-        demand_close(&b);
-    }
-}
-
 /* The current mapping counts, and the key stays. */
 TEST(mapped_anew)
 {
@@ -250,26 +228,6 @@ TEST(mapped_anew)
     CHECK_EQ(mprotect(b.buf, PAGE, PROT_READ), 0);
     CHECK_EQ(request(&a, READ, 64), IBV_WC_SUCCESS);
     CHECK_EQ(request(&a, WRITE, 64), IBV_WC_REM_OP_ERR); /* read-only now */
-    demand_close(&a);
-    demand_close(&b);
-}
-
-/* A page behind the end of a truncated file does not exist, though the address is mapped. */
-TEST(truncated_file_page_is_error)
-{
-    struct side a = {0}, b = {0};
-    int fd = memfd_create("test", 0);
-
-    demand_loop(&a, &b);
-    something(a.buf, BUF_SIZE);
-    CHECK(fd >= 0 && ftruncate(fd, 2 * PAGE) == 0);
-    CHECK(mmap(b.buf, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) ==
-          b.buf);
-    CHECK_EQ(request(&a, READ, 2 * PAGE), IBV_WC_SUCCESS);
-    CHECK_EQ(ftruncate(fd, PAGE), 0);
-    CHECK_EQ(request(&a, READ, PAGE), IBV_WC_SUCCESS);
-    CHECK_EQ(request(&a, READ, 2 * PAGE), IBV_WC_REM_OP_ERR);
-    CHECK_EQ(close(fd), 0);
     demand_close(&a);
     demand_close(&b);
 }
@@ -302,18 +260,6 @@ TEST(all_of_the_address_space)
     expect_wc(a.scq, 4, IBV_WC_REM_ACCESS_ERR);
     CHECK_EQ(ibv_dereg_mr(all), 0);
     CHECK_EQ(ibv_dereg_mr(own), 0);
-    loop_close(&a, &b);
-}
-TEST(no_address_at_all)
-{
-    struct side a = {0}, b = {0};
-
-    loop_open(&a, &b);
-    struct ibv_mr *all = ibv_reg_mr(b.pd, NULL, SIZE_MAX, DEMAND);
-    CHECK(all);
-    CHECK_EQ(try_send(&a, 1, READ, 0, 64, IBV_SEND_SIGNALED, UINT64_MAX - PAGE, all->rkey), 0);
-    expect_wc(a.scq, 1, IBV_WC_REM_OP_ERR);
-    CHECK_EQ(ibv_dereg_mr(all), 0);
     loop_close(&a, &b);
 }
 
@@ -425,8 +371,8 @@ TEST(device_without_odp_refuses_it)
 }
 
 /* The same between two processes: the pages are those of the registration's process. */
-PAIR(between_processes, run_two)
-ACTIVE(between_processes)
+PAIR(pages_of_other_process_are_used, run_two)
+ACTIVE(pages_of_other_process_are_used)
 {
     side_open(s);
     side_connect(s);
@@ -442,7 +388,7 @@ ACTIVE(between_processes)
     meet(s);
     side_close(s);
 }
-PASSIVE(between_processes)
+PASSIVE(pages_of_other_process_are_used)
 {
     side_open(s);
     on_demand(s);
@@ -458,30 +404,4 @@ PASSIVE(between_processes)
     meet(s);
     CHECK_EQ(qp_state(s), IBV_QPS_ERR);
     demand_close(s);
-}
-
-#define T(name) cmocka_unit_test(name)
-
-int main(int argc, char **argv)
-{
-    run_under_emuverbs(argv);
-    if (argc > 1)
-        cmocka_set_test_filter(argv[1]); /* a pattern: run only these tests */
-    const struct CMUnitTest tests[] = {
-        T(odp_region_pins_no_memory),
-        T(pages_come),
-        T(not_there_at_the_requester),
-        T(not_there_at_the_peer),
-        T(half_of_it),
-        T(mapped_anew),
-        T(truncated_file_page_is_error),
-        T(all_of_the_address_space),
-        T(no_address_at_all),
-        T(advice_is_checked),
-        T(of_another_kind),
-        T(device_reports_odp_capabilities),
-        T(device_without_odp_refuses_it),
-        T(between_processes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

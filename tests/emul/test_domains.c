@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Thread domains, parent domains, and device memory. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <errno.h>
 #include <sys/wait.h>
 
@@ -18,14 +14,6 @@ static struct ibv_dm *alloc(struct side *s, size_t n)
     struct ibv_alloc_dm_attr attr = {.length = n};
 
     return ibv_alloc_dm(s->ctx, &attr);
-}
-
-static uint64_t most(struct side *s)
-{
-    struct ibv_device_attr_ex attr;
-
-    CHECK_EQ(ibv_query_device_ex(s->ctx, NULL, &attr), 0);
-    return attr.max_dm_size;
 }
 
 /* Requests of both sides access it by the registration's keys; its addresses begin at zero. */
@@ -70,45 +58,6 @@ TEST(device_memory_is_written_and_read)
     loop_close(&a, &b);
 }
 
-/* A registration of it ends at its given length, before the memory's end. */
-TEST(beyond_a_region_of_device_memory)
-{
-    struct side a = {0}, b = {0};
-
-    loop_open(&a, &b);
-    struct ibv_dm *dm = alloc(&b, 4096);
-    CHECK(dm);
-    struct ibv_mr *mr = ibv_reg_dm_mr(b.pd, dm, 0, 1024, DM_ACCESS);
-    CHECK(mr);
-    CHECK_EQ(try_send(&a, 1, WRITE, 0, 8, IBV_SEND_SIGNALED, 1020, mr->rkey), 0);
-    expect_wc(a.scq, 1, IBV_WC_REM_ACCESS_ERR);
-    CHECK_EQ(ibv_dereg_mr(mr), 0);
-    CHECK_EQ(ibv_free_dm(dm), 0);
-    loop_close(&a, &b);
-}
-
-TEST(how_much_device_memory_there_is)
-{
-    struct side s = {0};
-
-    setenv("EMUVERBS_MAX_DM", "4096", 1);
-    side_open(&s);
-    CHECK_EQ(most(&s), 4096);
-    errno = 0;
-    CHECK(!alloc(&s, 4100));
-    CHECK_EQ(errno, ENOMEM);
-    struct ibv_dm *half = alloc(&s, 2048), *other = alloc(&s, 2048);
-    CHECK(half && other);
-    CHECK(!alloc(&s, 4));
-    CHECK_EQ(ibv_free_dm(half), 0);
-    half = alloc(&s, 2048);
-    CHECK(half);
-    CHECK_EQ(ibv_free_dm(half), 0);
-    CHECK_EQ(ibv_free_dm(other), 0);
-    CHECK_EQ(counter("live_dm"), 0);
-    side_close(&s);
-}
-
 TEST(invalid_device_memory_refused)
 {
     struct side s = {0};
@@ -135,52 +84,6 @@ TEST(invalid_device_memory_refused)
     CHECK_EQ(ibv_dereg_mr(mr), 0);
     CHECK_EQ(ibv_free_dm(dm), 0);
     side_close(&s);
-}
-
-TEST(no_device_memory)
-{
-    struct side s = {0};
-
-    setenv("EMUVERBS_MAX_DM", "0", 1);
-    side_open(&s);
-    CHECK_EQ(most(&s), 0);
-    CHECK(!alloc(&s, 4) && errno == ENOMEM);
-    side_close(&s);
-}
-
-/* Objects inherited by a forked child are not usable there, and do not disturb the child's
- * own. */
-TEST_UNWATCHED(device_memory_of_a_parent_process)
-{
-    struct side a = {0};
-    int st;
-
-    side_open(&a);
-    size_t n = most(&a);
-    struct ibv_dm *dm = alloc(&a, n);
-    CHECK(dm);
-    pid_t pid = fork();
-    CHECK(pid >= 0);
-    if (pid == 0) {
-        struct side own = {0};
-        CHECK_EQ(ibv_free_dm(dm), EIO);
-        struct ibv_dm *by_parent = alloc(&a, n);
-        CHECK(by_parent);
-        CHECK_EQ(ibv_free_dm(by_parent), 0);
-        side_open(&own);
-        CHECK_EQ(ibv_free_dm(dm), EIO);
-        struct ibv_dm *all = alloc(&own, n);
-        CHECK(all);
-        CHECK(!alloc(&own, 8) && errno == ENOMEM);
-        CHECK_EQ(ibv_free_dm(all), 0);
-        side_close(&own);
-        _exit(0); /* leave the parent's objects */
-    }
-    CHECK(waitpid(pid, &st, 0) == pid);
-    CHECK_EQ(st, 0);
-    CHECK(!alloc(&a, 8) && errno == ENOMEM);
-    CHECK_EQ(ibv_free_dm(dm), 0);
-    side_close(&a);
 }
 
 /* Objects of one domain work with objects of the other. */
@@ -296,71 +199,4 @@ TEST(parent_domain_equals_its_domain)
     CHECK_EQ(ibv_dealloc_td(td), 0);
     CHECK_EQ(counter("live_td"), 0);
     loop_close(&a, &b);
-}
-
-/* Another domain is different, whether it has a parent domain or not. */
-TEST(parent_domain_differs_from_other_domain)
-{
-    struct side a = {0}, b = {0};
-
-    loop_open(&a, &b);
-    struct ibv_pd *pd = ibv_alloc_pd(b.ctx);
-    struct ibv_parent_domain_init_attr attr = {.pd = pd};
-    struct ibv_pd *parent = pd ? ibv_alloc_parent_domain(b.ctx, &attr) : NULL;
-    CHECK(parent);
-    CHECK_EQ(ibv_dealloc_pd(pd), EBUSY); /* used by the parent domain */
-    struct ibv_mr *mr =
-        ibv_reg_mr(parent, b.buf, 4096, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-    CHECK(mr);
-    CHECK_EQ(try_send(&a, 1, WRITE, 0, 64, IBV_SEND_SIGNALED, a.raddr, mr->rkey), 0);
-    expect_wc(a.scq, 1, IBV_WC_REM_ACCESS_ERR);
-    CHECK_EQ(ibv_dereg_mr(mr), 0);
-    CHECK_EQ(ibv_dealloc_pd(parent), 0);
-    CHECK_EQ(ibv_dealloc_pd(pd), 0);
-    loop_close(&a, &b);
-}
-
-TEST(invalid_parent_domains_refused)
-{
-    struct side a = {0}, b = {0};
-
-    loop_open(&a, &b);
-    struct ibv_parent_domain_init_attr attr = {.pd = a.pd};
-    CHECK(!ibv_alloc_parent_domain(b.ctx, &attr) && errno == EINVAL);
-    attr.pd = NULL;
-    CHECK(!ibv_alloc_parent_domain(b.ctx, &attr) && errno == EINVAL);
-    attr.pd = b.pd;
-    attr.comp_mask = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS;
-    CHECK(!ibv_alloc_parent_domain(b.ctx, &attr) && errno == EINVAL);
-    attr.comp_mask = 1u << 31;
-    CHECK(!ibv_alloc_parent_domain(b.ctx, &attr) && errno == EINVAL);
-    attr.comp_mask = 0;
-    struct ibv_pd *parent = ibv_alloc_parent_domain(b.ctx, &attr);
-    CHECK(parent);
-    attr.pd = parent;
-    CHECK(!ibv_alloc_parent_domain(b.ctx, &attr) && errno == EINVAL);
-    CHECK_EQ(ibv_dealloc_pd(parent), 0);
-    loop_close(&a, &b);
-}
-
-#define T(name) cmocka_unit_test(name)
-
-int main(int argc, char **argv)
-{
-    run_under_emuverbs(argv);
-    if (argc > 1)
-        cmocka_set_test_filter(argv[1]); /* a pattern: run only these tests */
-    const struct CMUnitTest tests[] = {
-        T(device_memory_is_written_and_read),
-        T(beyond_a_region_of_device_memory),
-        T(how_much_device_memory_there_is),
-        T(invalid_device_memory_refused),
-        T(no_device_memory),
-        T(device_memory_of_a_parent_process),
-        T(objects_of_a_parent_process),
-        T(parent_domain_equals_its_domain),
-        T(parent_domain_differs_from_other_domain),
-        T(invalid_parent_domains_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

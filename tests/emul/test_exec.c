@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Processes that continue as another program, or without their first thread. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <pthread.h>
 #include <sys/mman.h>
 
@@ -154,6 +150,12 @@ static int again(int sock, unsigned char *where)
     return 0;
 }
 
+__attribute__((constructor)) static void is_again(int argc, char **argv)
+{
+    if (argc > 3 && strcmp(argv[1], "--again") == 0)
+        exit(again(atoi(argv[2]), (unsigned char *)(uintptr_t)strtoull(argv[3], NULL, 0)));
+}
+
 static void first_life(struct side *s)
 {
     struct rdma_cm_id *l = listen_at("127.0.0.1", PORT + 4, 4);
@@ -219,34 +221,4 @@ PASSIVE(process_that_executes_another_is_dead)
 {
     first_life(s);
     become(s);
-}
-
-PAIR(executed_program_without_device_is_dead, run_two)
-ACTIVE(executed_program_without_device_is_dead)
-{
-    survive(s, false);
-}
-PASSIVE(executed_program_without_device_is_dead)
-{
-    first_life(s);
-    unsetenv("LD_PRELOAD");
-    become(s);
-}
-
-#define T(name) cmocka_unit_test(name)
-
-int main(int argc, char **argv)
-{
-    if (argc > 3 && strcmp(argv[1], "--again") == 0)
-        return again(atoi(argv[2]), (unsigned char *)(uintptr_t)strtoull(argv[3], NULL, 0));
-    run_under_emuverbs(argv);
-    take_ports();
-    if (argc > 1)
-        cmocka_set_test_filter(argv[1]); /* a pattern: run only these tests */
-    const struct CMUnitTest tests[] = {
-        T(process_that_executes_another_is_dead),
-        T(executed_program_without_device_is_dead),
-        T(process_without_first_thread_is_reached),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

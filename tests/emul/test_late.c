@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Late posters: stopped, killed or overtaken while they work on another process's queue. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -16,9 +12,8 @@
 #include "tests/emul/pair.h"
 #include "tests/emul/stop.h"
 
-/* The poster dies after disarming the CQ and before raising the event: its owner wakes up. */
-PAIR(wake_up_survives_dead_poster, run_two_kill)
-ACTIVE(wake_up_survives_dead_poster)
+/* A poster is killed at a step of its wake-up: the owner gets the completion and one event. */
+static void survive_dead_poster(struct side *s, bool raised)
 {
     struct ibv_cq *cq;
     void *ctx;
@@ -30,94 +25,30 @@ ACTIVE(wake_up_survives_dead_poster)
     CHECK_EQ(ibv_req_notify_cq(s->rcq, 0), 0);
     meet(s);
     wait_stopped(s->stop);
-    expect_wc(s->rcq, 1, IBV_WC_SUCCESS);
-    CHECK(!readable(s->chan->fd, 0));
-    /* armed again meanwhile: the owed event stays owed */
-    CHECK_EQ(ibv_req_notify_cq(s->rcq, 0), 0);
+    CHECK_EQ(readable(s->chan->fd, 0), raised);
     kill_peer_and_wait(s);
     CHECK(readable(s->chan->fd, 0));
     CHECK_EQ(ibv_get_cq_event(s->chan, &cq, &ctx), 0);
     CHECK(cq == s->rcq);
     ibv_ack_cq_events(cq, 1);
-    CHECK(!readable(s->chan->fd, 0)); /* once */
-    side_close(s);
-}
-PASSIVE(wake_up_survives_dead_poster)
-{
-    stop_at(s, "notify");
-    side_open(s);
-    side_connect(s);
-    meet(s);
-    post_send(s, 1, SEND, 0, 8, 0);
-    for (;;)
-        pause();
-}
-
-/* The same after raising the event, before recording it: still one event. */
-PAIR(event_of_dead_poster_counted_once, run_two_kill)
-ACTIVE(event_of_dead_poster_counted_once)
-{
-    struct ibv_cq *cq;
-    void *ctx;
-
-    s->use_chan = true;
-    side_open(s);
-    post_recv(s, 1, 0, 64);
-    side_connect(s);
-    int flags = fcntl(s->chan->fd, F_GETFL);
-    CHECK_EQ(fcntl(s->chan->fd, F_SETFL, flags | O_NONBLOCK), 0);
-    CHECK_EQ(ibv_req_notify_cq(s->rcq, 0), 0);
-    meet(s);
-    wait_stopped(s->stop);
-    CHECK(readable(s->chan->fd, 0));
-    kill_peer_and_wait(s);
-    CHECK_EQ(ibv_get_cq_event(s->chan, &cq, &ctx), 0);
-    CHECK(cq == s->rcq);
-    ibv_ack_cq_events(cq, 1);
     CHECK(!readable(s->chan->fd, 0));
-    CHECK(ibv_get_cq_event(s->chan, &cq, &ctx) < 0 && errno == EAGAIN);
-    expect_wc(s->rcq, 1, IBV_WC_SUCCESS);
-    side_close(s);
-}
-PASSIVE(event_of_dead_poster_counted_once)
-{
-    stop_at(s, "reported");
-    side_open(s);
-    side_connect(s);
-    meet(s);
-    post_send(s, 1, SEND, 0, 8, 0);
-    for (;;)
-        pause();
-}
-
-/* The same before disarming the CQ. */
-PAIR(completion_survives_dead_poster, run_two_kill)
-ACTIVE(completion_survives_dead_poster)
-{
-    struct ibv_cq *cq;
-    void *ctx;
-
-    s->use_chan = true;
-    side_open(s);
-    post_recv(s, 1, 0, 64);
-    side_connect(s);
-    CHECK_EQ(ibv_req_notify_cq(s->rcq, 0), 0);
-    meet(s);
-    wait_stopped(s->stop);
-    CHECK(!readable(s->chan->fd, 0));
-    kill_peer_and_wait(s);
-    CHECK(readable(s->chan->fd, 0));
-    CHECK_EQ(ibv_get_cq_event(s->chan, &cq, &ctx), 0);
-    CHECK(cq == s->rcq);
-    ibv_ack_cq_events(cq, 1);
-    CHECK(!readable(s->chan->fd, 0)); /* once */
     expect_wc(s->rcq, 1, IBV_WC_SUCCESS);
     expect_none(s->rcq);
     side_close(s);
 }
-PASSIVE(completion_survives_dead_poster)
+static void survive_without_event(struct side *s)
 {
-    stop_at(s, "wake");
+    survive_dead_poster(s, false);
+}
+static void survive_with_event(struct side *s)
+{
+    survive_dead_poster(s, true);
+}
+
+static const char *step; /* where the poster stops */
+static void send_and_stop(struct side *s)
+{
+    stop_at(s, step);
     side_open(s);
     side_connect(s);
     meet(s);
@@ -126,10 +57,21 @@ PASSIVE(completion_survives_dead_poster)
         pause();
 }
 
+CASE(event_of_dead_poster_counted_once)
+{
+    static const char *const before[] = {"wake", "notify"};
+
+    for (unsigned i = 0; i < 2; i++) {
+        step = before[i];
+        assert_int_equal(run_two_kill(survive_without_event, send_and_stop), 0);
+    }
+    step = "reported";
+    assert_int_equal(run_two_kill(survive_with_event, send_and_stop), 0);
+}
+
 /* A poster dies after disarming the CQ and before raising the event, and another one has done
  * both since: each event wakes. */
-PAIR(each_event_wakes_when_a_poster_dies, run_two_kill)
-ACTIVE(each_event_wakes_when_a_poster_dies)
+static void each_event_wakes(struct side *s)
 {
     struct ibv_cq *cq;
     void *ctx;
@@ -167,15 +109,10 @@ ACTIVE(each_event_wakes_when_a_poster_dies)
     CHECK_EQ(ibv_destroy_qp(own.qp), 0);
     side_close(s);
 }
-PASSIVE(each_event_wakes_when_a_poster_dies)
+CASE(each_event_wakes_when_a_poster_dies)
 {
-    stop_at(s, "notify");
-    side_open(s);
-    side_connect(s);
-    meet(s);
-    post_send(s, 1, SEND, 0, 8, 0);
-    for (;;)
-        pause();
+    step = "notify";
+    assert_int_equal(run_two_kill(each_event_wakes, send_and_stop), 0);
 }
 
 /* A poster wakes late: the channel was destroyed, and its descriptor is now an eventfd of the
@@ -212,36 +149,6 @@ PASSIVE(late_wake_up_spares_reused_descriptor)
     side_close(s);
 }
 
-static void *send_one(void *side)
-{
-    post_send(side, 1, SEND, 0, 8, 0);
-    return NULL;
-}
-
-/* The same with a poster in the same process. */
-TEST(late_own_wake_up_spares_descriptor)
-{
-    struct side a = {0}, b = {.use_chan = true};
-    int own = eventfd(0, 0);
-    pthread_t thread;
-
-    CHECK(own >= 0);
-    int stop = stop_here("signal");
-    loop_open(&a, &b);
-    post_recv(&b, 1, 0, 64);
-    CHECK_EQ(ibv_req_notify_cq(b.rcq, 0), 0);
-    CHECK_EQ(pthread_create(&thread, NULL, send_one, &a), 0);
-    wait_stopped(stop);
-    expect_wc(b.rcq, 1, IBV_WC_SUCCESS);
-    int number = b.chan->fd;
-    side_close(&b);
-    CHECK_EQ(dup2(own, number), number);
-    go_on(stop, 0);
-    CHECK_EQ(pthread_join(thread, NULL), 0);
-    CHECK(!readable(own, 0));
-    side_close(&a);
-}
-
 /* A program has closed the descriptor that wakes its service thread, and uses its number for a
  * file. */
 PAIR(reused_wake_descriptor_is_not_written, run_two)
@@ -276,95 +183,6 @@ PASSIVE(reused_wake_descriptor_is_not_written)
     meet(s);
     meet(s);
     side_close(s);
-}
-
-/* A poster dies between changing an object and notifying its owner, who detects the change: a
- * failed QP, an SRQ below its limit, a full CQ. */
-PAIR(unreported_changes_survive_dead_poster, run_two_kill)
-ACTIVE(unreported_changes_survive_dead_poster)
-{
-    struct ibv_srq_attr attr = {.srq_limit = 4};
-
-    s->use_srq = true;
-    side_open(s);
-    CHECK_EQ(ibv_modify_srq(s->srq, &attr, IBV_SRQ_LIMIT), 0);
-    side_connect(s);
-    const struct shm_head *seg = own_segment(); /* the state that a poster leaves */
-    struct shm_qp *qp = shm_qp(seg, s->qp->qp_num);
-    atomic_store(&qp->why, IBV_EVENT_QP_ACCESS_ERR);
-    atomic_store(&qp->state, IBV_QPS_ERR);
-    atomic_store(&shm_srq(seg, s->srq->handle)->rq.limit, 0);
-    atomic_store(&shm_cq(seg, s->rcq->handle)->overrun, 1);
-    CHECK(!readable(s->ctx->async_fd, 0));
-    kill_peer_and_wait(s);
-    expect_async(s, IBV_EVENT_QP_ACCESS_ERR, s->qp);
-    expect_async(s, IBV_EVENT_SRQ_LIMIT_REACHED, s->srq);
-    expect_async(s, IBV_EVENT_CQ_ERR, s->rcq);
-    CHECK(!readable(s->ctx->async_fd, 0)); /* each once */
-    side_close(s);
-}
-PASSIVE(unreported_changes_survive_dead_poster)
-{
-    side_open(s);
-    side_connect(s);
-    for (;;)
-        pause();
-}
-
-/* Sends the message that an SRQ is below its limit, like a poster. */
-static void say_below(struct shm_head *seg, uint32_t srq)
-{
-    struct shm_msg *m = shm_cell_get(seg, &seg->inbox, seg->slot);
-
-    CHECK(m);
-    m->kind = INBOX_SRQ_LIMIT;
-    m->index = srq;
-    CHECK_EQ(shm_ring_push(seg, &seg->inbox, m), SHM_PUSHED);
-}
-
-/* Checks that the next event is that of a limit. */
-static void expect_limit(struct side *s, struct ibv_srq *srq)
-{
-    struct ibv_async_event e;
-
-    CHECK(readable(s->ctx->async_fd, 60000));
-    CHECK_EQ(ibv_get_async_event(s->ctx, &e), 0);
-    ibv_ack_async_event(&e);
-    CHECK_EQ(e.event_type, IBV_EVENT_SRQ_LIMIT_REACHED);
-    CHECK(e.element.srq == srq);
-}
-
-/* The message of a reached limit comes after a new limit was set, to which it does not
- * refer. */
-TEST(srq_limit_is_reported_once)
-{
-    struct side s = {.use_srq = true};
-    struct ibv_srq_attr attr = {.srq_limit = 4};
-    struct ibv_srq_init_attr si = {.attr = {.max_wr = 16, .max_sge = 1}};
-    uint64_t one = 1;
-
-    side_open(&s);
-    struct shm_head *seg = own_segment();
-    struct ibv_srq *other = ibv_create_srq(s.pd, &si);
-    CHECK(other);
-    CHECK_EQ(ibv_modify_srq(s.srq, &attr, IBV_SRQ_LIMIT), 0);
-    CHECK(!readable(s.ctx->async_fd, 0));
-    /* the state that a poster leaves */
-    atomic_store(&shm_srq(seg, s.srq->handle)->rq.limit, 0);
-    CHECK_EQ(ibv_modify_srq(s.srq, &attr, IBV_SRQ_LIMIT), 0);
-    CHECK(readable(s.ctx->async_fd, 0)); /* before the message has arrived */
-    expect_limit(&s, s.srq);
-    CHECK_EQ(ibv_modify_srq(other, &attr, IBV_SRQ_LIMIT), 0);
-    atomic_store(&shm_srq(seg, other->handle)->rq.limit, 0);
-    say_below(seg, s.srq->handle);
-    say_below(seg, other->handle);
-    CHECK_EQ(write(seg->bell_fd, &one, sizeof(one)), sizeof(one));
-    expect_limit(&s, other); /* reported after the first */
-    CHECK(!readable(s.ctx->async_fd, 0));
-    CHECK_EQ(ibv_query_srq(s.srq, &attr), 0);
-    CHECK_EQ(attr.srq_limit, 4);
-    CHECK_EQ(ibv_destroy_srq(other), 0);
-    side_close(&s);
 }
 
 /* A poster is stopped while it holds a cell of a CQ. Its QP and the CQ are destroyed; its later
@@ -415,7 +233,8 @@ PASSIVE(cq_destroyed_under_stopped_poster)
  * is registered again, with on-demand paging, or not at all. */
 enum fate { STAYS, UNMAPPED, DEREGISTERED };
 
-static void overtake(struct side *s, enum fate fate)
+static enum fate fate;
+static void overtake(struct side *s)
 {
     enum ibv_wc_status status = fate == STAYS ? IBV_WC_SUCCESS : IBV_WC_LOC_PROT_ERR;
     const size_t size = 4096;
@@ -465,34 +284,10 @@ static void send_late(struct side *s)
     side_close(s);
 }
 
-PAIR(memory_that_is_paged_on_demand_meanwhile, run_two)
-ACTIVE(memory_that_is_paged_on_demand_meanwhile)
+CASE(memory_changed_behind_late_message_is_checked)
 {
-    overtake(s, STAYS);
-}
-PASSIVE(memory_that_is_paged_on_demand_meanwhile)
-{
-    send_late(s);
-}
-
-PAIR(memory_that_is_unmapped_meanwhile, run_two)
-ACTIVE(memory_that_is_unmapped_meanwhile)
-{
-    overtake(s, UNMAPPED);
-}
-PASSIVE(memory_that_is_unmapped_meanwhile)
-{
-    send_late(s);
-}
-
-PAIR(memory_that_is_deregistered_meanwhile, run_two)
-ACTIVE(memory_that_is_deregistered_meanwhile)
-{
-    overtake(s, DEREGISTERED);
-}
-PASSIVE(memory_that_is_deregistered_meanwhile)
-{
-    send_late(s);
+    for (fate = STAYS; fate <= DEREGISTERED; fate++)
+        assert_int_equal(run_two(overtake, send_late), 0);
 }
 
 /* A process is stopped while one of its threads writes here. Its other threads stop at once,
@@ -605,31 +400,4 @@ PASSIVE(tokens_of_ended_process_not_reused)
     uint64_t mine, other;
 
     tell_serial(s, &mine, &other);
-}
-
-#define T(name) cmocka_unit_test(name)
-
-int main(int argc, char **argv)
-{
-    run_under_emuverbs(argv);
-    if (argc > 1)
-        cmocka_set_test_filter(argv[1]); /* a pattern: run only these tests */
-    const struct CMUnitTest tests[] = {
-        T(wake_up_survives_dead_poster),
-        T(event_of_dead_poster_counted_once),
-        T(completion_survives_dead_poster),
-        T(each_event_wakes_when_a_poster_dies),
-        T(late_wake_up_spares_reused_descriptor),
-        T(late_own_wake_up_spares_descriptor),
-        T(reused_wake_descriptor_is_not_written),
-        T(unreported_changes_survive_dead_poster),
-        T(srq_limit_is_reported_once),
-        T(cq_destroyed_under_stopped_poster),
-        T(memory_that_is_paged_on_demand_meanwhile),
-        T(memory_that_is_unmapped_meanwhile),
-        T(memory_that_is_deregistered_meanwhile),
-        T(memory_is_kept_while_a_process_stops),
-        T(tokens_of_ended_process_not_reused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* The software HCA between processes: passive, stopped and killed peers, wake-ups, load. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
@@ -124,7 +120,6 @@ PASSIVE(kill_in_the_middle_of_traffic)
     }
 }
 
-PAIR(ping_pong_sleeping_on_channels, run_two)
 static void sleep_for(struct side *s, uint64_t id)
 {
     struct ibv_wc wc;
@@ -151,87 +146,6 @@ static void sleep_for(struct side *s, uint64_t id)
         ibv_ack_cq_events(cq, 1);
     }
 }
-ACTIVE(ping_pong_sleeping_on_channels)
-{
-    s->use_chan = true;
-    side_open(s);
-    post_recv(s, 0, 0, 64);
-    side_connect(s);
-    for (unsigned i = 0; i < 20000; i++) {
-        post_send(s, i, SEND, 0, 8, 0);
-        sleep_for(s, i);
-        post_recv(s, i + 1, 0, 64);
-        expect_wc(s->scq, i, IBV_WC_SUCCESS);
-    }
-    meet(s);
-    side_close(s);
-}
-PASSIVE(ping_pong_sleeping_on_channels)
-{
-    s->use_chan = true;
-    side_open(s);
-    post_recv(s, 0, 0, 64);
-    side_connect(s);
-    for (unsigned i = 0; i < 20000; i++) {
-        sleep_for(s, i);
-        post_recv(s, i + 1, 0, 64);
-        post_send(s, i, SEND, 0, 8, 0);
-        expect_wc(s->scq, i, IBV_WC_SUCCESS);
-    }
-    meet(s);
-    side_close(s);
-}
-
-PAIR(access_errors_reach_the_responder, run_two)
-ACTIVE(access_errors_reach_the_responder)
-{
-    side_open(s);
-    side_connect(s);
-    CHECK_EQ(try_send(s, 1, WRITE, 0, 8, IBV_SEND_SIGNALED, s->raddr + BUF_SIZE - 4, s->rkey),
-             0);
-    expect_wc(s->scq, 1, IBV_WC_REM_ACCESS_ERR);
-    meet(s);
-    side_close(s);
-}
-PASSIVE(access_errors_reach_the_responder)
-{
-    side_open(s);
-    post_recv(s, 5, 0, 64);
-    side_connect(s);
-    expect_async(s, IBV_EVENT_QP_ACCESS_ERR, s->qp);
-    expect_wc(s->rcq, 5, IBV_WC_WR_FLUSH_ERR);
-    CHECK_EQ(qp_state(s), IBV_QPS_ERR);
-    meet(s);
-    side_close(s);
-}
-
-PAIR(first_message_before_rts_is_communication_established, run_two)
-ACTIVE(first_message_before_rts_is_communication_established)
-{
-    side_open(s);
-    side_connect(s);
-    meet(s);
-    post_send(s, 1, SEND, 0, 8, 0);
-    expect_wc(s->scq, 1, IBV_WC_SUCCESS);
-    meet(s);
-    side_close(s);
-}
-PASSIVE(first_message_before_rts_is_communication_established)
-{
-    struct ibv_qp_attr reset = {.qp_state = IBV_QPS_RESET};
-
-    side_open(s);
-    side_connect(s);
-    CHECK_EQ(ibv_modify_qp(s->qp, &reset, IBV_QP_STATE), 0);
-    CHECK_EQ(qp_init(s), 0);
-    post_recv(s, 1, 0, 64);
-    CHECK_EQ(qp_rtr(s, s->rqpn), 0);
-    meet(s);
-    expect_wc(s->rcq, 1, IBV_WC_SUCCESS);
-    expect_async(s, IBV_EVENT_COMM_EST, s->qp);
-    meet(s);
-    side_close(s);
-}
 
 PAIR(silent_process_is_not_reached, run_two)
 ACTIVE(silent_process_is_not_reached)
@@ -246,29 +160,6 @@ ACTIVE(silent_process_is_not_reached)
 PASSIVE(silent_process_is_not_reached)
 {
     setenv("EMUVERBS_SILENT", "1", 1);
-    side_open(s);
-    side_connect(s);
-    meet(s);
-    side_close(s);
-}
-
-PAIR(connection_killed_after_k_requests, run_two)
-ACTIVE(connection_killed_after_k_requests)
-{
-    setenv("EMUVERBS_KILL_AFTER", "4", 1);
-    side_open(s);
-    side_connect(s);
-    for (unsigned i = 1; i < 4; i++) {
-        post_send(s, i, WRITE, 0, 8, 0);
-        expect_wc(s->scq, i, IBV_WC_SUCCESS);
-    }
-    post_send(s, 4, WRITE, 0, 8, 0);
-    expect_wc(s->scq, 4, IBV_WC_RETRY_EXC_ERR);
-    meet(s);
-    side_close(s);
-}
-PASSIVE(connection_killed_after_k_requests)
-{
     side_open(s);
     side_connect(s);
     meet(s);
@@ -419,44 +310,6 @@ PASSIVE(reply_does_not_overtake_its_completion)
     meet(s);
     side_close(s);
 }
-/* With a stop between the two completions a reply overtakes. */
-PAIR(stop_between_completions_lets_reply_overtake, run_two)
-static void *echo_late(void *arg)
-{
-    struct side *s = arg;
-
-    post_send(s, 1, SEND, 0, 16, 0);
-    return NULL;
-}
-ACTIVE(stop_between_completions_lets_reply_overtake)
-{
-    pthread_t thread;
-
-    int stop = stop_here("sent");
-    side_open(s);
-    post_recv(s, 2, 4096, 64);
-    side_connect(s);
-    CHECK_EQ(pthread_create(&thread, NULL, echo_late, s), 0);
-    wait_stopped(stop);
-    expect_wc(s->rcq, 2, IBV_WC_SUCCESS);
-    expect_none(s->scq);
-    go_on(stop, 0);
-    expect_wc(s->scq, 1, IBV_WC_SUCCESS);
-    pthread_join(thread, NULL);
-    meet(s);
-    side_close(s);
-}
-PASSIVE(stop_between_completions_lets_reply_overtake)
-{
-    side_open(s);
-    post_recv(s, 1, 4096, 64);
-    side_connect(s);
-    expect_wc(s->rcq, 1, IBV_WC_SUCCESS);
-    post_send(s, 2, SEND, 0, 16, 0);
-    expect_wc(s->scq, 2, IBV_WC_SUCCESS);
-    meet(s);
-    side_close(s);
-}
 
 static void write_until_refused(struct side *s)
 {
@@ -492,45 +345,6 @@ PASSIVE(deregistering_waits_for_remote_writes)
         CHECK_EQ(s->buf[i], 0);
     s->mr = NULL;
     side_close(s);
-}
-
-/* A stopped poster must not block its peer's tear-down. */
-PAIR(tear_down_while_the_poster_is_stopped, run_two_kill)
-ACTIVE(tear_down_while_the_poster_is_stopped)
-{
-    struct ibv_wc wc;
-    side_open(s);
-    for (unsigned i = 0; i < 60; i++)
-        post_recv(s, i, 0, 65536);
-    side_connect(s);
-    unsigned got = 0;
-    while (got < 30)
-        got += (unsigned)ibv_poll_cq(s->rcq, 1, &wc);
-    CHECK(process_stop(s->peer));
-    CHECK_EQ(qp_error(s), 0);
-    while (got < 60) { /* every receive is returned, at whichever step the poster stopped */
-        int n = ibv_poll_cq(s->rcq, 1, &wc);
-        CHECK(n >= 0);
-        got += (unsigned)n;
-    }
-    expect_none(s->rcq);
-    CHECK_EQ(counter("posters_given_up"), 0);
-    kill(s->peer, SIGKILL);
-    side_close(s);
-}
-PASSIVE(tear_down_while_the_poster_is_stopped)
-{
-    struct ibv_wc wc;
-
-    s->min_rnr_timer = 1;
-    side_open(s);
-    side_connect(s);
-    for (uint64_t i = 0;; i++) {
-        if (try_send(s, i, SEND, 0, i & 1 ? 50000 : 64, IBV_SEND_SIGNALED, 0, 0) == ENOMEM)
-            continue;
-        while (ibv_poll_cq(s->scq, 1, &wc) > 0)
-            ;
-    }
 }
 
 /*
@@ -690,42 +504,6 @@ PASSIVE(stop_while_a_receive_is_taken)
     stop_and_go_passive(s);
 }
 
-/* A child of a program that uses the device starts with a new device and does not disturb its
- * parent. */
-PAIR(forked_child_gets_new_device, run_two)
-ACTIVE(forked_child_gets_new_device)
-{
-    side_open(s);
-    side_connect(s);
-    pid_t child = fork();
-    if (child == 0) {
-        struct side a = {0}, b = {0};
-        loop_open(&a, &b);
-        post_recv(&b, 1, 0, 64);
-        post_send(&a, 2, SEND, 0, 8, 0);
-        expect_wc(a.scq, 2, IBV_WC_SUCCESS);
-        expect_wc(b.rcq, 1, IBV_WC_SUCCESS);
-        loop_close(&a, &b);
-        exit(0);
-    }
-    int st;
-    CHECK_EQ(waitpid(child, &st, 0), child);
-    CHECK_EQ(st, 0);
-    post_send(s, 1, SEND, 0, 8, 0);
-    expect_wc(s->scq, 1, IBV_WC_SUCCESS);
-    meet(s);
-    side_close(s);
-}
-PASSIVE(forked_child_gets_new_device)
-{
-    side_open(s);
-    post_recv(s, 1, 0, 64);
-    side_connect(s);
-    expect_wc(s->rcq, 1, IBV_WC_SUCCESS);
-    meet(s);
-    side_close(s);
-}
-
 static unsigned entries(const char *dir, const char *prefix)
 {
     unsigned n = 0;
@@ -738,41 +516,10 @@ static unsigned entries(const char *dir, const char *prefix)
     return n;
 }
 
-static void killed_peer_leaves_no_files(void **state)
+CASE(killed_peer_leaves_no_files)
 {
-    (void)state;
     assert_int_equal(
         run_two_kill(killed_peer_ends_requests_active, killed_peer_ends_requests_passive), 0);
     assert_int_equal(entries("/dev/shm", "emuverbs"), 0);
     assert_int_equal(entries("/tmp", "emuverbs"), 0);
-}
-
-#define T(name) cmocka_unit_test(name)
-
-int main(int argc, char **argv)
-{
-    run_under_emuverbs(argv);
-    if (argc > 1)
-        cmocka_set_test_filter(argv[1]); /* a pattern: run only these tests */
-    const struct CMUnitTest tests[] = {
-        T(stopped_process_serves_rdma),
-        T(killed_peer_ends_requests),
-        T(kill_in_the_middle_of_traffic),
-        T(ping_pong_sleeping_on_channels),
-        T(access_errors_reach_the_responder),
-        T(first_message_before_rts_is_communication_established),
-        T(silent_process_is_not_reached),
-        T(connection_killed_after_k_requests),
-        T(messages_both_ways_keep_order_and_content),
-        T(reply_does_not_overtake_its_completion),
-        T(stop_between_completions_lets_reply_overtake),
-        T(deregistering_waits_for_remote_writes),
-        T(tear_down_while_the_poster_is_stopped),
-        T(deregistering_while_the_writer_is_stopped),
-        T(stop_and_go),
-        T(stop_while_a_receive_is_taken),
-        T(forked_child_gets_new_device),
-        T(killed_peer_leaves_no_files),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Several devices with several ports: their attributes, and connectivity between them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <arpa/inet.h>
 #include <dlfcn.h>
 #include <errno.h>
@@ -44,12 +40,11 @@ TEST(devices_have_own_names_and_guids)
     int n;
 
     devices("3", "2");
-    setenv("EMUVERBS_DEVICE_NAME", "hca9", 1);
     struct ibv_device **list = ibv_get_device_list(&n);
     CHECK(list && !list[3]);
     CHECK_EQ(n, 3);
     for (int i = 0; i < 3; i++) {
-        snprintf(name, sizeof(name), "hca%d", 9 + i);
+        snprintf(name, sizeof(name), "emu%d", i);
         CHECK(strcmp(ibv_get_device_name(list[i]), name) == 0);
         CHECK_EQ(ibv_get_device_index(list[i]), i);
         struct ibv_context *ctx = ibv_open_device(list[i]);
@@ -96,21 +91,6 @@ TEST(ethernet_ports_have_the_given_addresses)
     CHECK(memcmp(&ga, want[0], 16) == 0);
     CHECK(memcmp(&gb, want[1], 16) == 0);
     CHECK_EQ(lid_of(b.ctx, 1), 0);
-    loop_close(&a, &b);
-}
-
-TEST(objects_of_two_devices_do_not_mix)
-{
-    struct side a = {.device = 0}, b = {.device = 1};
-    struct ibv_qp_init_attr qi = {.qp_type = IBV_QPT_RC, .cap = {4, 4, 1, 1, 0}};
-
-    devices("2", "1");
-    side_open(&a);
-    side_open(&b);
-    qi.send_cq = a.scq;
-    qi.recv_cq = b.rcq;
-    CHECK(!ibv_create_qp(a.pd, &qi));
-    CHECK_EQ(errno, EINVAL);
     loop_close(&a, &b);
 }
 
@@ -176,45 +156,6 @@ PASSIVE(devices_of_one_network_reach_each_other)
     CHECK_EQ(counter("0.1 requests"), 0);
     meet(s);
     side_close(s);
-}
-
-/* Returns the status of a write from one side to the other. */
-static enum ibv_wc_status written(struct side *a, struct side *b, int dlid_a, int dlid_b)
-{
-    side_open(a);
-    side_open(b);
-    a->dlid = dlid_a;
-    b->dlid = dlid_b;
-    CHECK_EQ(qp_rtr(a, b->qp->qp_num), 0);
-    CHECK_EQ(qp_rtr(b, a->qp->qp_num), 0);
-    CHECK_EQ(qp_rts(a), 0);
-    CHECK_EQ(qp_rts(b), 0);
-    CHECK_EQ(try_send(a, 1, WRITE, 0, 64, IBV_SEND_SIGNALED, (uintptr_t)b->buf, b->mr->rkey),
-             0);
-    enum ibv_wc_status status = wait_wc(a->scq).status;
-    loop_close(a, b);
-    return status;
-}
-
-TEST(separate_devices_reach_only_themselves)
-{
-    devices("2", "2");
-    setenv("EMUVERBS_SEPARATE", "1", 1);
-    struct side a = {.device = 0}, b = {.device = 1};
-    CHECK_EQ(written(&a, &b, 5, 1), IBV_WC_RETRY_EXC_ERR);
-    /* nor by an address in its own subnet */
-    struct side c = {.device = 0}, d = {.device = 1};
-    CHECK_EQ(written(&c, &d, 1, 5), IBV_WC_RETRY_EXC_ERR);
-    struct side e = {.device = 1, .port = 1}, f = {.device = 1, .port = 2};
-    CHECK_EQ(written(&e, &f, 6, 5), IBV_WC_SUCCESS);
-}
-
-TEST(path_to_missing_port_times_out)
-{
-    struct side a = {0}, b = {.device = 1};
-
-    devices("2", "1");
-    CHECK_EQ(written(&a, &b, 6, 1), IBV_WC_RETRY_EXC_ERR);
 }
 
 static void change_device(const char *name, const char *state, int want)
@@ -440,13 +381,12 @@ TEST(device_failure_spares_qp_under_construction)
 
 /* Sends a datagram from the second device to the first, and back to the address in its
  * completion. */
-static void datagrams(bool separate)
+TEST(datagrams_go_from_device_to_device)
 {
     struct side a = {.device = 1}, b = {.device = 0};
     struct side *both[2] = {&a, &b};
 
     devices("2", "1");
-    setenv("EMUVERBS_SEPARATE", separate ? "1" : "0", 1);
     for (int i = 0; i < 2; i++) {
         struct side *s = both[i];
         side_open(s);
@@ -479,45 +419,21 @@ static void datagrams(bool separate)
                        *bad;
     CHECK_EQ(ibv_post_send(a.qp, &wr, &bad), 0);
     expect_wc(a.scq, 0, IBV_WC_SUCCESS);
-    if (separate) {
-        CHECK_EQ(counter("datagrams_lost"), 1);
-        CHECK_EQ(ibv_destroy_ah(ah), 0);
-        /* an address of its own subnet, a QP number of the other's */
-        to.dlid = lid_of(a.ctx, 1);
-        ah = ibv_create_ah(a.pd, &to);
-        CHECK(ah);
-        wr.wr.ud.ah = ah;
-        CHECK_EQ(ibv_post_send(a.qp, &wr, &bad), 0);
-        expect_wc(a.scq, 0, IBV_WC_SUCCESS);
-        CHECK_EQ(counter("datagrams_lost"), 2);
-        expect_none(b.rcq);
-    } else {
-        struct ibv_wc wc = expect_wc(b.rcq, 10, IBV_WC_SUCCESS);
-        CHECK_EQ(wc.slid, lid_of(a.ctx, 1));
-        struct ibv_ah *back = ibv_create_ah_from_wc(b.pd, &wc, NULL, 1);
-        CHECK(back);
-        sge = (struct ibv_sge){(uintptr_t)b.buf, 16, b.mr->lkey};
-        wr.wr.ud.ah = back;
-        wr.wr.ud.remote_qpn = wc.src_qp;
-        CHECK_EQ(ibv_post_send(b.qp, &wr, &bad), 0);
-        expect_wc(b.scq, 0, IBV_WC_SUCCESS);
-        expect_wc(a.rcq, 10, IBV_WC_SUCCESS);
-        CHECK_EQ(ibv_destroy_ah(back), 0);
-        CHECK_EQ(counter("1.1 bytes"), 16);
-        CHECK_EQ(counter("0.1 bytes"), 16);
-    }
+    struct ibv_wc wc = expect_wc(b.rcq, 10, IBV_WC_SUCCESS);
+    CHECK_EQ(wc.slid, lid_of(a.ctx, 1));
+    struct ibv_ah *back = ibv_create_ah_from_wc(b.pd, &wc, NULL, 1);
+    CHECK(back);
+    sge = (struct ibv_sge){(uintptr_t)b.buf, 16, b.mr->lkey};
+    wr.wr.ud.ah = back;
+    wr.wr.ud.remote_qpn = wc.src_qp;
+    CHECK_EQ(ibv_post_send(b.qp, &wr, &bad), 0);
+    expect_wc(b.scq, 0, IBV_WC_SUCCESS);
+    expect_wc(a.rcq, 10, IBV_WC_SUCCESS);
+    CHECK_EQ(ibv_destroy_ah(back), 0);
+    CHECK_EQ(counter("1.1 bytes"), 16);
+    CHECK_EQ(counter("0.1 bytes"), 16);
     CHECK_EQ(ibv_destroy_ah(ah), 0);
     loop_close(&a, &b);
-}
-
-TEST(datagrams_go_from_device_to_device)
-{
-    datagrams(false);
-}
-
-TEST(datagrams_do_not_leave_a_separate_device)
-{
-    datagrams(true);
 }
 
 static const char *device_of(const struct rdma_cm_id *id)
@@ -601,94 +517,4 @@ PASSIVE(request_reaches_device_of_its_address)
     drop(id);
     drop(l);
     all_gone();
-}
-
-/* Resolves 127.0.0.2 from 127.0.0.1; returns the event's status. */
-static int resolve_second_from_first(enum rdma_cm_event_type type)
-{
-    struct sockaddr_in src = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
-    struct rdma_cm_id *id = new_id(NULL);
-
-    CHECK_EQ(rdma_resolve_addr(id, (struct sockaddr *)&src, at("127.0.0.2", PORT), 1000), 0);
-    int status = eat(type);
-    drop(id);
-    return status;
-}
-
-TEST(rdma_cm_knows_that_devices_are_separate)
-{
-    devices("2", "1");
-    setenv("EMUVERBS_SEPARATE", "1", 1);
-    CHECK_EQ(resolve_second_from_first(RDMA_CM_EVENT_ADDR_ERROR), -EHOSTUNREACH);
-    all_gone();
-}
-
-PAIR(request_of_other_network_refused, run_two)
-ACTIVE(request_of_other_network_refused)
-{
-    struct rdma_conn_param p = {.retry_count = 7};
-    struct sockaddr_in src = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
-
-    devices("2", "1"); /* treats all devices as one subnet */
-    setenv("EMUVERBS_LISTEN_WAIT_MS", "0", 1);
-    meet(s);
-    struct rdma_cm_id *id = new_id(NULL);
-    CHECK_EQ(rdma_resolve_addr(id, (struct sockaddr *)&src, at("127.0.0.2", PORT), 1000), 0);
-    CHECK_EQ(eat(RDMA_CM_EVENT_ADDR_RESOLVED), 0);
-    CHECK_EQ(rdma_resolve_route(id, 1000), 0);
-    CHECK_EQ(eat(RDMA_CM_EVENT_ROUTE_RESOLVED), 0);
-    give_qp(id);
-    CHECK_EQ(rdma_connect(id, &p), 0);
-    CHECK_EQ(eat(RDMA_CM_EVENT_REJECTED), 8);
-    meet(s);
-    drop(id);
-    all_gone();
-}
-PASSIVE(request_of_other_network_refused)
-{
-    devices("2", "1");
-    setenv("EMUVERBS_SEPARATE", "1", 1);
-    struct rdma_cm_id *l = listen_at("0.0.0.0", PORT, 4);
-    meet(s);
-    meet(s);
-    drop(l);
-    all_gone();
-}
-
-TEST(ports_of_one_device_are_not_separate)
-{
-    devices("2", "2");
-    setenv("EMUVERBS_SEPARATE", "1", 1);
-    CHECK_EQ(resolve_second_from_first(RDMA_CM_EVENT_ADDR_RESOLVED), 0);
-    all_gone();
-}
-
-int main(int argc, char **argv)
-{
-    run_under_emuverbs(argv);
-    take_ports();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(devices_have_own_names_and_guids),
-        cmocka_unit_test(ethernet_ports_have_the_given_addresses),
-        cmocka_unit_test(objects_of_two_devices_do_not_mix),
-        cmocka_unit_test(qp_takes_ports_of_its_device),
-        cmocka_unit_test(devices_of_one_network_reach_each_other),
-        cmocka_unit_test(separate_devices_reach_only_themselves),
-        cmocka_unit_test(path_to_missing_port_times_out),
-        cmocka_unit_test(failed_device_fails_own_qps_only),
-        cmocka_unit_test(removed_device_is_replaced_by_another),
-        cmocka_unit_test(ids_end_with_their_device),
-        cmocka_unit_test(port_goes_down_and_up),
-        cmocka_unit_test(device_failure_spares_qp_under_construction),
-        cmocka_unit_test(datagrams_go_from_device_to_device),
-        cmocka_unit_test(datagrams_do_not_leave_a_separate_device),
-        cmocka_unit_test(addresses_belong_to_devices_and_ports),
-        cmocka_unit_test(request_reaches_device_of_its_address),
-        cmocka_unit_test(rdma_cm_knows_that_devices_are_separate),
-        cmocka_unit_test(request_of_other_network_refused),
-        cmocka_unit_test(ports_of_one_device_are_not_separate),
-    };
-    if (argc > 1)
-        cmocka_set_test_filter(argv[1]);
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

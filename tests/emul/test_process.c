@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Starting conditions of a process: without its streams, from a path, in another namespace,
  * without descriptors. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -155,9 +151,8 @@ static void ask_in_an_empty_root(struct side *s)
 {
     in_an_empty_root(ask_in_vain, s);
 }
-static void changed_root_reported_by_both_sides(void **state)
+CASE(changed_root_reported_by_both_sides)
 {
-    (void)state;
     if (geteuid() != 0) /* only root may change the root */
         skip();
     assert_int_equal(run_two(ask_in_vain, listen_in_an_empty_root), 0);
@@ -208,9 +203,8 @@ static void receive_one_without_pidfds(struct side *s)
     meet(s);
     side_close(s);
 }
-static void refused_pidfd_peers_still_connect(void **state)
+CASE(refused_pidfd_peers_still_connect)
 {
-    (void)state;
     if (is_watched()) /* valgrind knows no seccomp */
         skip();
     assert_int_equal(run_two(send_one_without_pidfds, receive_one_without_pidfds), 0);
@@ -526,9 +520,8 @@ static void connect_and_close(struct side *s)
 }
 
 /* Each operation that lacks a descriptor to look up a peer reports an error. */
-static void peer_without_free_descriptor_is_error(void **state)
+CASE(peer_without_free_descriptor_is_error)
 {
-    (void)state;
     if (is_watched()) /* valgrind emulates the limit of descriptors */
         skip();
     for (left = 0; left < 3; left++)
@@ -549,6 +542,11 @@ static void run_early(struct side *s)
     execl("/proc/self/exe", "test_process", "nothing", NULL);
     _exit(80);
 }
+__attribute__((constructor)) static void is_nothing(int argc, char **argv)
+{
+    if (argc > 1 && strcmp(argv[1], "nothing") == 0)
+        exit(0);
+}
 static void be_connected_to(struct side *s)
 {
     struct rdma_cm_id *listener = listen_at("127.0.0.1", PORT, 4);
@@ -559,9 +557,8 @@ static void be_connected_to(struct side *s)
     drop(id);
     drop(listener);
 }
-static void constructor_may_open_device_first(void **state)
+CASE(constructor_may_open_device_first)
 {
-    (void)state;
     if (is_watched()) /* valgrind does not follow exec */
         skip();
     assert_int_equal(run_two(run_early, be_connected_to), 0);
@@ -588,81 +585,6 @@ TEST(closed_descriptors_do_not_spin)
     CHECK(strstr(text, "the program closed descriptors of the software HCA"));
     CHECK(strstr(text, "; close only"));
     _exit(0);
-}
-
-/* Opens the segment of another process, in order to map it. */
-static int open_segment(pid_t pid)
-{
-    char path[300], link[128];
-    int fd = -1;
-
-    snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
-    DIR *dir = opendir(path);
-    CHECK(dir);
-    for (struct dirent *e; fd < 0 && (e = readdir(dir)) != NULL;) {
-        snprintf(path, sizeof(path), "/proc/%d/fd/%s", (int)pid, e->d_name);
-        ssize_t n = readlink(path, link, sizeof(link) - 1);
-        link[n > 0 ? n : 0] = 0;
-        if (strncmp(link, "/memfd:emuverbs-", 16) == 0)
-            fd = open(path, O_RDWR | O_CLOEXEC);
-    }
-    closedir(dir);
-    CHECK(fd >= 0);
-    return fd;
-}
-
-/* Returns the value of a counter in the output of `emuverbs --show`. */
-static int shown(pid_t pid, const char *name)
-{
-    const char *emuverbs = getenv("EMUVERBS");
-    char text[4200];
-    int value = -1;
-
-    snprintf(text, sizeof(text), "%s --show %d", emuverbs ? emuverbs : "emul/verbs/emuverbs",
-             (int)pid);
-    FILE *f = popen(text, "r");
-    CHECK(f);
-    while (fgets(text, sizeof(text), f)) {
-        const char *at = strstr(text, name);
-        if (at)
-            value = atoi(at + strlen(name) + 2); /* behind the quote and the colon */
-    }
-    CHECK_EQ(pclose(f), 0);
-    return value;
-}
-
-/* A process has mapped another's segment, with a lower descriptor than its own segment's. */
-PAIR(mapped_segment_of_other_process_ignored, run_two)
-ACTIVE(mapped_segment_of_other_process_ignored)
-{
-    int low = dup(0);
-
-    CHECK(low >= 0);
-    side_open(s);
-    struct ibv_pd *second = ibv_alloc_pd(s->ctx);
-    CHECK(second);
-    close(low);
-    meet(s);
-    low = dup2(open_segment(s->peer), low); /* below its own */
-    CHECK(low >= 0);
-    post_recv(s, 1, 0, 64);
-    side_connect(s);
-    expect_wc(s->rcq, 1, IBV_WC_SUCCESS);
-    CHECK_EQ(shown(getpid(), "live_pd"), 2);
-    meet(s);
-    close(low);
-    CHECK_EQ(ibv_dealloc_pd(second), 0);
-    side_close(s);
-}
-PASSIVE(mapped_segment_of_other_process_ignored)
-{
-    side_open(s);
-    meet(s);
-    side_connect(s);
-    post_send(s, 1, SEND, 0, 8, 0);
-    expect_wc(s->scq, 1, IBV_WC_SUCCESS);
-    meet(s);
-    side_close(s);
 }
 
 static void connect_in_little(void *arg)
@@ -731,35 +653,4 @@ PASSIVE(peer_that_cannot_wake_polls)
     expect_async(s, IBV_EVENT_QP_ACCESS_ERR, s->qp);
     meet(s);
     side_close(s);
-}
-
-#define T(name) cmocka_unit_test(name)
-
-int main(int argc, char **argv)
-{
-    run_under_emuverbs(argv);
-    if (argc > 1 && strcmp(argv[1], "nothing") == 0)
-        return 0; /* see run_early */
-    take_ports();
-    if (argc > 1)
-        cmocka_set_test_filter(argv[1]); /* a pattern: run only these tests */
-    const struct CMUnitTest tests[] = {
-        T(no_stream_is_the_devices_own),
-        T(constructor_may_open_device_first),
-        T(closed_descriptors_do_not_spin),
-        T(mapped_segment_of_other_process_ignored),
-        T(library_path_with_space_refused),
-        T(another_user_namespace_is_no_permission),
-        T(requester_in_other_pid_namespace_notified),
-        T(listener_in_other_pid_namespace_reported),
-        T(failed_device_open_leaves_nothing),
-        T(file_size_limit_is_reported),
-        T(peer_without_free_descriptor_is_error),
-        T(segment_without_address_space_is_reported),
-        T(peer_that_cannot_wake_polls),
-        T(without_descriptors_nothing_spins),
-        T(changed_root_reported_by_both_sides),
-        T(refused_pidfd_peers_still_connect),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

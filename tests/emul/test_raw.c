@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Raw packets: delivery by flows, and unsupported requests. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <arpa/inet.h>
 #include <errno.h>
 #include <linux/capability.h>
@@ -69,6 +65,16 @@ struct flow {
 
 /* Flows apply to the whole machine: part of this run's unique addresses. */
 static uint32_t this_run;
+
+static void number_run(void)
+{
+    this_run = (uint32_t)getpid();
+}
+
+__attribute__((constructor)) static void before(void)
+{
+    emul_before(number_run);
+}
 
 /* Makes a flow for the address 02:…:to. */
 static struct flow flow_to(uint8_t to)
@@ -266,43 +272,6 @@ TEST(best_flow_priority_gets_frame)
     loop_close(&a, &b);
 }
 
-TEST(invalid_raw_requests_refused)
-{
-    struct side a = {0};
-    struct flow f = flow_to(1);
-
-    if (!permitted())
-        return;
-    open_raw(&a);
-    CHECK_EQ(try_send(&a, 1, WRITE, 0, 64, 0, 0, 0), EINVAL);
-    CHECK_EQ(try_send(&a, 1, IBV_WR_SEND_WITH_IMM, 0, 64, 0, 0, 0), EINVAL);
-    f.eth.size--;
-    CHECK(!ibv_create_flow(a.qp, &f.attr) && errno == EINVAL);
-    f.eth.size++;
-    f.eth.type = IBV_FLOW_SPEC_GRE;
-    CHECK(!ibv_create_flow(a.qp, &f.attr) && errno == EOPNOTSUPP);
-    f = flow_to(1);
-    f.attr.type = IBV_FLOW_ATTR_SNIFFER;
-    CHECK(!ibv_create_flow(a.qp, &f.attr) && errno == EOPNOTSUPP);
-    f = flow_to(1);
-    f.attr.flags = IBV_FLOW_ATTR_FLAGS_EGRESS;
-    CHECK(!ibv_create_flow(a.qp, &f.attr) && errno == EOPNOTSUPP);
-    f = flow_to(1);
-    f.attr.port = 2;
-    CHECK(!ibv_create_flow(a.qp, &f.attr) && errno == EINVAL);
-    f = flow_to(1);
-    f.attr.num_of_specs = 0;
-    CHECK(!ibv_create_flow(a.qp, &f.attr) && errno == EINVAL);
-    f = flow_to(1);
-    struct ibv_flow *all[256];
-    for (unsigned n = 0; n < 256; n++)
-        all[n] = make(&a, &f);
-    CHECK(!ibv_create_flow(a.qp, &f.attr) && errno == ENOMEM);
-    for (unsigned n = 0; n < 256; n++)
-        CHECK_EQ(ibv_destroy_flow(all[n]), 0);
-    side_close(&a);
-}
-
 /* Without permission for packet sockets no such QP can be made. */
 TEST(raw_qp_needs_permission)
 {
@@ -317,74 +286,4 @@ TEST(raw_qp_needs_permission)
     CHECK_EQ(syscall(SYS_capset, &head, caps), 0);
     CHECK(!raw_qp(&s) && errno == EPERM);
     side_close(&s);
-}
-
-/* Frames between processes; a dead one gets none and disturbs no other. */
-PAIR(between_processes, run_two_kill)
-ACTIVE(between_processes)
-{
-    struct flow f = flow_to(2);
-    bool other;
-
-    if (!permitted()) {
-        CHECK(read(s->sock, &other, 1) == 1);
-        CHECK_EQ(kill(s->peer, SIGKILL), 0);
-        return;
-    }
-    open_raw(s);
-    post_recv(s, 9, 4096, 2048);
-    struct ibv_flow *flow = make(s, &f);
-    CHECK(read(s->sock, &other, 1) == 1);
-    uint32_t len = frame(s->buf, 1, 4, 17, false);
-    for (unsigned i = 0; i < 50; i++) { /* frames come back with another address */
-        put(s, i, len);
-        CHECK_EQ(expect_wc(s->rcq, 9, IBV_WC_SUCCESS).byte_len, len);
-        CHECK(memcmp(s->buf + 4096 + 6, s->buf + 6, len - 6) == 0);
-        post_recv(s, 9, 4096, 2048);
-    }
-    CHECK_EQ(kill(s->peer, SIGKILL), 0);
-    for (unsigned i = 0; i < 50; i++)
-        put(s, i, len);
-    expect_none(s->rcq);
-    CHECK_EQ(ibv_destroy_flow(flow), 0);
-    side_close(s);
-}
-PASSIVE(between_processes)
-{
-    struct flow f = flow_to(1);
-    bool may = permitted();
-
-    if (may) {
-        open_raw(s);
-        for (unsigned i = 0; i < 4; i++)
-            post_recv(s, i, 4096 * (i + 1), 2048);
-        make(s, &f);
-    }
-    CHECK(write(s->sock, &may, 1) == 1);
-    while (!may)
-        pause();
-    for (;;) {
-        struct ibv_wc wc = wait_wc(s->rcq);
-        CHECK_EQ(wc.status, IBV_WC_SUCCESS);
-        memcpy(s->buf, s->buf + 4096 * (wc.wr_id + 1), wc.byte_len);
-        s->buf[5] = 2;
-        post_recv(s, wc.wr_id, 4096 * ((uint32_t)wc.wr_id + 1), 2048);
-        put(s, 7, wc.byte_len);
-    }
-}
-
-#define T(name) cmocka_unit_test(name)
-
-int main(int argc, char **argv)
-{
-    run_under_emuverbs(argv);
-    this_run = (uint32_t)getpid();
-    if (argc > 1)
-        cmocka_set_test_filter(argv[1]); /* a pattern: run only these tests */
-    const struct CMUnitTest tests[] = {
-        T(frame_without_flow_is_lost),    T(flow_matches_each_field),
-        T(best_flow_priority_gets_frame), T(invalid_raw_requests_refused),
-        T(raw_qp_needs_permission),       T(between_processes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Re-registration of memory in the software HCA: ibv_rereg_mr. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
@@ -296,27 +292,4 @@ TEST_UNWATCHED(memory_that_is_gone_is_no_signal)
         CHECK_EQ(mprotect(receiver ? b.buf : a.buf, 4096, PROT_READ | PROT_WRITE), 0);
         loop_close(&a, &b);
     }
-}
-
-#define T(name) cmocka_unit_test(name)
-
-int main(int argc, char **argv)
-{
-    run_under_emuverbs(argv);
-    if (argc > 1)
-        cmocka_set_test_filter(argv[1]); /* a pattern: run only these tests */
-    const struct CMUnitTest tests[] = {
-        T(another_place_of_another_size),
-        T(reregistered_region_ends_at_new_end),
-        T(other_rights),
-        T(another_domain),
-        T(invalid_reregistrations_refused),
-        T(small_sends_make_no_call),
-        T(arrived_message_copied_before_rereg_returns),
-        T(data_in_flight_spares_old_place),
-        T(data_in_flight_follows_moved_region),
-        T(writes_under_way_are_waited_for),
-        T(memory_that_is_gone_is_no_signal),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

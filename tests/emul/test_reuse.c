@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Order of accesses to the same memory, and reused slots of queues whose former users have not
  * completely ended. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <errno.h>
 #include <pthread.h>
 #include <sys/mman.h>
@@ -347,24 +343,4 @@ PASSIVE(segment_of_other_layout_refused)
     meet(s);
     seg->off_bounce = off;
     side_close(s);
-}
-
-int main(int argc, char **argv)
-{
-    (void)argc;
-    run_under_emuverbs(argv);
-    take_ports();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(write_behind_send_overwrites_message),
-        cmocka_unit_test(read_behind_send_sees_message),
-        cmocka_unit_test(window_write_behind_send_overwrites_message),
-        cmocka_unit_test(retries_pause_while_peer_is_descheduled),
-        cmocka_unit_test(request_waits_for_descheduled_listener),
-        cmocka_unit_test(unused_port_refused_beside_descheduled_process),
-        cmocka_unit_test(read_into_read_only_memory_fails_locally),
-        cmocka_unit_test(qp_in_reused_slot_keeps_receives),
-        cmocka_unit_test(segment_of_other_layout_refused),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

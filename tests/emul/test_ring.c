@@ -1,13 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* The ring of completions and messages shared by processes, and its seal. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "emul/verbs/base/shm.h"
+#include "tests/emul/pair.h"
 
 #define PLACES 4
 #define ME     7
@@ -48,11 +43,10 @@ static uint64_t next_of(struct box *b)
     return id;
 }
 
-static void takes_as_many_as_its_limit(void **state)
+CASE(takes_as_many_as_its_limit)
 {
     struct box b = box_new(3);
     uint64_t in = 0, out = 0;
-    (void)state;
 
     for (int round = 0; round < 20; round++) {
         while (in < out + 3)
@@ -67,13 +61,12 @@ static void takes_as_many_as_its_limit(void **state)
 }
 
 /* A word has 40 bits of its position: the ring works across their wrap-around. */
-static void goes_on_beyond_40_bits(void **state)
+CASE(goes_on_beyond_40_bits)
 {
     const uint64_t end = (UINT64_C(1) << 40) + 3 * PLACES;
     struct box b = box_new(PLACES);
     _Atomic uint64_t *word = shm_at(b.seg, b.ring->off_words);
     uint64_t in = (UINT64_C(1) << 40) - 2 * PLACES, out = in;
-    (void)state;
 
     for (uint64_t i = 0; i < PLACES; i++)
         atomic_store(&word[i], RING_WORD(in + i, 0));
@@ -97,9 +90,8 @@ static void goes_on_beyond_40_bits(void **state)
 
 /* Only an empty ring is sealed, at any position of its head; a poster that has a cell already
  * finds the seal. */
-static void sealed_ring_takes_no_entry(void **state)
+CASE(sealed_ring_takes_no_entry)
 {
-    (void)state;
     for (uint64_t used = 0; used < 2 * PLACES; used++) {
         struct box b = box_new(PLACES);
         for (uint64_t i = 0; i < used; i++) {
@@ -122,10 +114,9 @@ static void sealed_ring_takes_no_entry(void **state)
 }
 
 /* A poster that stopped after filling a place, before moving the tail, is passed. */
-static void stale_tail_leads_to_seal(void **state)
+CASE(stale_tail_leads_to_seal)
 {
     struct box b = box_new(PLACES);
-    (void)state;
 
     for (uint64_t i = 0; i < 3; i++) {
         assert_int_equal(shm_ring_push(b.seg, b.ring, filled(&b, i)), SHM_PUSHED);
@@ -140,10 +131,9 @@ static void stale_tail_leads_to_seal(void **state)
 }
 
 /* A ring without a free place cannot be sealed and reports that it is full. */
-static void full_ring_is_not_sealed(void **state)
+CASE(full_ring_is_not_sealed)
 {
     struct box b = box_new(PLACES);
-    (void)state;
 
     for (uint64_t i = 0; i < PLACES; i++)
         assert_int_equal(shm_ring_push(b.seg, b.ring, filled(&b, i)), SHM_PUSHED);
@@ -155,11 +145,10 @@ static void full_ring_is_not_sealed(void **state)
 }
 
 /* A number written by a peer never leads outside of the slots. */
-static void slot_number_stays_in_range(void **state)
+CASE(slot_number_stays_in_range)
 {
     const size_t size = sizeof(struct shm_head) + EMU_BOUNCE_SLOTS * sizeof(struct shm_bounce);
     struct shm_head *seg = aligned_alloc(64, (size + 63) & ~(size_t)63);
-    (void)state;
 
     assert_non_null(seg);
     memset(seg, 0, size);
@@ -168,17 +157,4 @@ static void slot_number_stays_in_range(void **state)
     assert_int_equal(atomic_load(&seg->bounce_free[0]), 1u << 3);
     assert_int_equal(shm_bounce_get(seg, 1), 3);
     free(seg);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(takes_as_many_as_its_limit),
-        cmocka_unit_test(goes_on_beyond_40_bits),
-        cmocka_unit_test(sealed_ring_takes_no_entry),
-        cmocka_unit_test(stale_tail_leads_to_seal),
-        cmocka_unit_test(full_ring_is_not_sealed),
-        cmocka_unit_test(slot_number_stays_in_range),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Requests that wait in a send queue, while it is drained and while requests are being built;
  * and their completions. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 
 #include "tests/emul/pair.h"
 
@@ -224,22 +220,4 @@ TEST(completions_of_other_qps_stay)
     CHECK_EQ(counter("cq_overruns"), 0);
     CHECK_EQ(ibv_destroy_qp(c.qp), 0);
     loop_close(&a, &b);
-}
-
-#define T(name) cmocka_unit_test(name)
-
-int main(int argc, char **argv)
-{
-    run_under_emuverbs(argv);
-    if (argc > 1)
-        cmocka_set_test_filter(argv[1]); /* a pattern: run only these tests */
-    const struct CMUnitTest tests[] = {
-        T(retried_send_is_drained),
-        T(read_in_flight_is_drained),
-        T(empty_queue_is_drained_immediately),
-        T(poll_while_requests_are_built),
-        T(completions_of_destroyed_qp_free_slots),
-        T(completions_of_other_qps_stay),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,16 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Unreliable connections: delivery, loss, and which side is notified. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <errno.h>
 #include <signal.h>
 #include <sys/mman.h>
 
 #include "tests/emul/pair.h"
-
-#define SIMM IBV_WR_SEND_WITH_IMM
 
 /* Opens a side and gives it a UC QP in INIT. */
 static void uc_open(struct side *s)
@@ -75,30 +69,6 @@ static void all_quiet(struct side *a, struct side *b)
     expect_none(a->scq);
     expect_none(b->rcq);
     CHECK(!readable(b->ctx->async_fd, 0));
-}
-
-TEST(messages_and_writes)
-{
-    struct side a = {0}, b = {0};
-
-    uc_loop(&a, &b);
-    for (uint64_t i = 0; i < 3; i++)
-        post_recv(&b, i, (uint32_t)i * 4096, 4096);
-    sent(&a, 1, SEND, 4096, 0);
-    CHECK_EQ(expect_wc(b.rcq, 0, IBV_WC_SUCCESS).byte_len, 4096);
-    CHECK(is_pattern(b.buf, 4096, 3));
-    sent(&a, 2, SIMM, 8, 0);
-    CHECK_EQ(expect_wc(b.rcq, 1, IBV_WC_SUCCESS).imm_data, 0x01020304);
-    CHECK(is_pattern(b.buf + 4096, 8, 3));
-    sent(&a, 3, WRITE, 4096, 16384);
-    CHECK(is_pattern(b.buf + 16384, 4096, 3));
-    sent(&a, 4, WIMM, 512, 32768);
-    struct ibv_wc wc = expect_wc(b.rcq, 2, IBV_WC_SUCCESS);
-    CHECK_EQ(wc.opcode, IBV_WC_RECV_RDMA_WITH_IMM);
-    CHECK_EQ(wc.imm_data, 0x01020304);
-    CHECK(is_pattern(b.buf + 32768, 512, 3));
-    all_quiet(&a, &b);
-    loop_close(&a, &b);
 }
 
 /* The sender does not wait for a receive, and the next message gets the next one. */
@@ -167,23 +137,8 @@ TEST(short_receive_fails_its_owner)
     loop_close(&a, &b);
 }
 
-/* The sender's own error is reported, and fails its side. */
-TEST(unregistered_segment_fails_sender)
-{
-    struct side a = {0}, b = {0};
-
-    uc_loop(&a, &b);
-    struct ibv_sge sge = {(uintptr_t)a.buf, 8, a.mr->lkey ^ 1};
-    struct ibv_send_wr wr = {.wr_id = 1, .sg_list = &sge, .num_sge = 1, .opcode = SEND}, *bad;
-    CHECK_EQ(ibv_post_send(a.qp, &wr, &bad), 0);
-    expect_wc(a.scq, 1, IBV_WC_LOC_PROT_ERR);
-    CHECK_EQ(qp_state(&a), IBV_QPS_ERR);
-    CHECK_EQ(qp_state(&b), IBV_QPS_RTS);
-    loop_close(&a, &b);
-}
-
 /* So does memory that was unmapped after registration: the receiver is not involved. */
-TEST(memory_that_is_gone)
+TEST(unmapped_memory_fails_sender_only)
 {
     for (unsigned k = 0; k < 3; k++) {
         struct side a = {0}, b = {0};
@@ -200,46 +155,6 @@ TEST(memory_that_is_gone)
         CHECK_EQ(mprotect(a.buf, 65536, PROT_READ | PROT_WRITE), 0);
         loop_close(&a, &b);
     }
-}
-
-/* Returns pages that a program can read but a device cannot access; NULL if there are none. */
-static const unsigned char *only_for_the_program(void)
-{
-    FILE *f = fopen("/proc/self/maps", "r");
-    unsigned long from = 0;
-    char line[512];
-
-    CHECK(f);
-    while (!from && fgets(line, sizeof(line), f))
-        if (strstr(line, "[vvar]"))
-            from = strtoul(line, NULL, 16);
-    fclose(f);
-    return (const unsigned char *)from;
-}
-
-/* Inline data is copied by the post call: the device needs no access. */
-TEST_UNWATCHED(inline_data_is_the_programs_own)
-{
-    const unsigned char *from = only_for_the_program();
-    struct side a = {0}, b = {0};
-    struct ibv_send_wr *bad;
-
-    if (!from) {
-        printf("skipped: this kernel maps no [vvar]\n");
-        return;
-    }
-    uc_loop(&a, &b);
-    post_recv(&b, 1, 0, 64);
-    struct ibv_sge sge = {(uintptr_t)from, 8, 0};
-    struct ibv_send_wr wr = {.wr_id = 2,
-                             .sg_list = &sge,
-                             .num_sge = 1,
-                             .opcode = SEND,
-                             .send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE};
-    CHECK_EQ(ibv_post_send(a.qp, &wr, &bad), 0);
-    expect_wc(a.scq, 2, IBV_WC_SUCCESS);
-    CHECK_EQ(expect_wc(b.rcq, 1, IBV_WC_SUCCESS).byte_len, 8);
-    loop_close(&a, &b);
 }
 
 /* Unmapped inline data is the sender's error, reported by the post call; the receiver keeps its
@@ -275,19 +190,6 @@ TEST(inline_data_that_is_not_there)
     CHECK_EQ(expect_wc(b.rcq, 1, IBV_WC_SUCCESS).byte_len, 8);
     munmap(at, 2 * (size_t)page);
     loop_close(&a, &b);
-}
-
-TEST(to_nobody)
-{
-    struct side a = {0};
-
-    uc_open(&a);
-    CHECK_EQ(uc_rtr(&a, 4711, RTR), 0);
-    CHECK_EQ(uc_rts(&a, IBV_QP_STATE | IBV_QP_SQ_PSN), 0);
-    sent(&a, 1, SEND, 8, 0);
-    sent(&a, 2, WRITE, 8, 0);
-    CHECK_EQ(qp_state(&a), IBV_QPS_RTS);
-    side_close(&a);
 }
 
 /* Requests that need an answer cannot be posted. */
@@ -368,8 +270,8 @@ static void meet_other(struct side *s)
 }
 
 /* With receives posted nothing is lost, and everything arrives in order. */
-PAIR(between_processes, run_two)
-ACTIVE(between_processes)
+PAIR(messages_between_processes_arrive, run_two)
+ACTIVE(messages_between_processes_arrive)
 {
     uc_open(s);
     meet_other(s);
@@ -381,7 +283,7 @@ ACTIVE(between_processes)
     CHECK_EQ(counter("datagrams_lost"), 0);
     side_close(s);
 }
-PASSIVE(between_processes)
+PASSIVE(messages_between_processes_arrive)
 {
     uc_open(s);
     post_recv(s, 0, 0, LARGE);
@@ -417,30 +319,4 @@ PASSIVE(to_the_dead)
     meet_other(s);
     for (;;)
         pause();
-}
-
-#define T(name) cmocka_unit_test(name)
-
-int main(int argc, char **argv)
-{
-    run_under_emuverbs(argv);
-    if (argc > 1)
-        cmocka_set_test_filter(argv[1]); /* a pattern: run only these tests */
-    const struct CMUnitTest tests[] = {
-        T(messages_and_writes),
-        T(message_without_receive_is_lost),
-        T(write_without_permission_is_lost),
-        T(short_receive_fails_its_owner),
-        T(unregistered_segment_fails_sender),
-        T(memory_that_is_gone),
-        T(inline_data_is_the_programs_own),
-        T(inline_data_that_is_not_there),
-        T(to_nobody),
-        T(requests_that_need_answers_refused),
-        T(rc_attributes_are_rejected),
-        T(kinds_do_not_meet),
-        T(between_processes),
-        T(to_the_dead),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

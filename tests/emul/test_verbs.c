@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Conformance of the software HCA: data, queues, states, errors, events. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <errno.h>
 #include <sched.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 
@@ -45,99 +42,6 @@ TEST(every_size_arrives_by_send_write_read)
     loop_close(&a, &b);
 }
 
-TEST(write_with_immediate_consumes_a_receive)
-{
-    struct side a = {0}, b = {0};
-
-    loop_open(&a, &b);
-    pattern(a.buf, 5000, 3);
-    post_recv(&b, 1, 0, 0);
-    post_send(&a, 2, WIMM, 0, 5000, 4096);
-    expect_wc(a.scq, 2, IBV_WC_SUCCESS);
-    struct ibv_wc wc = expect_wc(b.rcq, 1, IBV_WC_SUCCESS);
-    CHECK_EQ(wc.opcode, IBV_WC_RECV_RDMA_WITH_IMM);
-    CHECK_EQ(wc.byte_len, 5000);
-    CHECK_EQ(wc.wc_flags, IBV_WC_WITH_IMM);
-    CHECK_EQ(wc.imm_data, 0x01020304);
-    CHECK(is_pattern(b.buf + 4096, 5000, 3));
-    loop_close(&a, &b);
-}
-
-TEST(gather_and_scatter_lists)
-{
-    struct side a = {.max_sge = 16}, b = {.max_sge = 16};
-    struct ibv_sge from[16], to[16];
-    struct ibv_recv_wr rwr = {.wr_id = 1, .sg_list = to, .num_sge = 16}, *rbad;
-    struct ibv_send_wr swr = {.wr_id = 2,
-                              .sg_list = from,
-                              .num_sge = 16,
-                              .opcode = SEND,
-                              .send_flags = IBV_SEND_SIGNALED},
-                       *sbad;
-    unsigned char want[20000];
-    uint32_t total = 0;
-
-    loop_open(&a, &b);
-    for (unsigned big = 0; big < 2; big++) {
-        total = 0;
-        for (unsigned i = 0; i < 16; i++) {
-            uint32_t n = big ? 1000 + i : i; /* including empty segments */
-            from[i] = (struct ibv_sge){(uintptr_t)a.buf + 3000 * i + i, n, a.mr->lkey};
-            to[i] = (struct ibv_sge){(uintptr_t)b.buf + 2000 * (15 - i),
-                                     n + (i & 1 ? 1 : -1u) * (i > 0 && i < 15), b.mr->lkey};
-            total += n;
-        }
-        pattern(a.buf, 60000, big);
-        memset(b.buf, 0, 60000);
-        uint32_t at = 0;
-        for (unsigned i = 0; i < 16; i++) {
-            memcpy(want + at, a.buf + 3000 * i + i, from[i].length);
-            at += from[i].length;
-        }
-        CHECK_EQ(ibv_post_recv(b.qp, &rwr, &rbad), 0);
-        CHECK_EQ(ibv_post_send(a.qp, &swr, &sbad), 0);
-        expect_wc(a.scq, 2, IBV_WC_SUCCESS);
-        CHECK_EQ(expect_wc(b.rcq, 1, IBV_WC_SUCCESS).byte_len, total);
-        at = 0;
-        for (unsigned i = 0; i < 16 && at < total; i++) {
-            uint32_t n = to[i].length < total - at ? to[i].length : total - at;
-            CHECK(memcmp(want + at, (void *)(uintptr_t)to[i].addr, n) == 0);
-            at += n;
-        }
-        CHECK_EQ(at, total);
-    }
-    loop_close(&a, &b);
-}
-
-TEST(inline_data_needs_no_key)
-{
-    struct side a = {.max_inline = 64}, b = {0};
-    unsigned char local[65];
-    struct ibv_sge sge = {(uintptr_t)local, 64, 0};
-    struct ibv_send_wr wr = {.wr_id = 5,
-                             .sg_list = &sge,
-                             .num_sge = 1,
-                             .opcode = SEND,
-                             .send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE},
-                       *bad;
-
-    loop_open(&a, &b);
-    /* no receive yet: the request is queued, and its data was copied */
-    pattern(local, 64, 9);
-    CHECK_EQ(ibv_post_send(a.qp, &wr, &bad), 0);
-    memset(local, 0, sizeof(local));
-    post_recv(&b, 1, 0, 64);
-    expect_wc(a.scq, 5, IBV_WC_SUCCESS);
-    expect_wc(b.rcq, 1, IBV_WC_SUCCESS);
-    CHECK(is_pattern(b.buf, 64, 9));
-    sge.length = 65;
-    CHECK_EQ(ibv_post_send(a.qp, &wr, &bad), EINVAL);
-    wr.opcode = READ;
-    sge.length = 8;
-    CHECK_EQ(ibv_post_send(a.qp, &wr, &bad), EINVAL);
-    loop_close(&a, &b);
-}
-
 TEST(receive_queue_overflow)
 {
     struct side a = {0}, b = {.max_wr = 4};
@@ -155,23 +59,6 @@ TEST(receive_queue_overflow)
     loop_close(&a, &b);
 }
 
-TEST(completion_queue_overrun)
-{
-    struct side a = {.cqe = 4}, b = {0};
-    struct ibv_wc wc[8];
-
-    loop_open(&a, &b);
-    for (unsigned i = 0; i < 8; i++)
-        post_recv(&b, i, 0, 64);
-    for (unsigned i = 0; i < 5; i++)
-        CHECK_EQ(try_send(&a, i, SEND, 0, 8, IBV_SEND_SIGNALED, 0, 0), 0);
-    expect_async(&a, IBV_EVENT_CQ_ERR, a.scq);
-    CHECK_EQ(qp_state(&a), IBV_QPS_ERR);
-    CHECK_EQ(ibv_poll_cq(a.scq, 8, wc), 4);
-    CHECK(ibv_poll_cq(a.scq, 8, wc) < 0);
-    loop_close(&a, &b);
-}
-
 TEST(rnr_retry_count_is_kept)
 {
     struct side a = {.rnr_retry = 3}, b = {.min_rnr_timer = 1};
@@ -180,23 +67,6 @@ TEST(rnr_retry_count_is_kept)
     post_send(&a, 1, SEND, 0, 8, 0);
     expect_wc(a.scq, 1, IBV_WC_RNR_RETRY_EXC_ERR);
     CHECK_EQ(counter("rnr_events"), 4);
-    loop_close(&a, &b);
-}
-
-TEST(rnr_retry_seven_waits_for_ever)
-{
-    struct side a = {.rnr_retry = 7, .min_rnr_timer = 1}, b = {.min_rnr_timer = 1};
-    struct ibv_wc wc;
-
-    loop_open(&a, &b);
-    post_send(&a, 1, SEND, 0, 8, 0);
-    post_send(&a, 2, WRITE, 0, 8, 0); /* waits behind it */
-    while (counter("rnr_events") < 50)
-        CHECK_EQ(ibv_poll_cq(a.scq, 1, &wc), 0);
-    post_recv(&b, 5, 0, 64);
-    expect_wc(a.scq, 1, IBV_WC_SUCCESS);
-    expect_wc(a.scq, 2, IBV_WC_SUCCESS);
-    expect_wc(b.rcq, 5, IBV_WC_SUCCESS);
     loop_close(&a, &b);
 }
 
@@ -209,6 +79,7 @@ TEST(queued_work_proceeds_while_program_sleeps)
     loop_open(&a, &b);
     CHECK_EQ(ibv_req_notify_cq(a.scq, 0), 0);
     post_send(&a, 1, SEND, 0, 8, 0);
+    post_send(&a, 2, WRITE, 0, 8, 0); /* waits behind it */
     while (counter("rnr_events") < 3) /* the service thread retries */
         sched_yield();
     CHECK(!readable(a.chan->fd, 0));
@@ -218,68 +89,8 @@ TEST(queued_work_proceeds_while_program_sleeps)
     CHECK(cq == a.scq && ctx == &a);
     ibv_ack_cq_events(cq, 1);
     expect_wc(a.scq, 1, IBV_WC_SUCCESS);
+    expect_wc(a.scq, 2, IBV_WC_SUCCESS);
     loop_close(&a, &b);
-}
-
-TEST(reset_qp_can_be_used_again)
-{
-    struct side a = {0}, b = {0};
-    struct ibv_qp_attr reset = {.qp_state = IBV_QPS_RESET};
-
-    loop_open(&a, &b);
-    post_recv(&b, 1, 0, 64);
-    post_recv(&b, 2, 0, 64);
-    post_send(&a, 3, SEND, 0, 8, 0);
-    CHECK_EQ(ibv_modify_qp(a.qp, &reset, IBV_QP_STATE), 0);
-    CHECK_EQ(ibv_modify_qp(b.qp, &reset, IBV_QP_STATE), 0);
-    expect_none(a.scq);
-    expect_none(b.rcq);
-    CHECK_EQ(qp_init(&a), 0);
-    CHECK_EQ(qp_init(&b), 0);
-    CHECK_EQ(qp_rtr(&a, b.qp->qp_num), 0);
-    CHECK_EQ(qp_rtr(&b, a.qp->qp_num), 0);
-    CHECK_EQ(qp_rts(&a), 0);
-    CHECK_EQ(qp_rts(&b), 0);
-    post_recv(&b, 4, 0, 64);
-    post_send(&a, 5, SEND, 0, 8, 0);
-    expect_wc(a.scq, 5, IBV_WC_SUCCESS);
-    expect_wc(b.rcq, 4, IBV_WC_SUCCESS);
-    loop_close(&a, &b);
-}
-
-TEST(state_machine)
-{
-    struct side a = {0};
-    struct ibv_qp_attr at = {.qp_state = IBV_QPS_RTS};
-    struct ibv_recv_wr rwr = {.wr_id = 1}, *rbad;
-
-    side_open(&a);
-    CHECK_EQ(qp_rts(&a), EINVAL); /* INIT to RTS */
-    CHECK_EQ(try_send(&a, 1, SEND, 0, 8, 0, 0, 0), EINVAL);
-    CHECK_EQ(ibv_post_recv(a.qp, &rwr, &rbad), 0); /* allowed from INIT on */
-    at.qp_state = IBV_QPS_RTR;
-    CHECK_EQ(ibv_modify_qp(a.qp, &at, IBV_QP_STATE), EINVAL); /* attributes missing */
-    a.rd_depth = 200;
-    CHECK_EQ(qp_rtr(&a, a.qp->qp_num), EINVAL); /* unsupported value */
-    a.rd_depth = 0;
-    CHECK_EQ(qp_rtr(&a, a.qp->qp_num), 0);
-    CHECK_EQ(try_send(&a, 1, SEND, 0, 8, 0, 0, 0), EINVAL);
-    CHECK_EQ(qp_rtr(&a, a.qp->qp_num), EINVAL); /* RTR to RTR */
-    at.qp_state = IBV_QPS_RTS;
-    at.cur_qp_state = IBV_QPS_INIT;
-    CHECK_EQ(ibv_modify_qp(a.qp, &at, IBV_QP_STATE | IBV_QP_CUR_STATE), EINVAL);
-    CHECK_EQ(qp_rts(&a), 0);
-    CHECK_EQ(qp_init(&a), EINVAL); /* RTS to INIT */
-    at.qp_state = IBV_QPS_SQD;
-    CHECK_EQ(ibv_modify_qp(a.qp, &at, IBV_QP_STATE), 0);
-    CHECK_EQ(try_send(&a, 2, SEND, 0, 8, IBV_SEND_SIGNALED, 0, 0), 0);
-    expect_none(a.scq); /* drained: nothing starts */
-    at.qp_state = IBV_QPS_RTS;
-    CHECK_EQ(ibv_modify_qp(a.qp, &at, IBV_QP_STATE), 0);
-    expect_wc(a.scq, 2, IBV_WC_REM_INV_REQ_ERR); /* to itself, into an empty receive */
-    CHECK_EQ(qp_state(&a), IBV_QPS_ERR);
-    CHECK_EQ(qp_init(&a), EINVAL);
-    side_close(&a);
 }
 
 TEST(fence_waits_for_reads)
@@ -348,44 +159,25 @@ TEST(read_depth_zero_cannot_read)
     loop_open(&a, &b);
     post_send(&a, 1, READ, 0, 8, 0);
     expect_wc(a.scq, 1, IBV_WC_LOC_QP_OP_ERR);
+    struct ibv_qp_attr at = {.qp_state = IBV_QPS_RTS, .cur_qp_state = IBV_QPS_INIT};
+    CHECK_EQ(ibv_modify_qp(b.qp, &at, IBV_QP_STATE | IBV_QP_CUR_STATE), EINVAL);
+    at.qp_state = IBV_QPS_RESET;
+    CHECK_EQ(ibv_modify_qp(b.qp, &at, IBV_QP_STATE), 0);
+    b.rd_depth = 200; /* more than the device has */
+    CHECK_EQ(qp_init(&b), 0);
+    CHECK_EQ(qp_rtr(&b, a.qp->qp_num), EINVAL);
     loop_close(&a, &b);
 }
 
-TEST(destroying_a_qp_forgets_its_completions)
-{
-    struct side a = {0}, b = {0};
-
-    loop_open(&a, &b);
-    post_recv(&b, 1, 0, 64);
-    post_send(&a, 2, SEND, 0, 8, 0);
-    CHECK_EQ(ibv_destroy_qp(a.qp), 0);
-    CHECK_EQ(ibv_destroy_qp(b.qp), 0);
-    a.qp = b.qp = NULL;
-    expect_none(a.scq);
-    expect_none(b.rcq);
-    loop_close(&a, &b);
-}
-
-TEST(payload_lands_before_its_memory_is_deregistered)
-{
-    struct side a = {0}, b = {0};
-
-    loop_open(&a, &b);
-    pattern(a.buf, 64, 3);
-    post_recv(&b, 1, 0, 64);
-    post_send(&a, 2, SEND, 0, 64, 0);
-    CHECK_EQ(ibv_dereg_mr(b.mr), 0);
-    CHECK(is_pattern(b.buf, 64, 3));
-    memset(b.buf, 0, 64);
-    expect_wc(b.rcq, 1, IBV_WC_SUCCESS);
-    CHECK_EQ(b.buf[1], 0); /* not written again */
-    b.mr = NULL;
-    loop_close(&a, &b);
-}
-
+/* The calls ibv_wr_* of each kind, in one batch; what is begun and aborted is not posted. */
 TEST(extended_post_interface)
 {
-    struct side a = {0}, b = {0};
+    const int rights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+                       IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND;
+    struct side a = {.access = rights,
+                     .qp_access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+                                  IBV_ACCESS_REMOTE_ATOMIC},
+                b = a;
     loop_open(&a, &b);
     struct ibv_qp_init_attr_ex qi = {
         .send_cq = a.scq,
@@ -395,12 +187,15 @@ TEST(extended_post_interface)
         .cap = {16, 16, 4, 4, 64},
         .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
         .send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
-                          IBV_QP_EX_WITH_RDMA_READ};
+                          IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
+                          IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_BIND_MW |
+                          IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_SEND_WITH_INV};
+    uint64_t word = 5, got[2];
+
     CHECK(!ibv_qp_to_qp_ex(a.qp));
     CHECK_EQ(ibv_destroy_qp(a.qp), 0);
     a.qp = ibv_create_qp_ex(a.ctx, &qi);
-    CHECK(a.qp);
-    struct ibv_qp_ex *ex = ibv_qp_to_qp_ex(a.qp);
+    struct ibv_qp_ex *ex = a.qp ? ibv_qp_to_qp_ex(a.qp) : NULL;
     CHECK(ex);
     struct ibv_qp_attr reset = {.qp_state = IBV_QPS_RESET};
     CHECK_EQ(ibv_modify_qp(b.qp, &reset, IBV_QP_STATE), 0);
@@ -410,21 +205,40 @@ TEST(extended_post_interface)
     post_recv(&b, 1, 0, 64);
     post_recv(&b, 2, 0, 64);
     pattern(a.buf, 64, 1);
+    memcpy(b.buf + 8192, &word, 8);
+    struct ibv_mw *mw = ibv_alloc_mw(a.pd, IBV_MW_TYPE_2);
+    CHECK(mw);
+    struct ibv_mw_bind_info info = {a.mr, (uintptr_t)a.buf, 4096, IBV_ACCESS_REMOTE_WRITE};
+    uint32_t key = ibv_inc_rkey(mw->rkey);
     ibv_wr_start(ex);
     ex->wr_id = 10;
     ex->wr_flags = 0;
     ibv_wr_send(ex);
     ibv_wr_set_sge(ex, a.mr->lkey, (uintptr_t)a.buf, 64);
-    ex->wr_id = 11;
     ex->wr_flags = IBV_SEND_SIGNALED;
+    ex->wr_id = 11;
     ibv_wr_rdma_write_imm(ex, b.mr->rkey, (uintptr_t)b.buf + 4096, 7);
     ibv_wr_set_inline_data(ex, "hello", 5);
+    ex->wr_id = 12;
+    ibv_wr_atomic_fetch_add(ex, b.mr->rkey, (uintptr_t)b.buf + 8192, 3);
+    ibv_wr_set_sge(ex, a.mr->lkey, (uintptr_t)a.buf + 8192, 8);
+    ex->wr_id = 13;
+    ibv_wr_atomic_cmp_swp(ex, b.mr->rkey, (uintptr_t)b.buf + 8192, 8, 77);
+    ibv_wr_set_sge(ex, a.mr->lkey, (uintptr_t)a.buf + 8200, 8);
+    ex->wr_id = 14;
+    ibv_wr_bind_mw(ex, mw, key, &info);
     CHECK_EQ(ibv_wr_complete(ex), 0);
-    expect_wc(a.scq, 11, IBV_WC_SUCCESS);
+    for (uint64_t id = 11; id <= 14; id++)
+        expect_wc(a.scq, id, IBV_WC_SUCCESS);
     expect_wc(b.rcq, 1, IBV_WC_SUCCESS);
     CHECK_EQ(expect_wc(b.rcq, 2, IBV_WC_SUCCESS).imm_data, 7);
     CHECK(is_pattern(b.buf, 64, 1));
     CHECK(memcmp(b.buf + 4096, "hello", 5) == 0);
+    memcpy(got, a.buf + 8192, sizeof(got));
+    memcpy(&word, b.buf + 8192, 8);
+    CHECK(got[0] == 5 && got[1] == 8 && word == 77);
+    CHECK_EQ(try_send(&b, 3, WRITE, 0, 64, IBV_SEND_SIGNALED, (uintptr_t)a.buf, key), 0);
+    expect_wc(b.scq, 3, IBV_WC_SUCCESS);
     ibv_wr_start(ex);
     ibv_wr_send(ex);
     ibv_wr_abort(ex);
@@ -433,7 +247,67 @@ TEST(extended_post_interface)
     ibv_wr_send(ex);
     ibv_wr_set_inline_data(ex, a.buf, 65);
     CHECK_EQ(ibv_wr_complete(ex), EINVAL);
+    ibv_wr_start(ex);
+    ibv_wr_bind_mw(ex, NULL, key, &info);
+    CHECK_EQ(ibv_wr_complete(ex), EINVAL);
+    post_recv(&b, 3, 0, 64);
+    ibv_wr_start(ex);
+    ex->wr_id = 15;
+    ibv_wr_local_inv(ex, key);
+    ex->wr_id = 16;
+    ibv_wr_send_inv(ex, key); /* nothing of the peer's */
+    CHECK_EQ(ibv_wr_complete(ex), 0);
+    expect_wc(a.scq, 15, IBV_WC_SUCCESS);
+    expect_wc(a.scq, 16, IBV_WC_REM_ACCESS_ERR);
+    CHECK_EQ(ibv_dealloc_mw(mw), 0);
     loop_close(&a, &b);
+}
+
+static struct side *failing;
+
+/* Handles the fault at an attribute structure: fails the QP before the rest is read. */
+static void fail_it(int signal, siginfo_t *info, void *context)
+{
+    void *page = (void *)((uintptr_t)info->si_addr & ~(uintptr_t)4095);
+    (void)signal, (void)context;
+
+    CHECK_EQ(mprotect(page, 4096, PROT_READ | PROT_WRITE), 0);
+    CHECK_EQ(try_send(failing, 1, WRITE, 0, 16, IBV_SEND_SIGNALED, failing->raddr,
+                      failing->rkey ^ 0x80000000),
+             0);
+    expect_wc(failing->scq, 1, IBV_WC_REM_ACCESS_ERR);
+}
+
+/* A QP that its peer fails during ibv_modify_qp, by a local key, has failed. */
+TEST(qp_failure_survives_modify)
+{
+    struct sigaction fault = {.sa_sigaction = fail_it, .sa_flags = SA_SIGINFO};
+
+    CHECK_EQ(sigaction(SIGSEGV, &fault, NULL), 0);
+    alarm(60);
+    for (int to_err = 0; to_err < 2; to_err++) {
+        struct side a = {0}, b = {0};
+        struct ibv_qp_attr drain = {.qp_state = IBV_QPS_SQD};
+        unsigned char *pages =
+            mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        struct ibv_qp_attr *attr =
+            (void *)(pages + 4096 - offsetof(struct ibv_qp_attr, qp_access_flags));
+
+        loop_open(&a, &b);
+        failing = &a;
+        CHECK_EQ(ibv_modify_qp(b.qp, &drain, IBV_QP_STATE), 0);
+        attr->qp_state = to_err ? IBV_QPS_ERR : IBV_QPS_RTS;
+        CHECK_EQ(mprotect(pages + 4096, 4096, PROT_NONE), 0);
+        if (to_err)
+            CHECK_EQ(mprotect(pages, 4096, PROT_NONE), 0);
+        CHECK_EQ(ibv_modify_qp(b.qp, attr,
+                               to_err ? IBV_QP_STATE : IBV_QP_STATE | IBV_QP_ACCESS_FLAGS),
+                 to_err ? 0 : EINVAL);
+        CHECK_EQ(qp_state(&b), IBV_QPS_ERR);
+        expect_async(&b, IBV_EVENT_QP_ACCESS_ERR, b.qp);
+        CHECK_EQ(munmap(pages, 8192), 0);
+        loop_close(&a, &b);
+    }
 }
 
 TEST(no_device)
@@ -470,13 +344,11 @@ TEST(device_limits_follow_the_knobs)
     side_close(&a);
 }
 
-TEST(faults_by_name_number_and_role)
+TEST(faults_by_name_and_number)
 {
     struct side a = {0};
 
     setenv("EMUVERBS_FAIL", "ibv_alloc_pd:2,completion:1", 1);
-    setenv("EMUVERBS_ROLE", "server", 1);
-    setenv("EMUVERBS_FAIL_ROLE", "server", 1);
     side_open(&a);
     CHECK(!ibv_alloc_pd(a.ctx));
     CHECK_EQ(errno, ENOMEM);
@@ -488,19 +360,6 @@ TEST(faults_by_name_number_and_role)
     CHECK_EQ(try_send(&a, 1, WRITE, 0, 8, 0, (uintptr_t)a.buf, a.mr->rkey), 0);
     expect_wc(a.scq, 1, IBV_WC_RETRY_EXC_ERR);
     CHECK_EQ(counter("faults_injected"), 2);
-    side_close(&a);
-}
-
-TEST(faults_of_another_role_do_not_strike)
-{
-    struct side a = {0};
-
-    setenv("EMUVERBS_FAIL", "1,2,3,4,5", 1);
-    setenv("EMUVERBS_ROLE", "client", 1);
-    setenv("EMUVERBS_FAIL_ROLE", "server", 1);
-    side_open(&a);
-    CHECK_EQ(counter("faults_injected"), 0);
-    CHECK(counter("sweep_calls") > 5);
     side_close(&a);
 }
 
@@ -617,8 +476,9 @@ PASSIVE(segments_mapped_left_out_of_dumps)
 }
 
 /* A child asks for what its parent's device is, before it has opened one. */
-static void query_in_child(struct side *s)
+TEST(device_of_parent_answers_in_child)
 {
+    struct side own = {0}, *s = &own;
     struct ibv_device_attr_ex attr;
     struct ibv_port_attr port;
     union ibv_gid gid;
@@ -640,47 +500,4 @@ static void query_in_child(struct side *s)
     }
     CHECK(waitpid(child, &status, 0) == child && status == 0);
     side_close(s);
-}
-static void device_of_parent_answers_in_child(void **state)
-{
-    (void)state;
-    assert_int_equal(run_one(query_in_child), 0);
-}
-
-#define T(name) cmocka_unit_test(name)
-
-int main(int argc, char **argv)
-{
-    run_under_emuverbs(argv);
-    if (argc > 1)
-        cmocka_set_test_filter(argv[1]); /* a pattern: run only these tests */
-    const struct CMUnitTest tests[] = {
-        T(every_size_arrives_by_send_write_read),
-        T(write_with_immediate_consumes_a_receive),
-        T(gather_and_scatter_lists),
-        T(inline_data_needs_no_key),
-        T(receive_queue_overflow),
-        T(completion_queue_overrun),
-        T(rnr_retry_count_is_kept),
-        T(rnr_retry_seven_waits_for_ever),
-        T(queued_work_proceeds_while_program_sleeps),
-        T(reset_qp_can_be_used_again),
-        T(state_machine),
-        T(fence_waits_for_reads),
-        T(read_depth_holds_back_what_is_behind),
-        T(read_depth_zero_cannot_read),
-        T(destroying_a_qp_forgets_its_completions),
-        T(payload_lands_before_its_memory_is_deregistered),
-        T(extended_post_interface),
-        T(no_device),
-        T(device_limits_follow_the_knobs),
-        T(faults_by_name_number_and_role),
-        T(faults_of_another_role_do_not_strike),
-        T(four_thousand_queue_pairs),
-        T(inline_data_is_rounded_up),
-        T(large_data_may_stay_where_it_is),
-        T(segments_mapped_left_out_of_dumps),
-        T(device_of_parent_answers_in_child),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Memory windows and keys of the software HCA. tests/verbs has the tests that rxe passes as
  * well. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <errno.h>
 #include <sched.h>
 #include <signal.h>
@@ -113,77 +109,6 @@ PASSIVE(invalidating_waits_for_remote_writes)
         CHECK_EQ(ibv_dealloc_mw(mw), 0);
         side_close(s);
     }
-}
-
-/* A message invalidates the key, without the owner; then the window can be bound again. */
-PAIR(send_with_invalidate_closes_window, run_two)
-ACTIVE(send_with_invalidate_closes_window)
-{
-    side_open(s);
-    side_connect(s);
-    for (int i = 0; i < 600; i++) {
-        uint32_t key = hear(s);
-        memset(s->buf, i, 64);
-        CHECK_EQ(try_send(s, 1, WRITE, 0, 64, 0, s->raddr + 4096, key), 0);
-        CHECK_EQ(try_invalidate(s, 2, IBV_WR_SEND_WITH_INV, key, IBV_SEND_SIGNALED), 0);
-        expect_wc(s->scq, 2, IBV_WC_SUCCESS);
-    }
-    uint32_t key = hear(s);
-    CHECK_EQ(try_invalidate(s, 2, IBV_WR_SEND_WITH_INV, key, 0), 0);
-    CHECK_EQ(try_send(s, 3, WRITE, 0, 64, IBV_SEND_SIGNALED, s->raddr + 4096, key), 0);
-    expect_wc(s->scq, 3, IBV_WC_REM_ACCESS_ERR);
-    meet(s);
-    side_close(s);
-}
-PASSIVE(send_with_invalidate_closes_window)
-{
-    s->access = RIGHTS;
-    side_open(s);
-    struct ibv_mw *mw = window(s);
-    side_connect(s);
-    for (int i = 0; i < 600; i++) { /* the last byte of the key wraps twice */
-        post_recv(s, 9, 0, 64);
-        uint32_t key = bind(s, mw, 4096, 64);
-        tell(s, key);
-        struct ibv_wc wc = expect_wc(s->rcq, 9, IBV_WC_SUCCESS);
-        CHECK_EQ(wc.opcode, IBV_WC_RECV);
-        CHECK_EQ(wc.wc_flags, IBV_WC_WITH_INV);
-        CHECK_EQ(wc.invalidated_rkey, key);
-        CHECK_EQ(s->buf[4096 + 63], i & 255);
-    }
-    post_recv(s, 9, 0, 64);
-    uint32_t key = bind(s, mw, 4096, 64);
-    CHECK_EQ(ibv_dereg_mr(s->mr), EINVAL);
-    tell(s, key);
-    expect_wc(s->rcq, 9, IBV_WC_SUCCESS);
-    CHECK_EQ(ibv_dereg_mr(s->mr), 0); /* unbound by the message alone */
-    s->mr = NULL;
-    meet(s);
-    CHECK_EQ(ibv_dealloc_mw(mw), 0);
-    side_close(s);
-}
-
-/* A connection's peer can neither invalidate nor use another connection's window. */
-TEST(window_belongs_to_one_connection)
-{
-    struct side a = {0}, b = {.access = RIGHTS}, c = {0}, d = {0};
-
-    loop_open(&a, &b);
-    loop_open(&c, &d);
-    struct ibv_mw *mw = window(&b);
-    uint32_t key = bind(&b, mw, 0, 4096);
-    post_recv(&d, 1, 0, 64);
-    CHECK_EQ(try_invalidate(&c, 2, IBV_WR_SEND_WITH_INV, key, IBV_SEND_SIGNALED), 0);
-    expect_wc(c.scq, 2, IBV_WC_REM_ACCESS_ERR);
-    expect_wc(d.rcq, 1, IBV_WC_REM_INV_REQ_ERR);
-    CHECK_EQ(qp_state(&d), IBV_QPS_ERR);
-    CHECK_EQ(try_send(&a, 3, WRITE, 0, 64, IBV_SEND_SIGNALED, a.raddr, key), 0);
-    expect_wc(a.scq, 3, IBV_WC_SUCCESS);
-    CHECK_EQ(try_invalidate(&a, 4, IBV_WR_LOCAL_INV, key, IBV_SEND_SIGNALED), 0);
-    expect_wc(a.scq, 4, IBV_WC_LOC_QP_OP_ERR);
-    CHECK_EQ(ibv_dealloc_mw(mw), 0);
-    loop_close(&a, &b);
-    loop_close(&c, &d);
 }
 
 /* Windows bound by a QP are free when it is destroyed, and do not belong to its successor. */
@@ -334,66 +259,6 @@ TEST(window_bound_again_after_failure)
     loop_close(&a, &b);
 }
 
-TEST(windows_by_the_newer_calls)
-{
-    struct side a = {0}, b = {.access = RIGHTS};
-
-    loop_open(&a, &b);
-    CHECK_EQ(ibv_destroy_qp(b.qp), 0);
-    struct ibv_qp_init_attr_ex init = {
-        .send_cq = b.scq,
-        .recv_cq = b.rcq,
-        .qp_type = IBV_QPT_RC,
-        .cap = {16, 16, 1, 1, 0},
-        .pd = b.pd,
-        .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
-        .send_ops_flags =
-            IBV_QP_EX_WITH_SEND_WITH_INV | IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW};
-    b.qp = ibv_create_qp_ex(b.ctx, &init);
-    CHECK(b.qp);
-    struct ibv_qp_attr reset = {.qp_state = IBV_QPS_RESET};
-    CHECK_EQ(ibv_modify_qp(a.qp, &reset, IBV_QP_STATE), 0);
-    CHECK_EQ(qp_init(&a), 0);
-    CHECK_EQ(qp_init(&b), 0);
-    CHECK_EQ(qp_rtr(&a, b.qp->qp_num), 0);
-    CHECK_EQ(qp_rtr(&b, a.qp->qp_num), 0);
-    CHECK_EQ(qp_rts(&a), 0);
-    CHECK_EQ(qp_rts(&b), 0);
-
-    struct ibv_qp_ex *ex = ibv_qp_to_qp_ex(b.qp);
-    struct ibv_mw *mine = window(&b), *theirs = ibv_alloc_mw(a.pd, IBV_MW_TYPE_2);
-    struct ibv_mw_bind_info info = {b.mr, (uintptr_t)b.buf, 4096, IBV_ACCESS_REMOTE_WRITE};
-    uint32_t key = ibv_inc_rkey(mine->rkey);
-    CHECK(theirs);
-    post_recv(&a, 1, 0, 64);
-    ibv_wr_start(ex);
-    ex->wr_id = 10;
-    ex->wr_flags = IBV_SEND_SIGNALED;
-    ibv_wr_bind_mw(ex, mine, key, &info);
-    CHECK_EQ(ibv_wr_complete(ex), 0);
-    expect_wc(b.scq, 10, IBV_WC_SUCCESS);
-    CHECK_EQ(try_send(&a, 3, WRITE, 0, 64, IBV_SEND_SIGNALED, (uintptr_t)b.buf, key), 0);
-    expect_wc(a.scq, 3, IBV_WC_SUCCESS);
-    ibv_wr_start(ex);
-    ex->wr_id = 11;
-    ibv_wr_local_inv(ex, key);
-    ex->wr_id = 12;
-    ibv_wr_send_inv(ex, theirs->rkey); /* not bound */
-    CHECK_EQ(ibv_wr_complete(ex), 0);
-    expect_wc(b.scq, 11, IBV_WC_SUCCESS);
-    expect_wc(b.scq, 12, IBV_WC_REM_ACCESS_ERR);
-    ibv_wr_start(ex);
-    ibv_wr_bind_mw(ex, NULL, key, &info);
-    CHECK_EQ(ibv_wr_complete(ex), EINVAL);
-    info.mr = NULL;
-    ibv_wr_start(ex);
-    ibv_wr_bind_mw(ex, mine, ibv_inc_rkey(key), &info);
-    CHECK_EQ(ibv_wr_complete(ex), EINVAL);
-    CHECK_EQ(ibv_dealloc_mw(mine), 0);
-    CHECK_EQ(ibv_dealloc_mw(theirs), 0);
-    loop_close(&a, &b);
-}
-
 TEST(device_without_windows_refuses_them)
 {
     struct side a = {0}, b = {0};
@@ -426,23 +291,6 @@ TEST(device_without_windows_refuses_them)
     CHECK(!ibv_create_qp_ex(a.ctx, &init));
     CHECK_EQ(errno, EOPNOTSUPP);
     loop_close(&a, &b);
-}
-
-TEST(window_limit_is_enforced)
-{
-    struct side a = {0};
-
-    setenv("EMUVERBS_MAX_MW", "2", 1);
-    side_open(&a);
-    struct ibv_mw *one = window(&a), *two = window(&a);
-    CHECK(!ibv_alloc_mw(a.pd, IBV_MW_TYPE_2));
-    CHECK_EQ(errno, ENOMEM);
-    CHECK_EQ(ibv_dealloc_mw(one), 0);
-    one = window(&a);
-    CHECK_EQ(ibv_dealloc_pd(a.pd), EBUSY);
-    CHECK_EQ(ibv_dealloc_mw(one), 0);
-    CHECK_EQ(ibv_dealloc_mw(two), 0);
-    side_close(&a);
 }
 
 /* Keys are not predictable from others: differences of neighbours do not repeat, and all bits
@@ -483,82 +331,4 @@ TEST(keys_cannot_be_foreseen)
         CHECK_EQ(ibv_dealloc_mw(mw[i]), 0);
     }
     side_close(&a);
-}
-
-/* Bind, invalidation and a message that invalidates take the times that are set, and requests
- * behind wait.  A registration takes at least its time. */
-TEST(windows_take_the_time_that_is_set)
-{
-    struct side a = {.access = RIGHTS}, b = {.access = RIGHTS};
-    struct timespec from, to;
-
-    setenv("EMUVERBS_LINK_MB_S", "1000", 1);
-    setenv("EMUVERBS_BIND_NS", "3000000", 1);
-    setenv("EMUVERBS_INVALIDATE_NS", "5000000", 1);
-    setenv("EMUVERBS_REGISTER_NS", "200000", 1);
-    setenv("EMUVERBS_REGISTER_PAGE_NS", "100", 1);
-    loop_open(&a, &b);
-    struct ibv_mw *mw = window(&a);
-    uint32_t key = ibv_inc_rkey(mw->rkey);
-    clock_stop();
-    post_recv(&a, 60, 0, 64);
-    post_recv(&b, 50, 0, 64);
-    CHECK_EQ(try_bind(&a, 1, mw, key, 0, 64, IBV_ACCESS_REMOTE_WRITE, IBV_SEND_SIGNALED), 0);
-    mw->rkey = key;
-    post_send(&a, 2, SEND, 0, 8, 0);
-    clock_step_ns(2999999);
-    expect_none(a.scq);
-    clock_step_ns(1);
-    expect_wc(a.scq, 1, IBV_WC_SUCCESS);
-    expect_none(b.rcq);
-    clock_step_ns(10000);
-    expect_wc(a.scq, 2, IBV_WC_SUCCESS);
-    expect_wc(b.rcq, 50, IBV_WC_SUCCESS);
-    CHECK_EQ(try_invalidate(&b, 3, IBV_WR_SEND_WITH_INV, key, IBV_SEND_SIGNALED), 0);
-    clock_step_ns(5000000);
-    expect_none(a.rcq);
-    clock_step_ns(10000);
-    CHECK_EQ(expect_wc(a.rcq, 60, IBV_WC_SUCCESS).invalidated_rkey, key);
-    key = ibv_inc_rkey(mw->rkey);
-    CHECK_EQ(try_bind(&a, 4, mw, key, 0, 64, IBV_ACCESS_REMOTE_WRITE, IBV_SEND_SIGNALED), 0);
-    CHECK_EQ(try_invalidate(&a, 5, IBV_WR_LOCAL_INV, key, IBV_SEND_SIGNALED), 0);
-    clock_step_ns(7999999);
-    expect_wc(a.scq, 4, IBV_WC_SUCCESS);
-    expect_none(a.scq);
-    clock_step_ns(1);
-    expect_wc(a.scq, 5, IBV_WC_SUCCESS);
-    clock_gettime(CLOCK_MONOTONIC, &from);
-    struct ibv_mr *mr = ibv_reg_mr(a.pd, a.buf, BUF_SIZE, 0);
-    clock_gettime(CLOCK_MONOTONIC, &to);
-    CHECK(mr);
-    CHECK((to.tv_sec - from.tv_sec) * 1000000000L + to.tv_nsec - from.tv_nsec >=
-          200000 + 100 * (long)BUF_SIZE / 4096);
-    ibv_dereg_mr(mr);
-    ibv_dealloc_mw(mw);
-    loop_close(&a, &b);
-}
-
-#define T(name) cmocka_unit_test(name)
-
-int main(int argc, char **argv)
-{
-    run_under_emuverbs(argv);
-    if (argc > 1)
-        cmocka_set_test_filter(argv[1]);
-    const struct CMUnitTest tests[] = {
-        T(invalidating_waits_for_remote_writes),
-        T(send_with_invalidate_closes_window),
-        T(window_belongs_to_one_connection),
-        T(destroyed_qp_frees_its_windows),
-        T(regions_know_their_windows),
-        T(fenced_invalidation_waits_for_reads),
-        T(window_without_region_refused),
-        T(window_bound_again_after_failure),
-        T(windows_by_the_newer_calls),
-        T(device_without_windows_refuses_them),
-        T(window_limit_is_enforced),
-        T(windows_take_the_time_that_is_set),
-        T(keys_cannot_be_foreseen),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,19 +1,250 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * Extended reliable connections: domains that processes share by an inode, shared receive
- * queues (SRQs) that requests name by number, and which side gets errors. In one process;
- * test_xrc_peers has two.
+ * queues (SRQs) that requests name by number, which side gets errors, and senders that are
+ * stopped or killed.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
 
-#include "tests/emul/xrc.h"
+#include "tests/emul/pair.h"
+#include "tests/emul/stop.h"
 
-#define SIMM IBV_WR_SEND_WITH_IMM
+#define SIMM   IBV_WR_SEND_WITH_IMM
+#define PLACES 4u /* of an SRQ */
+
+/* A side has a domain, an SRQ in it, and one half of each connection. */
+struct xrc {
+    struct side *s;
+    struct ibv_xrcd *domain;
+    struct ibv_srq *srq;
+    struct ibv_qp *sends, *receives;
+    uint32_t number, to; /* number of its SRQ, and of the one that its requests name */
+};
+
+/* A file whose domain all processes of a test open; exists while tests run. */
+static char xrc_inode[] = "/tmp/emul-xrc-XXXXXX";
+
+static pid_t maker;
+
+static void remove_inode(void)
+{
+    if (getpid() == maker) /* not in a test's process */
+        unlink(xrc_inode);
+}
+
+static void make_inode(void)
+{
+    int fd = mkstemp(xrc_inode);
+
+    CHECK(fd >= 0);
+    close(fd);
+    maker = getpid();
+    CHECK_EQ(atexit(remove_inode), 0);
+}
+
+__attribute__((constructor)) static void before(void)
+{
+    emul_before(make_inode);
+}
+
+static struct ibv_xrcd *domain(struct side *s, int fd, int oflags)
+{
+    struct ibv_xrcd_init_attr a = {.comp_mask =
+                                       IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS,
+                                   .fd = fd,
+                                   .oflags = oflags};
+
+    return ibv_open_xrcd(s->ctx, &a);
+}
+
+static struct ibv_xrcd *domain_of(struct side *s, const char *path, int oflags)
+{
+    int fd = open(path, O_RDONLY);
+
+    CHECK(fd >= 0);
+    struct ibv_xrcd *x = domain(s, fd, oflags);
+    int err = errno;
+    close(fd);
+    errno = err;
+    return x;
+}
+
+static struct ibv_srq *shared_queue(struct side *s, struct ibv_xrcd *x)
+{
+    struct ibv_srq_init_attr_ex a = {.attr = {.max_wr = PLACES, .max_sge = 1},
+                                     .comp_mask = IBV_SRQ_INIT_ATTR_TYPE |
+                                                  IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_CQ |
+                                                  IBV_SRQ_INIT_ATTR_XRCD,
+                                     .srq_type = IBV_SRQT_XRC,
+                                     .pd = s->pd,
+                                     .cq = s->rcq,
+                                     .xrcd = x};
+
+    return ibv_create_srq_ex(s->ctx, &a);
+}
+
+static struct ibv_qp *sender(struct side *s)
+{
+    struct ibv_qp_init_attr_ex a = {.qp_type = IBV_QPT_XRC_SEND,
+                                    .send_cq = s->scq,
+                                    .pd = s->pd,
+                                    .comp_mask = IBV_QP_INIT_ATTR_PD,
+                                    .cap = {.max_send_wr = 16, .max_send_sge = 1}};
+
+    return ibv_create_qp_ex(s->ctx, &a);
+}
+
+static struct ibv_qp *receiver(struct side *s, struct ibv_xrcd *x)
+{
+    struct ibv_qp_init_attr_ex a = {
+        .qp_type = IBV_QPT_XRC_RECV, .comp_mask = IBV_QP_INIT_ATTR_XRCD, .xrcd = x};
+
+    return ibv_create_qp_ex(s->ctx, &a);
+}
+
+static void init(struct ibv_qp *qp)
+{
+    struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT,
+                            .port_num = 1,
+                            .qp_access_flags = qp->qp_type == IBV_QPT_XRC_SEND
+                                                   ? 0
+                                                   : IBV_ACCESS_REMOTE_WRITE |
+                                                         IBV_ACCESS_REMOTE_READ |
+                                                         IBV_ACCESS_REMOTE_ATOMIC};
+
+    CHECK_EQ(ibv_modify_qp(
+                 qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS),
+             0);
+}
+
+/* Connects one half to the other half with number `dest`. Each takes RC's attributes, also those
+ * that are the other half's. */
+static void join(struct ibv_qp *qp, uint32_t dest, uint8_t rnr_retry)
+{
+    const int rtr = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                    IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+    const int rts = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_SQ_PSN | IBV_QP_RETRY_CNT |
+                    IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+    struct ibv_qp_attr a = {.qp_state = IBV_QPS_RTR,
+                            .path_mtu = IBV_MTU_1024,
+                            .dest_qp_num = dest,
+                            .max_dest_rd_atomic = 4,
+                            .min_rnr_timer = 12,
+                            .ah_attr = {.dlid = 1, .port_num = 1}};
+
+    init(qp);
+    if (qp->qp_type == IBV_QPT_XRC_RECV)
+        CHECK_EQ(ibv_modify_qp(qp, &a, rtr & ~IBV_QP_MIN_RNR_TIMER), EINVAL);
+    CHECK_EQ(ibv_modify_qp(qp, &a, rtr), 0);
+    a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS,
+                             .timeout = 14,
+                             .retry_cnt = 7,
+                             .rnr_retry = rnr_retry,
+                             .max_rd_atomic = 4};
+    CHECK_EQ(ibv_modify_qp(qp, &a, rts), 0);
+}
+
+static void xrc_open(struct xrc *x, struct side *s)
+{
+    s->access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+                IBV_ACCESS_REMOTE_ATOMIC;
+    side_open(s);
+    CHECK_EQ(ibv_destroy_qp(s->qp), 0);
+    s->qp = NULL;
+    x->s = s;
+    x->domain = domain_of(s, xrc_inode, O_CREAT);
+    CHECK(x->domain);
+    x->srq = shared_queue(s, x->domain);
+    CHECK(x->srq);
+    CHECK_EQ(ibv_get_srq_num(x->srq, &x->number), 0);
+    x->to = x->number;
+}
+
+static void loop(struct xrc *x, struct side *s, uint8_t rnr_retry)
+{
+    xrc_open(x, s);
+    x->sends = sender(s);
+    x->receives = receiver(s, x->domain);
+    CHECK(x->sends && x->receives);
+    join(x->receives, x->sends->qp_num, 0);
+    join(x->sends, x->receives->qp_num, rnr_retry);
+    s->raddr = (uintptr_t)s->buf;
+    s->rkey = s->mr->rkey;
+    pattern(s->buf, 4096, 9);
+}
+
+static void xrc_close(struct xrc *x)
+{
+    if (x->sends)
+        CHECK_EQ(ibv_destroy_qp(x->sends), 0);
+    if (x->receives)
+        CHECK_EQ(ibv_destroy_qp(x->receives), 0);
+    if (x->srq)
+        CHECK_EQ(ibv_destroy_srq(x->srq), 0);
+    if (x->domain)
+        CHECK_EQ(ibv_close_xrcd(x->domain), 0);
+    CHECK_EQ(counter("live_xrcd"), 0);
+    side_close(x->s);
+}
+
+static int try_post(struct ibv_srq *q, struct side *s, uint64_t id, uint32_t off, uint32_t len)
+{
+    struct ibv_sge sge = {(uintptr_t)s->buf + off, len, s->mr->lkey};
+    struct ibv_recv_wr wr = {.wr_id = id, .sg_list = &sge, .num_sge = 1}, *bad;
+
+    return ibv_post_srq_recv(q, &wr, &bad);
+}
+
+static void post(struct xrc *x, uint64_t id, uint32_t off, uint32_t len)
+{
+    CHECK_EQ(try_post(x->srq, x->s, id, off, len), 0);
+}
+
+static int try_request(struct xrc *x, uint64_t id, enum ibv_wr_opcode op, uint32_t len,
+                       uint64_t roff)
+{
+    struct side *s = x->s;
+    struct ibv_sge sge = {(uintptr_t)s->buf, len, s->mr->lkey};
+    struct ibv_send_wr wr = {.wr_id = id,
+                             .sg_list = &sge,
+                             .num_sge = 1,
+                             .opcode = op,
+                             .send_flags = IBV_SEND_SIGNALED,
+                             .imm_data = 77,
+                             .qp_type.xrc.remote_srqn = x->to},
+                       *bad;
+
+    if (op == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+        wr.wr.atomic.remote_addr = s->raddr + roff;
+        wr.wr.atomic.rkey = s->rkey;
+        wr.wr.atomic.compare_add = 5;
+    } else {
+        wr.wr.rdma.remote_addr = s->raddr + roff;
+        wr.wr.rdma.rkey = s->rkey;
+    }
+    return ibv_post_send(x->sends, &wr, &bad);
+}
+
+static void request(struct xrc *x, uint64_t id, enum ibv_wr_opcode op, uint32_t len,
+                    uint64_t roff, enum ibv_wc_status status)
+{
+    CHECK_EQ(try_request(x, id, op, len, roff), 0);
+    expect_wc(x->s->scq, id, status);
+}
+
+static void expect_failed(struct xrc *x, enum ibv_event_type event)
+{
+    struct ibv_qp_attr a;
+    struct ibv_qp_init_attr i;
+
+    expect_async(x->s, event, x->receives);
+    CHECK_EQ(ibv_query_qp(x->receives, &a, IBV_QP_STATE, &i), 0);
+    CHECK_EQ(a.qp_state, IBV_QPS_ERR);
+}
 
 TEST(domain_belongs_to_inode)
 {
@@ -50,52 +281,6 @@ TEST(domain_belongs_to_inode)
     side_close(&s);
 }
 
-TEST(invalid_xrc_objects_refused)
-{
-    struct side s = {0}, other = {0};
-    struct xrc x = {0};
-    struct ibv_qp_init_attr plain = {.qp_type = IBV_QPT_XRC_RECV};
-    struct ibv_srq_init_attr_ex a = {.attr = {.max_wr = 1},
-                                     .comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD,
-                                     .srq_type = IBV_SRQT_XRC};
-    struct ibv_srq_init_attr basic = {.attr = {.max_wr = 1}};
-    struct ibv_recv_wr rwr = {0}, *rbad;
-    struct ibv_send_wr swr = {0}, *sbad;
-    struct ibv_device_attr dev;
-    uint32_t number;
-
-    loop(&x, &s, 7);
-    side_open(&other);
-    CHECK_EQ(ibv_query_device(s.ctx, &dev), 0);
-    CHECK(dev.device_cap_flags & IBV_DEVICE_XRC);
-    a.pd = s.pd;
-    CHECK(!ibv_create_srq_ex(s.ctx, &a) && errno == EINVAL);
-    CHECK(!shared_queue(&other, x.domain) && errno == EINVAL);
-    a.srq_type = IBV_SRQT_TM;
-    CHECK(!ibv_create_srq_ex(s.ctx, &a) && errno == EOPNOTSUPP);
-    CHECK(!receiver(&other, x.domain) && errno == EINVAL);
-    plain.send_cq = plain.recv_cq = s.scq;
-    CHECK(!ibv_create_qp(s.pd, &plain) && errno == EINVAL);
-    plain.qp_type = IBV_QPT_XRC_SEND;
-    plain.srq = x.srq;
-    CHECK(!ibv_create_qp(s.pd, &plain) && errno == EINVAL);
-    CHECK(!sender(&s, IBV_QP_EX_WITH_SEND_WITH_INV) && errno == EOPNOTSUPP);
-    struct ibv_srq *q = ibv_create_srq(s.pd, &basic);
-    CHECK(q);
-    CHECK_EQ(ibv_get_srq_num(q, &number), EINVAL);
-    CHECK_EQ(ibv_destroy_srq(q), 0);
-    /* one half receives nothing, the other sends nothing */
-    CHECK_EQ(ibv_post_recv(x.sends, &rwr, &rbad), EINVAL);
-    CHECK_EQ(ibv_post_recv(x.receives, &rwr, &rbad), EINVAL);
-    swr.opcode = IBV_WR_SEND;
-    CHECK_EQ(ibv_post_send(x.receives, &swr, &sbad), EINVAL);
-    CHECK_EQ(try_request(&x, 1, IBV_WR_SEND_WITH_INV, 8, 0), EINVAL);
-    CHECK_EQ(ibv_destroy_cq(s.rcq), EBUSY); /* used by the SRQ */
-    CHECK_EQ(ibv_dealloc_pd(s.pd), EBUSY);
-    side_close(&other);
-    xrc_close(&x);
-}
-
 TEST(requests_of_all_kinds)
 {
     struct side s = {0};
@@ -129,55 +314,6 @@ TEST(requests_of_all_kinds)
     CHECK_EQ(*(uint64_t *)(void *)s.buf, 40);
     CHECK_EQ(*(uint64_t *)(void *)(s.buf + 65536), 45);
     expect_none(s.rcq);
-    xrc_close(&x);
-}
-
-/* Takes a half through its states with RC's attributes; those of `not_meant` have values that
- * the other half would refuse. */
-static void walk(struct ibv_qp *qp, uint32_t dest, struct ibv_qp_attr a, int not_meant)
-{
-    static const struct {
-        enum ibv_qp_state to;
-        int mask;
-    } step[] = {
-        {IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS},
-        {IBV_QPS_INIT, 0},
-        {IBV_QPS_RTR, IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                          IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER},
-        {IBV_QPS_RTS, IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-                          IBV_QP_MAX_QP_RD_ATOMIC},
-        {IBV_QPS_RTS, 0},
-        {IBV_QPS_SQD, 0},
-        {IBV_QPS_SQD, 0},
-        {IBV_QPS_RTS, 0},
-        {IBV_QPS_ERR, 0},
-    };
-
-    a.port_num = a.ah_attr.port_num = 1;
-    a.path_mtu = IBV_MTU_1024;
-    a.dest_qp_num = dest;
-    for (size_t i = 0; i < sizeof(step) / sizeof(step[0]); i++) {
-        a.qp_state = step[i].to;
-        CHECK_EQ(ibv_modify_qp(qp, &a, IBV_QP_STATE | step[i].mask | not_meant), 0);
-        CHECK_EQ(ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_QKEY), EINVAL);
-    }
-    CHECK_EQ(ibv_destroy_qp(qp), 0);
-}
-
-TEST(attributes_of_rc_are_taken)
-{
-    struct side s = {0};
-    struct xrc x = {0};
-
-    xrc_open(&x, &s);
-    struct ibv_qp *sends = sender(&s, 0), *receives = receiver(&s, x.domain);
-    CHECK(sends && receives);
-    walk(sends, receives->qp_num,
-         (struct ibv_qp_attr){.max_dest_rd_atomic = 255, .min_rnr_timer = 255},
-         IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
-    walk(receives, 1,
-         (struct ibv_qp_attr){.max_rd_atomic = 255, .retry_cnt = 255, .rnr_retry = 255},
-         IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY);
     xrc_close(&x);
 }
 
@@ -220,57 +356,6 @@ static void refused(struct xrc *x, uint32_t to)
     expect_none(x->s->rcq);
 }
 
-TEST(unused_srq_number_refused)
-{
-    struct side s = {0};
-    struct xrc x = {0};
-
-    loop(&x, &s, 7);
-    refused(&x, x.number ^ 1);
-    xrc_close(&x);
-}
-
-TEST(srq_number_of_no_process_refused)
-{
-    struct side s = {0};
-    struct xrc x = {0};
-
-    loop(&x, &s, 7);
-    refused(&x, x.number ^ 1023 << 11);
-    xrc_close(&x);
-}
-
-/* Two sending QPs are connected to each other: no answer comes. */
-TEST(sending_qp_answers_nothing)
-{
-    struct side s = {0};
-    struct xrc x = {0};
-
-    xrc_open(&x, &s);
-    x.sends = sender(&s, 0);
-    x.receives = sender(&s, 0);
-    CHECK(x.sends && x.receives);
-    join(x.receives, x.sends->qp_num, 0);
-    join(x.sends, x.receives->qp_num, 0);
-    post(&x, 1, 4096, 64);
-    request(&x, 1, SEND, 64, 0, IBV_WC_RETRY_EXC_ERR);
-    expect_none(s.rcq);
-    xrc_close(&x);
-}
-
-TEST(destroyed_srq_refused)
-{
-    struct side s = {0};
-    struct xrc x = {0};
-
-    loop(&x, &s, 7);
-    post(&x, 1, 4096, 64);
-    CHECK_EQ(ibv_destroy_srq(x.srq), 0);
-    x.srq = NULL;
-    refused(&x, x.to);
-    xrc_close(&x);
-}
-
 TEST(srq_of_other_domain_refused)
 {
     struct side s = {0};
@@ -289,7 +374,7 @@ TEST(srq_of_other_domain_refused)
     CHECK_EQ(ibv_destroy_qp(x.receives), 0);
     CHECK_EQ(ibv_destroy_qp(x.sends), 0);
     x.receives = receiver(&s, other);
-    x.sends = sender(&s, 0);
+    x.sends = sender(&s);
     join(x.receives, x.sends->qp_num, 0);
     join(x.sends, x.receives->qp_num, 7);
     refused(&x, number);
@@ -301,134 +386,290 @@ TEST(srq_of_other_domain_refused)
     xrc_close(&x);
 }
 
-/* Memory must be in the SRQ's protection domain: the receiving QP has none. */
-TEST(memory_of_another_protection_domain)
+PAIR(domain_ends_with_last_process, run_two_kill)
+ACTIVE(domain_ends_with_last_process)
 {
-    struct side s = {0};
-    struct xrc x = {0};
+    char c;
 
-    loop(&x, &s, 7);
-    struct ibv_pd *pd = ibv_alloc_pd(s.ctx);
-    CHECK(pd);
-    struct ibv_mr *mr =
-        ibv_reg_mr(pd, s.buf, 4096, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-    CHECK(mr);
-    struct side there = s;
-    there.pd = pd;
-    struct ibv_srq *q = shared_queue(&there, x.domain);
-    CHECK(q);
-    CHECK_EQ(ibv_get_srq_num(q, &x.to), 0);
-    s.rkey = mr->rkey;
-    request(&x, 1, WRITE, 64, 0, IBV_WC_SUCCESS); /* for any domain of the sender */
+    side_open(s);
+    meet(s); /* the other has the domain */
+    struct ibv_xrcd *x = domain_of(s, xrc_inode, 0);
+    CHECK(x);
+    CHECK(!domain_of(s, xrc_inode, O_CREAT | O_EXCL) && errno == EINVAL);
+    CHECK_EQ(ibv_close_xrcd(x), 0);
+    x = domain_of(s, xrc_inode, 0);
+    CHECK(x);
+    CHECK_EQ(ibv_close_xrcd(x), 0);
+    CHECK_EQ(kill(s->peer, SIGKILL), 0);
+    CHECK(read(s->sock, &c, 1) <= 0);
+    for (uint64_t end = now_ms() + 60000; (x = domain_of(s, xrc_inode, 0)) != NULL;) {
+        CHECK_EQ(ibv_close_xrcd(x), 0); /* the kernel may still close the other's descriptor */
+        CHECK(now_ms() < end);
+    }
+    CHECK_EQ(errno, EAGAIN);
+    side_close(s);
+}
+PASSIVE(domain_ends_with_last_process)
+{
+    side_open(s);
+    CHECK(domain_of(s, xrc_inode, O_CREAT));
+    meet(s);
+    for (;;)
+        pause();
+}
+
+struct numbers {
+    uint32_t sends, receives, srq, rkey;
+    uint64_t addr;
+};
+
+/* Connects each process to the other's QP; both exchange their numbers. */
+static void connect_two(struct xrc *x, struct numbers *theirs)
+{
+    struct side *s = x->s;
+    struct numbers mine = {x->sends->qp_num, x->receives->qp_num, x->number, s->mr->rkey,
+                           (uintptr_t)s->buf};
+
+    CHECK_EQ(write(s->sock, &mine, sizeof(mine)), sizeof(mine));
+    CHECK_EQ(read(s->sock, theirs, sizeof(*theirs)), sizeof(*theirs));
+    join(x->receives, theirs->sends, 0);
+    join(x->sends, theirs->receives, 7);
+    x->to = theirs->srq;
+    s->raddr = theirs->addr;
+    s->rkey = theirs->rkey;
+    meet(s);
+}
+
+static void open_two(struct xrc *x, struct side *s, struct numbers *theirs)
+{
+    xrc_open(x, s);
+    x->sends = sender(s);
+    x->receives = receiver(s, x->domain);
+    CHECK(x->sends && x->receives);
+    connect_two(x, theirs);
+}
+
+/* Requests to a QP of one process name the SRQ of another, here the sender's. */
+PAIR(srq_of_other_process_receives, run_two)
+ACTIVE(srq_of_other_process_receives)
+{
+    struct xrc x = {0};
+    struct numbers theirs;
+    uint64_t theirs_addr;
+    uint32_t theirs_key;
+
+    s->use_chan = true;
+    open_two(&x, s, &theirs);
+    theirs_addr = s->raddr;
+    theirs_key = s->rkey;
+    CHECK_EQ(ibv_req_notify_cq(s->rcq, 0), 0);
+    pattern(s->buf, 4096, 9);
+    for (uint64_t i = 0; i < 3 * PLACES; i++) { /* to the other's SRQ and ours in turn */
+        x.to = i % 2 ? theirs.srq : x.number;
+        if (x.to == x.number)
+            post(&x, i, 8192, 4096);
+        else
+            meet(s);
+        request(&x, i, SEND, i % 3 ? 4096 : 64, 0, IBV_WC_SUCCESS);
+        if (x.to != x.number) {
+            meet(s);
+            continue;
+        }
+        struct ibv_wc wc = expect_wc(s->rcq, i, IBV_WC_SUCCESS);
+        CHECK_EQ(wc.qp_num, theirs.receives);
+        CHECK(is_pattern(s->buf + 8192, i % 3 ? 4096 : 64, 9));
+    }
+    CHECK(readable(s->chan->fd, 60000));
+    struct ibv_cq *cq;
+    void *context;
+    CHECK_EQ(ibv_get_cq_event(s->chan, &cq, &context), 0);
+    ibv_ack_cq_events(cq, 1);
+    /* memory is that of the SRQ's process */
     x.to = x.number;
-    request(&x, 1, WRITE, 64, 0, IBV_WC_REM_ACCESS_ERR);
-    expect_failed(&x, IBV_EVENT_QP_ACCESS_ERR);
-    CHECK_EQ(ibv_destroy_srq(q), 0);
-    CHECK_EQ(ibv_dereg_mr(mr), 0);
-    CHECK_EQ(ibv_dealloc_pd(pd), 0);
+    s->raddr = (uintptr_t)s->buf;
+    s->rkey = s->mr->rkey;
+    request(&x, 1, WRITE, 100, 20000, IBV_WC_SUCCESS);
+    CHECK(is_pattern(s->buf + 20000, 100, 9));
+    x.to = theirs.srq;
+    s->raddr = theirs_addr;
+    s->rkey = theirs_key;
+    request(&x, 1, WRITE, 100, 20000, IBV_WC_SUCCESS);
+    meet(s);
+    x.to = x.number; /* the other's key is not valid here, even through the other's QP */
+    request(&x, 2, WRITE, 100, 30000, IBV_WC_REM_ACCESS_ERR);
+    meet(s);
+    xrc_close(&x);
+}
+PASSIVE(srq_of_other_process_receives)
+{
+    struct xrc x = {0};
+    struct numbers theirs;
+
+    open_two(&x, s, &theirs);
+    for (uint64_t i = 1; i < 3 * PLACES; i += 2) {
+        post(&x, i, 8192, 4096);
+        meet(s);
+        meet(s);
+        CHECK_EQ(expect_wc(s->rcq, i, IBV_WC_SUCCESS).qp_num, x.receives->qp_num);
+    }
+    meet(s);
+    CHECK(is_pattern(s->buf + 20000, 100, 9));
+    expect_async(s, IBV_EVENT_QP_ACCESS_ERR, x.receives);
+    expect_none(s->rcq);
+    meet(s);
     xrc_close(&x);
 }
 
-TEST(completions_outlive_the_queue_pair)
+/* The QP's process lives, the SRQ's is killed. */
+PAIR(dead_srq_owner_fails_requests, run_two_kill)
+ACTIVE(dead_srq_owner_fails_requests)
 {
-    struct side s = {0};
+    struct xrc x = {0};
+    char c;
+
+    loop(&x, s, 7);
+    CHECK_EQ(read(s->sock, &x.to, sizeof(x.to)), sizeof(x.to));
+    request(&x, 1, SEND, 4096, 0, IBV_WC_SUCCESS);
+    meet(s);
+    CHECK_EQ(kill(s->peer, SIGKILL), 0);
+    CHECK(read(s->sock, &c, 1) <= 0);
+    /* its death is noticed a little later; until then its last receive is used */
+    for (int i = 0;; i++) {
+        CHECK_EQ(try_request(&x, 1, SEND, 64, 0), 0);
+        struct ibv_wc wc = wait_wc(s->scq);
+        if (wc.status != IBV_WC_SUCCESS) {
+            CHECK_EQ(wc.status, IBV_WC_REM_INV_REQ_ERR);
+            break;
+        }
+        CHECK(i == 0);
+    }
+    expect_failed(&x, IBV_EVENT_QP_REQ_ERR);
+    xrc_close(&x);
+}
+PASSIVE(dead_srq_owner_fails_requests)
+{
     struct xrc x = {0};
 
-    loop(&x, &s, 7);
-    post(&x, 1, 8192, 4096);
-    post(&x, 2, 8192, 4096);
-    request(&x, 1, SEND, 4096, 0, IBV_WC_SUCCESS);
+    xrc_open(&x, s);
+    post(&x, 1, 0, 4096);
+    post(&x, 2, 0, 4096);
+    CHECK_EQ(write(s->sock, &x.number, sizeof(x.number)), sizeof(x.number));
+    meet(s);
+    for (;;)
+        pause();
+}
+
+/* An SRQ and memory of another process, for a connection within one process. */
+struct queue_there {
+    uint64_t addr;
+    uint32_t number, rkey;
+};
+
+/* The sender stops forever while it holds a receive: that receive is flushed, once. */
+PAIR(stopped_senders_receive_is_flushed_once, run_two)
+ACTIVE(stopped_senders_receive_is_flushed_once)
+{
+    struct xrc x = {0};
+    struct numbers theirs;
+    struct ibv_srq_attr limit = {.srq_limit = 2};
+
+    open_two(&x, s, &theirs);
+    post(&x, 1, 0, 64);
+    post(&x, 2, 0, 64);
+    CHECK_EQ(ibv_modify_srq(x.srq, &limit, IBV_SRQ_LIMIT), 0);
+    meet(s);
+    wait_stopped(s->stop); /* holds one */
+    expect_async(s, IBV_EVENT_SRQ_LIMIT_REACHED, x.srq);
+    CHECK(process_stop(s->peer));
     CHECK_EQ(ibv_destroy_qp(x.receives), 0);
     x.receives = NULL;
-    expect_wc(s.rcq, 1, IBV_WC_SUCCESS);
-    CHECK(is_pattern(s.buf + 8192, 4096, 9));
-    expect_none(s.rcq); /* the other receive stays in the queue */
+    expect_wc(s->rcq, 1, IBV_WC_WR_FLUSH_ERR);
+    CHECK_EQ(kill(s->peer, SIGCONT), 0);
+    go_on(s->stop, 0);
+    meet(s);
+    expect_none(s->rcq);
+    meet(s);
+    xrc_close(&x);
+}
+PASSIVE(stopped_senders_receive_is_flushed_once)
+{
+    struct xrc x = {0};
+    struct numbers theirs;
+
+    stop_at(s, "claim");
+    open_two(&x, s, &theirs);
+    meet(s);
+    request(&x, 1, SEND, 64, 0, IBV_WC_RETRY_EXC_ERR);
+    meet(s);
+    meet(s);
     xrc_close(&x);
 }
 
-/* A completion of a destroyed SRQ frees no place of its successor. */
-TEST(places_are_not_mixed_up)
+/* Waits until a receive is taken: the sender is then in the queue, and stops. */
+static void wait_taken(struct xrc *x)
 {
-    struct side s = {0};
-    struct xrc x = {0};
-    uint32_t second;
+    struct ibv_srq_attr limit = {.srq_limit = 2};
 
-    loop(&x, &s, 7);
-    post(&x, 1, 8192, 64);
-    post(&x, 2, 8192, 64);
+    post(x, 1, 0, 64);
+    post(x, 2, 0, 64);
+    CHECK_EQ(ibv_modify_srq(x->srq, &limit, IBV_SRQ_LIMIT), 0);
+    meet(x->s);
+    wait_stopped(x->s->stop);
+    expect_async(x->s, IBV_EVENT_SRQ_LIMIT_REACHED, x->srq);
+}
+
+static void send_late(struct side *s, const char *step)
+{
+    struct xrc x = {0};
+    struct numbers theirs;
+
+    stop_at(s, step);
+    open_two(&x, s, &theirs);
+    meet(s);
     request(&x, 1, SEND, 64, 0, IBV_WC_SUCCESS);
-    CHECK_EQ(ibv_destroy_srq(x.srq), 0);
-    for (int i = 0; i < 2048; i++) { /* until one has the same number */
-        x.srq = shared_queue(&s, x.domain);
-        CHECK(x.srq);
-        CHECK_EQ(ibv_get_srq_num(x.srq, &second), 0);
-        if (second == x.number)
-            break;
-        CHECK_EQ(ibv_destroy_srq(x.srq), 0);
-    }
-    CHECK_EQ(second, x.number);
-    for (uint64_t i = 0; i < PLACES; i++)
-        post(&x, 10 + i, 8192, 64);
-    expect_wc(s.rcq, 1, IBV_WC_SUCCESS);
-    CHECK_EQ(try_post(x.srq, &s, 20, 8192, 64), ENOMEM);
-    for (uint64_t i = 0; i < PLACES; i++) { /* receives of the first one are gone */
-        request(&x, 2, SEND, 64, 0, IBV_WC_SUCCESS);
-        expect_wc(s.rcq, 10 + i, IBV_WC_SUCCESS);
-    }
+    meet(s);
+    meet(s);
     xrc_close(&x);
 }
 
-TEST(requests_by_the_other_interface)
+static void *destroy_queue(void *srq)
 {
-    struct side s = {0};
+    CHECK_EQ(ibv_destroy_srq(srq), 0);
+    return NULL;
+}
+
+/* Destroying a queue waits for the sender in it: the receive that it holds is completed
+ * first. */
+PAIR(srq_destroyed_under_its_sender, run_two)
+ACTIVE(srq_destroyed_under_its_sender)
+{
     struct xrc x = {0};
+    struct numbers theirs;
+    struct ibv_wc wc;
+    pthread_t thread;
 
-    loop(&x, &s, 7);
-    CHECK_EQ(ibv_destroy_qp(x.sends), 0);
-    x.sends = sender(&s, IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD);
-    CHECK(x.sends);
-    CHECK_EQ(ibv_destroy_qp(x.receives), 0);
-    x.receives = receiver(&s, x.domain);
-    join(x.receives, x.sends->qp_num, 0);
-    join(x.sends, x.receives->qp_num, 7);
-    struct ibv_qp_ex *ex = ibv_qp_to_qp_ex(x.sends);
-    CHECK(ex);
-    post(&x, 5, 8192, 64);
-    ibv_wr_start(ex);
-    ex->wr_id = 6;
-    ex->wr_flags = IBV_SEND_SIGNALED;
-    ibv_wr_send(ex);
-    ibv_wr_set_xrc_srqn(ex, x.number);
-    ibv_wr_set_sge(ex, s.mr->lkey, (uintptr_t)s.buf, 64);
-    CHECK_EQ(ibv_wr_complete(ex), 0);
-    expect_wc(s.scq, 6, IBV_WC_SUCCESS);
-    expect_wc(s.rcq, 5, IBV_WC_SUCCESS);
-    CHECK(is_pattern(s.buf + 8192, 64, 9));
+    open_two(&x, s, &theirs);
+    wait_taken(&x);
+    clock_stop(); /* so that the wait does not time out */
+    CHECK_EQ(pthread_create(&thread, NULL, destroy_queue, x.srq), 0);
+    while (counter("drains") == 0)
+        sched_yield();
+    clock_step_ms(21);
+    while (counter("drain_checks") == 0)
+        sched_yield();
+    go_on(s->stop, 0);
+    CHECK_EQ(pthread_join(thread, NULL), 0);
+    CHECK_EQ(counter("drains_given_up"), 0);
+    x.srq = NULL;
+    CHECK_EQ(ibv_poll_cq(s->rcq, 1, &wc), 1);
+    CHECK_EQ(wc.wr_id, 1);
+    CHECK_EQ(wc.status, IBV_WC_SUCCESS);
+    expect_none(s->rcq);
+    meet(s);
+    meet(s);
     xrc_close(&x);
 }
-
-#define T(name) cmocka_unit_test(name)
-
-int main(int argc, char **argv)
+PASSIVE(srq_destroyed_under_its_sender)
 {
-    run_under_emuverbs(argv);
-    if (argc > 1)
-        cmocka_set_test_filter(argv[1]); /* a pattern: run only these tests */
-    const struct CMUnitTest tests[] = {
-        T(domain_belongs_to_inode),
-        T(invalid_xrc_objects_refused),
-        T(requests_of_all_kinds),
-        T(attributes_of_rc_are_taken),
-        T(srq_number_chooses_queue),
-        T(unused_srq_number_refused),
-        T(srq_number_of_no_process_refused),
-        T(sending_qp_answers_nothing),
-        T(destroyed_srq_refused),
-        T(srq_of_other_domain_refused),
-        T(memory_of_another_protection_domain),
-        T(completions_outlive_the_queue_pair),
-        T(places_are_not_mixed_up),
-        T(requests_by_the_other_interface),
-    };
-    return cmocka_run_group_tests(tests, xrc_make_inode, xrc_remove_inode);
+    send_late(s, "push");
 }

@@ -93,7 +93,6 @@ static void set_environment(const struct point *point, enum role role)
     char number[32];
 
     snprintf(number, sizeof(number), "%lu", point->kth);
-    setenv("EMUVERBS_ROLE", role_name[role], 1);
     setenv("EMUVERBS_CENSUS", "1", 1);
     setenv("EMUVERBS_COUNT_CALLS", "1", 1);
     setenv("EMUVERBS_COUNTERS_DIR", sweep.counters, 1);
@@ -103,9 +102,12 @@ static void set_environment(const struct point *point, enum role role)
     setenv("UBSAN_OPTIONS", "print_stacktrace=1", 1);
     if (point->kth == 0)
         return;
-    setenv(point->fault == FAULT_VERBS ? "EMUVERBS_FAIL_ROLE" : "FAULT_ROLE",
-           role_name[point->role], 1);
-    setenv(point->fault == FAULT_VERBS ? "EMUVERBS_FAIL" : "FAULT_ALLOC", number, 1);
+    if (point->fault == FAULT_ALLOC) {
+        setenv("FAULT_ROLE", role_name[point->role], 1);
+        setenv("FAULT_ALLOC", number, 1);
+    } else if (role == point->role) {
+        setenv("EMUVERBS_FAIL", number, 1);
+    }
 }
 
 static void start_role(struct job *job, enum role role, int port, int control, int other)

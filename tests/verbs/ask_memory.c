@@ -10,16 +10,23 @@
 
 /* One request to the other end's memory that may be refused; answers with the results at both
  * ends. */
-static void remote(enum ibv_wr_opcode op, uint32_t length, uint64_t offset, uint32_t key_xor,
-                   int rights, int qp_rights)
+struct access {
+    enum ibv_wr_opcode op;
+    uint32_t length;
+    uint64_t offset;
+    uint32_t key_xor;
+    int rights, qp_rights;
+};
+
+static void remote(const struct access *r)
 {
-    struct end a = {0}, b = {.rights = rights, .qp_rights = qp_rights};
+    struct end a = {0}, b = {.rights = r->rights, .qp_rights = r->qp_rights};
 
     ends_open(&a, &b);
     memset(b.buf, 0x55, END_SIZE);
     memset(a.buf, 0xaa, END_SIZE);
-    NEED(send_to(&a, 1, op, length, SIGNALED, (uintptr_t)b.buf + offset,
-                 b.mr->rkey ^ key_xor) == 0);
+    NEED(send_to(&a, 1, r->op, r->length, SIGNALED, (uintptr_t)b.buf + r->offset,
+                 b.mr->rkey ^ r->key_xor) == 0);
     answer_wc("requester", a.scq);
     answer("states %s and %s", end_state(&a), end_state(&b));
     answer_async("responder", &b);
@@ -31,50 +38,24 @@ static void remote(enum ibv_wr_opcode op, uint32_t length, uint64_t offset, uint
     answer("memory untouched");
 }
 
-static void wrong_key(void)
-{
-    remote(WRITE, 16, 0, 0x00ff0000, 0, 0);
-}
-static void write_beyond(void)
-{
-    remote(WRITE, 16, END_SIZE - 8, 0, 0, 0);
-}
-static void write_before(void)
-{
-    remote(WRITE, 16, -8ull, 0, 0, 0);
-}
-static void read_beyond(void)
-{
-    remote(READ, 16, END_SIZE - 8, 0, 0, 0);
-}
-static void write_partly_beyond(void)
-{
-    remote(WRITE, 32768, END_SIZE - 16384, 0, 0, 0);
-}
-static void write_without_right(void)
-{
-    remote(WRITE, 16, 0, 0, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ, 0);
-}
-static void read_without_right(void)
-{
-    remote(READ, 16, 0, 0, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, 0);
-}
-static void write_qp_forbids(void)
-{
-    remote(WRITE, 16, 0, 0, 0, IBV_ACCESS_REMOTE_READ);
-}
-static void read_qp_forbids(void)
-{
-    remote(READ, 16, 0, 0, 0, IBV_ACCESS_REMOTE_WRITE);
-}
-static void zero_write(void)
-{
-    remote(WRITE, 0, 0, 0xffffffff, 0, 0);
-}
-static void zero_read(void)
-{
-    remote(READ, 0, 0, 0xffffffff, 0, 0);
-}
+#define REMOTE(name, ...)                                                                      \
+    static void name(void)                                                                     \
+    {                                                                                          \
+        remote(&(const struct access){__VA_ARGS__});                                           \
+    }
+REMOTE(wrong_key, .op = WRITE, .length = 16, .key_xor = 0x00ff0000)
+REMOTE(write_beyond, .op = WRITE, .length = 16, .offset = END_SIZE - 8)
+REMOTE(write_before, .op = WRITE, .length = 16, .offset = -8ull)
+REMOTE(read_beyond, .op = READ, .length = 16, .offset = END_SIZE - 8)
+REMOTE(write_partly_beyond, .op = WRITE, .length = 32768, .offset = END_SIZE - 16384)
+REMOTE(write_without_right, .op = WRITE, .length = 16,
+       .rights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ)
+REMOTE(read_without_right, .op = READ, .length = 16,
+       .rights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE)
+REMOTE(write_qp_forbids, .op = WRITE, .length = 16, .qp_rights = IBV_ACCESS_REMOTE_READ)
+REMOTE(read_qp_forbids, .op = READ, .length = 16, .qp_rights = IBV_ACCESS_REMOTE_WRITE)
+REMOTE(zero_write, .op = WRITE, .key_xor = 0xffffffff)
+REMOTE(zero_read, .op = READ, .key_xor = 0xffffffff)
 
 static void other_domain(void)
 {

@@ -6,7 +6,7 @@
  * pointer in the kernel. No question destroys a QP with a bound window, because rxe waits for
  * the window, which cannot be freed meanwhile.
  */
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "tests/verbs/ask.h"
@@ -20,15 +20,19 @@ struct view {
     struct ibv_mw *mw;
 };
 
-static bool view_open(struct view *v, int region_rights)
+/* Ends the question where the device has no windows. The view is valid until the next one. */
+static struct view *view_open(int region_rights)
 {
-    memset(v, 0, sizeof(*v));
-    v->b.rights = region_rights;
-    ends_open(&v->a, &v->b);
-    v->mw = ibv_alloc_mw(v->b.pd, IBV_MW_TYPE_2);
-    if (!v->mw)
+    static struct view v;
+
+    v = (struct view){.b.rights = region_rights};
+    ends_open(&v.a, &v.b);
+    v.mw = ibv_alloc_mw(v.b.pd, IBV_MW_TYPE_2);
+    if (!v.mw) {
         answer("there are none");
-    return v->mw;
+        exit(0);
+    }
+    return &v;
 }
 
 static int post_bind(struct end *e, struct ibv_mw *mw, uint32_t key, struct ibv_mr *mr,
@@ -117,41 +121,35 @@ static void windows(void)
 
 static void window_use(void)
 {
-    struct view v;
     struct ibv_wc wc;
 
-    if (!view_open(&v, BINDABLE))
-        return;
-    uint32_t key = ibv_inc_rkey(v.mw->rkey);
+    struct view *v = view_open(BINDABLE);
+    uint32_t key = ibv_inc_rkey(v->mw->rkey);
     answer("binding: %s",
-           result(post_bind(&v.b, v.mw, key, v.b.mr, start_of(&v), WINDOW_SIZE, WREMOTE)));
-    NEED(next_wc(v.b.scq, &wc, WAIT_MS));
+           result(post_bind(&v->b, v->mw, key, v->b.mr, start_of(v), WINDOW_SIZE, WREMOTE)));
+    NEED(next_wc(v->b.scq, &wc, WAIT_MS));
     answer("bound: %s, told as %s", status_name(wc.status), opcode_name(&wc));
-    answer("deregistering the region below: %s", result(ibv_dereg_mr(v.b.mr)));
-    answer_access("a write through it", &v, WRITE, start_of(&v), key);
-    answer_access("a write past its end", &v, WRITE, start_of(&v) + WINDOW_SIZE - 8, key);
+    answer("deregistering the region below: %s", result(ibv_dereg_mr(v->b.mr)));
+    answer_access("a write through it", v, WRITE, start_of(v), key);
+    answer_access("a write past its end", v, WRITE, start_of(v) + WINDOW_SIZE - 8, key);
 }
 
 static void window_before(void)
 {
-    struct view v;
+    struct view *v = view_open(BINDABLE);
 
-    if (!view_open(&v, BINDABLE))
-        return;
-    bind_view(&v, WREMOTE);
-    answer_access("requester", &v, WRITE, start_of(&v) - 8, v.mw->rkey);
+    bind_view(v, WREMOTE);
+    answer_access("requester", v, WRITE, start_of(v) - 8, v->mw->rkey);
 }
 
 static void window_beyond_region(void)
 {
-    struct view v;
+    struct view *v = view_open(BINDABLE);
 
-    if (!view_open(&v, BINDABLE))
-        return;
-    bind_view(&v, WREMOTE);
-    answer_access("requester", &v, WRITE, (uintptr_t)v.b.buf + END_SIZE - 8, v.mw->rkey);
-    answer("states %s and %s", end_state(&v.a), end_state(&v.b));
-    answer_async("responder", &v.b);
+    bind_view(v, WREMOTE);
+    answer_access("requester", v, WRITE, (uintptr_t)v->b.buf + END_SIZE - 8, v->mw->rkey);
+    answer("states %s and %s", end_state(&v->a), end_state(&v->b));
+    answer_async("responder", &v->b);
 }
 
 static void window_rights(void)
@@ -168,48 +166,41 @@ static void window_rights(void)
     };
 
     for (unsigned i = 0; i < sizeof(tries) / sizeof(tries[0]); i++) {
-        struct view v;
-        if (!view_open(&v, BINDABLE))
-            return;
-        bind_view(&v, tries[i].rights);
-        answer_access(tries[i].what, &v, tries[i].op, start_of(&v), v.mw->rkey);
+        struct view *v = view_open(BINDABLE);
+
+        bind_view(v, tries[i].rights);
+        answer_access(tries[i].what, v, tries[i].op, start_of(v), v->mw->rkey);
     }
 }
 
 static void window_over_private(void)
 {
-    struct view v;
+    struct view *v = view_open(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
 
-    if (!view_open(&v, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND))
-        return;
-    bind_view(&v, WREMOTE | RREMOTE);
-    answer_access("write through the window", &v, WRITE, start_of(&v), v.mw->rkey);
-    answer_access("read through the window", &v, READ, start_of(&v), v.mw->rkey);
-    answer_access("write by the region's key", &v, WRITE, start_of(&v), v.b.mr->rkey);
+    bind_view(v, WREMOTE | RREMOTE);
+    answer_access("write through the window", v, WRITE, start_of(v), v->mw->rkey);
+    answer_access("read through the window", v, READ, start_of(v), v->mw->rkey);
+    answer_access("write by the region's key", v, WRITE, start_of(v), v->b.mr->rkey);
 }
 
 static void window_unbound(void)
 {
-    struct view v;
+    struct view *v = view_open(BINDABLE);
 
-    if (!view_open(&v, BINDABLE))
-        return;
-    answer_access("requester", &v, WRITE, start_of(&v), v.mw->rkey);
+    answer_access("requester", v, WRITE, start_of(v), v->mw->rkey);
 }
 
 static void refused_bind(const char *what, int region_rights, uint64_t at, uint64_t length,
                          unsigned rights)
 {
-    struct view v;
+    struct view *v = view_open(region_rights);
 
-    if (!view_open(&v, region_rights))
-        return;
-    int ret = post_bind(&v.b, v.mw, ibv_inc_rkey(v.mw->rkey), v.b.mr, (uintptr_t)v.b.buf + at,
-                        length, rights);
+    int ret = post_bind(&v->b, v->mw, ibv_inc_rkey(v->mw->rkey), v->b.mr,
+                        (uintptr_t)v->b.buf + at, length, rights);
     if (ret)
         answer("%s: posting: %s", what, result(ret));
     else
-        answer_wc(what, v.b.scq);
+        answer_wc(what, v->b.scq);
 }
 
 static void refused_binds(void)
@@ -235,113 +226,99 @@ static void refused_binds(void)
 
 static void bound_twice(void)
 {
-    struct view v;
+    struct view *v = view_open(BINDABLE);
 
-    if (!view_open(&v, BINDABLE))
-        return;
-    bind_view(&v, WREMOTE);
-    NEED(post_bind(&v.b, v.mw, ibv_inc_rkey(v.mw->rkey), v.b.mr, start_of(&v), WINDOW_SIZE,
+    bind_view(v, WREMOTE);
+    NEED(post_bind(&v->b, v->mw, ibv_inc_rkey(v->mw->rkey), v->b.mr, start_of(v), WINDOW_SIZE,
                    WREMOTE) == 0);
-    answer_wc("second bind", v.b.scq);
-    answer("state %s", end_state(&v.b));
+    answer_wc("second bind", v->b.scq);
+    answer("state %s", end_state(&v->b));
 }
 
 static void bound_by_old_key(void)
 {
-    struct view v;
+    struct view *v = view_open(BINDABLE);
 
-    if (!view_open(&v, BINDABLE))
-        return;
-    uint32_t first = v.mw->rkey;
-    bind_view(&v, WREMOTE);
-    NEED(post_invalidate(&v.b, IBV_WR_LOCAL_INV, v.mw->rkey) == 0);
-    answer_wc("invalidated", v.b.scq);
-    v.mw->rkey = first;
-    NEED(post_bind(&v.b, v.mw, first + 2, v.b.mr, start_of(&v), WINDOW_SIZE, WREMOTE) == 0);
-    answer_wc("the structure has the key before the last", v.b.scq);
+    uint32_t first = v->mw->rkey;
+    bind_view(v, WREMOTE);
+    NEED(post_invalidate(&v->b, IBV_WR_LOCAL_INV, v->mw->rkey) == 0);
+    answer_wc("invalidated", v->b.scq);
+    v->mw->rkey = first;
+    NEED(post_bind(&v->b, v->mw, first + 2, v->b.mr, start_of(v), WINDOW_SIZE, WREMOTE) == 0);
+    answer_wc("the structure has the key before the last", v->b.scq);
 }
 
 static void bound_of_other_domain(void)
 {
-    struct view v;
+    struct view *v = view_open(BINDABLE);
 
-    if (!view_open(&v, BINDABLE))
-        return;
-    struct ibv_pd *pd = ibv_alloc_pd(v.b.ctx);
+    struct ibv_pd *pd = ibv_alloc_pd(v->b.ctx);
     struct ibv_mw *mw = pd ? ibv_alloc_mw(pd, IBV_MW_TYPE_2) : NULL;
     NEED(mw);
-    NEED(post_bind(&v.b, mw, ibv_inc_rkey(mw->rkey), v.b.mr, start_of(&v), WINDOW_SIZE,
+    NEED(post_bind(&v->b, mw, ibv_inc_rkey(mw->rkey), v->b.mr, start_of(v), WINDOW_SIZE,
                    WREMOTE) == 0);
-    answer_wc("bind", v.b.scq);
+    answer_wc("bind", v->b.scq);
     answer("deallocating the domain: %s", result(ibv_dealloc_pd(pd)));
 }
 
 static void of_another_pair(void)
 {
-    struct view v;
-    struct end c = {0}, d = {.with = &v.b};
+    struct view *v = view_open(BINDABLE);
+    struct end c = {0}, d = {.with = &v->b};
 
-    if (!view_open(&v, BINDABLE))
-        return;
     ends_open(&c, &d);
-    bind_view(&v, WREMOTE);
-    NEED(send_to(&c, 1, WRITE, 16, SIGNALED, start_of(&v), v.mw->rkey) == 0);
+    bind_view(v, WREMOTE);
+    NEED(send_to(&c, 1, WRITE, 16, SIGNALED, start_of(v), v->mw->rkey) == 0);
     answer_wc("write by another connection", c.scq);
-    NEED(send_to(&v.a, 1, WRITE, 16, SIGNALED, start_of(&v), v.mw->rkey) == 0);
-    answer_wc("write by the one it is bound to", v.a.scq);
+    NEED(send_to(&v->a, 1, WRITE, 16, SIGNALED, start_of(v), v->mw->rkey) == 0);
+    answer_wc("write by the one it is bound to", v->a.scq);
 }
 
 static void local_invalidate(void)
 {
-    struct view v;
     struct ibv_wc wc;
 
-    if (!view_open(&v, BINDABLE))
-        return;
-    bind_view(&v, WREMOTE);
-    answer_access("write", &v, WRITE, start_of(&v), v.mw->rkey);
-    answer("posting: %s", result(post_invalidate(&v.b, IBV_WR_LOCAL_INV, v.mw->rkey)));
-    NEED(next_wc(v.b.scq, &wc, WAIT_MS));
+    struct view *v = view_open(BINDABLE);
+    bind_view(v, WREMOTE);
+    answer_access("write", v, WRITE, start_of(v), v->mw->rkey);
+    answer("posting: %s", result(post_invalidate(&v->b, IBV_WR_LOCAL_INV, v->mw->rkey)));
+    NEED(next_wc(v->b.scq, &wc, WAIT_MS));
     answer("invalidated: %s, told as %s", status_name(wc.status), opcode_name(&wc));
-    answer("deregistering the region below: %s", result(ibv_dereg_mr(v.b.mr)));
-    answer_access("write then", &v, WRITE, start_of(&v), v.mw->rkey);
-    answer("freeing the window: %s", result(ibv_dealloc_mw(v.mw)));
+    answer("deregistering the region below: %s", result(ibv_dereg_mr(v->b.mr)));
+    answer_access("write then", v, WRITE, start_of(v), v->mw->rkey);
+    answer("freeing the window: %s", result(ibv_dealloc_mw(v->mw)));
 }
 
 static void remote_invalidate(void)
 {
-    struct view v;
     struct ibv_wc wc;
 
-    if (!view_open(&v, BINDABLE))
-        return;
-    bind_view(&v, WREMOTE);
-    NEED(receive(&v.b, 2, 64) == 0);
-    answer("posting: %s", result(post_invalidate(&v.a, IBV_WR_SEND_WITH_INV, v.mw->rkey)));
-    answer_wc("sender", v.a.scq);
-    NEED(next_wc(v.b.rcq, &wc, WAIT_MS));
+    struct view *v = view_open(BINDABLE);
+    bind_view(v, WREMOTE);
+    NEED(receive(&v->b, 2, 64) == 0);
+    answer("posting: %s", result(post_invalidate(&v->a, IBV_WR_SEND_WITH_INV, v->mw->rkey)));
+    answer_wc("sender", v->a.scq);
+    NEED(next_wc(v->b.rcq, &wc, WAIT_MS));
     answer("receiver: %s, told as %s of %u bytes, %s", status_name(wc.status), opcode_name(&wc),
            wc.byte_len,
            wc.wc_flags & IBV_WC_WITH_INV ? "with invalidation" : "not as an invalidation");
-    answer("the key is %s", wc.invalidated_rkey == v.mw->rkey ? "right" : "wrong");
-    answer_access("write then", &v, WRITE, start_of(&v), v.mw->rkey);
+    answer("the key is %s", wc.invalidated_rkey == v->mw->rkey ? "right" : "wrong");
+    answer_access("write then", v, WRITE, start_of(v), v->mw->rkey);
 }
 
 static void bound_again(void)
 {
-    struct view v;
+    struct view *v = view_open(BINDABLE);
 
-    if (!view_open(&v, BINDABLE))
-        return;
-    bind_view(&v, WREMOTE);
-    uint32_t old = v.mw->rkey;
-    NEED(post_invalidate(&v.b, IBV_WR_LOCAL_INV, old) == 0);
-    answer_wc("invalidated", v.b.scq);
-    bind_view(&v, WREMOTE);
+    bind_view(v, WREMOTE);
+    uint32_t old = v->mw->rkey;
+    NEED(post_invalidate(&v->b, IBV_WR_LOCAL_INV, old) == 0);
+    answer_wc("invalidated", v->b.scq);
+    bind_view(v, WREMOTE);
     answer("the keys differ in %s",
-           (old ^ v.mw->rkey) & ~0xffu ? "more than the last byte" : "the last byte");
-    answer_access("write by the new key", &v, WRITE, start_of(&v), v.mw->rkey);
-    answer_access("write by the old key", &v, WRITE, start_of(&v), old);
+           (old ^ v->mw->rkey) & ~0xffu ? "more than the last byte" : "the last byte");
+    answer_access("write by the new key", v, WRITE, start_of(v), v->mw->rkey);
+    answer_access("write by the old key", v, WRITE, start_of(v), old);
 }
 
 static void invalidate_nothing(void)
@@ -349,53 +326,49 @@ static void invalidate_nothing(void)
     static const char *const what[] = {"region", "window of type 1", "no window at all"};
 
     for (unsigned i = 0; i < 3; i++) {
-        struct view v;
-        if (!view_open(&v, BINDABLE))
-            return;
-        struct ibv_mw *one = ibv_alloc_mw(v.b.pd, IBV_MW_TYPE_1);
+        struct view *v = view_open(BINDABLE);
+
+        struct ibv_mw *one = ibv_alloc_mw(v->b.pd, IBV_MW_TYPE_1);
         NEED(one);
-        uint32_t key = i == 0 ? v.b.mr->rkey : i == 1 ? one->rkey : v.mw->rkey ^ 0x00770000;
-        NEED(post_invalidate(&v.b, IBV_WR_LOCAL_INV, key) == 0);
-        answer_wc(what[i], v.b.scq);
+        uint32_t key = i == 0 ? v->b.mr->rkey : i == 1 ? one->rkey : v->mw->rkey ^ 0x00770000;
+        NEED(post_invalidate(&v->b, IBV_WR_LOCAL_INV, key) == 0);
+        answer_wc(what[i], v->b.scq);
     }
 }
 
 static void remote_invalidate_nothing(void)
 {
     for (unsigned i = 0; i < 2; i++) {
-        struct view v;
-        if (!view_open(&v, BINDABLE))
-            return;
-        NEED(receive(&v.b, 2, 64) == 0);
-        NEED(post_invalidate(&v.a, IBV_WR_SEND_WITH_INV,
-                             i ? v.mw->rkey ^ 0x00770000 : v.b.mr->rkey) == 0);
+        struct view *v = view_open(BINDABLE);
+
+        NEED(receive(&v->b, 2, 64) == 0);
+        NEED(post_invalidate(&v->a, IBV_WR_SEND_WITH_INV,
+                             i ? v->mw->rkey ^ 0x00770000 : v->b.mr->rkey) == 0);
         answer("%s", i ? "no window at all" : "region");
-        answer_wc("sender", v.a.scq);
-        answer_wc("receiver", v.b.rcq);
-        answer("states %s and %s", end_state(&v.a), end_state(&v.b));
+        answer_wc("sender", v->a.scq);
+        answer_wc("receiver", v->b.rcq);
+        answer("states %s and %s", end_state(&v->a), end_state(&v->b));
         if (!i)
-            answer_access("write by the region's key", &v, WRITE, start_of(&v), v.b.mr->rkey);
+            answer_access("write by the region's key", v, WRITE, start_of(v), v->b.mr->rkey);
     }
 }
 
 static void zero_based(void)
 {
-    struct view v;
+    struct view *v = view_open(BINDABLE);
 
-    if (!view_open(&v, BINDABLE))
-        return;
-    uint32_t key = ibv_inc_rkey(v.mw->rkey);
-    int ret = post_bind(&v.b, v.mw, key, v.b.mr, start_of(&v), WINDOW_SIZE,
+    uint32_t key = ibv_inc_rkey(v->mw->rkey);
+    int ret = post_bind(&v->b, v->mw, key, v->b.mr, start_of(v), WINDOW_SIZE,
                         WREMOTE | IBV_ACCESS_ZERO_BASED);
     answer("binding: %s", result(ret));
     if (ret)
         return;
-    answer_wc("bound", v.b.scq);
-    strcpy((char *)v.a.buf, "zero");
-    NEED(send_to(&v.a, 1, WRITE, 16, SIGNALED, 64, key) == 0);
-    answer_wc("write at its 64th byte", v.a.scq);
+    answer_wc("bound", v->b.scq);
+    strcpy((char *)v->a.buf, "zero");
+    NEED(send_to(&v->a, 1, WRITE, 16, SIGNALED, 64, key) == 0);
+    answer_wc("write at its 64th byte", v->a.scq);
     answer("it is there: %s",
-           strcmp((char *)v.b.buf + WINDOW_AT + 64, "zero") == 0 ? "yes" : "no");
+           strcmp((char *)v->b.buf + WINDOW_AT + 64, "zero") == 0 ? "yes" : "no");
 }
 
 static void type_1(void)
@@ -451,12 +424,10 @@ static void type_1_request(void)
 /* Posts a bind and the message with its key in one call, like programs that send keys. */
 static void bind_and_tell(void)
 {
-    struct view v;
+    struct view *v = view_open(BINDABLE);
 
-    if (!view_open(&v, BINDABLE))
-        return;
-    uint32_t key = ibv_inc_rkey(v.mw->rkey);
-    struct ibv_sge sge = {(uintptr_t)v.b.buf, 8, v.b.mr->lkey};
+    uint32_t key = ibv_inc_rkey(v->mw->rkey);
+    struct ibv_sge sge = {(uintptr_t)v->b.buf, 8, v->b.mr->lkey};
     struct ibv_send_wr tell = {.wr_id = 2,
                                .sg_list = &sge,
                                .num_sge = 1,
@@ -465,31 +436,29 @@ static void bind_and_tell(void)
                        *bad;
     struct ibv_send_wr wr = {.wr_id = 1, .next = &tell, .opcode = IBV_WR_BIND_MW};
 
-    memcpy(v.b.buf, &key, sizeof(key));
-    NEED(receive(&v.a, 3, 64) == 0);
-    wr.bind_mw.mw = v.mw;
+    memcpy(v->b.buf, &key, sizeof(key));
+    NEED(receive(&v->a, 3, 64) == 0);
+    wr.bind_mw.mw = v->mw;
     wr.bind_mw.rkey = key;
     wr.bind_mw.bind_info =
-        (struct ibv_mw_bind_info){v.b.mr, start_of(&v), WINDOW_SIZE, WREMOTE};
-    answer("posting: %s", result(ibv_post_send(v.b.qp, &wr, &bad)));
-    answer_wc("receiver", v.a.rcq);
-    memcpy(&key, v.a.buf, sizeof(key));
-    answer_access("write by the key that it got", &v, WRITE, start_of(&v), key);
-    answer_wcs("the binder", v.b.scq);
+        (struct ibv_mw_bind_info){v->b.mr, start_of(v), WINDOW_SIZE, WREMOTE};
+    answer("posting: %s", result(ibv_post_send(v->b.qp, &wr, &bad)));
+    answer_wc("receiver", v->a.rcq);
+    memcpy(&key, v->a.buf, sizeof(key));
+    answer_access("write by the key that it got", v, WRITE, start_of(v), key);
+    answer_wcs("the binder", v->b.scq);
 }
 
 static void freed_while_bound(void)
 {
-    struct view v;
+    struct view *v = view_open(BINDABLE);
 
-    if (!view_open(&v, BINDABLE))
-        return;
-    bind_view(&v, WREMOTE);
-    uint32_t key = v.mw->rkey;
-    answer("freeing: %s", result(ibv_dealloc_mw(v.mw)));
-    answer("deregistering the region: %s", result(ibv_dereg_mr(v.b.mr)));
-    NEED(send_to(&v.a, 1, WRITE, 16, SIGNALED, start_of(&v), key) == 0);
-    answer_wc("write then", v.a.scq);
+    bind_view(v, WREMOTE);
+    uint32_t key = v->mw->rkey;
+    answer("freeing: %s", result(ibv_dealloc_mw(v->mw)));
+    answer("deregistering the region: %s", result(ibv_dereg_mr(v->b.mr)));
+    NEED(send_to(&v->a, 1, WRITE, 16, SIGNALED, start_of(v), key) == 0);
+    answer_wc("write then", v->a.scq);
 }
 
 static void domain_with_window(void)

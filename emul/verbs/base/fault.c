@@ -35,8 +35,6 @@ void emu_fault_init(const struct emu_knobs *k)
     const char *p = k->fail;
 
     nfaults = 0;
-    if (*k->fail_role && strcmp(k->fail_role, k->role) != 0)
-        return;
     while (*p && nfaults < MAX_FAULTS) {
         size_t len = strcspn(p, ",");
         const char *colon = memchr(p, ':', len);

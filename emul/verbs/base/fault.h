@@ -8,7 +8,7 @@
 #include "emul/verbs/base/counters.h"
 #include "emul/verbs/base/knobs.h"
 
-/* Parses EMUVERBS_FAIL, EMUVERBS_ROLE and EMUVERBS_FAIL_ROLE; reports errors on stderr. */
+/* Parses EMUVERBS_FAIL; reports errors on stderr. */
 void emu_fault_init(const struct emu_knobs *k);
 /* Returns whether a fault is to be injected into this process. */
 bool emu_fault_expected(void);

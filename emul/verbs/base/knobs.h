@@ -20,31 +20,22 @@
     X(devices, DEVICES, 1, 0, 8, "devices",                                                    \
       "number of devices: emu0, emu1, and so on; 0: none")                                     \
     X(ports, PORTS, 1, 1, 4, "ports", "ports of each device")                                  \
-    X(separate, SEPARATE, 0, 0, 1, "",                                                         \
-      "1: each device is on a separate network and reaches no other device")                   \
     X(max_sge, MAX_SGE, 16, 1, 64, "segments", "limit of segments per work request")           \
     X(max_inline, MAX_INLINE, 256, 0, 4096, "bytes", "limit of inline data per work request")  \
     X(inline_step, INLINE_STEP, 1, 1, 4096, "bytes",                                           \
       "granted inline data is rounded up to a multiple of this, within the limit, as "         \
       "providers do")                                                                          \
-    X(comp_vectors, COMP_VECTORS, 1, 1, 1024, "vectors",                                       \
-      "completion vectors; without interrupts all are equivalent")                             \
     X(max_rd_atom, MAX_RD_ATOM, 16, 0, 255, "reads", "RDMA reads in flight per queue pair")    \
     X(max_qp, MAX_QP, 16383, 0, 16383, "objects", "limit of queue pairs per process")          \
     X(max_qp_wr, MAX_QP_WR, 16384, 1, 65536, "requests",                                       \
       "limit of the depth of a send or receive queue")                                         \
     X(max_cqe, MAX_CQE, 1048576, 1, 4194304, "entries",                                        \
       "limit of the depth of a completion queue")                                              \
-    X(max_mr, MAX_MR, 262143, 0, 262143, "objects",                                            \
-      "limit of memory regions; beyond it ENOMEM")                                             \
     X(max_mw, MAX_MW, 65535, 0, 65535, "objects",                                              \
       "limit of memory windows; beyond it ENOMEM; 0: not supported")                           \
-    X(max_dm, MAX_DM, 131072, 0, 1073741824, "bytes",                                          \
-      "device memory per process; 0: not supported")                                           \
     X(memlock, MEMLOCK, 0, 0, UINT64_MAX, "bytes",                                             \
       "limit of registered memory, like a memlock limit; 0: unlimited")                        \
     X(srq, SRQ, 1, 0, 1, "", "0: no shared receive queues")                                    \
-    X(atomics, ATOMICS, 1, 0, 1, "", "0: no atomic operations")                                \
     X(odp, ODP, 1, 0, 1, "", "0: no on-demand paging")                                         \
     X(mtu, MTU, 4096, 256, 4096, "bytes", "path MTU: 256, 512, 1024, 2048 or 4096")            \
     X(ethernet, ETHERNET, 0, 0, 1, "", "1: the port's link layer is Ethernet (RoCE)")          \
@@ -63,14 +54,6 @@
       "this rate; 0: no link, requests are executed when posted")                              \
     X(link_ns, LINK_NS, 1000, 0, 1000000000, "ns",                                             \
       "one-way latency of the link, if EMUVERBS_LINK_MB_S is set")                             \
-    X(bind_ns, BIND_NS, 0, 0, 1000000000, "ns",                                                \
-      "time of binding a memory window, in which the queue pair does nothing else")            \
-    X(invalidate_ns, INVALIDATE_NS, 0, 0, 1000000000, "ns",                                    \
-      "the same of invalidating a window; a message that invalidates one arrives this much "   \
-      "later")                                                                                 \
-    X(register_ns, REGISTER_NS, 0, 0, 1000000000, "ns", "least time of a registration call")   \
-    X(register_page_ns, REGISTER_PAGE_NS, 0, 0, 1000000, "ns",                                 \
-      "time of a registration call for each 4 KiB, besides EMUVERBS_REGISTER_NS")              \
     X(still_from, STILL_FROM, 0, 0, UINT64_MAX, "bytes",                                       \
       "RDMA writes and reads from this size on are checked and complete without moving data, " \
       "except the first 64 bytes of a write with immediate: to measure all other costs; 0: "   \
@@ -81,8 +64,6 @@
     X(stop_fd, STOP_FD, 0, 0, 1048576, "descriptor",                                           \
       "with EMUVERBS_STOP: a socket; a stopping thread writes a byte and continues when it "   \
       "reads one: the number of arrivals until the next stop, 0: none")                        \
-    X(kill_after, KILL_AFTER, 0, 0, UINT64_MAX, "requests",                                    \
-      "the connection that posts this process's K-th work request breaks then; 0: never")      \
     X(silent, SILENT, 0, 0, 1, "", "1: drop all traffic of this process, as if unplugged")     \
     X(retry_max_ms, RETRY_MAX_MS, 500, 1, 600000, "ms",                                        \
       "limit of the time until an unanswered request ends with RETRY_EXC_ERR")                 \
@@ -107,9 +88,6 @@
 
 /* X(field, VARIABLE, unit, prose): strings, empty by default */
 #define EMU_STRINGS(X)                                                                         \
-    X(name, DEVICE_NAME, "name",                                                               \
-      "name of the first device; unset: emu0; a number at its end is counted up for the "      \
-      "others")                                                                                \
     X(addresses, ADDRESSES, "addr,…",                                                          \
       "IP address of each port, first device first; unset: 127.0.0.1, 127.0.0.2, and so on; "  \
       "other addresses of the machine belong to the first port")                               \
@@ -120,8 +98,6 @@
       "completion:K: the K-th work request executed; cm_event:K: the K-th rdma_cm event")      \
     X(stop, STOP, "step,…[:K]",                                                                \
       "for tests: a thread stops at the K-th arrival (default 1) at one of these steps")       \
-    X(role, ROLE, "word", "name of this process for EMUVERBS_FAIL_ROLE")                       \
-    X(fail_role, FAIL_ROLE, "word", "EMUVERBS_FAIL applies only to processes of this role")    \
     X(counters, COUNTERS_DIR, "directory",                                                     \
       "at exit, write the counters to emuverbs-PID.json in this directory")
 

@@ -270,8 +270,7 @@ struct shm_qp {
     uint8_t min_rnr_timer;
     uint8_t max_dest_rd;
     _Atomic uint8_t comm_est; /* first message seen since RTR */
-    uint8_t fabric; /* network of the device; QPs of other networks are not admitted */
-    uint8_t device; /* device number */
+    uint8_t device;           /* device number */
     /* event of the process that failed the QP, until raised by the owner; 0: none */
     _Atomic uint8_t why;
     /* Receive that a poster has taken and not completed; the owner flushes the receive if

@@ -159,10 +159,6 @@ EMU_EXPORT int rdma_resolve_addr(struct rdma_cm_id *ibid, struct sockaddr *src,
     }
     if (!status)
         port = chosen ? emu_port_of_address(dev, &picked.sa) : remote_port;
-    if (!status &&
-        !emu_port_reaches(dev, EMU_PORT_DEVICE(port), EMU_PORT_DEVICE(remote_port)) &&
-        !cm_addr_is_multicast(dst))
-        status = -EHOSTUNREACH;
     bool hole = cm_addr_blackholed(&dev->knobs, dst);
     err = status || hole || cm_addr_is_multicast(dst) ? 0 : cm_addr_local(dst);
     if (err)

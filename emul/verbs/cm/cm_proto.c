@@ -279,7 +279,7 @@ static void on_req(struct emu_dev *d, struct emu_peer *p, const struct cm_msg *m
         return; /* not sent by programs of this library */
     uint8_t port = (uint8_t)emu_port_of_address(d, &m->dst.sa);
     struct cm_id *l = find_listener(m);
-    if (!l || !emu_port_reaches(d, EMU_PORT_DEVICE(port), EMU_PORT_DEVICE(m->port))) {
+    if (!l) {
         answer(d, p, m, ud ? CM_SIDR_REP : CM_REJ,
                ud ? CM_SIDR_UNSUPPORTED : CM_REJ_NO_LISTENER);
         return;

@@ -41,11 +41,11 @@ EMU_EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device_a
     a->max_sge_rd = (int)k->max_sge;
     a->max_cq = (int)emu_cq_max(emu_dev_base());
     a->max_cqe = (int)k->max_cqe;
-    a->max_mr = (int)k->max_mr;
+    a->max_mr = EMU_MAX_MRS - 1;
     a->max_pd = 1 << 20;
     a->max_qp_rd_atom = a->max_qp_init_rd_atom = (int)k->max_rd_atom;
     a->max_res_rd_atom = (int)(k->max_rd_atom * k->max_qp);
-    a->atomic_cap = k->atomics ? IBV_ATOMIC_HCA : IBV_ATOMIC_NONE;
+    a->atomic_cap = IBV_ATOMIC_HCA;
     a->max_srq = k->srq ? (int)EMU_MAX_SRQS : 0;
     a->max_srq_wr = k->srq ? (int)k->max_qp_wr : 0;
     a->max_srq_sge = k->srq ? (int)k->max_sge : 0;
@@ -73,9 +73,9 @@ static int query_device_ex(struct ibv_context *context,
     a.device_cap_flags_ex = a.orig_attr.device_cap_flags;
     a.phys_port_cnt_ex = a.orig_attr.phys_port_cnt;
     a.completion_timestamp_mask = UINT64_MAX;
-    a.max_dm_size = emu_dev_base()->knobs.max_dm;
+    a.max_dm_size = EMU_MAX_DM;
     if (emu_dev_base()->knobs.odp)
-        emu_demand_caps(emu_dev_base(), &a.odp_caps);
+        emu_demand_caps(&a.odp_caps);
     if (emu_dev_base()->knobs.odp && emu_dev_base()->knobs.srq)
         a.xrc_odp_caps = a.odp_caps.per_transport_caps.rc_odp_caps;
     a.hca_core_clock = 1000000; /* kHz; the clock counts nanoseconds */
@@ -113,7 +113,7 @@ static struct emu_ctx *ctx_new(struct emu_dev *d, struct emu_hca *h)
     struct ibv_context *i = &v->context;
     i->abi_compat = __VERBS_ABI_IS_EXTENDED;
     i->device = &h->ibdev;
-    i->num_comp_vectors = (int)d->knobs.comp_vectors;
+    i->num_comp_vectors = 1;
     i->async_fd = emu_events_open(&i->cmd_fd, EFD_NONBLOCK);
     if (i->async_fd < 0) {
         free(c);

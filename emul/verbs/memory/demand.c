@@ -18,15 +18,14 @@
 
 #include <errno.h>
 
-void emu_demand_caps(const struct emu_dev *d, struct ibv_odp_caps *caps)
+void emu_demand_caps(struct ibv_odp_caps *caps)
 {
     const uint32_t messages = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV;
 
     caps->general_caps = IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT;
-    caps->per_transport_caps.rc_odp_caps =
-        messages | IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_SRQ_RECV;
-    if (d->knobs.atomics)
-        caps->per_transport_caps.rc_odp_caps |= IBV_ODP_SUPPORT_ATOMIC;
+    caps->per_transport_caps.rc_odp_caps = messages | IBV_ODP_SUPPORT_WRITE |
+                                           IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_SRQ_RECV |
+                                           IBV_ODP_SUPPORT_ATOMIC;
     caps->per_transport_caps.uc_odp_caps = messages | IBV_ODP_SUPPORT_WRITE;
     caps->per_transport_caps.ud_odp_caps = messages | IBV_ODP_SUPPORT_SRQ_RECV;
 }

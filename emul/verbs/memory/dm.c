@@ -52,7 +52,7 @@ static bool take(struct emu_dev *d, size_t n)
     uint64_t used = atomic_load(&d->dm_used);
 
     do {
-        if (n > d->knobs.max_dm || used > d->knobs.max_dm - n)
+        if (n > EMU_MAX_DM || used > EMU_MAX_DM - n)
             return false;
     } while (!atomic_compare_exchange_weak(&d->dm_used, &used, used + n));
     return true;

@@ -84,7 +84,7 @@ struct ibv_mr *emu_mr_new(struct ibv_pd *pd, void *addr, size_t length, uint64_t
 int emu_mr_populate(const void *addr, size_t length, bool write);
 
 /* demand.c: on-demand paging */
-void emu_demand_caps(const struct emu_dev *d, struct ibv_odp_caps *caps);
+void emu_demand_caps(struct ibv_odp_caps *caps);
 int emu_advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t flags,
                   struct ibv_sge *sge, uint32_t n);
 
@@ -108,6 +108,9 @@ struct ibv_dm *emu_alloc_dm(struct ibv_context *context, struct ibv_alloc_dm_att
 int emu_free_dm(struct ibv_dm *dm);
 struct ibv_mr *emu_reg_dm_mr(struct ibv_pd *pd, struct ibv_dm *dm, uint64_t off, size_t length,
                              unsigned int access);
+
+/* dm.c: bytes of device memory of a process */
+#define EMU_MAX_DM 131072u
 
 /* domain.c: thread domains and parent domains */
 struct ibv_td *emu_alloc_td(struct ibv_context *context, struct ibv_td_init_attr *attr);

@@ -3,9 +3,8 @@
  * Devices and ports: names, GUIDs, GIDs, LIDs, and IP addresses.
  *
  * All devices of a machine share the object tables, and a QP number locates a QP independently
- * of the path. Paths are checked nevertheless: the destination port must exist and, with
- * EMUVERBS_SEPARATE, belong to the same device, and the QP must also be on that network. All
- * processes must be given the same devices.
+ * of the path. Paths are checked nevertheless: the destination port must exist. All processes
+ * must be given the same devices.
  */
 #include "emul/verbs/process/process.h"
 
@@ -107,20 +106,6 @@ static void read_addresses(struct emu_dev *d)
     }
 }
 
-/* Composes a device name: the first name with its number incremented by the index. */
-static void device_name(const char *first, uint32_t index, char *name, size_t size)
-{
-    size_t len = strlen(first), stem = len;
-
-    while (stem && first[stem - 1] >= '0' && first[stem - 1] <= '9')
-        stem--;
-    if (index == 0)
-        snprintf(name, size, "%s", first);
-    else
-        snprintf(name, size, "%.*s%lu", (int)stem, first,
-                 strtoul(first + stem, NULL, 10) + index);
-}
-
 /* Returns a hash of the boot ID, so that all processes show the same ports. */
 static __be64 machine_guid(void)
 {
@@ -152,7 +137,7 @@ int emu_ports_init(struct emu_dev *d)
         atomic_store(&d->hca[i], &d->first[i]);
         v->node_type = IBV_NODE_CA;
         v->transport_type = IBV_TRANSPORT_IB;
-        device_name(*d->knobs.name ? d->knobs.name : "emu0", i, v->name, sizeof(v->name));
+        snprintf(v->name, sizeof(v->name), "emu%u", i);
         snprintf(v->dev_name, sizeof(v->dev_name), "uverbs%u", i);
         snprintf(v->dev_path, sizeof(v->dev_path), "/sys/class/infiniband_verbs/uverbs%u", i);
         snprintf(v->ibdev_path, sizeof(v->ibdev_path), "/sys/class/infiniband/%s", v->name);
@@ -240,24 +225,12 @@ bool emu_port_interface(const struct emu_dev *d, uint32_t number, char *name)
     return i != NULL;
 }
 
-bool emu_port_reaches(const struct emu_dev *d, uint32_t device, uint32_t other)
-{
-    return !d->knobs.separate || device == other;
-}
-
-uint8_t emu_fabric(const struct emu_dev *d, uint32_t device)
-{
-    return d->knobs.separate ? (uint8_t)(device + 1) : 0;
-}
-
-bool emu_reachable(const struct emu_dev *d, uint32_t device, const struct ibv_ah_attr *av)
+bool emu_reachable(const struct emu_dev *d, const struct ibv_ah_attr *av)
 {
     union ibv_gid own;
 
     for (uint32_t i = 0; i < places(d); i++) {
         uint32_t number = number_of(d, i);
-        if (!emu_port_reaches(d, device, EMU_PORT_DEVICE(number)))
-            continue;
         if (av->is_global) {
             emu_gid(d, number, &own);
             if (memcmp(&own, &av->grh.dgid, sizeof(own)) == 0)

@@ -57,14 +57,14 @@ static void at_exit_report(void)
         }
     }
     if (d->knobs.count_calls)
-        fprintf(stderr, "emuverbs: %s %s: %llu calls\n", prog, d->knobs.role,
+        fprintf(stderr, "emuverbs: %s: %llu calls\n", prog,
                 (unsigned long long)atomic_load(&emu_counters->count[COUNT_sweep_calls]));
     if (d->knobs.census)
         for (unsigned i = 0; i < sizeof(object_name) / sizeof(object_name[0]); i++) {
             int64_t n = (int64_t)atomic_load(&emu_counters->count[COUNT_live_context + i]);
             if (n)
-                fprintf(stderr, "emuverbs: %s %s: %lld %s alive at exit\n", prog, d->knobs.role,
-                        (long long)n, object_name[i]);
+                fprintf(stderr, "emuverbs: %s: %lld %s alive at exit\n", prog, (long long)n,
+                        object_name[i]);
         }
 }
 

@@ -120,9 +120,8 @@ struct emu_dev {
     struct emu_mr *mr[EMU_MAX_MRS];
     struct emu_mw *mw[EMU_MAX_MWS];
 
-    _Atomic uint32_t flows;    /* raw packet flows of this process; changed under lock */
-    _Atomic uint64_t dm_used;  /* bytes of allocated device memory */
-    _Atomic uint64_t wr_total; /* executed requests, for kill_after */
+    _Atomic uint32_t flows;   /* raw packet flows of this process; changed under lock */
+    _Atomic uint64_t dm_used; /* bytes of allocated device memory */
 };
 
 /*
@@ -217,12 +216,8 @@ uint32_t emu_port_of_address(const struct emu_dev *d, const struct sockaddr *sa)
 /* Finds the network interface with a port's address, or the loopback interface for its
  * addresses; false if there is none. `name` has IF_NAMESIZE bytes. */
 bool emu_port_interface(const struct emu_dev *d, uint32_t number, char *name);
-/* Returns whether two devices are on one network. */
-bool emu_port_reaches(const struct emu_dev *d, uint32_t device, uint32_t other);
-/* Returns the value of shm_qp.fabric for a device. */
-uint8_t emu_fabric(const struct emu_dev *d, uint32_t device);
 /* Returns whether a path from a device leads to a port of this machine. */
-bool emu_reachable(const struct emu_dev *d, uint32_t device, const struct ibv_ah_attr *av);
+bool emu_reachable(const struct emu_dev *d, const struct ibv_ah_attr *av);
 
 /* Gives the first port of a device another IP address; false: not an address. */
 bool emu_port_readdress(struct emu_dev *d, uint32_t device, const char *text);
@@ -397,7 +392,6 @@ bool emu_kick(int fd);
 /* timer.c: clock and timers */
 uint64_t emu_now(void);
 /* Keeps the processor busy for a time, also while the device's clock is stopped. */
-void emu_spend(uint64_t ns);
 /* Returns a descriptor that becomes readable when a timer is due, or -errno. */
 int emu_timers_open(const struct emu_dev *d);
 void emu_timers_forked(void); /* in a forked child: drops the parent's timers */

@@ -27,12 +27,11 @@ bool emu_gid_is_group(const union ibv_gid *gid)
     return gid->raw[0] == 0xff || (is_v4(gid) && gid->raw[12] >> 4 == 0xe);
 }
 
-static enum emu_av_where where(const struct emu_dev *d, uint32_t device,
-                               const struct ibv_ah_attr *a)
+static enum emu_av_where where(const struct emu_dev *d, const struct ibv_ah_attr *a)
 {
     if (a->is_global && emu_gid_is_group(&a->grh.dgid))
         return AV_GROUP;
-    return emu_reachable(d, device, a) ? AV_HERE : AV_NOWHERE;
+    return emu_reachable(d, a) ? AV_HERE : AV_NOWHERE;
 }
 
 EMU_EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
@@ -58,7 +57,7 @@ EMU_EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *a
     ah->ah.context = pd->context;
     ah->ah.pd = pd;
     uint32_t device = emu_hca_of(pd->context)->index;
-    ah->av.where = where(d, device, attr);
+    ah->av.where = where(d, attr);
     ah->av.source = (uint8_t)EMU_PORT(device, attr->port_num);
     ah->av.pd = pd->handle;
     ah->av.sl = attr->sl & 15;

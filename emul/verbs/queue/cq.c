@@ -179,8 +179,7 @@ struct emu_cq *emu_cq_create(struct ibv_context *context, int cqe, void *cq_cont
     else if (!d || emu_has_failed(context))
         err = EIO;
     else if (cqe < 1 || (uint64_t)cqe > d->knobs.max_cqe || comp_vector < 0 ||
-             (uint64_t)comp_vector >= d->knobs.comp_vectors ||
-             (channel && channel->context != context))
+             comp_vector > 0 || (channel && channel->context != context))
         err = EINVAL;
     else if (!(cq = calloc(1, sizeof(*cq))))
         err = ENOMEM;

@@ -96,7 +96,7 @@ static inline bool expects(const struct run *r, enum ibv_qp_type type)
 
     return atomic_load(&rs->user.qpn) == r->qpn && rs->type == type &&
            rs->dest_qpn == qp->qp.qp_num && rs->dest_inc == r->d->self.incarnation &&
-           rs->fabric == qp->s->fabric && receives(state);
+           receives(state);
 }
 
 /* Enters an XRC responder: with the token held, also finds the SRQ named by the request. */
@@ -123,7 +123,7 @@ static enum entry enter(struct run *r)
     struct emu_peer *p = r->peer;
     uint64_t idle = 0;
 
-    if (!p || r->qp->lost || !emu_peer_answers(p) || d->knobs.silent)
+    if (!p || !emu_peer_answers(p) || d->knobs.silent)
         return NO_ANSWER;
     r->qpn = r->qp->attr.dest_qp_num;
     r->rs = shm_qp(p->seg, r->qpn);
@@ -562,7 +562,7 @@ static bool enter_datagram(struct run *r)
     struct emu_peer *p = r->peer;
     uint64_t since = 0, check_at = 0, holder = 0;
 
-    if (r->qp->lost || !emu_peer_answers(p) || d->knobs.silent)
+    if (!emu_peer_answers(p) || d->knobs.silent)
         return false;
     r->rs = shm_qp(p->seg, r->qpn);
     r->user = &r->rs->user;
@@ -590,7 +590,7 @@ static bool enter_datagram(struct run *r)
     }
     uint32_t state = atomic_load(&r->rs->state);
     if (atomic_load(&r->rs->user.qpn) == r->qpn && r->rs->type == r->qp->qp.qp_type &&
-        r->rs->fabric == r->qp->s->fabric && receives(state) &&
+        receives(state) &&
         r->rs->qkey == (r->wr->av.qkey >> 31 ? r->qp->attr.qkey : r->wr->av.qkey))
         return true;
     leave(r);
@@ -669,8 +669,7 @@ static enum ibv_wc_status exec_frame(struct run *r)
         return IBV_WC_LOC_PROT_ERR;
     n = r->wr->length > r->d->knobs.mtu + EMU_FRAME_HEADERS
             ? 0
-            : emu_flow_find(r->d, r->qp->s->fabric, r->local, r->nlocal, r->wr->length, qpn,
-                            MAX_MEMBERS);
+            : emu_flow_find(r->d, r->local, r->nlocal, r->wr->length, qpn, MAX_MEMBERS);
     memcpy(local, r->local, r->nlocal * sizeof(*local));
     for (uint32_t i = 0; i < n; i++) {
         r->peer = emu_peer_get(r->d, qpn[i] >> EMU_QP_BITS);

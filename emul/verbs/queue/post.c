@@ -108,20 +108,6 @@ static bool attempt(struct emu_dev *d, struct emu_qp *qp, uint64_t i, const stru
     return false;
 }
 
-/* Returns the time that a request's window occupies the queue, or delays its message. */
-static uint64_t window_ns(const struct emu_dev *d, const struct emu_wr *wr)
-{
-    switch (wr->opcode) {
-    case IBV_WR_BIND_MW:
-        return d->knobs.bind_ns;
-    case IBV_WR_LOCAL_INV:
-    case IBV_WR_SEND_WITH_INV:
-        return d->knobs.invalidate_ns;
-    default:
-        return 0;
-    }
-}
-
 enum start { START_DONE, START_READING, START_BLOCKED };
 
 /* Starts request `i`, at `exec`, if permitted now. */
@@ -132,16 +118,9 @@ static enum start start(struct emu_dev *d, struct emu_qp *qp, uint64_t i,
         return START_BLOCKED;
     if ((wr->flags & IBV_SEND_FENCE) && qp->reads_out && !emu_link_on(d))
         return START_BLOCKED;
-    if (first) {
-        uint64_t n = 1 + atomic_fetch_add_explicit(&d->wr_total, 1, memory_order_relaxed);
-        if (d->knobs.kill_after && n == d->knobs.kill_after)
-            qp->lost = true;
-        if (!emu_link_on(d))
-            emu_spend(window_ns(d, wr));
-        if (emu_call(CALL_completion)) {
-            *status = IBV_WC_RETRY_EXC_ERR;
-            return START_DONE;
-        }
+    if (first && emu_call(CALL_completion)) {
+        *status = IBV_WC_RETRY_EXC_ERR;
+        return START_DONE;
     }
     if ((wr->opcode == IBV_WR_RDMA_READ || emu_is_atomic(wr->opcode)) &&
         qp->attr.max_rd_atomic == 0) {
@@ -270,10 +249,9 @@ static void leave(struct emu_dev *d, struct emu_qp *qp)
             break;
         qp->reads_sent += read;
         uint64_t from = now > qp->sq_free ? now : qp->sq_free;
-        e->due = window_ns(d, &e->wr);
-        e->due += stays
-                      ? from
-                      : emu_link_leave(d, d->seg, qp->s->device, from, read ? 0 : e->wr.length);
+        e->due = stays
+                     ? from
+                     : emu_link_leave(d, d->seg, qp->s->device, from, read ? 0 : e->wr.length);
         if (stays)
             qp->sq_free = e->due;
     }
@@ -421,8 +399,6 @@ int emu_sq_check(struct emu_dev *d, struct emu_qp *qp, const struct emu_wr *wr)
         return inl ? EINVAL : 0;
     case IBV_WR_ATOMIC_CMP_AND_SWP:
     case IBV_WR_ATOMIC_FETCH_AND_ADD:
-        if (!d->knobs.atomics)
-            return EOPNOTSUPP;
         return inl || wr->length < 8 || wr->raddr % 8 ? EINVAL : 0;
     case IBV_WR_BIND_MW:
     case IBV_WR_LOCAL_INV:
@@ -604,8 +580,7 @@ static bool is_free(const struct emu_dev *d, const struct emu_qp *qp)
 {
     return qp->qp.qp_type == IBV_QPT_RC && qp->qp.state == IBV_QPS_RTS &&
            atomic_load(&qp->s->state) == IBV_QPS_RTS && qp->sq_retire == qp->sq_tail &&
-           !qp->rnr_due && !emu_link_on(d) && !d->knobs.kill_after && !d->knobs.still_from &&
-           !emu_fault_expected();
+           !qp->rnr_due && !emu_link_on(d) && !d->knobs.still_from && !emu_fault_expected();
 }
 
 /* Posts the writes at the front of a list together; returns their number. 0: the first is left
@@ -641,7 +616,6 @@ static unsigned post_writes(struct emu_dev *d, struct emu_qp *qp, const struct i
         return 0;
     qp->rnr_left = qp->attr.rnr_retry;
     qp->retry_until = 0;
-    atomic_fetch_add_explicit(&d->wr_total, n, memory_order_relaxed);
     emu_count(COUNT_chained, n);
     emu_count_port(qp->source, PORT_COUNT_requests, n);
     for (unsigned k = 0; k < n; k++) {

@@ -26,10 +26,10 @@ static uint64_t send_ops(const struct emu_knobs *k, enum ibv_qp_type type)
     if (type == IBV_QPT_UC)
         return UC_OPS;
     if (type == IBV_QPT_XRC_SEND)
-        return SEND_OPS | (k->atomics ? ATOMIC_OPS : 0);
+        return SEND_OPS | ATOMIC_OPS;
     if (type == IBV_QPT_XRC_RECV)
         return 0;
-    return SEND_OPS | (k->max_mw ? WINDOW_OPS : 0) | (k->atomics ? ATOMIC_OPS : 0);
+    return SEND_OPS | ATOMIC_OPS | (k->max_mw ? WINDOW_OPS : 0);
 }
 
 /* Checks the parts of a QP to be created; returns 0 or a positive errno. */
@@ -225,7 +225,6 @@ static struct emu_qp *create(struct ibv_context *context, struct ibv_qp_init_att
     /* XRC senders have no responder */
     s->type = a->qp_type == IBV_QPT_XRC_SEND ? 0 : a->qp_type;
     s->device = (uint8_t)emu_hca_of(qp->qp.context)->index;
-    s->fabric = emu_fabric(d, emu_hca_of(qp->qp.context)->index);
     s->qkey = 0;
     s->recv_cq = qp->rcq ? qp->rcq->index : 0;
     s->srq = qp->xrcd ? SHM_NAMED_SRQ : qp->srq ? qp->srq->index + 1 : 0;

@@ -207,7 +207,7 @@ void emu_qp_reset(struct emu_dev *d, struct emu_qp *qp)
     qp->sq_tail = qp->sq_exec = qp->sq_retire = qp->sq_reported = qp->sq_sent = 0;
     atomic_store(&qp->sq_freed, 0);
     qp->rnr_due = qp->retry_until = 0;
-    qp->lost = qp->est_reported = false;
+    qp->est_reported = false;
     qp->s->dest_inc = 0;
     atomic_store(&qp->s->comm_est, 0);
     atomic_store(&qp->s->why, 0);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* State machine of QPs: one table of transitions per type, with required and optional
- * attributes. Any state may change to RESET or ERR. */
+/* State machine of QPs: tables of transitions with required and optional attributes, of which a
+ * type has all or some. Any state may change to RESET or ERR. */
 #include "emul/verbs/queue/queue.h"
 
 #include <errno.h>
@@ -33,20 +33,6 @@ static const struct transition connected[] = {
          IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY},
     {IBV_QPS_RESET, IBV_QPS_RESET, 0, 0}, /* end of table */
 };
-#define OPT_UC                                                                                 \
-    (IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE)
-static const struct transition unacknowledged[] = {
-    {IBV_QPS_RESET, IBV_QPS_INIT, OPT_INIT, 0},
-    {IBV_QPS_INIT, IBV_QPS_INIT, 0, OPT_INIT},
-    {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN,
-     IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX},
-    {IBV_QPS_RTR, IBV_QPS_RTS, IBV_QP_SQ_PSN, OPT_UC},
-    {IBV_QPS_RTS, IBV_QPS_RTS, 0, OPT_UC},
-    {IBV_QPS_RTS, IBV_QPS_SQD, 0, IBV_QP_EN_SQD_ASYNC_NOTIFY},
-    {IBV_QPS_SQD, IBV_QPS_RTS, 0, OPT_UC},
-    {IBV_QPS_SQD, IBV_QPS_SQD, 0, OPT_UC | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_AV},
-    {IBV_QPS_RESET, IBV_QPS_RESET, 0, 0},
-};
 #define OPT_UD (IBV_QP_CUR_STATE | IBV_QP_QKEY)
 static const struct transition datagrams[] = {
     {IBV_QPS_RESET, IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY, 0},
@@ -59,77 +45,24 @@ static const struct transition datagrams[] = {
     {IBV_QPS_SQD, IBV_QPS_SQD, 0, IBV_QP_PKEY_INDEX | IBV_QP_QKEY},
     {IBV_QPS_RESET, IBV_QPS_RESET, 0, 0},
 };
-static const struct transition frames[] = {
-    {IBV_QPS_RESET, IBV_QPS_INIT, IBV_QP_PORT, 0},
-    {IBV_QPS_INIT, IBV_QPS_INIT, 0, IBV_QP_PORT},
-    {IBV_QPS_INIT, IBV_QPS_RTR, 0, 0},
-    {IBV_QPS_RTR, IBV_QPS_RTS, 0, 0},
-    {IBV_QPS_RTS, IBV_QPS_RTS, 0, 0},
-    {IBV_QPS_RTS, IBV_QPS_SQD, 0, IBV_QP_EN_SQD_ASYNC_NOTIFY},
-    {IBV_QPS_SQD, IBV_QPS_RTS, 0, 0},
-    {IBV_QPS_RESET, IBV_QPS_RESET, 0, 0},
-};
-/* XRC: each half has its attributes of a connection. */
-static const struct transition xrc_sends[] = {
-    {IBV_QPS_RESET, IBV_QPS_INIT, OPT_INIT, 0},
-    {IBV_QPS_INIT, IBV_QPS_INIT, 0, OPT_INIT},
-    {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN,
-     IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX},
-    {IBV_QPS_RTR, IBV_QPS_RTS,
-     IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-         IBV_QP_MAX_QP_RD_ATOMIC,
-     OPT_UC},
-    {IBV_QPS_RTS, IBV_QPS_RTS, 0, OPT_UC},
-    {IBV_QPS_RTS, IBV_QPS_SQD, 0, IBV_QP_EN_SQD_ASYNC_NOTIFY},
-    {IBV_QPS_SQD, IBV_QPS_RTS, 0, OPT_UC},
-    {IBV_QPS_SQD, IBV_QPS_SQD, 0,
-     OPT_UC | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_AV | IBV_QP_MAX_QP_RD_ATOMIC |
-         IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY},
-    {IBV_QPS_RESET, IBV_QPS_RESET, 0, 0},
-};
-static const struct transition xrc_receives[] = {
-    {IBV_QPS_RESET, IBV_QPS_INIT, OPT_INIT, 0},
-    {IBV_QPS_INIT, IBV_QPS_INIT, 0, OPT_INIT},
-    {IBV_QPS_INIT, IBV_QPS_RTR,
-     IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
-         IBV_QP_MIN_RNR_TIMER,
-     IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX},
-    {IBV_QPS_RTR, IBV_QPS_RTS, IBV_QP_TIMEOUT | IBV_QP_SQ_PSN, OPT_RTS},
-    {IBV_QPS_RTS, IBV_QPS_RTS, 0, OPT_RTS},
-    {IBV_QPS_RTS, IBV_QPS_SQD, 0, IBV_QP_EN_SQD_ASYNC_NOTIFY},
-    {IBV_QPS_SQD, IBV_QPS_RTS, 0, OPT_RTS},
-    {IBV_QPS_SQD, IBV_QPS_SQD, 0,
-     OPT_RTS | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_AV | IBV_QP_MAX_DEST_RD_ATOMIC |
-         IBV_QP_TIMEOUT},
-    {IBV_QPS_RESET, IBV_QPS_RESET, 0, 0},
-};
 
-/* Drops from a mask what has no meaning for this half of a connection, as the kernel does:
- * programs pass RC's attributes to both. */
-static int meant_mask(enum ibv_qp_type type, int mask)
-{
-    if (type == IBV_QPT_XRC_SEND)
-        return mask & ~(IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
-    if (type == IBV_QPT_XRC_RECV)
-        return mask & ~(IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY);
-    return mask;
-}
+#define INITIATOR (IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY)
+#define RESPONDER (IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER)
 
-static const struct transition *table_of(enum ibv_qp_type type)
+/* Returns the attributes of the type's table that the type does not have. */
+static int not_meant(enum ibv_qp_type type)
 {
     switch (type) {
-    case IBV_QPT_UD:
-        return datagrams;
     case IBV_QPT_RAW_PACKET:
-        return frames;
+        return IBV_QP_PKEY_INDEX | IBV_QP_QKEY | IBV_QP_SQ_PSN | IBV_QP_CUR_STATE;
     case IBV_QPT_UC:
-        return unacknowledged;
+        return INITIATOR | RESPONDER | IBV_QP_TIMEOUT;
     case IBV_QPT_XRC_SEND:
-        return xrc_sends;
+        return RESPONDER;
     case IBV_QPT_XRC_RECV:
-        return xrc_receives;
+        return INITIATOR;
     default:
-        return connected;
+        return 0;
     }
 }
 
@@ -138,10 +71,12 @@ static bool allowed(enum ibv_qp_type type, enum ibv_qp_state from, enum ibv_qp_s
 {
     if (to == IBV_QPS_RESET || to == IBV_QPS_ERR)
         return !(mask & ~(IBV_QP_STATE | IBV_QP_CUR_STATE));
-    for (const struct transition *t = table_of(type); t->to != IBV_QPS_RESET; t++)
+    const struct transition *t = emu_is_datagram(type) ? datagrams : connected;
+    for (; t->to != IBV_QPS_RESET; t++)
         if (t->from == from && t->to == to) {
-            int all = t->required | t->optional | IBV_QP_STATE;
-            return (mask & t->required) == t->required && !(mask & ~all);
+            int required = t->required & ~not_meant(type);
+            int all = required | (t->optional & ~not_meant(type)) | IBV_QP_STATE;
+            return (mask & required) == required && !(mask & ~all);
         }
     return false;
 }
@@ -265,7 +200,9 @@ EMU_EXPORT int ibv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int 
         return ENOMEM;
     if (!d)
         return EIO;
-    mask = meant_mask(ibqp->qp_type, mask);
+    if (emu_is_xrc(
+            ibqp->qp_type)) /* as the kernel does: programs pass RC's attributes to both */
+        mask &= ~not_meant(ibqp->qp_type);
     enum ibv_qp_state now = (enum ibv_qp_state)atomic_load(&qp->s->state);
     enum ibv_qp_state from = mask & IBV_QP_CUR_STATE ? attr->cur_qp_state : now;
     enum ibv_qp_state to = mask & IBV_QP_STATE ? attr->qp_state : from;
@@ -282,8 +219,7 @@ EMU_EXPORT int ibv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int 
         return 0;
     }
     bool pair = !emu_is_datagram(ibqp->qp_type);
-    if (to == IBV_QPS_RTR && pair &&
-        emu_reachable(d, emu_hca_of(ibqp->context)->index, &attr->ah_attr))
+    if (to == IBV_QPS_RTR && pair && emu_reachable(d, &attr->ah_attr))
         peer = emu_peer_get(d, attr->dest_qp_num >> EMU_QP_BITS);
     pthread_mutex_lock(&qp->sq_lock);
     if (to != IBV_QPS_ERR && atomic_load(&qp->s->state) != now) { /* a peer failed it */

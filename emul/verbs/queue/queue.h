@@ -139,7 +139,6 @@ struct emu_qp {
     uint64_t retry_seen;    /* ns; last try */
     uint64_t retry_ran;     /* run time of the peer at that time */
     struct emu_timer timer; /* for the next of the above times */
-    bool lost;              /* knob kill_after hit: all requests are lost */
     bool est_reported;      /* COMM_EST was raised; under sq_lock */
     bool drain_asked;       /* raise SQ_DRAINED at the end of draining */
 
@@ -193,9 +192,9 @@ void emu_mcast_drop(struct emu_dev *d, const union ibv_gid *gid);
 bool emu_raw_permitted(void); /* depends on the process's capabilities */
 struct ibv_flow *emu_create_flow(struct ibv_qp *qp, struct ibv_flow_attr *attr);
 int emu_destroy_flow(struct ibv_flow *flow);
-/* Finds the QPs of a network that get a frame of `length` bytes; returns their number, at most
+/* Finds the QPs that get a frame of `length` bytes; returns their number, at most
  * `max`. */
-uint32_t emu_flow_find(struct emu_dev *d, uint8_t fabric, const struct iovec *frame, unsigned n,
+uint32_t emu_flow_find(struct emu_dev *d, const struct iovec *frame, unsigned n,
                        uint32_t length, uint32_t *qpn, uint32_t max);
 
 /* rq.c */

@@ -3,7 +3,7 @@
  * Raw packet QPs on Ethernet: programs send whole frames and receive frames selected by their
  * flows.
  *
- * A frame is visible to all ports of its network, as with a hub. Delivery is to the matching
+ * A frame is visible to all ports, as with a hub. Delivery is to the matching
  * flows of the best priority in all processes; a frame without a matching flow is lost. Nothing
  * is sent on a real network.
  *
@@ -132,16 +132,15 @@ struct found {
     uint32_t priority, n, max, *qpn;
 };
 
-static void find_in(const struct shm_head *seg, const struct shm_frame *f, uint8_t fabric,
-                    struct found *to)
+static void find_in(const struct shm_head *seg, const struct shm_frame *f, struct found *to)
 {
     for (uint32_t i = 0; i < EMU_MAX_FLOWS; i++) {
         const struct shm_flow *s = shm_flow(seg, i);
         uint32_t qpn = atomic_load(&s->qpn), priority = s->priority;
         bool known = false;
         /* a process may request frames for its own QPs only */
-        if (!qpn || qpn >> EMU_QP_BITS != seg->slot || shm_qp(seg, qpn)->fabric != fabric ||
-            (to->n && priority > to->priority) || !fits(s, f))
+        if (!qpn || qpn >> EMU_QP_BITS != seg->slot || (to->n && priority > to->priority) ||
+            !fits(s, f))
             continue;
         if (to->n && priority < to->priority)
             to->n = 0;
@@ -153,7 +152,7 @@ static void find_in(const struct shm_head *seg, const struct shm_frame *f, uint8
     }
 }
 
-uint32_t emu_flow_find(struct emu_dev *d, uint8_t fabric, const struct iovec *frame, unsigned n,
+uint32_t emu_flow_find(struct emu_dev *d, const struct iovec *frame, unsigned n,
                        uint32_t length, uint32_t *qpn, uint32_t max)
 {
     unsigned char head[HEAD];
@@ -173,12 +172,12 @@ uint32_t emu_flow_find(struct emu_dev *d, uint8_t fabric, const struct iovec *fr
     if (left || emu_copy_own(head, part, parts, length) || !read_frame(head, length, &f))
         return 0;
     if (atomic_load(&d->flows))
-        find_in(d->seg, &f, fabric, &to);
+        find_in(d->seg, &f, &to);
     unsigned others = emu_mcast_slots(d, &flows, slots, MAX_PROCESSES);
     for (unsigned i = 0; i < others; i++) {
         struct emu_peer *p = emu_peer_get(d, slots[i]);
         if (p)
-            find_in(p->seg, &f, fabric, &to);
+            find_in(p->seg, &f, &to);
         emu_peer_put(d, p);
     }
     return to.n;
