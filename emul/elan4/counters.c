@@ -3,12 +3,11 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
+
+#include "emul/common/fault.h"
 
 static struct emu4_counters early;
 struct emu4_counters *emu4_counters = &early;
-static uint64_t fail_at[EMU4_CALL_COUNT];
 
 static const char *const call_names[] = {
 #define X(name) #name,
@@ -18,24 +17,7 @@ static const char *const call_names[] = {
 
 void emu4_fail_init(const char *list)
 {
-    memset(fail_at, 0, sizeof(fail_at));
-    while (*list) {
-        size_t len = strcspn(list, ","), name = strcspn(list, ":,");
-        int i = 0;
-        while (i < EMU4_CALL_COUNT &&
-               (strlen(call_names[i]) != name || memcmp(call_names[i], list, name) != 0))
-            i++;
-        long k = name < len ? atol(list + name + 1) : 0;
-        if (i == EMU4_CALL_COUNT || k <= 0)
-            fprintf(
-                stderr,
-                "emuelan4: EMUELAN4_FAIL: %.*s: not call:K with a known call; emuelan4 --help "
-                "lists the calls\n",
-                (int)len, list);
-        else
-            fail_at[i] = (uint64_t)k;
-        list += len + (list[len] == ',');
-    }
+    emul_faults_parse("emuelan4", "EMUELAN4_FAIL", list, call_names, EMU4_CALL_COUNT, false);
 }
 
 bool emu4_call(enum emu4_call call)
@@ -43,7 +25,7 @@ bool emu4_call(enum emu4_call call)
     uint64_t n =
         atomic_fetch_add_explicit(&emu4_counters->call[call], 1, memory_order_relaxed) + 1;
 
-    if (__builtin_expect(fail_at[call] != n, 1))
+    if (!emul_nfaults || !emul_fault_hits((int)call, n, 0))
         return false;
     errno = EIO;
     return true;

@@ -1,16 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Parsing and printing of the knobs; both iterate over the tables. */
 #include "emul/elan4/knobs.h"
 
-#include <inttypes.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "emul/knobs.h"
-
-#define PREFIX "EMUELAN4_"
+#include "emul/common/knobs.h"
 
 int emu4_die_at = -1;
 static _Atomic long die_in; /* arrivals left */
@@ -21,17 +17,19 @@ static const char *const step_names[] = {
 #undef X
 };
 
-static const char *const names[] = {
-#define X(field, var, def, min, max, unit, prose) #var,
+static const struct emul_knob rows[] = {
+#define X(field, var, def, min, max, unit, prose)                                              \
+    {#var, unit, prose, def, min, max, false, offsetof(struct emu4_knobs, field)},
     EMU4_NUMBERS(X)
 #undef X
-#define X(field, var, unit, prose) #var,
+#define X(field, var, unit, prose)                                                             \
+    {#var, unit, prose, 0, 0, 0, true, offsetof(struct emu4_knobs, field)},
         EMU4_STRINGS(X)
 #undef X
 };
 
-static const struct emul_variables variables = {"emuelan4", PREFIX, names,
-                                                sizeof(names) / sizeof(names[0])};
+static const struct emul_knobs knobs = {"emuelan4", "EMUELAN4_", rows,
+                                        sizeof(rows) / sizeof(rows[0]), NULL};
 
 /* Returns the step named by `len` characters, or -1 after a line on stderr. */
 static int find_step(const char *word, size_t len)
@@ -59,53 +57,20 @@ void emu4_die(void)
         raise(SIGKILL);
 }
 
-static void warn_of_unknown_once(void)
-{
-    static atomic_bool told;
-
-    if (!atomic_exchange(&told, true))
-        emul_warn_of_unknown(&variables);
-}
-
 void emu4_knobs_load(struct emu4_knobs *k)
 {
-    warn_of_unknown_once();
-    memset(k, 0, sizeof(*k));
-#define X(field, var, def, min, max, unit, prose)                                              \
-    k->field = emul_number(&variables, #var, def, min, max);
-    EMU4_NUMBERS(X)
-#undef X
-#define X(field, var, unit, prose)                                                             \
-    k->field = getenv(PREFIX #var);                                                            \
-    if (!k->field)                                                                             \
-        k->field = "";
-    EMU4_STRINGS(X)
-#undef X
+    emul_knobs_load(&knobs, k);
     set_step(k->die);
 }
 
 uint64_t emu4_knobs_node(void)
 {
-    struct emu4_knobs k;
-
-#define X(field, var, def, min, max, unit, prose)                                              \
-    k.field = strcmp(#var, "NODE") == 0 ? emul_number(&variables, #var, def, min, max) : 0;
-    EMU4_NUMBERS(X)
-#undef X
-    return k.node;
+    return emul_knob_now(&knobs, "NODE");
 }
 
 void emu4_knobs_help(FILE *out)
 {
-#define X(field, var, def, min, max, unit, prose)                                              \
-    fprintf(out, "  %-24s default %" PRIu64 "%s%s\n      %s\n", PREFIX #var, (uint64_t)(def),  \
-            unit[0] ? " " : "", unit, prose);
-    EMU4_NUMBERS(X)
-#undef X
-#define X(field, var, unit, prose)                                                             \
-    fprintf(out, "  %-24s default unset (%s)\n      %s\n", PREFIX #var, unit, prose);
-    EMU4_STRINGS(X)
-#undef X
+    emul_knobs_help(&knobs, out);
     fprintf(out, "\nSteps for EMUELAN4_DIE:\n ");
     for (int i = 0; i < EMU4_STEP_COUNT; i++)
         fprintf(out, " %s", step_names[i]);

@@ -9,17 +9,19 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/random.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "emul/common/limits.h"
+
+#define REMEDY "EMUELAN4_SEGMENT_MIB, 16"
 
 static struct {
     pthread_mutex_t lock;
@@ -119,42 +121,15 @@ static uint64_t align_up(uint64_t v, uint64_t a)
     return (v + a - 1) & ~(a - 1);
 }
 
-/* Checks RLIMIT_FSIZE: exceeding the limit would raise SIGXFSZ. */
-static bool may_be_so_large(uint64_t size)
-{
-    struct rlimit most;
-
-    if (getrlimit(RLIMIT_FSIZE, &most) < 0 || most.rlim_cur >= size)
-        return true;
-    emu4_print(
-        "segment of %" PRIu64
-        " bytes: larger than the file size limit (RLIMIT_FSIZE is %" PRIu64
-        "); raise the limit (ulimit -f), or make the segment smaller (EMUELAN4_SEGMENT_MIB, 16 "
-        "at least)",
-        size, (uint64_t)most.rlim_cur);
-    errno = EFBIG;
-    return false;
-}
-
-/* Explains a failed mmap() of the segment. */
-static void print_no_room(uint64_t size)
-{
-    struct rlimit most = {0};
-
-    getrlimit(RLIMIT_AS, &most);
-    emu4_print("segment of %" PRIu64 " bytes: no address space (RLIMIT_AS is %" PRIu64
-               "); raise the limit (ulimit -v), or make the segment smaller "
-               "(EMUELAN4_SEGMENT_MIB, 16 at least)",
-               size, (uint64_t)most.rlim_cur);
-}
-
 /* Makes a sealed file of `size` bytes and maps it. NULL: errno says why. */
 static struct shm_head *map_segment(int pid, uint64_t size, int *out)
 {
     char name[64];
 
-    if (!may_be_so_large(size))
+    if (!emul_may_be_so_large("emuelan4", REMEDY, size)) {
+        errno = EFBIG;
         return NULL;
+    }
     snprintf(name, sizeof(name), "emuelan4-%d", pid);
     int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0)
@@ -169,7 +144,7 @@ static struct shm_head *map_segment(int pid, uint64_t size, int *out)
         int err = errno;
         close(fd);
         if (err == ENOMEM)
-            print_no_room(size);
+            emul_print_no_room("emuelan4", REMEDY, size);
         errno = err;
         return NULL;
     }

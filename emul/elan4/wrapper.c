@@ -1,15 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* emuelan4: starts a program on a node of the emulated network, or prints information. */
-#include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
+#include "emul/common/command.h"
 #include "emul/elan4/counters.h"
 #include "emul/elan4/knobs.h"
 #include "emul/elan4/shm.h"
@@ -42,75 +36,22 @@ static void help(void)
     emu4_counters_help(stdout);
 }
 
-/* Flushes standard output; reports a failure. */
-static int printed(void)
+static bool is_of(const void *segment, int pid)
 {
-    errno = 0;
-    if (fflush(stdout) == 0 && !ferror(stdout))
-        return 0;
-    fprintf(stderr, "emuelan4: standard output: %s; direct it to where it can be written\n",
-            errno ? strerror(errno) : "output incomplete");
-    return 1;
+    const struct shm_head *seg = segment;
+
+    return seg->magic == EMU4_MAGIC && seg->pid == pid;
 }
 
-static bool show_fd(const char *path, int pid)
+static int show(const char *process)
 {
-    struct stat st;
-    bool shown = false;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const struct shm_head *seg =
+        emul_segment_of("emuelan4", process, sizeof(struct shm_head), is_of);
 
-    if (fd < 0)
-        return false;
-    if (fstat(fd, &st) == 0 && (size_t)st.st_size >= sizeof(struct shm_head)) {
-        struct shm_head *seg = mmap(NULL, sizeof(*seg), PROT_READ, MAP_SHARED, fd, 0);
-        if (seg != MAP_FAILED && seg->magic == EMU4_MAGIC && seg->pid == pid) {
-            emu4_counters_json(&seg->counters, pid, stdout);
-            shown = true;
-        }
-    }
-    close(fd);
-    return shown;
-}
-
-static int show(const char *text)
-{
-    char path[300], link[128];
-    int pid = atoi(text);
-    bool shown = false;
-
-    snprintf(path, sizeof(path), "/proc/%d/fd", pid);
-    DIR *dir = opendir(path);
-    if (!dir) {
-        fprintf(stderr, "emuelan4: process %s: %s\n", text, strerror(errno));
+    if (!seg)
         return 1;
-    }
-    for (struct dirent *e; !shown && (e = readdir(dir)) != NULL;) {
-        snprintf(path, sizeof(path), "/proc/%d/fd/%s", pid, e->d_name);
-        ssize_t n = readlink(path, link, sizeof(link) - 1);
-        link[n > 0 ? n : 0] = 0;
-        if (strncmp(link, "/memfd:emuelan4-", 16) == 0)
-            shown = show_fd(path, pid);
-    }
-    closedir(dir);
-    if (!shown)
-        fprintf(
-            stderr,
-            "emuelan4: process %s does not run on emuelan4; give the PID of one that does\n",
-            text);
-    return shown ? printed() : 1;
-}
-
-/* Creates a folder and sets a variable to its full name. */
-static bool set_folder(const char *var, const char *name)
-{
-    char full[PATH_MAX];
-
-    if (mkdir(name, 0777) < 0 && errno != EEXIST) {
-        fprintf(stderr, "emuelan4: cannot make the folder %s: %s\n", name, strerror(errno));
-        return false;
-    }
-    setenv(var, realpath(name, full) ? full : name, 1);
-    return true;
+    emu4_counters_json(&seg->counters, atoi(process), stdout);
+    return emul_printed("emuelan4");
 }
 
 int main(int argc, char **argv)
@@ -121,7 +62,7 @@ int main(int argc, char **argv)
         const char *value = i + 1 < argc ? argv[i + 1] : NULL;
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
             help();
-            return printed();
+            return emul_printed("emuelan4");
         }
         if (strcmp(argv[i], "--") == 0) {
             i++;
@@ -132,20 +73,16 @@ int main(int argc, char **argv)
         if (value && strcmp(argv[i], "--node") == 0) {
             setenv("EMUELAN4_NODE", value, 1);
         } else if (value && strcmp(argv[i], "--dir") == 0) {
-            if (!set_folder("EMUELAN4_DIR", value))
+            if (!emul_set_folder("emuelan4", "EMUELAN4_DIR", value))
                 return 2;
         } else if (value && strcmp(argv[i], "--counters-dir") == 0) {
-            if (!set_folder("EMUELAN4_COUNTERS_DIR", value))
+            if (!emul_set_folder("emuelan4", "EMUELAN4_COUNTERS_DIR", value))
                 return 2;
-        } else if (strcmp(argv[i], "--show") == 0 || strcmp(argv[i], "--node") == 0 ||
-                   strcmp(argv[i], "--dir") == 0 || strcmp(argv[i], "--counters-dir") == 0) {
-            fprintf(stderr, "emuelan4: option %s needs a value; see emuelan4 --help\n",
-                    argv[i]);
-            return 2;
         } else {
-            fprintf(stderr, "emuelan4: unknown option %s; emuelan4 --help lists them\n",
-                    argv[i]);
-            return 2;
+            return emul_bad_option(
+                "emuelan4", argv[i],
+                strcmp(argv[i], "--show") == 0 || strcmp(argv[i], "--node") == 0 ||
+                    strcmp(argv[i], "--dir") == 0 || strcmp(argv[i], "--counters-dir") == 0);
         }
         i += 2; /* option and value */
     }
@@ -153,8 +90,5 @@ int main(int argc, char **argv)
         usage(stderr);
         return 2;
     }
-    execvp(argv[i], argv + i);
-    fprintf(stderr, "emuelan4: %s: cannot run: %s; give a program in PATH, or a path\n",
-            argv[i], strerror(errno));
-    return 127;
+    return emul_run("emuelan4", argv + i);
 }

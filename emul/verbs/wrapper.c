@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* emuverbs: runs a program on the software HCA, explains the knobs, and prints the counters of
  * a running process. */
-#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stddef.h>
 #include <stdbool.h>
@@ -11,12 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <signal.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "emul/common/command.h"
 #include "emul/verbs/base/counters.h"
 #include "emul/verbs/base/knobs.h"
 #include "emul/verbs/base/shm.h"
@@ -62,17 +59,6 @@ static void help(void)
     emu_counters_help(stdout);
 }
 
-/* Flushes standard output; reports a failure. */
-static int printed(void)
-{
-    errno = 0;
-    if (fflush(stdout) == 0 && !ferror(stdout))
-        return 0;
-    fprintf(stderr, "emuverbs: standard output: %s; direct it to where it can be written\n",
-            errno ? strerror(errno) : "output incomplete");
-    return 1;
-}
-
 /* Finds the library beside this program (build tree) or in its installed place. */
 static int find_library(char *path, size_t size)
 {
@@ -104,62 +90,16 @@ static int find_library(char *path, size_t size)
     return access(path, R_OK);
 }
 
-/* Returns the process ID in the innermost PID namespace of the process. */
-static int own_number(int pid)
+static bool is_of(const void *segment, int pid)
 {
-    char line[256];
-    int number = pid;
+    const struct shm_head *seg = segment;
 
-    snprintf(line, sizeof(line), "/proc/%d/status", pid);
-    FILE *f = fopen(line, "re");
-    while (f && fgets(line, sizeof(line), f))
-        if (strncmp(line, "NSpid:", 6) == 0)
-            number = atoi(strrchr(line, '\t') ? strrchr(line, '\t') : line + 6);
-    if (f)
-        fclose(f);
-    return number;
+    return seg->magic == EMU_SHM_MAGIC && seg->pid == pid;
 }
 
-/* Maps the segment of a running process; NULL, with a line on standard error. */
 static struct shm_head *segment_of(const char *text)
 {
-    char path[300], link[128];
-    int pid = atoi(text), own = own_number(pid);
-    struct shm_head *found = NULL;
-
-    snprintf(path, sizeof(path), "/proc/%d/fd", pid);
-    DIR *dir = opendir(path);
-    if (!dir) {
-        fprintf(stderr, "emuverbs: process %s: %s\n", text, strerror(errno));
-        return NULL;
-    }
-    for (struct dirent *e; !found && (e = readdir(dir)) != NULL;) {
-        struct stat st;
-        snprintf(path, sizeof(path), "/proc/%d/fd/%s", pid, e->d_name);
-        ssize_t n = readlink(path, link, sizeof(link) - 1);
-        link[n > 0 ? n : 0] = 0;
-        if (strncmp(link, "/memfd:emuverbs-", 16) != 0)
-            continue;
-        int fd = open(path, O_RDWR | O_CLOEXEC);
-        if (fd < 0 || fstat(fd, &st) < 0 || (size_t)st.st_size < sizeof(struct shm_head)) {
-            if (fd >= 0)
-                close(fd);
-            continue;
-        }
-        struct shm_head *seg =
-            mmap(NULL, sizeof(*seg), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-        /* a process also opens segments of peers while mapping them */
-        if (seg != MAP_FAILED && seg->magic == EMU_SHM_MAGIC && seg->pid == own)
-            found = seg;
-        close(fd);
-    }
-    closedir(dir);
-    if (!found)
-        fprintf(
-            stderr,
-            "emuverbs: process %s does not run on emuverbs; give the PID of one that does\n",
-            text);
-    return found;
+    return emul_segment_of("emuverbs", text, sizeof(struct shm_head), is_of);
 }
 
 static int show(const char *text)
@@ -177,7 +117,7 @@ static int show(const char *text)
         fclose(f);
     }
     emu_counters_json(&seg->counters, atoi(text), comm, stdout);
-    return printed();
+    return emul_printed("emuverbs");
 }
 
 /* Wakes the service thread of a process: connects to the name of its slot. */
@@ -247,35 +187,25 @@ int main(int argc, char **argv)
     for (; i < argc && argv[i][0] == '-'; i++) {
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
             help();
-            return printed();
+            return emul_printed("emuverbs");
         }
         if (strcmp(argv[i], "--show") == 0 && i + 1 < argc)
             return show(argv[i + 1]);
         if (strcmp(argv[i], "--device") == 0 && i + 3 < argc)
             return change(argv[i + 1], argv[i + 2], argv[i + 3]);
         if (strcmp(argv[i], "--counters-dir") == 0 && i + 1 < argc) {
-            char full[PATH_MAX];
-            i++;
-            if (mkdir(argv[i], 0777) < 0 && errno != EEXIST) {
-                fprintf(stderr, "emuverbs: cannot make the directory %s: %s\n", argv[i],
-                        strerror(errno));
+            if (!emul_set_folder("emuverbs", "EMUVERBS_COUNTERS_DIR", argv[++i]))
                 return 2;
-            }
-            setenv("EMUVERBS_COUNTERS_DIR", realpath(argv[i], full) ? full : argv[i], 1);
         } else if (strcmp(argv[i], "--sysfs") == 0) {
             sysfs = true;
         } else if (strcmp(argv[i], "--") == 0) {
             i++;
             break;
-        } else if (strcmp(argv[i], "--show") == 0 || strcmp(argv[i], "--device") == 0 ||
-                   strcmp(argv[i], "--counters-dir") == 0) {
-            fprintf(stderr, "emuverbs: option %s needs a value; see emuverbs --help\n",
-                    argv[i]);
-            return 2;
         } else {
-            fprintf(stderr, "emuverbs: unknown option %s; emuverbs --help lists them\n",
-                    argv[i]);
-            return 2;
+            return emul_bad_option("emuverbs", argv[i],
+                                   strcmp(argv[i], "--show") == 0 ||
+                                       strcmp(argv[i], "--device") == 0 ||
+                                       strcmp(argv[i], "--counters-dir") == 0);
         }
     }
     if (i >= argc) {
@@ -300,8 +230,5 @@ int main(int argc, char **argv)
     prepend("LD_PRELOAD", library, ":");
     /* otherwise programs built with AddressSanitizer require to be first in LD_PRELOAD */
     prepend("ASAN_OPTIONS", "verify_asan_link_order=0", ":");
-    execvp(argv[i], argv + i);
-    fprintf(stderr, "emuverbs: %s: cannot run: %s; give a program in PATH, or a path\n",
-            argv[i], strerror(errno));
-    return 127;
+    return emul_run("emuverbs", argv + i);
 }

@@ -97,6 +97,25 @@ static void unanswered_requests_have_one_packet_in_flight(void **state)
     close_side(&client);
 }
 
+/* An undelivered HELLO is accounted to that owner of the context. */
+static void hello_knows_whom_it_greets(void **state)
+{
+    struct side server, client;
+    (void)state;
+    open_side(&server, "elan4://0:2", "");
+    setenv("BMI_ELAN4_SERVER_ADDR", said, 1);
+    open_side(&client, NULL, "");
+    assert_int_equal(elan4_block_inputter(server.f->nic->ctx, 1), 0);
+    dial(&client, "elan4://0:2");
+    assert_int_equal(client.f->norphans, 1);
+    assert_true(list_first(&client.f->orphans, struct elan_dma, next)->to.generation ==
+                server.f->nic->generation);
+    assert_int_equal(elan4_block_inputter(server.f->nic->ctx, 0), 0);
+    until(&client, &server, RME_EV_LINK_UP, 1);
+    until(&server, &client, RME_EV_LINK_UP, 1);
+    part_and_close(&client, &server);
+}
+
 /* Opens a server with a bootstrap server but an unreachable queue, and a client that has begun
  * the handshake. */
 static void open_apart(struct side *server, struct side *client)
@@ -683,6 +702,7 @@ int main(void)
         cmocka_unit_test(met_at_the_queue),
         cmocka_unit_test(refused_connections_name_their_cause),
         cmocka_unit_test(unanswered_requests_have_one_packet_in_flight),
+        cmocka_unit_test(hello_knows_whom_it_greets),
         cmocka_unit_test(no_way_to_the_queue),
         cmocka_unit_test(no_descriptor_to_ask_with),
         cmocka_unit_test(stopped_server_keeps_client_waiting),

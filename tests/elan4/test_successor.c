@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* A dead server sends no BYE to a server that it connected to: the bootstrap server of its place
- * shows the death. The death of a client shows only by undelivered packets. */
+/* A dead server sends no BYE to a server that it connected to: the bootstrap server of its
+ * place shows the death. The death of a client shows only by undelivered packets. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>

@@ -5,13 +5,12 @@
 
 #include <stdbool.h>
 
+#include "emul/common/fault.h"
 #include "emul/verbs/base/counters.h"
 #include "emul/verbs/base/knobs.h"
 
 /* Parses EMUVERBS_FAIL; reports errors on stderr. */
 void emu_fault_init(const struct emu_knobs *k);
-/* Returns whether a fault is to be injected into this process. */
-bool emu_fault_expected(void);
 
 /* Counts one call; true when the call must fail. Any thread. */
 bool emu_call(enum emu_call call);

@@ -6,6 +6,7 @@
  * powers of two from free lists; its records are private memory, because only the owner
  * allocates.
  */
+#include "emul/common/limits.h"
 #include "emul/verbs/process/process.h"
 #include "emul/verbs/base/sysio.h"
 
@@ -16,11 +17,11 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
+#define REMEDY    "EMUVERBS_SEGMENT_MIB, 64"
 #define MIN_CLASS 8 /* 256 bytes */
 #define SHOWN     (UINT64_C(1) << 20)
 
@@ -32,23 +33,6 @@ struct arena_free {
 static uint64_t align_up(uint64_t v, uint64_t a)
 {
     return (v + a - 1) & ~(a - 1);
-}
-
-/* Checks RLIMIT_FSIZE: exceeding the limit would raise SIGXFSZ. */
-static bool may_be_so_large(uint64_t size)
-{
-    struct rlimit most;
-
-    if (getrlimit(RLIMIT_FSIZE, &most) < 0 || most.rlim_cur >= size)
-        return true;
-    fprintf(
-        stderr,
-        "emuverbs: segment of %" PRIu64
-        " bytes: larger than the file size limit (RLIMIT_FSIZE is %" PRIu64
-        "); raise the limit (ulimit -f), or make the segment smaller (EMUVERBS_SEGMENT_MIB, 64 "
-        "at least)\n",
-        size, (uint64_t)most.rlim_cur);
-    return false;
 }
 
 /* Sets the offsets of the parts of a segment; returns the offset of its inbox. */
@@ -75,19 +59,6 @@ static uint64_t lay_out(struct shm_head *seg)
     off = align_up(off + shm_ring_bytes(EMU_INBOX_ENTRIES, sizeof(struct shm_msg)), 4096);
     seg->off_arena = off;
     return off_inbox;
-}
-
-/* Explains a failed mmap() of the segment. */
-static void print_no_room(uint64_t size)
-{
-    struct rlimit most = {0};
-
-    getrlimit(RLIMIT_AS, &most);
-    fprintf(stderr,
-            "emuverbs: segment of %" PRIu64 " bytes: no address space (RLIMIT_AS is %" PRIu64
-            "); raise the limit (ulimit -v), or make the segment smaller "
-            "(EMUVERBS_SEGMENT_MIB, 64 at least)\n",
-            size, (uint64_t)most.rlim_cur);
 }
 
 void *emu_segment_map(void *at, uint64_t size, int flags, int fd)
@@ -119,7 +90,7 @@ int emu_segment_create(struct emu_dev *d)
     uint64_t drawn[2]; /* incarnation and first serial */
     struct stat st;
 
-    if (!may_be_so_large(size))
+    if (!emul_may_be_so_large("emuverbs", REMEDY, size))
         return -EFBIG;
     snprintf(name, sizeof(name), "emuverbs-%u", d->slot);
     int fd = sys_no_stream(memfd_create(name, MFD_CLOEXEC));
@@ -135,7 +106,7 @@ int emu_segment_create(struct emu_dev *d)
         int err = errno;
         close(fd);
         if (err == ENOMEM)
-            print_no_room(size);
+            emul_print_no_room("emuverbs", REMEDY, size);
         return -err;
     }
     if (getrandom(drawn, sizeof(drawn), GRND_NONBLOCK) != sizeof(drawn))

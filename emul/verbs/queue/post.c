@@ -597,7 +597,7 @@ static bool is_free(const struct emu_dev *d, const struct emu_qp *qp)
 {
     return qp->qp.qp_type == IBV_QPT_RC && qp->qp.state == IBV_QPS_RTS &&
            atomic_load(&qp->s->state) == IBV_QPS_RTS && qp->sq_retire == qp->sq_tail &&
-           !qp->rnr_due && !emu_link_on(d) && !d->knobs.still_from && !emu_fault_expected();
+           !qp->rnr_due && !emu_link_on(d) && !d->knobs.still_from && !emul_nfaults;
 }
 
 /* Posts the writes at the front of a list together; returns their number. 0: the first is left
