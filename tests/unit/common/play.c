@@ -434,6 +434,17 @@ static void see_shares(void)
         say("%u:%u", i, addr[i]->peer->rdma_ops);
 }
 
+/* The number of credits returned since the last time. */
+static void see_returned(void)
+{
+    unsigned sum = 0;
+
+    for (unsigned i = 0; i < scripted.words; i++)
+        sum += scripted.word[i].message.credits;
+    scripted_hush();
+    say("returned=%u", sum);
+}
+
 static void let_pass(unsigned ms)
 {
     const unsigned each = ms < 100 ? 1 : ms / 100;
@@ -506,6 +517,7 @@ static bool host_or_device_does(unsigned link, const char *what, const char *mor
     STEP(meet, meet())
     STEP(arrive, hello.credits = (uint16_t)n; scripted_arrive(1, &hello))
     STEP(most_rx, script.most_rx = n)
+    STEP(returned, see_returned())
     STEP(have, say("have=%u", addr[0]->peer->credit.have))
     STEP(again, request_again())
     STEP(known, scripted_run(); addr[0] = scripted.peer)
