@@ -147,6 +147,7 @@ static void heard(const struct rme_wire_message *m)
             say("fin-eager:%llu", (unsigned long long)m->total);
         else
             say("fin:%u=%s", m->to, status_of(m->status));
+        last = m->from != 0 ? m->from : last;
         break;
     case RME_WIRE_CANCEL:
         say("cancel:%c", name_of(m->from));
@@ -168,7 +169,7 @@ static void heard(const struct rme_wire_message *m)
     }
 }
 
-static void reported(const struct posted *p, int result, int64_t actual)
+static void reported(struct posted *p, int result, int64_t actual)
 {
     static const struct {
         int number;
@@ -179,6 +180,9 @@ static void reported(const struct posted *p, int result, int64_t actual)
     char name = (char)('a' + (p - op));
 
     reports[p - op]++;
+    p->reports++;
+    p->error = result;
+    p->actual = actual;
     for (size_t i = 0; i < sizeof(error) / sizeof(error[0]); i++)
         if (result == error[i].number) {
             say("%c=%s", name, error[i].name);
@@ -381,6 +385,7 @@ static void post(unsigned link, const char *what, const char *arguments)
     assert_in_range(sscanf(arguments, " %c %ld %d %7s", &letter, &bytes, &tag, where), 3, 4);
     p = &op[letter - 'a'];
     posts[letter - 'a']++;
+    p->reports = 0;
     base[0] = memory_of(where, bytes);
     length[0] = bytes;
     if (strstr(where, "list") != NULL) {
@@ -414,7 +419,6 @@ static void fetch(void)
 /* ---- lines ---- */
 
 static void step(char *text);
-static void end(void);
 
 /* Another thread does these steps while this one registers. */
 static void do_meanwhile(void)
@@ -432,6 +436,17 @@ static void see_shares(void)
 {
     for (unsigned i = 0; i < peers; i++)
         say("%u:%u", i, addr[i]->peer->rdma_ops);
+}
+
+/* The number of credits returned since the last time. */
+static void see_returned(void)
+{
+    unsigned sum = 0;
+
+    for (unsigned i = 0; i < scripted.words; i++)
+        sum += scripted.word[i].message.credits;
+    scripted_hush();
+    say("returned=%u", sum);
 }
 
 static void let_pass(unsigned ms)
@@ -470,7 +485,7 @@ static void skip_without_cache(void)
 {
     if (rme_mreg_caches(scripted.rme->mreg))
         return;
-    end();
+    play_end();
     skip();
 }
 
@@ -506,6 +521,7 @@ static bool host_or_device_does(unsigned link, const char *what, const char *mor
     STEP(meet, meet())
     STEP(arrive, hello.credits = (uint16_t)n; scripted_arrive(1, &hello))
     STEP(most_rx, script.most_rx = n)
+    STEP(returned, see_returned())
     STEP(have, say("have=%u", addr[0]->peer->credit.have))
     STEP(again, request_again())
     STEP(known, scripted_run(); addr[0] = scripted.peer)
@@ -540,6 +556,25 @@ static void step(char *text)
     run();
 }
 
+void play_steps(const char *steps)
+{
+    char copy[400], *at;
+
+    snprintf(copy, sizeof(copy), "%s", steps);
+    for (char *text = strtok_r(copy, ";", &at); text != NULL; text = strtok_r(NULL, ";", &at))
+        step(text);
+}
+
+uint32_t play_handle(void)
+{
+    return last;
+}
+
+const struct posted *play_operation(char name)
+{
+    return &op[name - 'a'];
+}
+
 /* Plays `line`, and compares the answer.  Returns whether the answer is right. */
 static bool play_line(const char *line, size_t length)
 {
@@ -549,12 +584,11 @@ static bool play_line(const char *line, size_t length)
 
     from = times > 0 ? from + 1 : 0;
     do {
-        char steps[400], *at, *text;
+        char steps[400];
 
         snprintf(steps, sizeof(steps), "%.*s", (int)(answer - 2 - line - from), line + from);
         said[0] = '\0';
-        for (text = strtok_r(steps, ";", &at); text != NULL; text = strtok_r(NULL, ";", &at))
-            step(text);
+        play_steps(steps);
     } while (times-- > 1);
     show_numbers();
     answer += *answer == ' ';
@@ -590,26 +624,25 @@ static void set_unusual(const char *field)
 #undef UNUSUAL
 }
 
-static void begin(const struct play *play)
+void play_begin(const char *options, const char *unusual)
 {
-    char options[500], text[100], *at;
+    char all[500], text[100], *at;
 
     hello = scripted_hello();
     how = scripted_open;
     script.mws = 1024;
     script.most_rx = 0;
     script.quieted = 0;
-    snprintf(text, sizeof(text), "%s", play->hello);
+    snprintf(text, sizeof(text), "%s", unusual);
     for (char *field = strtok_r(text, " ", &at); field != NULL;
          field = strtok_r(NULL, " ", &at))
         set_unusual(field);
-    snprintf(options, sizeof(options), "%s%s%s", OPTIONS, *play->options ? "," : "",
-             play->options);
+    snprintf(all, sizeof(all), "%s%s%s", OPTIONS, *options ? "," : "", options);
     memset(op, 0, sizeof(op));
     memset(posts, 0, sizeof(posts));
     memset(reports, 0, sizeof(reports));
-    handles = zones = 0;
-    how(options, &hello);
+    handles = zones = last = 0;
+    how(all, &hello);
     addr[0] = scripted.peer;
     peers = 1;
     script.owed[0] = 0;
@@ -620,7 +653,7 @@ static void begin(const struct play *play)
     show_numbers();
 }
 
-static void end(void)
+void play_end(void)
 {
     run_out("nothing");
     script.no_tx = script.no_regs = false;
@@ -628,6 +661,7 @@ static void end(void)
     run();
     assert_memory_equal(posts, reports, sizeof(posts));
     assert_int_equal(scripted.rme->operations->table.live, 0);
+    assert_int_equal(scripted.rme->rdma_ops + script.rdma_ops + script.open, 0);
     for (unsigned i = 0; i < zones; i++)
         assert_int_equal(rme_memory_free(scripted.rme, zone[i]), 0);
     while (peers > 1)
@@ -641,14 +675,14 @@ static void play_one(void **state)
     const char *line = play->lines;
     bool good = true;
 
-    begin(play);
+    play_begin(play->options, play->hello);
     while (*line != '\0') {
         size_t length = strcspn(line, "\n");
 
         good &= play_line(line, length);
         line += length + (line[length] == '\n');
     }
-    end();
+    play_end();
     assert_true(good);
 }
 

@@ -28,6 +28,8 @@
 #ifndef TESTS_UNIT_PLAY_H
 #define TESTS_UNIT_PLAY_H
 
+#include "scripted.h"
+
 struct play {
     const char *name;
     const char *options; /* beside the usual ones */
@@ -37,5 +39,14 @@ struct play {
 
 /* Runs the transcripts, each as a case; returns the number of those that failed. */
 int play_all(const char *group, const struct play *plays, unsigned count);
+
+/* For tests of their own: an engine with these options and a peer with these fields of its
+ * hello; steps without a comparison; the operation of a name. */
+void play_begin(const char *options, const char *unusual);
+void play_steps(const char *steps);
+const struct posted *play_operation(char name);
+uint32_t play_handle(void); /* the last one that the engine has named; 0: none */
+/* Checks that each operation was reported once, and closes the engine. */
+void play_end(void);
 
 #endif

@@ -3,7 +3,7 @@
  * What the peer and the host do about one message crosses in flight: all orders of up to three
  * events, each with the messages that the engine sends and the result of the operation.
  *
- * The peer is played here.  It knows a handle of the engine as soon as a message with it was
+ * The peer is scripted (play.h).  It knows a handle of the engine as soon as a message with it was
  * sent.  When nothing else is left to happen it answers CANCEL, or writes.  An event that the
  * protocol does not permit after those before it ends the link.  In every order the operation
  * is reported once, and not before the devices have left its memory, and nothing is left when
@@ -14,23 +14,13 @@
 #include <string.h>
 
 #include "engine/engine.h"
-#include "scripted.h"
+#include "play.h"
 
 #define LARGE   200000 /* one fragment */
 #define NONE    -1
 #define IN_RING 20000 /* payload of a message in the ring */
-#define TAG     3
-#define THEIR   77 /* the peer's handle */
-#define OPTIONS                                                                                \
-    "regcache_entries=0,poll_us=0,pool_bytes=64M,pack_threshold=0,fragment_bytes=1M,"          \
-    "credits=8,keepalive_ms=0,connect_timeout_ms=600000,"
+#define OPTIONS "pack_threshold=0,fragment_bytes=1M"
 
-static const struct rme_wire_segment memory_of_peer = {
-    .address = 4096, .key = 7, .length = LARGE};
-
-static char plain[LARGE];
-static char *zone; /* registered memory of the engine */
-static struct posted op;
 static bool is_posted, stopped;
 static uint32_t ring_windows; /* open to the peer as long as the ring is granted */
 static const struct scene *scene;
@@ -56,18 +46,6 @@ static const char *name_of(const struct rme_wire_message *message)
     }
 }
 
-/* Returns the handle that the peer knows; 0: none. */
-static uint32_t our_handle(void)
-{
-    for (unsigned i = scripted.words; i > 0; i--) {
-        const struct rme_wire_message *message = &scripted.word[i - 1].message;
-
-        if (name_of(message) != NULL && message->from != 0)
-            return message->from;
-    }
-    return 0;
-}
-
 static unsigned told(const char *name)
 {
     unsigned n = 0;
@@ -80,170 +58,48 @@ static unsigned told(const char *name)
     return n;
 }
 
-/* ---- Events: false if impossible now ---- */
+/* ---- Events ---- */
 
-static bool peer_says(struct rme_wire_message message, const struct rme_wire_segment *segment)
+struct event {
+    const char *name, *steps; /* play.h */
+};
+
+#define POST          "recv a 200000 3"
+#define SEND          "send a 200000 3 zone"
+#define STOP          "cancel a"
+#define DONE          "done"
+#define WRITTEN       "imm @"
+#define CTS           "CTS to=@ from=77 window=200000"
+#define INVITE        "CTS UNSOLICITED tag=3 from=77 window=200000"
+#define HAS_READ      "FIN tag=3 to=@ from=77 offset=200000"
+#define REFUSE        "FIN tag=3 to=@ from=77 status=1"
+#define LEAVE         "CANCEL tag=3 to=@ from=77"
+#define SENDER_LEAVES LEAVE " FROM_SENDER"
+#define RTS           "RTS tag=3 from=77 total=200000"
+#define TOO_LARGE     "RTS tag=3 from=77 total=200001"
+#define OFFER         RTS " window=200000"
+#define EAGER         "EAGER tag=3"
+#define RING          "ring 0 20000"
+#define RELEASE       "CREDIT RELEASE"
+
+/* Returns false if the event is impossible now: a post needs a link, a cancel an operation, a
+ * completion a transfer, a write a handle. */
+static bool happens(const char *steps)
 {
-    message.nsegment = segment != NULL;
-    scripted_peer_sends(message, segment);
-    return true;
-}
+    bool posts = strncmp(steps, "recv", 4) == 0 || strncmp(steps, "send", 4) == 0;
+    bool stops = strcmp(steps, STOP) == 0;
 
-static bool about(uint8_t type, uint8_t flags, uint32_t status, uint64_t offset)
-{
-    return peer_says((struct rme_wire_message){.type = type,
-                                               .flags = flags,
-                                               .tag = TAG,
-                                               .to = our_handle(),
-                                               .from = THEIR,
-                                               .status = status,
-                                               .offset = offset},
-                     NULL);
-}
-
-static bool e_cts(void)
-{
-    return peer_says(
-        (struct rme_wire_message){.type = RME_WIRE_CTS, .to = our_handle(), .from = THEIR},
-        &memory_of_peer);
-}
-
-/* The peer has read the memory that RTS has offered. */
-static bool e_read(void)
-{
-    return about(RME_WIRE_FIN, 0, RME_WIRE_OK, LARGE);
-}
-
-static bool e_refuse(void)
-{
-    return about(RME_WIRE_FIN, 0, RME_WIRE_TOO_LARGE, 0);
-}
-
-/* The peer opens its memory before it has seen RTS. */
-static bool e_invite(void)
-{
-    return peer_says((struct rme_wire_message){.type = RME_WIRE_CTS,
-                                               .flags = RME_WIRE_F_UNSOLICITED,
-                                               .tag = TAG,
-                                               .from = THEIR,
-                                               .to = 0},
-                     &memory_of_peer);
-}
-
-static bool rts(int32_t tag, uint64_t bytes, const struct rme_wire_segment *offer)
-{
-    return peer_says(
-        (struct rme_wire_message){
-            .type = RME_WIRE_RTS, .tag = tag, .from = THEIR, .total = bytes, .shape = 1},
-        offer);
-}
-
-static bool e_rts(void)
-{
-    return rts(TAG, LARGE, NULL);
-}
-
-static bool e_too_large(void)
-{
-    return rts(TAG, LARGE + 1, NULL);
-}
-
-static bool e_offer(void)
-{
-    return rts(TAG, LARGE, &memory_of_peer);
-}
-
-static bool e_eager(void)
-{
-    return peer_says((struct rme_wire_message){.type = RME_WIRE_EAGER, .tag = TAG}, NULL);
-}
-
-/* The first message in the ring. */
-static bool e_ring(void)
-{
-    const struct rme_wire_message message = {.type = RME_WIRE_EAGER, .tag = TAG};
-    uint8_t data[RME_WIRE_RING_SIZE + IN_RING] = {0};
-
-    rme_wire_encode_ring(&message, IN_RING, data);
-    scripted.have--;
-    script_lent(0, 0, data, sizeof(data));
-    scripted_run();
-    return true;
-}
-
-/* The peer returns the ring. */
-static bool e_release(void)
-{
-    scripted_says(KIND(CREDIT, RELEASE));
-    return true;
-}
-
-/* The peer has written. */
-static bool e_written(void)
-{
-    uint32_t handle = our_handle();
-
-    if (handle == 0)
+    if ((posts && script.links == 0) || (stops && !is_posted) ||
+        (strcmp(steps, DONE) == 0 && script.rdma_ops == 0) ||
+        (strcmp(steps, WRITTEN) == 0 && play_handle() == 0))
         return false;
-    scripted_imm(handle);
-    return true;
-}
-
-static bool e_leave(void)
-{
-    return about(RME_WIRE_CANCEL, 0, 0, 0);
-}
-
-static bool e_sender_leaves(void)
-{
-    return about(RME_WIRE_CANCEL, RME_WIRE_F_FROM_SENDER, 0, 0);
-}
-
-static bool e_post(void)
-{
-    if (script.links == 0)
-        return false;
-    scripted_recv(&op, plain, LARGE, TAG);
-    is_posted = true;
-    scripted_run();
-    return true;
-}
-
-static bool e_stop(void)
-{
-    if (!is_posted)
-        return false;
-    rme_cancel(scripted.rme, op.id);
-    stopped = true;
-    scripted_run();
-    return true;
-}
-
-static bool e_done(void)
-{
-    if (script.rdma_ops == 0)
-        return false;
-    script_finish(0);
-    scripted_run();
-    return true;
-}
-
-static bool e_send(void)
-{
-    if (script.links == 0)
-        return false;
-    scripted_send(&op, zone, LARGE, TAG);
-    is_posted = true;
-    scripted_run();
+    is_posted |= posts;
+    stopped |= stops;
+    play_steps(steps);
     return true;
 }
 
 /* ---- Scenes ---- */
-
-struct event {
-    const char *name;
-    bool (*happens)(void);
-};
 
 /* An outcome: of this order, and of all longer ones that have no row of their own. */
 struct row {
@@ -255,50 +111,22 @@ struct row {
 #define EVENTS 6 /* at most */
 
 struct scene {
-    const char *options;
-    uint8_t flags; /* of the peer's hello, beside the usual ones */
-    void (*begin)(void);
+    const char *options, *hello;
+    const char *begin; /* steps */
     struct event event[EVENTS];
     const struct row *row;
     size_t rows;
 };
 
-static void send_ready(void)
-{
-    e_send();
-    assert_int_equal(told("rts"), 1);
-}
-
-static void invite(void)
-{
-    scripted_recv(&op, zone, LARGE, TAG);
-    is_posted = true;
-    scripted_run();
-    assert_int_equal(told("invite"), 1);
-}
-
-/* Two messages that fit the ring let the engine grant one. */
-static void grant(void)
-{
-    rts(TAG + 1, IN_RING, NULL);
-    rts(TAG + 1, IN_RING, NULL);
-    assert_true(scripted_counter("eager_ring_bytes") > 0);
-    ring_windows = script.open;
-}
-
-static void nothing(void)
-{
-}
-
 static bool is_over(void)
 {
-    return !is_posted || op.reports > 0;
+    return !is_posted || play_operation('a')->reports > 0;
 }
 
 /* The memory of an operation that was reported is used by no device, and open to no peer. */
 static void check_memory(void)
 {
-    if (is_posted && op.reports > 0)
+    if (is_posted && is_over())
         assert_in_range(script.rdma_ops + script.open, 0, ring_windows);
 }
 
@@ -314,12 +142,12 @@ static void settle(void)
         else if (script.rdma_ops > 0)
             script_finish(0);
         else if (told("cancel") > answered)
-            answered += about(RME_WIRE_FIN, 0, RME_WIRE_CANCELED, 0);
+            answered += happens("FIN tag=3 to=@ from=77 status=2");
         else if (told("cts") + told("invite") > 0 && !stopped)
-            e_written();
+            happens(WRITTEN);
         else
-            e_stop();
-        scripted_run();
+            happens(STOP);
+        play_steps("");
         check_memory();
     }
     assert_true(is_over());
@@ -327,20 +155,17 @@ static void settle(void)
 
 static void begin_scene(void)
 {
-    struct rme_hello hello = scripted_hello();
-    char options[400];
+    char options[300];
 
-    snprintf(options, sizeof(options), "%s%s", OPTIONS, scene->options);
-    hello.flags |= scene->flags;
-    script.mws = 16;
+    snprintf(options, sizeof(options), "%s%s%s", OPTIONS, *scene->options ? "," : "",
+             scene->options);
     is_posted = stopped = false;
     ring_windows = 0;
-    op = (struct posted){.rc = 0};
-    scripted_open(options, &hello);
+    play_begin(options, scene->hello);
     scripted.keeps = true; /* nothing is acknowledged */
-    zone = rme_memory_alloc(scripted.rme, LARGE);
-    assert_non_null(zone);
-    scene->begin();
+    happens(scene->begin);
+    if (scripted_counter("eager_ring_bytes") > 0)
+        ring_windows = script.open;
 }
 
 /* Returns whether `order` is or begins with the events of `first`. */
@@ -380,17 +205,18 @@ static void compare(const char *order, const char *says, int result, unsigned er
 }
 
 /* Plays an order of events.  Returns false if the last one is impossible. */
-static bool play(const unsigned *at, unsigned n)
+static bool play_order(const unsigned *at, unsigned n)
 {
     char order[100] = "", says[100] = "";
     unsigned errors;
+    const struct posted *op = play_operation('a');
     bool possible = true;
 
     begin_scene();
     for (unsigned i = 0; i < n && possible; i++) {
         strcat(order, i > 0 ? " " : "");
         strcat(order, scene->event[at[i]].name);
-        possible = scene->event[at[i]].happens();
+        possible = happens(scene->event[at[i]].steps);
         check_memory();
     }
     if (possible) {
@@ -406,28 +232,21 @@ static bool play(const unsigned *at, unsigned n)
         }
         assert_int_equal(scripted_counter("protocol_errors"), errors);
         compare(order, says,
-                !is_posted      ? NONE
-                : op.error != 0 ? op.error
-                                : (int)op.actual,
+                !is_posted       ? NONE
+                : op->error != 0 ? op->error
+                                 : (int)op->actual,
                 errors);
         orders++;
     }
-    if (!possible && is_posted)
-        e_stop();
-    script_cut();
-    scripted_run();
-    assert_int_equal(op.reports, is_posted);
-    assert_int_equal(scripted.rme->operations->table.live, 0);
-    assert_int_equal(scripted.rme->rdma_ops + script.rdma_ops + script.open, 0);
-    assert_int_equal(rme_memory_free(scripted.rme, zone), 0);
-    scripted_close();
-    assert_int_equal(op.reports, is_posted);
+    if (!possible)
+        happens(STOP);
+    play_end();
     return possible;
 }
 
-static void play_all(unsigned *at, unsigned n)
+static void play_orders(unsigned *at, unsigned n)
 {
-    if (n > 0 && !play(at, n))
+    if (n > 0 && !play_order(at, n))
         return;
     if (n == 3)
         return;
@@ -438,7 +257,7 @@ static void play_all(unsigned *at, unsigned n)
             again |= at[k] == i;
         at[n] = i;
         if (!again)
-            play_all(at, n + 1);
+            play_orders(at, n + 1);
     }
 }
 
@@ -449,7 +268,7 @@ static void crossing(const struct scene *played, unsigned expected_orders)
     scene = played;
     wrong = orders = 0;
     rows_played = 0;
-    play_all(at, 0);
+    play_orders(at, 0);
     assert_int_equal(wrong, 0);
     assert_int_equal(orders, expected_orders);
     assert_int_equal(rows_played, scene->rows);
@@ -503,13 +322,13 @@ static const struct row sends[] = {
 static void send_of_registered_memory(void **state)
 {
     (void)state;
-    crossing(SCENE(sends, .options = "", .begin = send_ready,
-                   .event = {{"cts", e_cts},
-                             {"read", e_read},
-                             {"refuse", e_refuse},
-                             {"leave", e_leave},
-                             {"stop", e_stop},
-                             {"done", e_done}}),
+    crossing(SCENE(sends, .options = "", .hello = "windows=16", .begin = SEND,
+                   .event = {{"cts", CTS},
+                             {"read", HAS_READ},
+                             {"refuse", REFUSE},
+                             {"leave", LEAVE},
+                             {"stop", STOP},
+                             {"done", DONE}}),
              93);
 }
 
@@ -534,12 +353,12 @@ static const struct row receives[] = {
 static void receive_in_all_event_orders(void **state)
 {
     (void)state;
-    crossing(SCENE(receives, .options = "early_cts=0,", .begin = nothing,
-                   .event = {{"post", e_post},
-                             {"rts", e_rts},
-                             {"written", e_written},
-                             {"leave", e_sender_leaves},
-                             {"stop", e_stop}}),
+    crossing(SCENE(receives, .options = "early_cts=0", .hello = "windows=16", .begin = "",
+                   .event = {{"post", POST},
+                             {"rts", RTS},
+                             {"written", WRITTEN},
+                             {"leave", SENDER_LEAVES},
+                             {"stop", STOP}}),
              24);
 }
 
@@ -560,11 +379,11 @@ static const struct row small_receives[] = {
 static void receive_that_is_too_small(void **state)
 {
     (void)state;
-    crossing(SCENE(small_receives, .options = "early_cts=0,", .begin = nothing,
-                   .event = {{"post", e_post},
-                             {"rts", e_too_large},
-                             {"leave", e_sender_leaves},
-                             {"stop", e_stop}}),
+    crossing(SCENE(small_receives, .options = "early_cts=0", .hello = "windows=16", .begin = "",
+                   .event = {{"post", POST},
+                             {"rts", TOO_LARGE},
+                             {"leave", SENDER_LEAVES},
+                             {"stop", STOP}}),
              22);
 }
 
@@ -601,12 +420,13 @@ static const struct row inviting[] = {
 static void receive_that_invites(void **state)
 {
     (void)state;
-    crossing(SCENE(inviting, .options = "rndv=write,", .begin = invite,
-                   .event = {{"rts", e_rts},
-                             {"written", e_written},
-                             {"eager", e_eager},
-                             {"leave", e_sender_leaves},
-                             {"stop", e_stop}}),
+    crossing(SCENE(inviting, .options = "rndv=write", .hello = "windows=16",
+                   .begin = "recv a 200000 3 zone",
+                   .event = {{"rts", RTS},
+                             {"written", WRITTEN},
+                             {"eager", EAGER},
+                             {"leave", SENDER_LEAVES},
+                             {"stop", STOP}}),
              85);
 }
 
@@ -627,12 +447,13 @@ static const struct row reading[] = {
 static void receive_that_reads(void **state)
 {
     (void)state;
-    crossing(SCENE(reading, .options = "rndv=read,early_cts=0,", .begin = nothing,
-                   .event = {{"post", e_post},
-                             {"offer", e_offer},
-                             {"leave", e_sender_leaves},
-                             {"stop", e_stop},
-                             {"done", e_done}}),
+    crossing(SCENE(reading, .options = "rndv=read,early_cts=0", .hello = "windows=16",
+                   .begin = "",
+                   .event = {{"post", POST},
+                             {"offer", OFFER},
+                             {"leave", SENDER_LEAVES},
+                             {"stop", STOP},
+                             {"done", DONE}}),
              24);
 }
 
@@ -675,14 +496,15 @@ static void receive_with_a_ring(void **state)
     (void)state;
     crossing(
         SCENE(in_ring,
-              .options = "rndv=write,early_cts=0,eager_ring_bytes=128K,eager_ring_pool=256K,",
-              .flags = RME_HELLO_F_RING, .begin = grant,
-              .event = {{"post", e_post},
-                        {"ring", e_ring},
-                        {"eager", e_eager},
-                        {"rts", e_rts},
-                        {"release", e_release},
-                        {"stop", e_stop}}),
+              .options = "rndv=write,early_cts=0,eager_ring_bytes=128K,eager_ring_pool=256K",
+              .hello = "windows=16 ring",
+              .begin = "RTS tag=4 from=77 total=20000; RTS tag=4 from=77 total=20000",
+              .event = {{"post", POST},
+                        {"ring", RING},
+                        {"eager", EAGER},
+                        {"rts", RTS},
+                        {"release", RELEASE},
+                        {"stop", STOP}}),
         97);
 }
 
@@ -703,12 +525,12 @@ static const struct row invited[] = {
 static void send_that_is_invited(void **state)
 {
     (void)state;
-    crossing(SCENE(invited, .options = "", .begin = nothing,
-                   .event = {{"send", e_send},
-                             {"invite", e_invite},
-                             {"leave", e_leave},
-                             {"stop", e_stop},
-                             {"done", e_done}}),
+    crossing(SCENE(invited, .options = "", .hello = "windows=16", .begin = "",
+                   .event = {{"send", SEND},
+                             {"invite", INVITE},
+                             {"leave", LEAVE},
+                             {"stop", STOP},
+                             {"done", DONE}}),
              23);
 }
 

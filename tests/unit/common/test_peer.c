@@ -14,6 +14,9 @@
 /* How credits of new links grow and shrink, and a side with one credit. */
 #define SINGLE "rndv=write,early_cts=0"
 
+/* From 512 KiB of messages on the only peer is throttled. */
+#define GREEDY "early_cts=0,credits=64,eager_window=1M,rx_buffered_bytes=1M"
+
 /* The engine grants a ring to a peer that would use it, or the peer to the engine. */
 #define RINGS                                                                                  \
     "rndv=write,early_cts=0,credits=32,eager_ring_bytes=128K,eager_ring_pool=256K,"            \
@@ -458,6 +461,29 @@ static const struct play plays[] = {
     {"probe_requests_no_credits", SINGLE ",keepalive_ms=2", "connect credits=1",
      "send a 8 1; recv b 8 2; have; wait 300 > eager:1! a=8 have=0\n"
      "PING > pong:0"},
+    /* ---- a peer that holds more than its share gets no credits beyond its reserve ---- */
+    {"small_debt_returns_credits_per_message", GREEDY, "",
+     "5*EAGER tag=1 bytes=2000 >\n"
+     "returned; send a 8 1; returned > returned=0 eager:1 a=8 returned=6\n"
+     "send a 8 1; returned > eager:1 a=8 returned=0"},
+    {"greedy_peer_gets_credits_late", GREEDY, "",
+     "280*EAGER tag=1 bytes=2000 >\n"
+     "send a 8 1; returned; see rx_buffered_bytes > "
+     "eager:1 a=8 returned=224 rx_buffered_bytes=627200\n"
+     "4*EAGER tag=1 bytes=2000 >\n"
+     "send a 8 1; returned > eager:1 a=8 returned=0\n"
+     "60*recv b 2000 1 > b=2000\n"
+     "returned; see rx_buffered_bytes > returned=61 rx_buffered_bytes=501760\n"
+     "224*recv b 2000 1 > b=2000\n"
+     "see rx_buffered_bytes; returned > rx_buffered_bytes=0 returned=0"},
+    {"greedy_peer_keeps_its_reserve", GREEDY, "",
+     "291*EAGER tag=1 bytes=2000 > credit:0+1\n"
+     "returned; CREDIT; returned > returned=230 credit:0+1 returned=1\n"
+     "CREDIT; returned > credit:0+1 returned=1\n"
+     "99*CREDIT; returned > credit:0+1 returned=1"},
+    {"silent_peer_with_credits_is_dead", GREEDY ",keepalive_ms=2,peer_timeout_ms=300", "",
+     "260*EAGER tag=1 bytes=2000 >\n"
+     "300*wait 3; see peers > peers=0 links=0 advertised=0"},
     /* ---- order of sends ---- */
     {"unfetched_tags_block_no_other_tags", "rndv=read,early_cts=0", "rts_max=1 eager=65536",
      "send a 20000 1; send b 20000 2; send c 8 2; send d 20000 3; send e 8 4; send f 8 1 > "

@@ -111,66 +111,6 @@ static void take_until(uint64_t bytes)
     }
 }
 
-static void small_debt_returns_credits_per_message(void **state)
-{
-    (void)state;
-    open_it();
-    for (int i = 0; i < 5; i++)
-        say_eager();
-    assert_int_equal(told(), 0); /* too few for a CREDIT message */
-    send_one();
-    assert_int_equal(told(), 5);
-    send_one();
-    assert_int_equal(told(), 5);
-}
-
-static void greedy_peer_gets_credits_late(void **state)
-{
-    unsigned said, more;
-
-    (void)state;
-    open_it();
-    said = keep_until(HALF);
-    assert_true(told() > 0 && told() < said); /* returned before the limit */
-    more = said - told();
-    scripted_hush();
-    while (scripted.have >
-           RME_CREDIT_CONTROL) { /* more than half of its buffers are unreturned */
-        say_eager();
-        more++;
-    }
-    assert_true(more > 32);
-    send_one(); /* a message returns no credits now, and no CREDIT is sent */
-    assert_int_equal(scripted_count(RME_WIRE_CREDIT), 0);
-    assert_int_equal(told(), 0);
-    take_until(HALF); /* returned without a request */
-    assert_int_equal(scripted_count(RME_WIRE_CREDIT), 1);
-    assert_int_equal(told(), more);
-    send_one();
-    assert_int_equal(told(), more);
-    assert_int_equal(scripted_counter("protocol_errors"), 0);
-    take_until(1);
-}
-
-/* Control messages use the reserve, which is returned each time. */
-static void greedy_peer_keeps_its_reserve(void **state)
-{
-    (void)state;
-    open_it();
-    keep_until(HALF);
-    while (scripted.have > RME_CREDIT_CONTROL)
-        say_eager();
-    for (unsigned i = 0; i < 100; i++) {
-        scripted_hush();
-        scripted_peer_sends((struct rme_wire_message){.type = RME_WIRE_CREDIT}, NULL);
-        assert_int_equal(scripted_count(RME_WIRE_CREDIT), 1);
-        assert_int_equal(told(), 1);
-        assert_int_equal(scripted.have, RME_CREDIT_CONTROL);
-    }
-    assert_int_equal(scripted_counter("protocol_errors"), 0);
-    take_until(1);
-}
-
 /* A peer that spends the reserve on messages that must be held finally gets no credits. */
 static void peer_without_reserve_stops_sending(void **state)
 {
@@ -218,17 +158,6 @@ static void silent_peer_without_credits_stays(void **state)
         assert_int_equal(scripted_counter("peers"), 1);
     }
     be_silent(); /* now the peer has a credit to answer */
-    assert_int_equal(scripted_counter("peers"), 0);
-}
-
-/* The peer has credits and does not answer. */
-static void silent_peer_with_credits_is_dead(void **state)
-{
-    (void)state;
-    open_with(OPTIONS "1M,keepalive_ms=2,peer_timeout_ms=" TIMEOUT_TEXT, 1024);
-    keep_until(HALF);
-    assert_true(scripted.have >= RME_CREDIT_CONTROL);
-    be_silent();
     assert_int_equal(scripted_counter("peers"), 0);
 }
 
@@ -534,12 +463,8 @@ int main(void)
         SCRIPTED_TEST(dropped_peers_messages_are_freed),
         SCRIPTED_TEST(no_memory_for_what_is_early_again),
         SCRIPTED_TEST(kept_memory_counts_in_full),
-        SCRIPTED_TEST(small_debt_returns_credits_per_message),
-        SCRIPTED_TEST(greedy_peer_gets_credits_late),
-        SCRIPTED_TEST(greedy_peer_keeps_its_reserve),
         SCRIPTED_TEST(peer_without_reserve_stops_sending),
         SCRIPTED_TEST(silent_peer_without_credits_stays),
-        SCRIPTED_TEST(silent_peer_with_credits_is_dead),
     };
 
     return cmocka_run_group_tests_name("rx_account", tests, clock_setup, NULL);
