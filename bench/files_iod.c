@@ -16,7 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 /* Data of one request at one server. */
 struct part {
@@ -33,8 +32,8 @@ struct iod_files {
     struct client client; /* first: the callback of client_wait() converts it to the files */
     struct files files;
     struct part *part; /* one per server */
-    uint64_t upload;
-    uint64_t size; /* of the striped file */
+    uint64_t origin;   /* of the last file made */
+    uint64_t size;     /* of the striped file */
     char name[IOD_NAME_MAX + 1];
     char servers[IOD_SERVERS_MAX + 1];
     bool writes;
@@ -158,7 +157,6 @@ static bool make(struct files *files, const char *name, char *data, size_t size,
     struct part *p;
     struct remote *r = home(f, name, &p);
     struct iod_request open = {.op = IOD_OP_PUT_OPEN,
-                               .upload = f->upload++,
                                .layout = {size, FILES_STRIP, 0, 1},
                                .mode = 0600,
                                .buffer_size = FILES_BYTES,
@@ -167,15 +165,16 @@ static bool make(struct files *files, const char *name, char *data, size_t size,
                                .servers = iod_string_of(r->uri)};
     struct iod_request seal = {.op = IOD_OP_SEAL}, commit = {.op = IOD_OP_COMMIT};
 
-    *id = open.upload;
     whole(p, data, size);
     if (!ask(f, r, &open) || !opened(r))
         return failed(f);
-    seal.version = r->reply.version + 1;
+    *id = r->reply.id.upload;
+    f->origin = r->reply.id.origin;
     if ((size && !move_whole(f, name, true)) || !ask(f, r, &seal) || !ask(f, r, &commit))
         return failed(f);
     r->open = false;
-    return r->reply.upload == *id || remote_fail(r, "another file has the name") || failed(f);
+    return !(r->reply.flags & IOD_FLAG_REPLACED) ||
+           remote_fail(r, "another file has the name") || failed(f);
 }
 
 static bool open_to_read(struct iod_files *f, const char *name, struct remote *r)
@@ -231,7 +230,7 @@ static bool remove_file(struct files *files, const char *name, uint64_t id)
     struct part *p;
     struct remote *r = home(f, name, &p);
     struct iod_request request = {
-        .op = IOD_OP_REMOVE, .upload = id, .name = iod_string_of(name)};
+        .op = IOD_OP_REMOVE, .id = {f->origin, id}, .name = iod_string_of(name)};
 
     return ask(f, r, &request) || failed(f);
 }
@@ -243,7 +242,6 @@ static bool begin(struct files *files, const char *name, uint64_t size, bool wri
     struct iod_files *f = of(files);
     struct client *client = &f->client;
     struct iod_request open = {.op = writes ? IOD_OP_PUT_OPEN : IOD_OP_GET_OPEN,
-                               .upload = writes ? f->upload++ : 0,
                                .mode = 0600,
                                .buffer_size = FILES_BYTES,
                                .buffers = 1,
@@ -254,14 +252,17 @@ static bool begin(struct files *files, const char *name, uint64_t size, bool wri
     for (unsigned i = 0; i < files->servers; i++)
         client->remote[i]->layout =
             (struct iod_layout){size, FILES_STRIP, i, (uint32_t)files->servers};
-    if (!client_ask_all(client, &open))
+    open.layout = client->remote[0]->layout;
+    if (!ask(f, client->remote[0], &open))
+        return failed(f);
+    open.id = client->remote[0]->reply.id;
+    if (!client_ask_all(client, &open, 1))
         return failed(f);
     for (unsigned i = 0; i < files->servers; i++) {
         struct remote *r = client->remote[i];
 
         if (!opened(r))
             return failed(f);
-        r->version = r->reply.version;
         if (!writes && (r->reply.layout.size != size || r->reply.layout.index != i)) {
             remote_fail(r, "%s is another file", name);
             return failed(f);
@@ -302,19 +303,13 @@ static bool end(struct files *files)
     struct iod_request seal = {.op = IOD_OP_SEAL}, commit = {.op = IOD_OP_COMMIT},
                        close = {.op = IOD_OP_CLOSE};
 
-    for (unsigned i = 0; i < files->servers; i++) {
-        if (client->remote[i]->version >= seal.version)
-            seal.version = client->remote[i]->version + 1;
+    for (unsigned i = 0; i < files->servers; i++)
         client->remote[i]->open = false;
-    }
     if (!f->writes)
-        return client_ask_all(client, &close) || failed(f);
-    if (!client_ask_all(client, &seal) || !ask(f, client->remote[0], &commit))
-        return failed(f);
-    client->remote[0]->used = false; /* already committed */
-    client_ask_all(client, &commit);
-    client->remote[0]->used = true;
-    return !client->failed || failed(f);
+        return client_ask_all(client, &close, 0) || failed(f);
+    return (client_ask_all(client, &seal, 0) && ask(f, client->remote[0], &commit) &&
+            client_ask_all(client, &commit, 1)) ||
+           failed(f);
 }
 
 /* ---- start and end ---- */
@@ -349,9 +344,7 @@ struct files *files_open_iod(const struct files_config *config, char *why, size_
         return NULL;
     f->files = (struct files){.ops = &ops, .servers = config->servers};
     f->part = calloc(config->servers, sizeof *f->part);
-    good = client_open(&f->client, &options) && f->part &&
-           getrandom(&f->upload, sizeof f->upload / 2, 0) > 0;
-    f->upload = (f->upload | 1) << 20; /* not 0, with room to count */
+    good = client_open(&f->client, &options) && f->part;
     for (unsigned i = 0; good && i < config->servers; i++) {
         size_t at = strlen(f->servers);
 

@@ -121,15 +121,10 @@ static bool answers_later(const struct remote *r)
     return r->reply.status == IOD_BUSY && (r->reply.flags & IOD_FLAG_LATER);
 }
 
-bool remote_at_bound(const struct remote *r)
-{
-    return r->state == REMOTE_ANSWERED && r->hasty && answers_later(r);
-}
-
 /* Returns true if the server is at a limit and the request may be repeated. */
 static bool may_wait(struct remote *r)
 {
-    if (r->hasty || !answers_later(r))
+    if (!answers_later(r))
         return false;
     if (!r->busy_since)
         r->busy_since = r->received_at;
@@ -152,10 +147,10 @@ static bool reply_arrived(struct remote *r, int64_t actual)
     } else {
         r->state = REMOTE_ANSWERED;
         if (r->reply.status != IOD_OK) {
-            if (!r->lenient && !remote_at_bound(r))
+            if (!r->lenient || answers_later(r))
                 remote_fail(r, "%.*s", (int)r->reply.text.length, r->reply.text.text);
         } else if (r->reply.op == IOD_OP_PUT_OPEN || r->reply.op == IOD_OP_GET_OPEN) {
-            r->open = r->reply.handle != 0;
+            r->open = true;
             r->handle = r->reply.handle;
         }
     }
@@ -266,19 +261,6 @@ bool remote_ask(struct remote *r, const struct iod_request *request)
     r->busy_since = 0;
     send_request(r);
     return !r->client->failed;
-}
-
-void remote_give_up(struct remote *r)
-{
-    int64_t deadline = clock_ms() + GIVE_UP_MS;
-
-    r->again_at = 0;
-    r->state = REMOTE_IDLE;
-    net_cancel(r->client->context, &r->request_op);
-    net_cancel(r->client->context, &r->reply_op);
-    while ((r->requesting || r->receiving) && clock_ms() < deadline)
-        if (net_poll(r->client->context, 10) < 0)
-            return;
 }
 
 /* ---- waiting ---- */
@@ -453,9 +435,9 @@ bool client_wait_answers(struct client *client)
     return client_wait(client, all_answered);
 }
 
-static bool ask_some(struct client *client, const struct iod_request *request, int from, int to)
+bool client_ask_all(struct client *client, const struct iod_request *request, int from)
 {
-    for (int i = from; i < to; i++) {
+    for (int i = from; i < client->count; i++) {
         struct remote *r = client->remote[i];
         struct iod_request own = *request;
 
@@ -467,74 +449,6 @@ static bool ask_some(struct client *client, const struct iod_request *request, i
             return false;
     }
     return client_wait_answers(client);
-}
-
-bool client_ask_all(struct client *client, const struct iod_request *request)
-{
-    return ask_some(client, request, 0, client->count);
-}
-
-static bool pause_is_over(struct client *client)
-{
-    return clock_ms() >= client->pause_until;
-}
-
-bool client_pause(struct client *client)
-{
-    client->pause_until = clock_ms() + BUSY_MS / 2 + getpid() % BUSY_MS;
-    return client_wait(client, pause_is_over);
-}
-
-bool client_give_back(struct client *client)
-{
-    for (int i = 0; i < client->count; i++) {
-        struct remote *r = client->remote[i];
-        struct iod_request request = {.op = IOD_OP_CLOSE, .handle = r->handle};
-
-        r->hasty = false;
-        if (r->open && !remote_ask(r, &request))
-            return false;
-        r->open = false;
-    }
-    return client_wait_answers(client);
-}
-
-/* Opens at some servers.  *full: one at a limit; else unchanged. */
-static bool open_some(struct client *client, const struct iod_request *request, int from,
-                      int to, struct remote **full)
-{
-    for (int i = from; i < to; i++)
-        client->remote[i]->hasty = true;
-    if (!ask_some(client, request, from, to))
-        return false;
-    for (int i = from; i < to; i++) {
-        struct remote *r = client->remote[i];
-
-        *full = r->used && remote_at_bound(r) ? r : *full;
-    }
-    return true;
-}
-
-bool client_open_all(struct client *client, const struct iod_request *request)
-{
-    int64_t deadline = clock_ms() + client->o.timeout_ms;
-    struct remote *full;
-
-    for (;;) {
-        full = NULL;
-        if (!open_some(client, request, 0, 1, &full) ||
-            (!full && !open_some(client, request, 1, client->count, &full)))
-            return false;
-        if (full && clock_ms() >= deadline)
-            return remote_fail(full, "%.*s", (int)full->reply.text.length,
-                               full->reply.text.text);
-        for (int i = 0; i < client->count; i++)
-            client->remote[i]->hasty = false;
-        if (!full)
-            return true;
-        if (!client_give_back(client) || !client_pause(client))
-            return false;
-    }
 }
 
 /* ---- start and end ---- */

@@ -38,6 +38,7 @@ void copy_end(struct copy *copy)
 {
     progress_end(&copy->progress);
     client_close(&copy->client);
+    args_list_free(&copy->recorded);
 }
 
 bool copy_set_name(struct copy *copy, const char *name)
@@ -88,7 +89,6 @@ static bool start_flow(struct copy *copy, struct remote *r, const struct iod_req
         .context = copy->client.context,
         .workers = copy->client.workers,
         .pool = copy->client.pool,
-        .share = &copy->client.share,
         .addr = r->addr,
         .tag = request->data_tag,
         .send = copy->put,

@@ -127,10 +127,16 @@ static void wire_layout(struct wire *w, struct iod_layout *layout)
     wire_u32(w, &layout->count);
 }
 
+static void wire_id(struct wire *w, struct iod_id *id)
+{
+    wire_u64(w, &id->origin);
+    wire_u64(w, &id->upload);
+}
+
 static void wire_entry(struct wire *w, struct iod_entry *entry)
 {
     wire_layout(w, &entry->layout);
-    wire_u64(w, &entry->upload);
+    wire_id(w, &entry->id);
     wire_u64(w, &entry->stored);
     wire_u64(w, &entry->mtime);
     wire_string(w, &entry->name);
@@ -149,7 +155,7 @@ static void request_body(struct wire *w, struct iod_request *r)
 {
     switch (r->op) {
     case IOD_OP_PUT_OPEN:
-        wire_u64(w, &r->upload);
+        wire_id(w, &r->id);
         wire_layout(w, &r->layout);
         wire_u32(w, &r->mode);
         wire_u32(w, &r->buffer_size);
@@ -158,7 +164,7 @@ static void request_body(struct wire *w, struct iod_request *r)
         wire_string(w, &r->servers);
         return;
     case IOD_OP_GET_OPEN:
-        wire_u64(w, &r->upload);
+        wire_id(w, &r->id);
         wire_u32(w, &r->buffer_size);
         wire_u32(w, &r->buffers);
         wire_string(w, &r->name);
@@ -174,19 +180,13 @@ static void request_body(struct wire *w, struct iod_request *r)
         wire_u64(w, &r->from);
         return;
     case IOD_OP_SEAL:
-        wire_u64(w, &r->handle);
-        wire_u64(w, &r->version);
-        return;
     case IOD_OP_COMMIT:
     case IOD_OP_CLOSE:
         wire_u64(w, &r->handle);
         return;
     case IOD_OP_LIST:
-        wire_string(w, &r->name);
-        return;
-    case IOD_OP_FORGET:
     case IOD_OP_REMOVE:
-        wire_u64(w, &r->upload);
+        wire_id(w, &r->id);
         wire_string(w, &r->name);
         return;
     }
@@ -206,23 +206,16 @@ static void reply_body(struct wire *w, struct iod_reply *r)
         wire_u64(w, &r->handle);
         wire_u32(w, &r->buffer_size);
         wire_u32(w, &r->buffers);
-        wire_u64(w, &r->version);
+        wire_id(w, &r->id);
         return;
     case IOD_OP_GET_OPEN:
         wire_u64(w, &r->handle);
         wire_u32(w, &r->buffer_size);
         wire_u32(w, &r->buffers);
         wire_layout(w, &r->layout);
-        wire_u64(w, &r->upload);
-        wire_u64(w, &r->version);
+        wire_id(w, &r->id);
         wire_u32(w, &r->mode);
         wire_string(w, &r->servers);
-        wire_u64(w, &r->pending);
-        wire_string(w, &r->pending_servers);
-        return;
-    case IOD_OP_COMMIT:
-        wire_u64(w, &r->upload);
-        wire_u64(w, &r->version);
         return;
     case IOD_OP_EXTENTS:
         wire_u64(w, &r->from);
@@ -234,8 +227,8 @@ static void reply_body(struct wire *w, struct iod_reply *r)
     case IOD_OP_WRITE:
     case IOD_OP_READ:
     case IOD_OP_SEAL:
+    case IOD_OP_COMMIT:
     case IOD_OP_CLOSE:
-    case IOD_OP_FORGET:
     case IOD_OP_REMOVE:
         return;
     }
@@ -289,7 +282,7 @@ static bool entries_ok(const struct iod_entries *entries)
     uint32_t at = 0, n = 0;
 
     while (iod_entry_next(entries, &at, &entry)) {
-        if (!name_ok(&entry.name, 1) || !layout_ok(&entry.layout))
+        if (!name_ok(&entry.name, 1) || !layout_ok(&entry.layout) || !entry.id.upload)
             return false;
         n++;
     }
@@ -300,7 +293,7 @@ static bool request_ok(const struct iod_request *r)
 {
     switch (r->op) {
     case IOD_OP_PUT_OPEN:
-        return r->upload != 0 && layout_ok(&r->layout) &&
+        return (r->id.upload == 0) == (r->layout.index == 0) && layout_ok(&r->layout) &&
                buffers_ok(r->buffer_size, r->buffers) && name_ok(&r->name, 1) &&
                servers_ok(&r->servers) && r->mode <= 0777;
     case IOD_OP_GET_OPEN:
@@ -312,11 +305,9 @@ static bool request_ok(const struct iod_request *r)
         return r->from <= IOD_SIZE_MAX;
     case IOD_OP_LIST:
         return name_ok(&r->name, 0);
-    case IOD_OP_FORGET:
     case IOD_OP_REMOVE:
-        return r->upload != 0 && name_ok(&r->name, 1);
+        return r->id.upload != 0 && name_ok(&r->name, 1);
     case IOD_OP_SEAL:
-        return r->version != 0;
     case IOD_OP_COMMIT:
     case IOD_OP_CLOSE:
         return true;
@@ -332,10 +323,10 @@ static bool reply_ok(const struct iod_reply *r)
         return r->text.length <= IOD_TEXT_MAX;
     switch (r->op) {
     case IOD_OP_PUT_OPEN:
-        return buffers_ok(r->buffer_size, r->buffers);
+        return buffers_ok(r->buffer_size, r->buffers) && r->handle && r->id.upload;
     case IOD_OP_GET_OPEN:
         return buffers_ok(r->buffer_size, r->buffers) && layout_ok(&r->layout) &&
-               servers_ok(&r->servers) && r->mode <= 0777 && servers_ok(&r->pending_servers);
+               servers_ok(&r->servers) && r->mode <= 0777 && r->handle && r->id.upload;
     case IOD_OP_EXTENTS:
         return r->from <= IOD_SIZE_MAX && extents_ok(&r->extents);
     case IOD_OP_LIST:
@@ -345,7 +336,6 @@ static bool reply_ok(const struct iod_reply *r)
     case IOD_OP_SEAL:
     case IOD_OP_COMMIT:
     case IOD_OP_CLOSE:
-    case IOD_OP_FORGET:
     case IOD_OP_REMOVE:
         return true;
     }
@@ -515,6 +505,20 @@ bool iod_entry_next(const struct iod_entries *entries, uint32_t *at, struct iod_
     return true;
 }
 
+int iod_id_compare(struct iod_id a, struct iod_id b)
+{
+    if (a.origin != b.origin)
+        return a.origin < b.origin ? -1 : 1;
+    return (a.upload > b.upload) - (a.upload < b.upload);
+}
+
+struct iod_id iod_entry_place(const struct iod_entry *entry)
+{
+    struct iod_id place = {0, 0};
+
+    return entry->layout.index ? entry->id : place;
+}
+
 const char *iod_op_name(enum iod_op op)
 {
     switch (op) {
@@ -543,6 +547,8 @@ enum iod_status iod_status_from_errno(int error)
         return IOD_INVALID;
     case ENFILE:
         return IOD_FILES;
+    case EXFULL: /* memory of a store in memory */
+        return IOD_NO_SPACE;
     case ENODATA: /* truncated file of an object */
         return IOD_DAMAGED;
     }

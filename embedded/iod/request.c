@@ -10,7 +10,7 @@
  *
  * Clients are not trusted: the decoder checks all numbers, handles are looked up among those of
  * the requesting peer, and requests of a peer beyond SERVER_PEER_REQUESTS unanswered ones are
- * dropped, or beyond one of a host that is not admitted.
+ * dropped, or beyond one of a peer that is not admitted.
  */
 #include "config.h"
 #include "embedded/iod/server_impl.h"
@@ -27,7 +27,6 @@
 static void request_count_bytes(struct request *r, int64_t n)
 {
     r->bytes += (uint64_t)n;
-    r->peer->host->request_bytes += (uint64_t)n;
     r->server->request_bytes += (uint64_t)n;
 }
 
@@ -141,6 +140,8 @@ static const char *remedy(int error)
         return "see what there is with bmi-ls";
     case ENOSPC:
         return "free space on the server's disk or use another server";
+    case EXFULL:
+        return "give the server a larger --store memory:SIZE, or remove objects with bmi-rm";
     case EDQUOT:
         return "raise the quota of the server's user or free space";
     case EFBIG:
@@ -202,6 +203,8 @@ static const char *cause(int error)
     case EUCLEAN:
     case ENODATA:
         return "the object is damaged";
+    case EXFULL:
+        return "the server's memory for objects is full";
     case EIDRM:
         return "the server's folder was removed";
     case EISDIR:
@@ -258,14 +261,15 @@ static void work_list(struct request *r)
 {
     struct server *server = r->server; /* a reply may end the request */
     struct iod_reply reply = {.op = IOD_OP_LIST};
+    struct iod_entry after = {.name = r->decoded.name, .id = r->decoded.id};
     struct store_unread unread = {.report = report_unread, .arg = r};
     uint8_t *packed = malloc(IOD_REPLY_MAX);
     bool more = false;
     int error = -ENOMEM;
 
     if (packed)
-        error = store_list(server->store, &r->decoded.name, packed, IOD_REPLY_MAX - 64,
-                           &reply.entries, &more, &unread);
+        error = store_list(server->store, &after, packed, IOD_REPLY_MAX - 64, &reply.entries,
+                           &more, &unread);
     pthread_mutex_lock(&server->lock);
     if (error) {
         request_refuse(r, error, "reading the store");
@@ -334,9 +338,6 @@ static void request_work(struct job *job)
     case IOD_OP_LIST:
         work_list(r);
         return;
-    case IOD_OP_FORGET:
-        work_forget(r);
-        return;
     case IOD_OP_REMOVE:
         work_remove(r);
         return;
@@ -382,14 +383,12 @@ static void request_start(struct request *r)
         if (r->server->draining)
             request_refuse(r, ESHUTDOWN, "the server is ending");
         else if (!transfer_reserve(r->peer))
-            refuse_for_now(r, "too many open transfers of this client or its host");
+            refuse_for_now(r, "too many open transfers");
         else
             workers_add(r->server->workers, &r->job);
         return;
     case IOD_OP_LIST:
-    case IOD_OP_FORGET:
     case IOD_OP_REMOVE:
-        r->job.is_long = r->decoded.op == IOD_OP_LIST; /* scans the whole folder */
         workers_add(r->server->workers, &r->job);
         return;
     case IOD_OP_WRITE:
@@ -422,7 +421,7 @@ static struct request *request_new(struct peer *peer, struct BMI_unexpected_info
     r->tag = info->tag;
     r->since = clock_ms();
     r->working = true;
-    r->job = (struct job){.run = request_work, .turn = &peer->host->turn};
+    r->job = (struct job){.run = request_work};
     r->reply_op.done = reply_done;
     r->keep_op.done = keep_done;
     r->next = r->server->requests;
@@ -455,15 +454,14 @@ static void request_judge(struct request *r, int64_t size)
         request_refuse(r, error,
                        error == -EINVAL ? "a value of the request is out of range"
                                         : "malformed request");
-    } else if (!r->peer->host->admitted) {
+    } else if (!r->peer->admitted) {
         drop_message(r);
         refuse(r, EACCES, 0,
                "this server does not serve your host; start the server with an --allow that "
                "admits the host");
-    } else if (!host_may(r->peer->host->request_bytes, (uint64_t)size, server->request_bytes,
-                         SERVER_REQUEST_BYTES)) {
+    } else if (server->request_bytes + (uint64_t)size > SERVER_REQUEST_BYTES) {
         drop_message(r);
-        refuse_for_now(r, "your host has too many unanswered requests");
+        refuse_for_now(r, "the server has too many unanswered requests");
     } else {
         request_count_bytes(r, size);
         request_start(r);
@@ -477,7 +475,7 @@ void request_arrived(struct server *server, struct BMI_unexpected_info *info)
 
     pthread_mutex_lock(&server->lock);
     peer = peer_get(server, info->addr);
-    if (peer && peer->request_count < (peer->host->admitted ? SERVER_PEER_REQUESTS : 1)) {
+    if (peer && peer->request_count < (peer->admitted ? SERVER_PEER_REQUESTS : 1)) {
         r = request_new(peer, info);
         if (r)
             request_judge(r, info->size);

@@ -43,7 +43,6 @@ struct server {
     struct iod_request q; /* its pointers are invalid */
     bmi_msg_tag_t tag;
     uint64_t total, moved; /* bytes of data */
-    uint64_t upload;
 };
 
 static struct {
@@ -218,7 +217,7 @@ static void list_some(struct iod_entries *entries, unsigned count, unsigned firs
     static uint8_t wire[4096];
     char name[32];
     struct iod_entry entry = {
-        .layout = run.layout, .upload = 9, .stored = 100, .mtime = 1000000000};
+        .layout = run.layout, .id = {1, 9}, .stored = 100, .mtime = 1000000000};
 
     *entries = (struct iod_entries){.wire = wire};
     for (unsigned i = 0; i < count; i++) {
@@ -232,15 +231,12 @@ static struct iod_reply should_say(const struct server *s)
 {
     struct iod_reply a = {.op = s->q.op,
                           .handle = 3,
-                          .upload = 9,
-                          .version = 2,
+                          .id = {1, 9},
                           .layout = run.layout,
                           .mode = 0640,
                           .buffer_size = s->q.buffer_size,
                           .buffers = s->q.buffers};
 
-    if (a.op == IOD_OP_COMMIT)
-        a.upload = s->upload;
     a.layout.index = (uint32_t)s->number % run.layout.count;
     a.servers = iod_string_of(recorded(run.layout.count));
     a.from = layout_object_size(&a.layout);
@@ -384,14 +380,11 @@ static void change(struct iod_reply *a)
         a->handle = value();
         break;
     case 4:
-        a->upload = value();
-        break;
     case 5:
-        a->version = value();
+        a->id.upload = value();
         break;
     case 6:
-        a->pending = value();
-        a->pending_servers = other_servers();
+        a->id.origin = value();
         break;
     case 7:
         a->from = value();
@@ -432,7 +425,7 @@ static void change(struct iod_reply *a)
         a->flags = IOD_FLAG_LATER;
         a->text = iod_string_of("too many");
         break;
-    case 19: /* no object has the name */
+    case 19: /* which is not valid */
         a->handle = 0;
         break;
     }
@@ -617,8 +610,6 @@ static void read_request(const struct fake_op *op)
     FUZZ_CHECK(iod_request_decode(op->memory, (size_t)op->size, &q) == 0);
     s->total = q.op == IOD_OP_READ || q.op == IOD_OP_WRITE ? iod_extents_bytes(&q.extents) : 0;
     s->moved = 0;
-    if (q.op == IOD_OP_PUT_OPEN)
-        s->upload = q.upload;
     s->asked = true;
     s->tag = op->tag;
     s->q = q;

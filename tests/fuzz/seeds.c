@@ -9,8 +9,6 @@
 #include <sys/stat.h>
 
 #include "bench/job.h"
-#include "embedded/iod/object_head.h"
-#include "embedded/iod/proto.h"
 #include "fuzz.h"
 #include "seeds.h"
 #include "wire/wire.h"
@@ -177,147 +175,6 @@ static void connection_data(void)
     put("hello", "reject", out, RME_REJECT_SIZE);
 }
 
-/* ---- the I/O server's ---- */
-
-static void requests(void)
-{
-    static const struct iod_extent extents[] = {{0, 65536}, {131072, 65536}, {1 << 30, 1}};
-    struct iod_request base = {
-        .handle = 3,
-        .upload = 99,
-        .version = 2,
-        .from = 0,
-        .layout = {.size = 1 << 20, .strip = 65536, .index = 1, .count = 2},
-        .mode = 0644,
-        .buffer_size = 262144,
-        .buffers = 8,
-        .data_tag = 12,
-        .extents = {.count = 3, .array = extents},
-        .name = iod_string_of("some.file"),
-        .servers = iod_string_of("ib://a:1,ib://b:2")};
-    uint8_t out[IOD_REQUEST_MAX];
-
-#define SEED_REQUEST(id, number, text)                                                         \
-    base.op = IOD_OP_##id;                                                                     \
-    put("iod_request", text, out, (size_t)iod_request_encode(&base, out, sizeof(out)));
-    IOD_OPS(SEED_REQUEST)
-#undef SEED_REQUEST
-}
-
-static void replies(void)
-{
-    static const struct iod_extent extents[] = {{0, 65536}, {131072, 65536}};
-    static uint8_t entries[4096], out[IOD_REPLY_MAX];
-    struct iod_entry entry = {.name = iod_string_of("some.file"),
-                              .layout = {.size = 100, .strip = 64, .count = 1},
-                              .upload = 1,
-                              .stored = 100,
-                              .mtime = 1000000000};
-    struct iod_reply base = {.handle = 3,
-                             .upload = 99,
-                             .version = 2,
-                             .pending = 100,
-                             .pending_servers = iod_string_of("ib://a:1,ib://b:2"),
-                             .layout = entry.layout,
-                             .mode = 0644,
-                             .buffer_size = 65536,
-                             .buffers = 4,
-                             .extents = {.count = 2, .array = extents},
-                             .servers = iod_string_of("ib://a:1")};
-    uint32_t length = 0;
-
-    for (int i = 0; i < 3; i++)
-        base.entries.count += iod_entry_append(&entry, entries, sizeof(entries), &length);
-    base.entries.wire = entries;
-    base.entries.length = length;
-#define SEED_REPLY(id, number, text)                                                           \
-    base.op = IOD_OP_##id;                                                                     \
-    put("iod_reply", text, out, (size_t)iod_reply_encode(&base, out, sizeof(out)));
-    IOD_OPS(SEED_REPLY)
-#undef SEED_REPLY
-    base.status = IOD_NOT_FOUND;
-    base.text = iod_string_of("no such object");
-    put("iod_reply", "not-found", out, (size_t)iod_reply_encode(&base, out, sizeof(out)));
-}
-
-/* Writes heads as the store puts them before an object. */
-static void heads(void)
-{
-    struct object_meta meta = {
-        .layout = {.size = 1 << 20, .strip = 65536, .index = 1, .count = 2},
-        .upload = 99,
-        .version = 2,
-        .mode = 0644,
-        .table = {.sum = 5, .count = 128},
-        .name = "some.file",
-        .servers = "ib://a:1,ib://b:2"};
-    uint8_t out[STORE_HEAD];
-
-    object_head_encode(&meta, out);
-    put("iod_head", "head", out, sizeof(out));
-}
-
-/* Steps of fuzz_iod_server.c: an upload, its data, a copy out of it, a peer that
- * disconnects. */
-#define IOD_ASK(op, handle, upload, version, size, index, count, length)                       \
-    1, 0, (op)-1, handle, upload, version, 0, size, 0, (count)-1, index, 0, 1, 7, 0, 0,        \
-        length, 0
-#define IOD_REST 11, 0, 11, 0, 7, 0, 1, 200, 11, 0, 7, 0, 1, 200, 11, 0, 7, 0, 1, 200
-
-static void servers(void)
-{
-    static const uint8_t upload[] = {IOD_ASK(IOD_OP_PUT_OPEN, 0, 1, 0, 20, 0, 1, 0),
-                                     IOD_REST,
-                                     IOD_ASK(IOD_OP_WRITE, 0, 0, 0, 0, 0, 1, 40),
-                                     IOD_REST,
-                                     IOD_REST,
-                                     IOD_ASK(IOD_OP_SEAL, 0, 0, 1, 0, 0, 1, 0),
-                                     IOD_REST,
-                                     IOD_ASK(IOD_OP_COMMIT, 0, 0, 0, 0, 0, 1, 0),
-                                     IOD_REST,
-                                     IOD_ASK(IOD_OP_GET_OPEN, 0, 0, 0, 0, 0, 1, 0),
-                                     IOD_REST,
-                                     IOD_ASK(IOD_OP_EXTENTS, 1, 0, 0, 0, 0, 1, 0),
-                                     IOD_REST,
-                                     IOD_ASK(IOD_OP_READ, 1, 0, 0, 0, 0, 1, 40),
-                                     IOD_REST,
-                                     IOD_REST,
-                                     IOD_ASK(IOD_OP_LIST, 0, 0, 0, 0, 0, 1, 0),
-                                     IOD_REST,
-                                     IOD_ASK(IOD_OP_CLOSE, 1, 0, 0, 0, 0, 1, 0),
-                                     IOD_REST};
-    static const uint8_t prepared[] = {IOD_ASK(IOD_OP_PUT_OPEN, 0, 1, 0, 20, 1, 2, 0),
-                                       IOD_REST,
-                                       IOD_ASK(IOD_OP_SEAL, 0, 0, 1, 0, 0, 1, 0),
-                                       IOD_REST,
-                                       IOD_ASK(IOD_OP_GET_OPEN, 0, 0, 0, 0, 0, 1, 0),
-                                       IOD_REST,
-                                       IOD_ASK(IOD_OP_GET_OPEN, 0, 1, 0, 0, 0, 1, 0),
-                                       IOD_REST,
-                                       IOD_ASK(IOD_OP_FORGET, 0, 1, 0, 0, 0, 1, 0),
-                                       IOD_REST,
-                                       IOD_ASK(IOD_OP_COMMIT, 0, 0, 0, 0, 0, 1, 0),
-                                       IOD_REST,
-                                       IOD_ASK(IOD_OP_REMOVE, 0, 1, 0, 0, 0, 1, 0),
-                                       14,
-                                       0,
-                                       0};
-    static const uint8_t leaving[] = {IOD_ASK(IOD_OP_PUT_OPEN, 0, 1, 0, 200, 0, 1, 0),
-                                      IOD_REST,
-                                      IOD_ASK(IOD_OP_WRITE, 0, 0, 0, 0, 0, 1, 200),
-                                      11,
-                                      0,
-                                      IOD_ASK(IOD_OP_CLOSE, 0, 0, 0, 0, 0, 1, 0),
-                                      14,
-                                      0,
-                                      0,
-                                      IOD_REST};
-
-    put("iod_server", "upload-and-download", upload, sizeof(upload));
-    put("iod_server", "prepared", prepared, sizeof(prepared));
-    put("iod_server", "leaving", leaving, sizeof(leaving));
-}
-
 /* ---- bmi-perf's requests and reports ---- */
 
 static void jobs(void)
@@ -460,11 +317,7 @@ int main(int argc, char **argv)
     lives();
     lent();
     too_much();
-    requests();
-    replies();
-    heads();
-    servers();
-    iod_clients();
+    iod_seeds();
     jobs();
     perf_sessions();
     inbox();

@@ -13,8 +13,8 @@ void lives(void);
 void lent(void);
 void too_much(void);
 
-/* Seeds of target "iod_client": copies and lists, and answers of servers. */
-void iod_clients(void);
+/* Seeds of targets "iod_message", "iod_server" and "iod_client". */
+void iod_seeds(void);
 
 /* Seeds of targets "elan_packet", "elan_desk", "elan_log" and "elan_link". */
 void elan(void);

@@ -170,7 +170,6 @@ static bool expect(const char *what, const struct iod_request *request, enum iod
 static struct iod_request put_open(const char *name, uint64_t size)
 {
     return (struct iod_request){.op = IOD_OP_PUT_OPEN,
-                                .upload = 1,
                                 .layout = {size, 65536, 0, 1},
                                 .mode = 0600,
                                 .buffer_size = 65536,
@@ -200,7 +199,7 @@ static enum iod_status any_status(const struct iod_request *request)
 
 static struct iod_request of_handle(enum iod_op op, uint64_t handle)
 {
-    return (struct iod_request){.op = op, .handle = handle, .version = 1};
+    return (struct iod_request){.op = op, .handle = handle};
 }
 
 static struct iod_request data_request(enum iod_op op, uint64_t handle, bmi_msg_tag_t tag,
@@ -238,7 +237,7 @@ static void malformed(void)
     expect_bytes("a byte too few", bytes, length - 1, IOD_PROTOCOL);
     list = put_open("x", 5);
     length = iod_request_encode(&list, bytes, sizeof bytes);
-    memset(bytes + 12 + 8 + 8, 0, 8);
+    memset(bytes + 12 + 16 + 8, 0, 8);
     expect_bytes("a strip of no bytes", bytes, length, IOD_INVALID);
 }
 
