@@ -103,7 +103,7 @@ static bool start_part(struct iod_files *f, unsigned i, bool writes)
 {
     struct remote *r = f->client.remote[i];
     struct part *p = &f->part[i];
-    struct iod_request request = {.op = writes ? IOD_OP_WRITE : IOD_OP_READ,
+    struct iod_message request = {.op = writes ? IOD_OP_WRITE : IOD_OP_READ,
                                   .handle = r->handle,
                                   .data_tag = f->client.tag++,
                                   .extents = {.array = p->extent, .count = p->count}};
@@ -113,7 +113,7 @@ static bool start_part(struct iod_files *f, unsigned i, bool writes)
     return post(f, r, p, false, request.data_tag) && remote_ask(r, &request);
 }
 
-static bool ask(struct iod_files *f, struct remote *r, struct iod_request *request)
+static bool ask(struct iod_files *f, struct remote *r, struct iod_message *request)
 {
     request->handle = r->handle;
     return remote_ask(r, request) && client_wait_answers(&f->client);
@@ -156,14 +156,14 @@ static bool make(struct files *files, const char *name, char *data, size_t size,
     struct iod_files *f = of(files);
     struct part *p;
     struct remote *r = home(f, name, &p);
-    struct iod_request open = {.op = IOD_OP_PUT_OPEN,
+    struct iod_message open = {.op = IOD_OP_PUT_OPEN,
                                .layout = {size, FILES_STRIP, 0, 1},
                                .mode = 0600,
                                .buffer_size = FILES_BYTES,
                                .buffers = 1,
                                .name = iod_string_of(name),
                                .servers = iod_string_of(r->uri)};
-    struct iod_request seal = {.op = IOD_OP_SEAL}, commit = {.op = IOD_OP_COMMIT};
+    struct iod_message seal = {.op = IOD_OP_SEAL}, commit = {.op = IOD_OP_COMMIT};
 
     whole(p, data, size);
     if (!ask(f, r, &open) || !opened(r))
@@ -179,7 +179,7 @@ static bool make(struct files *files, const char *name, char *data, size_t size,
 
 static bool open_to_read(struct iod_files *f, const char *name, struct remote *r)
 {
-    struct iod_request open = {.op = IOD_OP_GET_OPEN,
+    struct iod_message open = {.op = IOD_OP_GET_OPEN,
                                .buffer_size = FILES_BYTES,
                                .buffers = 1,
                                .name = iod_string_of(name)};
@@ -189,7 +189,7 @@ static bool open_to_read(struct iod_files *f, const char *name, struct remote *r
 
 static bool close_read(struct iod_files *f, struct remote *r)
 {
-    struct iod_request close = {.op = IOD_OP_CLOSE};
+    struct iod_message close = {.op = IOD_OP_CLOSE};
 
     r->open = false;
     return ask(f, r, &close);
@@ -229,7 +229,7 @@ static bool remove_file(struct files *files, const char *name, uint64_t id)
     struct iod_files *f = of(files);
     struct part *p;
     struct remote *r = home(f, name, &p);
-    struct iod_request request = {
+    struct iod_message request = {
         .op = IOD_OP_REMOVE, .id = {f->origin, id}, .name = iod_string_of(name)};
 
     return ask(f, r, &request) || failed(f);
@@ -241,7 +241,7 @@ static bool begin(struct files *files, const char *name, uint64_t size, bool wri
 {
     struct iod_files *f = of(files);
     struct client *client = &f->client;
-    struct iod_request open = {.op = writes ? IOD_OP_PUT_OPEN : IOD_OP_GET_OPEN,
+    struct iod_message open = {.op = writes ? IOD_OP_PUT_OPEN : IOD_OP_GET_OPEN,
                                .mode = 0600,
                                .buffer_size = FILES_BYTES,
                                .buffers = 1,
@@ -300,7 +300,7 @@ static bool end(struct files *files)
 {
     struct iod_files *f = of(files);
     struct client *client = &f->client;
-    struct iod_request seal = {.op = IOD_OP_SEAL}, commit = {.op = IOD_OP_COMMIT},
+    struct iod_message seal = {.op = IOD_OP_SEAL}, commit = {.op = IOD_OP_COMMIT},
                        close = {.op = IOD_OP_CLOSE};
 
     for (unsigned i = 0; i < files->servers; i++)

@@ -13,8 +13,8 @@
  * the request is reused.
  *
  * The session's thread posts and completes all operations of this file, without locks.  Workers
- * report the end of flows, under a lock; if only disk work remains, the thread waits for that
- * report, because no network event would wake it.
+ * report the end of flows; if only disk work remains the thread looks every millisecond, because
+ * no network event would wake it.
  */
 #include "config.h"
 #include "embedded/iod/client.h"
@@ -23,7 +23,6 @@
 #include "embedded/bmi/core.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,6 +35,7 @@
 #define FLOW_GRACE_MS 500  /* ms for the server to explain a broken flow */
 #define KEEP_MS       2000 /* ms between keep-alives to an idle server */
 #define CHECK_MS      10   /* ms between checks while data moves */
+#define DISK_MS       1    /* ms between checks while only the disk works */
 #define STOPPED_MS    500  /* ms without a check that mean that the process was stopped */
 
 /* ---- failures ---- */
@@ -243,7 +243,7 @@ static void send_request(struct remote *r)
         request_sent(r);
 }
 
-bool remote_ask(struct remote *r, const struct iod_request *request)
+bool remote_ask(struct remote *r, const struct iod_message *request)
 {
     if (r->client->failed)
         return false;
@@ -321,7 +321,7 @@ static void check_flow(struct remote *r, int64_t now)
  * needed. */
 static void send_alive(struct remote *r, int64_t now)
 {
-    struct iod_request request = {
+    struct iod_message request = {
         .op = IOD_OP_EXTENTS, .handle = r->handle, .from = IOD_SIZE_MAX}; /* no extents there */
     bool idle = r->state == REMOTE_IDLE ||
                 (r->state == REMOTE_ANSWERED &&
@@ -354,13 +354,8 @@ static void check_servers(struct client *client)
 void client_flow_ended(void *remote)
 {
     struct remote *r = remote;
-    struct client *client = r->client;
 
-    pthread_mutex_lock(&client->ends_lock);
     atomic_store(&r->flow_ended, true);
-    client->flow_ends++;
-    pthread_cond_signal(&client->ends_more);
-    pthread_mutex_unlock(&client->ends_lock);
 }
 
 /* Returns true if only disk work remains, which causes no network event. */
@@ -377,46 +372,14 @@ static bool only_disk(const struct client *client)
     return flows_run(client);
 }
 
-static unsigned flow_ends(struct client *client)
-{
-    unsigned ends;
-
-    pthread_mutex_lock(&client->ends_lock);
-    ends = client->flow_ends;
-    pthread_mutex_unlock(&client->ends_lock);
-    return ends;
-}
-
-/* Waits until a flow has ended since `ends` was read, CHECK_MS at most. */
-static void wait_for_disk(struct client *client, unsigned ends)
-{
-    struct timespec until;
-
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += CHECK_MS * 1000000L;
-    until.tv_sec += until.tv_nsec / 1000000000L;
-    until.tv_nsec %= 1000000000L;
-    pthread_mutex_lock(&client->ends_lock);
-    while (client->flow_ends == ends &&
-           pthread_cond_timedwait(&client->ends_more, &client->ends_lock, &until) == 0)
-        ;
-    pthread_mutex_unlock(&client->ends_lock);
-}
-
 bool client_wait(struct client *client, bool (*finished)(struct client *client))
 {
-    while (!client->failed) {
-        unsigned ends = flow_ends(client); /* read first, so that no end is missed */
+    while (!client->failed && !finished(client)) {
+        int idle_ms = only_disk(client) ? DISK_MS : flows_run(client) ? CHECK_MS : 100;
+        int result = net_poll(client->context, idle_ms);
 
-        if (finished(client))
-            break;
-        if (only_disk(client)) {
-            wait_for_disk(client, ends);
-        } else {
-            int result = net_poll(client->context, flows_run(client) ? CHECK_MS : 100);
-            if (result < 0)
-                return client_fail(client, "network error: %s", net_error_text(result));
-        }
+        if (result < 0)
+            return client_fail(client, "network error: %s", net_error_text(result));
         check_servers(client);
     }
     return !client->failed;
@@ -435,11 +398,11 @@ bool client_wait_answers(struct client *client)
     return client_wait(client, all_answered);
 }
 
-bool client_ask_all(struct client *client, const struct iod_request *request, int from)
+bool client_ask_all(struct client *client, const struct iod_message *request, int from)
 {
     for (int i = from; i < client->count; i++) {
         struct remote *r = client->remote[i];
-        struct iod_request own = *request;
+        struct iod_message own = *request;
 
         if (!r->used)
             continue;
@@ -456,15 +419,9 @@ bool client_ask_all(struct client *client, const struct iod_request *request, in
 bool client_open(struct client *client, const struct client_options *options)
 {
     char text[CLIENT_WHY], key[64];
-    pthread_condattr_t monotonic;
     int error;
 
     *client = (struct client){.o = *options, .tag = 16};
-    pthread_mutex_init(&client->ends_lock, NULL);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&client->ends_more, &monotonic);
-    pthread_condattr_destroy(&monotonic);
     error = workers_start(options->threads, &client->workers);
     if (error) {
         client->workers = NULL;
@@ -581,7 +538,7 @@ static void close_objects(struct client *client)
     client->failed = false;
     for (int i = 0; i < client->count; i++) {
         struct remote *r = client->remote[i];
-        struct iod_request request = {.op = IOD_OP_CLOSE, .handle = r->handle};
+        struct iod_message request = {.op = IOD_OP_CLOSE, .handle = r->handle};
 
         if (r->open && !r->lost && !r->requesting && !r->receiving)
             remote_ask(r, &request);
@@ -632,6 +589,4 @@ void client_close(struct client *client)
 {
     if (client->workers)
         end_session(client);
-    pthread_cond_destroy(&client->ends_more);
-    pthread_mutex_destroy(&client->ends_lock);
 }

@@ -10,7 +10,6 @@
 #define IOD_CLIENT_H
 
 #include <limits.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -40,7 +39,7 @@ struct remote {
 
     /* the request in progress */
     enum remote_state state;
-    struct iod_request asked;
+    struct iod_message asked;
     struct net_op request_op, reply_op;
     bool requesting, receiving; /* the operations above are posted */
     bool sent;                  /* the request was sent, its memory is free */
@@ -53,7 +52,7 @@ struct remote {
     uint8_t request[IOD_REQUEST_MAX];
     int64_t request_length;
     uint8_t *reply_bytes;
-    struct iod_reply reply; /* valid in REMOTE_ANSWERED, points into reply_bytes */
+    struct iod_message reply; /* valid in REMOTE_ANSWERED, points into reply_bytes */
 
     uint64_t unread; /* list: number of unreadable objects */
     size_t last;     /* list: 1 + index of the last part; 0: none */
@@ -91,10 +90,7 @@ struct client {
     bmi_context_id context;
     struct net_log log;
     struct workers *workers;
-    pthread_mutex_t ends_lock;
-    pthread_cond_t ends_more;
-    unsigned flow_ends; /* number of flows that have ended */
-    struct pool *pool;  /* NULL until data is moved */
+    struct pool *pool; /* NULL until data is moved */
     struct remote **remote;
     int count;
     bmi_msg_tag_t tag;
@@ -130,7 +126,7 @@ bool remote_lost(struct remote *remote, int error);
 
 /* Sends a request; its strings and extents may be freed afterwards.  No request may be in
  * progress at this server. */
-bool remote_ask(struct remote *remote, const struct iod_request *request);
+bool remote_ask(struct remote *remote, const struct iod_message *request);
 
 /* Handles the end of a server's flow (`done`); the argument is the struct remote.  On a
  * worker. */
@@ -144,6 +140,6 @@ bool client_wait_answers(struct client *client);
 
 /* Sends the same request, with each server's handle and layout, to all used servers from this
  * one on, and waits for the answers. */
-bool client_ask_all(struct client *client, const struct iod_request *request, int from);
+bool client_ask_all(struct client *client, const struct iod_message *request, int from);
 
 #endif

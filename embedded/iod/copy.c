@@ -83,7 +83,7 @@ static int write_file(void *file, struct extent_cursor from, const struct net_me
                       part->sparse);
 }
 
-static bool start_flow(struct copy *copy, struct remote *r, const struct iod_request *request)
+static bool start_flow(struct copy *copy, struct remote *r, const struct iod_message *request)
 {
     struct flow_config config = {
         .context = copy->client.context,
@@ -117,7 +117,7 @@ static bool start_flow(struct copy *copy, struct remote *r, const struct iod_req
 static bool start_chunk(struct copy *copy, struct remote *r)
 {
     size_t left = r->extents.count - r->at;
-    struct iod_request request = {
+    struct iod_message request = {
         .op = copy->put ? IOD_OP_WRITE : IOD_OP_READ,
         .handle = r->handle,
         .data_tag = copy->client.tag++,

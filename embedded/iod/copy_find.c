@@ -19,7 +19,7 @@
 
 bool copy_close_part(struct remote *r)
 {
-    struct iod_request request = {.op = IOD_OP_CLOSE, .handle = r->handle};
+    struct iod_message request = {.op = IOD_OP_CLOSE, .handle = r->handle};
     bool open = r->open;
 
     r->state = REMOTE_IDLE;
@@ -29,7 +29,7 @@ bool copy_close_part(struct remote *r)
 
 bool copy_open_at(struct copy *copy, struct remote *r, struct iod_id id)
 {
-    struct iod_request request = {
+    struct iod_message request = {
         .op = IOD_OP_GET_OPEN,
         .id = id,
         .buffer_size = copy->o.buffer_size,

@@ -107,7 +107,7 @@ static bool divide(struct copy *copy, const struct extent_list *file)
 static bool open_uploads(struct copy *copy, mode_t mode)
 {
     char servers[IOD_SERVERS_MAX + 1];
-    struct iod_request request = {
+    struct iod_message request = {
         .op = IOD_OP_PUT_OPEN,
         .mode = mode & 0777,
         .buffer_size = copy->o.buffer_size,
@@ -141,7 +141,7 @@ static void keep_open(struct client *client, bool open)
 
 /* Returns true if the disk failed, possibly after the rename, which decides: syncing the folder
  * follows. */
-static bool disk_failed(const struct iod_reply *reply)
+static bool disk_failed(const struct iod_message *reply)
 {
     return reply->status == IOD_IO || reply->status == IOD_NO_SPACE ||
            reply->status == IOD_QUOTA || reply->status == IOD_READ_ONLY;
@@ -152,7 +152,7 @@ static bool commit_first(struct copy *copy)
 {
     struct client *client = &copy->client;
     struct remote *first = client->remote[0];
-    struct iod_request commit = {.op = IOD_OP_COMMIT, .handle = first->handle};
+    struct iod_message commit = {.op = IOD_OP_COMMIT, .handle = first->handle};
     const volatile sig_atomic_t *interrupted = client->o.interrupted;
     char why[CLIENT_WHY];
 
@@ -179,7 +179,7 @@ static bool commit_first(struct copy *copy)
 static void commit_others(struct copy *copy)
 {
     struct client *client = &copy->client;
-    struct iod_request commit = {.op = IOD_OP_COMMIT};
+    struct iod_message commit = {.op = IOD_OP_COMMIT};
 
     if (client_ask_all(client, &commit, 1))
         return;
@@ -192,7 +192,7 @@ static void commit_others(struct copy *copy)
 
 static bool finish_uploads(struct copy *copy)
 {
-    struct iod_request seal = {.op = IOD_OP_SEAL};
+    struct iod_message seal = {.op = IOD_OP_SEAL};
 
     if (!client_ask_all(&copy->client, &seal, 0) || !commit_first(copy))
         return false;

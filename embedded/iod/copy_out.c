@@ -48,7 +48,7 @@ static bool all_known(struct client *client)
 
     for (int i = 0; i < client->count && !client->failed; i++) {
         struct remote *r = client->remote[i];
-        struct iod_request request = {.op = IOD_OP_EXTENTS, .handle = r->handle};
+        struct iod_message request = {.op = IOD_OP_EXTENTS, .handle = r->handle};
 
         if (!r->used)
             continue;
@@ -65,7 +65,7 @@ static bool all_known(struct client *client)
 
 static bool learn_extents(struct copy *copy)
 {
-    struct iod_request request = {.op = IOD_OP_EXTENTS};
+    struct iod_message request = {.op = IOD_OP_EXTENTS};
 
     for (int i = 0; i < copy->client.count; i++)
         copy->client.remote[i]->lenient = false;

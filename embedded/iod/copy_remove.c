@@ -21,7 +21,7 @@
 
 static bool ask_removal(struct copy *copy, struct remote *r, struct iod_id id)
 {
-    struct iod_request request = {
+    struct iod_message request = {
         .op = IOD_OP_REMOVE, .id = id, .name = iod_string_of(copy->name)};
 
     r->lenient = true;

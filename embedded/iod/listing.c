@@ -48,7 +48,7 @@ static bool ascends(const struct listing *l, size_t before)
  * so that a server cannot repeat itself endlessly. */
 static bool take_answer(struct listing *l, struct remote *r)
 {
-    struct iod_request request = {.op = IOD_OP_LIST};
+    struct iod_message request = {.op = IOD_OP_LIST};
     const struct listing_part *last;
     struct iod_entry entry;
     uint32_t at = 0;
@@ -90,7 +90,7 @@ bool listing_take(struct listing *l, const struct client_options *options,
                   const struct args_list *servers)
 {
     struct client *client = &l->client;
-    struct iod_request request = {.op = IOD_OP_LIST};
+    struct iod_message request = {.op = IOD_OP_LIST};
 
     *l = (struct listing){0};
     if (!client_open(client, options))

@@ -131,33 +131,6 @@ struct iod_layout {
     uint32_t count; /* servers of the stripe */
 };
 
-/*
- * Request.  Valid fields by `op`:
- *
- *   PUT_OPEN              id (none for part 0, which gets one) layout mode buffer_size buffers
- *                         name servers
- *   GET_OPEN              id (none: the object of this name) buffer_size buffers name
- *   READ, WRITE           handle data_tag extents
- *   EXTENTS               handle from
- *   SEAL, COMMIT, CLOSE   handle
- *   REMOVE                id name
- *   LIST                  name id (lists what follows in the order of lists)
- */
-struct iod_request {
-    enum iod_op op;
-    uint64_t handle;
-    struct iod_id id;
-    uint64_t from;
-    struct iod_layout layout;
-    uint32_t mode;
-    uint32_t buffer_size; /* bytes of a data message, as requested */
-    uint32_t buffers;     /* data messages in flight, as requested */
-    int32_t data_tag;
-    struct iod_extents extents;
-    struct iod_string name;
-    struct iod_string servers;
-};
-
 /* Packed list entries; see iod_entry_append() and iod_entry_next(). */
 struct iod_entries {
     uint32_t count;
@@ -174,31 +147,39 @@ struct iod_entry {
 };
 
 /*
- * Reply.  With a status other than IOD_OK only `text` is valid; with IOD_FLAG_WORKING nothing
- * else.  Otherwise:
+ * Request or reply.  Valid fields by `op`:
  *
- *   PUT_OPEN  handle buffer_size buffers id
- *   GET_OPEN  handle buffer_size buffers layout id mode servers
- *   EXTENTS   from (where to continue) extents
- *   LIST      entries unread (unreadable objects, at most IOD_UNREAD_MAX)
- *   others    nothing
+ *             request                                         reply
+ *   PUT_OPEN  id (none for part 0, which gets one) layout     handle id buffer_size buffers
+ *             mode buffer_size buffers name servers
+ *   GET_OPEN  id (none: the object of this name)              handle id layout mode buffer_size
+ *             buffer_size buffers name                        buffers servers
+ *   READ      handle data_tag extents
+ *   WRITE     as READ
+ *   EXTENTS   handle from                                     extents from (where to continue)
+ *   REMOVE    id name
+ *   LIST      id name (lists what follows in the order of     entries unread (unreadable
+ *             lists)                                          objects, at most IOD_UNREAD_MAX)
+ *   others    handle
+ *
+ * A reply with a status other than IOD_OK has only `text`, and nothing with IOD_FLAG_WORKING.
  */
-struct iod_reply {
+struct iod_message {
     enum iod_op op;
-    enum iod_status status;
-    uint32_t flags;
+    enum iod_status status; /* of a reply, */
+    uint32_t flags;         /* and its flags */
     uint32_t unread;
     uint64_t handle;
     struct iod_id id;
     uint64_t from;
     struct iod_layout layout;
     uint32_t mode;
-    uint32_t buffer_size;
-    uint32_t buffers;
+    uint32_t buffer_size; /* bytes of a data message, as requested or granted */
+    uint32_t buffers;     /* data messages in flight, likewise */
+    int32_t data_tag;
     struct iod_extents extents;
     struct iod_entries entries;
-    struct iod_string text;
-    struct iod_string servers;
+    struct iod_string name, servers, text;
 };
 
 /*
@@ -206,13 +187,13 @@ struct iod_reply {
  * length) or -EINVAL (a value out of range); the output is undefined after an error.  Strings,
  * extents and entries point into `buf`.
  */
-int iod_request_decode(const void *buf, size_t len, struct iod_request *request);
-int iod_reply_decode(const void *buf, size_t len, struct iod_reply *reply);
+int iod_request_decode(const void *buf, size_t len, struct iod_message *request);
+int iod_reply_decode(const void *buf, size_t len, struct iod_message *reply);
 
 /* Encode into at most `size` bytes.  Return the length, -EMSGSIZE (no room) or -EINVAL (a value
  * out of range). */
-int64_t iod_request_encode(const struct iod_request *request, void *buf, size_t size);
-int64_t iod_reply_encode(const struct iod_reply *reply, void *buf, size_t size);
+int64_t iod_request_encode(const struct iod_message *request, void *buf, size_t size);
+int64_t iod_reply_encode(const struct iod_message *reply, void *buf, size_t size);
 
 /* Appends an entry at *length of `buf`.  Returns false, without effect, if it does not fit into
  * `size` bytes. */

@@ -17,14 +17,11 @@
 #include "common/rme.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
-#define FILES_MIN        8 /* descriptors for one client */
 #define UNEXPECTED_BATCH 16
 #define TRANSFERS_MAX    16384
 #define TICK_MS          500
@@ -277,25 +274,6 @@ static int open_workers(struct server *server, const struct server_config *c)
     return error;
 }
 
-/* Checks that enough descriptors are left for one client, its connection and its object. */
-static int check_files(const struct server_config *c)
-{
-    int fd[FILES_MIN], had = 0, error = 0;
-
-    while (had < FILES_MIN && (fd[had] = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0)) >= 0)
-        had++;
-    if (had < FILES_MIN)
-        error = -errno;
-    while (had > 0)
-        close(fd[--had]);
-    if (error)
-        log_line(LOG_ERRORS,
-                 "cannot serve on %s: no %d descriptors for a client: %s; raise the limit of "
-                 "open files (ulimit -n)",
-                 c->listen, FILES_MIN, strerror(-error));
-    return error;
-}
-
 static int open_pool(struct server *server, const struct server_config *c)
 {
     uint64_t buffers = c->memory / c->buffer_size;
@@ -381,9 +359,7 @@ int server_open(const struct server_config *config, struct server **out)
     error = open_network(server, config);
     if (error)
         goto no_network;
-    error = check_files(config);
-    if (!error)
-        error = open_pool(server, config);
+    error = open_pool(server, config);
     if (error)
         goto no_pool;
     if (!server->allow)

@@ -93,7 +93,7 @@ struct request {
     struct transfer *transfer;
     void *message;  /* owned by BMI, referenced by `decoded`; NULL: refused unread */
     uint64_t bytes; /* bytes of message and reply, as counted for the server */
-    struct iod_request decoded;
+    struct iod_message decoded;
     bmi_msg_tag_t tag;
     int64_t since; /* clock_ms() of the arrival, the last keep-alive, or the reply */
     bool working;  /* not answered */
@@ -176,7 +176,7 @@ int server_export_check(const char *place, const char *store);
 /* handles a new request, whose buffer and address reference it takes over */
 void request_arrived(struct server *server, struct BMI_unexpected_info *info);
 /* answer a request, which may free it */
-void request_reply(struct request *request, const struct iod_reply *reply);
+void request_reply(struct request *request, const struct iod_message *reply);
 void request_refuse(struct request *request, int error, const char *what);
 void request_forget(struct request *request); /* ends it without a reply */
 void request_keep_alive(struct request *request);

@@ -87,7 +87,7 @@ static void transfer_release(struct job *job)
         peer_log(peer, LOG_DECISIONS, "%s: upload discarded", t->name);
     }
     if (t->closer) {
-        struct iod_reply reply = {.op = IOD_OP_CLOSE};
+        struct iod_message reply = {.op = IOD_OP_CLOSE};
         request_reply(t->closer, &reply);
     }
     free(t);
@@ -161,7 +161,7 @@ static uint32_t grant_buffers(const struct peer *peer, uint32_t wanted)
 static struct transfer *transfer_new(struct request *r, struct object *object, bool upload)
 {
     struct transfer *t = calloc(1, sizeof *t);
-    const struct iod_request *q = &r->decoded;
+    const struct iod_message *q = &r->decoded;
     const struct pool *pool = r->server->pool;
 
     if (!t) {
@@ -189,7 +189,7 @@ static struct transfer *transfer_new(struct request *r, struct object *object, b
 }
 
 /* Fills in the reply with the open object. */
-static void describe(struct iod_reply *reply, const struct transfer *t,
+static void describe(struct iod_message *reply, const struct transfer *t,
                      const struct object_meta *meta)
 {
     reply->handle = t->handle;
@@ -204,8 +204,8 @@ static void describe(struct iod_reply *reply, const struct transfer *t,
 void work_put_open(struct request *r)
 {
     struct server *server = r->server; /* a reply may end the request */
-    const struct iod_request *q = &r->decoded;
-    struct iod_reply reply = {.op = q->op};
+    const struct iod_message *q = &r->decoded;
+    struct iod_message reply = {.op = q->op};
     struct object_meta meta = {.layout = q->layout, .id = q->id, .mode = q->mode};
     struct object *object = NULL;
     struct transfer *t = NULL;
@@ -233,8 +233,8 @@ void work_put_open(struct request *r)
 void work_get_open(struct request *r)
 {
     struct server *server = r->server; /* a reply may end the request */
-    const struct iod_request *q = &r->decoded;
-    struct iod_reply reply = {.op = q->op};
+    const struct iod_message *q = &r->decoded;
+    struct iod_message reply = {.op = q->op};
     struct object *object = NULL;
     struct transfer *t = NULL;
     int error = store_lookup(server->store, &q->name, q->id, &object);
@@ -264,7 +264,7 @@ void work_get_open(struct request *r)
 /* ---- jobs on an open transfer ---- */
 
 static void end_job(struct request *r, int error, const char *what,
-                    const struct iod_reply *reply)
+                    const struct iod_message *reply)
 {
     struct transfer *t = r->transfer;
 
@@ -280,7 +280,7 @@ void work_extents(struct request *r)
     struct transfer *t = r->transfer;
     struct server *server = r->server;
     uint64_t size = layout_object_size(&object_meta(t->object)->layout);
-    struct iod_reply reply = {.op = IOD_OP_EXTENTS};
+    struct iod_message reply = {.op = IOD_OP_EXTENTS};
     struct extent_list list = {0};
     int error = 0;
 
@@ -300,7 +300,7 @@ void work_seal(struct request *r)
 {
     struct transfer *t = r->transfer;
     struct server *server = r->server;
-    struct iod_reply reply = {.op = IOD_OP_SEAL};
+    struct iod_message reply = {.op = IOD_OP_SEAL};
     int error = t->upload && !t->failed ? store_seal(t->object) : -EINVAL;
 
     pthread_mutex_lock(&server->lock);
@@ -313,7 +313,7 @@ void work_seal(struct request *r)
 void work_remove(struct request *r)
 {
     struct server *server = r->server; /* a reply may end the request */
-    struct iod_reply reply = {.op = IOD_OP_REMOVE};
+    struct iod_message reply = {.op = IOD_OP_REMOVE};
     int error = store_remove(server->store, &r->decoded.name, r->decoded.id);
 
     pthread_mutex_lock(&server->lock);
@@ -328,7 +328,7 @@ void work_commit(struct request *r)
 {
     struct transfer *t = r->transfer;
     struct server *server = r->server;
-    struct iod_reply reply = {.op = IOD_OP_COMMIT};
+    struct iod_message reply = {.op = IOD_OP_COMMIT};
     bool lost = false;
     int error = t->sealed ? store_commit(t->object, &lost) : -EINVAL;
 
@@ -381,7 +381,7 @@ static void flow_ended(void *arg)
 {
     struct transfer *t = arg;
     struct server *server = t->server;
-    struct iod_reply reply = {.op = t->upload ? IOD_OP_WRITE : IOD_OP_READ};
+    struct iod_message reply = {.op = t->upload ? IOD_OP_WRITE : IOD_OP_READ};
     struct flow_status status;
 
     pthread_mutex_lock(&server->lock);
@@ -405,7 +405,7 @@ static void flow_ended(void *arg)
 }
 
 /* Returns the error of a READ or WRITE request; NULL: valid. */
-static const char *check_data_request(const struct transfer *t, const struct iod_request *q)
+static const char *check_data_request(const struct transfer *t, const struct iod_message *q)
 {
     struct iod_extent first = iod_extents_at(&q->extents, 0);
     struct iod_extent last = iod_extents_at(&q->extents, q->extents.count - 1);
@@ -435,7 +435,7 @@ static int write_object(void *object, struct extent_cursor from,
 
 void transfer_start_flow(struct transfer *t, struct request *r)
 {
-    const struct iod_request *q = &r->decoded;
+    const struct iod_message *q = &r->decoded;
     struct iod_extent last = iod_extents_at(&q->extents, q->extents.count - 1);
     const char *wrong = check_data_request(t, q);
     struct flow_config config = {

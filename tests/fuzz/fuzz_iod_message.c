@@ -41,7 +41,7 @@ static void check_name(const struct iod_string *name)
 
 static void check_reply(const char *bytes, size_t size)
 {
-    struct iod_reply reply;
+    struct iod_message reply;
     struct iod_entry entry;
     uint32_t at = 0, entries = 0;
 
@@ -58,7 +58,7 @@ static void check_reply(const char *bytes, size_t size)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     char *bytes = fuzz_copy(data, size, 0);
-    struct iod_request request;
+    struct iod_message request;
 
     check_reply(bytes, size);
     if (iod_request_decode(bytes, size, &request) == 0) {

@@ -54,7 +54,7 @@ static void ask(unsigned peer)
     static const char *const names[] = {"a", "b", "c/d"};
     static uint8_t bytes[IOD_REQUEST_MAX];
     struct iod_extent extent[4];
-    struct iod_request q = {.op = (enum iod_op)(1 + byte() % 10)};
+    struct iod_message q = {.op = (enum iod_op)(1 + byte() % 10)};
     uint64_t at = 0;
     int64_t length;
 
@@ -86,7 +86,7 @@ static void ask(unsigned peer)
 /* Records the handle in a reply. */
 static void learn(const struct fake_op *op)
 {
-    struct iod_reply reply;
+    struct iod_message reply;
 
     if (!op->send || iod_reply_decode(op->memory, (size_t)op->size, &reply) != 0)
         return;

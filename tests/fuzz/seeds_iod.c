@@ -38,7 +38,7 @@ static void messages(void)
 {
     static const struct iod_extent extents[] = {{0, 65536}, {131072, 65536}, {1 << 30, 1}};
     static uint8_t entries[4096], out[IOD_REPLY_MAX];
-    struct iod_request request = {
+    struct iod_message request = {
         .op = IOD_OP_PUT_OPEN,
         .handle = 3,
         .id = {7, 99},
@@ -51,13 +51,13 @@ static void messages(void)
         .name = iod_string_of("some.file"),
         .servers = iod_string_of("ib://a:1,ib://b:2")};
     struct iod_entry entry = {.name = request.name, .layout = request.layout, .id = request.id};
-    struct iod_reply reply = {.op = IOD_OP_GET_OPEN,
-                              .handle = 3,
-                              .id = request.id,
-                              .layout = request.layout,
-                              .buffer_size = 65536,
-                              .buffers = 4,
-                              .servers = request.servers};
+    struct iod_message reply = {.op = IOD_OP_GET_OPEN,
+                                .handle = 3,
+                                .id = request.id,
+                                .layout = request.layout,
+                                .buffer_size = 65536,
+                                .buffers = 4,
+                                .servers = request.servers};
     uint32_t length = 0;
 
     put("iod_message", "put-open", out, (size_t)iod_request_encode(&request, out, sizeof(out)));

@@ -18,9 +18,9 @@ static void assert_text(const struct iod_string *got, const char *want)
 
 static const struct iod_extent extents[] = {{0, 1}, {1, 5}, {UINT64_C(5) << 32, 4096}};
 
-static struct iod_request put_open(void)
+static struct iod_message put_open(void)
 {
-    return (struct iod_request){.op = IOD_OP_PUT_OPEN,
+    return (struct iod_message){.op = IOD_OP_PUT_OPEN,
                                 .id = {3, UINT64_C(0x1122334455667788)},
                                 .layout = {UINT64_C(5) << 30, 65536, 1, 4},
                                 .mode = 0640,
@@ -30,27 +30,27 @@ static struct iod_request put_open(void)
                                 .servers = of("ib://h:1,ib://h:2")};
 }
 
-static struct iod_request write_request(void)
+static struct iod_message write_request(void)
 {
-    return (struct iod_request){.op = IOD_OP_WRITE,
+    return (struct iod_message){.op = IOD_OP_WRITE,
                                 .handle = UINT64_C(0xfedcba9876543210),
                                 .data_tag = 77,
                                 .extents = {.count = 3, .array = extents}};
 }
 
-static struct iod_request request_of(enum iod_op op)
+static struct iod_message request_of(enum iod_op op)
 {
     switch (op) {
     case IOD_OP_PUT_OPEN:
         return put_open();
     case IOD_OP_WRITE:
     case IOD_OP_READ: {
-        struct iod_request r = write_request();
+        struct iod_message r = write_request();
         r.op = op;
         return r;
     }
     default:
-        return (struct iod_request){.op = op,
+        return (struct iod_message){.op = op,
                                     .handle = 9,
                                     .from = 4096,
                                     .id = {3, 7},
@@ -70,7 +70,7 @@ static const enum iod_op all_ops[] = {
 
 static void round_trip_extents(void **state)
 {
-    struct iod_request in = write_request(), out;
+    struct iod_message in = write_request(), out;
     int64_t n = iod_request_encode(&in, buf, sizeof buf);
 
     (void)state;
@@ -91,7 +91,7 @@ static void known_bytes(void **state)
 {
     static const uint8_t want[] = {'I', 'O', 'D', 'Q', 5, 0, 8, 0, 20, 0,
                                    0,   0,   8,   7,   6, 5, 4, 3, 2,  1};
-    struct iod_request in = {.op = IOD_OP_CLOSE, .handle = UINT64_C(0x0102030405060708)};
+    struct iod_message in = {.op = IOD_OP_CLOSE, .handle = UINT64_C(0x0102030405060708)};
 
     (void)state;
     assert_int_equal(iod_request_encode(&in, buf, sizeof buf), sizeof want);
@@ -101,11 +101,11 @@ static void known_bytes(void **state)
 /* Every prefix, and one byte more, is rejected, for every operation. */
 static void wrong_lengths(void **state)
 {
-    struct iod_request out;
+    struct iod_message out;
 
     (void)state;
     for (size_t i = 0; i < OPS; i++) {
-        struct iod_request in = request_of(all_ops[i]);
+        struct iod_message in = request_of(all_ops[i]);
         int64_t n = iod_request_encode(&in, buf, sizeof buf);
 
         assert_true(n > 0);
@@ -131,14 +131,14 @@ static void wrong_lengths(void **state)
     }
 }
 
-static void refused(const struct iod_request *request)
+static void refused(const struct iod_message *request)
 {
     assert_int_equal(iod_request_encode(request, buf, sizeof buf), -EINVAL);
 }
 
 static void values_out_of_range(void **state)
 {
-    struct iod_request r;
+    struct iod_message r;
     char name[IOD_NAME_MAX + 2];
 
     (void)state;
@@ -174,7 +174,7 @@ static void values_out_of_range(void **state)
 /* The same checks in the decoder: a valid message with one field changed. */
 static void values_out_of_range_on_the_wire(void **state)
 {
-    struct iod_request in = put_open(), out;
+    struct iod_message in = put_open(), out;
     int64_t n = iod_request_encode(&in, buf, sizeof buf);
     const size_t at_strip = 12 + 16 + 8, at_index = at_strip + 8, at_count = at_index + 4;
 
@@ -200,7 +200,7 @@ static void bad_extents(void **state)
         {{UINT64_MAX, 1}, {UINT64_MAX, 1}}, /* the sum wraps */
         {{1, UINT64_MAX}, {0, 1}},
     };
-    struct iod_request r = write_request();
+    struct iod_message r = write_request();
 
     (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
@@ -217,7 +217,7 @@ static void bad_extents(void **state)
 /* A count of more extents than the message has, or than permitted. */
 static void extent_count_lies(void **state)
 {
-    struct iod_request in = write_request(), out;
+    struct iod_message in = write_request(), out;
     int64_t n = iod_request_encode(&in, buf, sizeof buf);
     static const uint32_t lies[] = {2, 4, 1001, 0x10000001, UINT32_MAX};
 
@@ -231,15 +231,15 @@ static void extent_count_lies(void **state)
 
 static void round_trip_replies(void **state)
 {
-    struct iod_reply in = {.op = IOD_OP_GET_OPEN,
-                           .handle = 5,
-                           .id = {4, 6},
-                           .layout = {100, 64, 0, 2},
-                           .mode = 0755,
-                           .buffer_size = 4096,
-                           .buffers = 1,
-                           .servers = of("ib://a:1,ib://b:2")};
-    struct iod_reply out;
+    struct iod_message in = {.op = IOD_OP_GET_OPEN,
+                             .handle = 5,
+                             .id = {4, 6},
+                             .layout = {100, 64, 0, 2},
+                             .mode = 0755,
+                             .buffer_size = 4096,
+                             .buffers = 1,
+                             .servers = of("ib://a:1,ib://b:2")};
+    struct iod_message out;
     int64_t n = iod_reply_encode(&in, buf, sizeof buf);
 
     (void)state;
@@ -257,9 +257,9 @@ static void round_trip_replies(void **state)
 static void error_replies(void **state)
 {
     char long_text[IOD_TEXT_MAX + 2];
-    struct iod_reply in = {
+    struct iod_message in = {
         .op = IOD_OP_WRITE, .status = IOD_NO_SPACE, .text = of("the disk is full")};
-    struct iod_reply out;
+    struct iod_message out;
     int64_t n = iod_reply_encode(&in, buf, sizeof buf);
 
     (void)state;
@@ -271,7 +271,7 @@ static void error_replies(void **state)
     memset(long_text, 't', sizeof long_text);
     in.text = (struct iod_string){long_text, IOD_TEXT_MAX + 1};
     assert_int_equal(iod_reply_encode(&in, buf, sizeof buf), -EINVAL);
-    in = (struct iod_reply){.op = IOD_OP_SEAL, .flags = IOD_FLAG_WORKING};
+    in = (struct iod_message){.op = IOD_OP_SEAL, .flags = IOD_FLAG_WORKING};
     assert_int_equal(iod_reply_encode(&in, buf, sizeof buf), 20);
     assert_int_equal(iod_reply_decode(buf, 20, &out), 0);
     assert_true(out.flags & IOD_FLAG_WORKING);
@@ -282,8 +282,8 @@ static void beyond_the_format(void **state)
 {
     static char long_name[UINT16_MAX + 1];
     static uint8_t room[2 * sizeof long_name];
-    struct iod_request request = {.op = (enum iod_op)99}, asked;
-    struct iod_reply reply = {.op = (enum iod_op)99}, out;
+    struct iod_message request = {.op = (enum iod_op)99}, asked;
+    struct iod_message reply = {.op = (enum iod_op)99}, out;
     struct iod_entry entry = {.name = {long_name, sizeof long_name}};
     uint32_t length = 0;
 
@@ -308,7 +308,7 @@ static void list_replies(void **state)
 {
     static uint8_t packed[4096];
     struct iod_entry entry = {.layout = {7, 64, 0, 1}, .id = {1, 1}, .stored = 7, .mtime = 99};
-    struct iod_reply in = {.op = IOD_OP_LIST}, out;
+    struct iod_message in = {.op = IOD_OP_LIST}, out;
     uint32_t length = 0, at = 0, n = 0;
     int64_t bytes;
 
@@ -356,7 +356,7 @@ static void changed_bytes(void **state)
 
     (void)state;
     for (size_t i = 0; i < OPS; i++) {
-        struct iod_request in = request_of(all_ops[i]), out;
+        struct iod_message in = request_of(all_ops[i]), out;
         int64_t n = iod_request_encode(&in, buf, sizeof buf);
 
         for (int64_t at = 0; at < n; at++)
