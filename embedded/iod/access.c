@@ -7,20 +7,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
-#include <sys/socket.h>
 
-#define HOST_MAX 256
+#define HOST_MAX   256
+#define IMAGE_BITS 96 /* bits before the IPv4 address in a mapped address */
+#define NODE_BITS  -1 /* the rule is a node number */
 
-/* Address of either family; IPv4 as IPv4-mapped IPv6, so that both compare alike. */
-struct bytes {
-    unsigned char at[16];
-};
-
+/* Network; IPv4 as IPv4-mapped IPv6, so that both compare alike. */
 struct rule {
-    struct bytes network;
-    int bits;            /* prefix length, 0 to 128 */
-    char name[HOST_MAX]; /* host name or address that the rule was made from */
+    unsigned char network[16];
+    int bits;
+    char node[12];
 };
 
 struct access {
@@ -28,9 +24,7 @@ struct access {
     struct rule rule[];
 };
 
-#define IMAGE_BITS 96 /* bits before the IPv4 address in a mapped address */
-
-static bool numeric(const char *text, struct bytes *out)
+static bool numeric(const char *text, unsigned char *out)
 {
     static const unsigned char image[12] = {[10] = 0xff, [11] = 0xff};
     char plain[INET6_ADDRSTRLEN];
@@ -40,102 +34,37 @@ static bool numeric(const char *text, struct bytes *out)
         return false;
     memcpy(plain, text, length);
     plain[length] = 0;
-    if (inet_pton(AF_INET6, plain, out->at) == 1)
+    if (inet_pton(AF_INET6, plain, out) == 1)
         return true;
-    memcpy(out->at, image, sizeof image);
-    return inet_pton(AF_INET, plain, out->at + sizeof image) == 1;
+    memcpy(out, image, sizeof image);
+    return inet_pton(AF_INET, plain, out + sizeof image) == 1;
 }
 
-static bool same_network(const struct bytes *a, const struct bytes *b, int bits)
+static bool same_network(const unsigned char *a, const unsigned char *b, int bits)
 {
-    if (memcmp(a->at, b->at, (size_t)bits / 8) != 0)
-        return false;
-    return bits % 8 == 0 || (a->at[bits / 8] ^ b->at[bits / 8]) >> (8 - bits % 8) == 0;
-}
-
-static void from_sockaddr(const struct sockaddr *sa, struct bytes *out)
-{
-    char text[INET6_ADDRSTRLEN] = "";
-
-    if (sa->sa_family == AF_INET)
-        inet_ntop(AF_INET, &((const struct sockaddr_in *)(const void *)sa)->sin_addr, text,
-                  sizeof text);
-    else
-        inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)(const void *)sa)->sin6_addr, text,
-                  sizeof text);
-    numeric(text, out);
-}
-
-/* Returns all addresses of a name, to be freed by freeaddrinfo(); NULL: none. */
-static struct addrinfo *resolve(const char *host)
-{
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list = NULL;
-
-    return getaddrinfo(host, NULL, &hints, &list) == 0 ? list : NULL;
+    return memcmp(a, b, (size_t)bits / 8) == 0 &&
+           (bits % 8 == 0 || (a[bits / 8] ^ b[bits / 8]) >> (8 - bits % 8) == 0);
 }
 
 /* ---- construction ---- */
 
-static struct access *add_rule(struct access *access, const struct bytes *network, int bits,
-                               const char *name)
+/* Parses a prefix length, counted for the mapped address. */
+static bool read_bits(const char *text, bool v4, int *bits)
 {
-    size_t count = access ? (size_t)access->count : 0;
-    struct access *grown =
-        realloc(access, sizeof *access + (count + 1) * sizeof access->rule[0]);
-
-    if (!grown) {
-        free(access);
-        return NULL;
-    }
-    grown->count = (int)count + 1;
-    grown->rule[count].network = *network;
-    grown->rule[count].bits = bits;
-    snprintf(grown->rule[count].name, sizeof grown->rule[count].name, "%s", name);
-    return grown;
-}
-
-/* Parses a prefix length, counted for the mapped address; -1: invalid. */
-static int read_bits(const char *text, bool v4)
-{
-    int most = v4 ? 32 : 128;
     char *end = NULL;
-    long bits = strtol(text, &end, 10);
+    long value = strtol(text, &end, 10);
 
-    if (end == text || *end || bits < 0 || bits > most)
-        return -1;
-    return (int)bits + (v4 ? IMAGE_BITS : 0);
+    *bits = (int)value + (v4 ? IMAGE_BITS : 0);
+    return end != text && *end == 0 && value >= 0 && value <= (v4 ? 32 : 128);
 }
 
-static struct access *add_names(struct access *access, const char *host, const char **fault)
-{
-    struct addrinfo *list = resolve(host);
-    struct bytes address;
-
-    *fault = list ? NULL : "unknown host; check the name, or give an address";
-    for (struct addrinfo *a = list; a; a = a->ai_next) {
-        if (a->ai_family != AF_INET && a->ai_family != AF_INET6)
-            continue;
-        from_sockaddr(a->ai_addr, &address);
-        access = add_rule(access, &address, 128, host);
-        if (!access) {
-            *fault = "no memory";
-            break;
-        }
-    }
-    if (list)
-        freeaddrinfo(list);
-    return access;
-}
-
-/* Adds one item, which is modified.  Returns the grown list; on failure sets *fault. */
-static struct access *add_item(struct access *access, char *item, const char **fault)
+/* Reads one item, which is modified.  Returns the fault; NULL: none. */
+static const char *read_item(char *item, struct rule *rule)
 {
     char *slash = strchr(item, '/');
-    struct bytes network;
     size_t length;
-    int bits = 128;
 
-    *fault = NULL;
+    rule->bits = 128;
     if (slash)
         *slash++ = 0;
     length = strlen(item);
@@ -143,47 +72,47 @@ static struct access *add_item(struct access *access, char *item, const char **f
         item[length - 1] = 0;
         item++;
     }
-    if (!*item || length >= HOST_MAX) {
-        *fault = "empty or too long; give a host or a network like 10.1.0.0/16";
-    } else if (!numeric(item, &network)) {
-        if (!slash)
-            return add_names(access, item, fault);
-        *fault = "a network must be numeric; give one like 10.1.0.0/16";
-    } else if (slash && (bits = read_bits(slash, !strchr(item, ':'))) < 0) {
-        *fault = "invalid prefix length; give a network like 10.1.0.0/16";
-    } else {
-        access = add_rule(access, &network, bits, item);
-        if (!access)
-            *fault = "no memory";
-    }
-    return access;
+    if (numeric(item, rule->network))
+        return !slash || read_bits(slash, !strchr(item, ':'), &rule->bits)
+                   ? NULL
+                   : "invalid prefix length; give a network like 10.1.0.0/16";
+    if (slash || !*item || strspn(item, "0123456789") != length || length >= sizeof rule->node)
+        return "names are not looked up; give an address, or a network like 10.1.0.0/16";
+    rule->bits = NODE_BITS;
+    memcpy(rule->node, item, length + 1);
+    return NULL;
 }
 
 struct access *access_new(const char *text, char *why, size_t size)
 {
-    struct access *access = NULL;
     char *copy = strdup(text);
-    const char *fault = copy ? NULL : "no memory";
+    const char *fault = NULL;
+    struct access *access;
+    size_t count = 1;
 
+    for (const char *at = text; *at; at++)
+        count += *at == ',';
+    access = calloc(1, sizeof *access + count * sizeof access->rule[0]);
+    if (!copy || !access) {
+        fault = "no memory";
+        snprintf(why, size, "%s", fault);
+    }
     for (char *at = copy, *next; at && !fault; at = next) {
-        char item[HOST_MAX + 8];
+        char item[HOST_MAX];
 
         next = strchr(at, ',');
         if (next)
             *next++ = 0;
         snprintf(item, sizeof item, "%s", at);
-        access = add_item(access, at, &fault);
+        fault = read_item(at, &access->rule[access->count++]);
         if (fault)
             snprintf(why, size, "'%s': %s", item, fault);
     }
-    if (!copy)
-        snprintf(why, size, "%s", fault);
     free(copy);
-    if (fault) {
-        free(access);
-        return NULL;
-    }
-    return access;
+    if (!fault)
+        return access;
+    free(access);
+    return NULL;
 }
 
 void access_free(struct access *access)
@@ -204,14 +133,8 @@ bool access_host_of(const char *uri, char *host, size_t size)
 {
     const char *scheme = strstr(uri, "://");
     const char *at = scheme ? scheme + 3 : uri;
-    size_t length;
+    size_t length = *at == '[' ? strcspn(++at, "]") : strcspn(at, ":/,");
 
-    if (*at == '[') {
-        at++;
-        length = strcspn(at, "]");
-    } else {
-        length = strcspn(at, ":/,");
-    }
     if (length == 0 || length >= size)
         return false;
     memcpy(host, at, length);
@@ -219,43 +142,35 @@ bool access_host_of(const char *uri, char *host, size_t size)
     return true;
 }
 
-static bool admits_bytes(const struct access *access, const struct bytes *address)
-{
-    for (int i = 0; i < access->count; i++)
-        if (same_network(address, &access->rule[i].network, access->rule[i].bits))
-            return true;
-    return false;
-}
-
 bool access_admits(const struct access *access, const char *host)
 {
-    struct bytes address;
+    unsigned char address[16];
+    bool is_address = numeric(host, address);
 
-    if (numeric(host, &address))
-        return admits_bytes(access, &address);
-    for (int i = 0; i < access->count; i++)
-        if (strcasecmp(access->rule[i].name, host) == 0)
+    for (int i = 0; i < access->count; i++) {
+        const struct rule *rule = &access->rule[i];
+
+        if (rule->bits == NODE_BITS
+                ? strcmp(rule->node, host) == 0
+                : is_address && same_network(address, rule->network, rule->bits))
             return true;
+    }
     return false;
 }
 
 bool access_admits_name(const struct access *access, const char *host)
 {
-    struct addrinfo *list;
-    struct bytes address;
-    bool good = true;
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list = NULL;
+    bool good = access_admits(access, host);
+    char text[INET6_ADDRSTRLEN + 20];
 
-    if (access_admits(access, host))
-        return true;
-    if (numeric(host, &address))
-        return false;
-    list = resolve(host);
-    for (struct addrinfo *a = list; a; a = a->ai_next) {
-        from_sockaddr(a->ai_addr, &address);
-        good &= admits_bytes(access, &address);
-    }
-    if (!list)
-        return false;
+    if (good || getaddrinfo(host, NULL, &hints, &list) != 0)
+        return good;
+    good = true;
+    for (struct addrinfo *a = list; a; a = a->ai_next)
+        good &= getnameinfo(a->ai_addr, a->ai_addrlen, text, sizeof text, NULL, 0,
+                            NI_NUMERICHOST) == 0 &&
+                access_admits(access, text);
     freeaddrinfo(list);
     return good;
 }

@@ -12,11 +12,8 @@
 
 struct access;
 
-/*
- * Makes a list from "HOST|NET/BITS,...": addresses (IPv6 with or without brackets), networks,
- * and names, which are resolved in the call (may block).  Returns NULL with one line without a
- * newline in `why`.
- */
+/* Makes a list from "ADDRESS|NET/BITS|NODE,...": addresses (IPv6 with or without brackets),
+ * networks, and node numbers of Elan4.  Returns NULL with one line in `why`. */
 struct access *access_new(const char *text, char *why, size_t size);
 void access_free(struct access *access); /* NULL is allowed */
 
@@ -27,8 +24,7 @@ struct access *access_loopback(void);
  * missing or longer than `size`. */
 bool access_host_of(const char *uri, char *host, size_t size);
 
-/* Returns true if a numeric address is in the list.  Any other host is compared with the names
- * of the list as text. */
+/* Returns true if a numeric address or a node number is in the list. */
 bool access_admits(const struct access *access, const char *host);
 
 /* As access_admits() for a host that may be a name, which is resolved (may block): all its

@@ -36,6 +36,43 @@ bool args_complain(const char *format, ...)
     return false;
 }
 
+volatile sig_atomic_t args_interrupted;
+
+static void on_signal(int number)
+{
+    (void)number;
+    args_interrupted = 1;
+}
+
+void args_catch_signals(void)
+{
+    struct sigaction action = {.sa_handler = on_signal};
+    struct sigaction ignore = {.sa_handler = SIG_IGN};
+
+    program_catch(SIGINT, on_signal);
+    program_catch(SIGHUP, on_signal);
+    sigaction(SIGPIPE, &ignore, NULL);
+    sigaction(SIGXFSZ, &ignore, NULL); /* a file size limit then fails the write */
+    sigaction(SIGTERM, &action, NULL);
+}
+
+bool args_remote(const char *text, char *address, size_t size, const char **name)
+{
+    size_t length;
+
+    *name = NULL;
+    if (!name_split_remote(text, &length, name))
+        return true;
+    if (length >= size)
+        return args_complain("%.60s...: the address is too long; use a shorter one", text);
+    memcpy(address, text, length);
+    address[length] = 0;
+    return !strchr(address, ',') ||
+           args_complain("%s: one address belongs before a name; give several by bmi-cp's "
+                         "--servers",
+                         text);
+}
+
 void args_ignored(const char *key)
 {
     static bool told;

@@ -5,6 +5,7 @@
 #define IOD_ARGS_H
 
 #include <getopt.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -13,6 +14,15 @@
 
 /* Prints "<program>: <line>" on standard error.  Returns false, to end a check. */
 bool args_complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Set by SIGINT, SIGTERM and SIGHUP after args_catch_signals(); a signal that was ignored at
+ * the start stays ignored. */
+extern volatile sig_atomic_t args_interrupted;
+void args_catch_signals(void);
+
+/* Splits "ADDR/NAME" for the `size` bytes of `address`; prints errors of the address.  *name:
+ * NULL for another text. */
+bool args_remote(const char *text, char *address, size_t size, const char **name);
 
 /* Warns once of an unknown key in --options. */
 void args_ignored(const char *key);

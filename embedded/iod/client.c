@@ -13,8 +13,8 @@
  * the request is reused.
  *
  * The session's thread posts and completes all operations of this file, without locks.  Workers
- * report the end of flows, under a lock; if only disk work remains, the thread waits for that
- * report, because no network event would wake it.
+ * report the end of flows; if only disk work remains the thread looks every millisecond, because
+ * no network event would wake it.
  */
 #include "config.h"
 #include "embedded/iod/client.h"
@@ -23,7 +23,6 @@
 #include "embedded/bmi/core.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,6 +35,7 @@
 #define FLOW_GRACE_MS 500  /* ms for the server to explain a broken flow */
 #define KEEP_MS       2000 /* ms between keep-alives to an idle server */
 #define CHECK_MS      10   /* ms between checks while data moves */
+#define DISK_MS       1    /* ms between checks while only the disk works */
 #define STOPPED_MS    500  /* ms without a check that mean that the process was stopped */
 
 /* ---- failures ---- */
@@ -121,15 +121,10 @@ static bool answers_later(const struct remote *r)
     return r->reply.status == IOD_BUSY && (r->reply.flags & IOD_FLAG_LATER);
 }
 
-bool remote_at_bound(const struct remote *r)
-{
-    return r->state == REMOTE_ANSWERED && r->hasty && answers_later(r);
-}
-
 /* Returns true if the server is at a limit and the request may be repeated. */
 static bool may_wait(struct remote *r)
 {
-    if (r->hasty || !answers_later(r))
+    if (!answers_later(r))
         return false;
     if (!r->busy_since)
         r->busy_since = r->received_at;
@@ -152,10 +147,10 @@ static bool reply_arrived(struct remote *r, int64_t actual)
     } else {
         r->state = REMOTE_ANSWERED;
         if (r->reply.status != IOD_OK) {
-            if (!r->lenient && !remote_at_bound(r))
+            if (!r->lenient || answers_later(r))
                 remote_fail(r, "%.*s", (int)r->reply.text.length, r->reply.text.text);
         } else if (r->reply.op == IOD_OP_PUT_OPEN || r->reply.op == IOD_OP_GET_OPEN) {
-            r->open = r->reply.handle != 0;
+            r->open = true;
             r->handle = r->reply.handle;
         }
     }
@@ -248,7 +243,7 @@ static void send_request(struct remote *r)
         request_sent(r);
 }
 
-bool remote_ask(struct remote *r, const struct iod_request *request)
+bool remote_ask(struct remote *r, const struct iod_message *request)
 {
     if (r->client->failed)
         return false;
@@ -266,19 +261,6 @@ bool remote_ask(struct remote *r, const struct iod_request *request)
     r->busy_since = 0;
     send_request(r);
     return !r->client->failed;
-}
-
-void remote_give_up(struct remote *r)
-{
-    int64_t deadline = clock_ms() + GIVE_UP_MS;
-
-    r->again_at = 0;
-    r->state = REMOTE_IDLE;
-    net_cancel(r->client->context, &r->request_op);
-    net_cancel(r->client->context, &r->reply_op);
-    while ((r->requesting || r->receiving) && clock_ms() < deadline)
-        if (net_poll(r->client->context, 10) < 0)
-            return;
 }
 
 /* ---- waiting ---- */
@@ -339,7 +321,7 @@ static void check_flow(struct remote *r, int64_t now)
  * needed. */
 static void send_alive(struct remote *r, int64_t now)
 {
-    struct iod_request request = {
+    struct iod_message request = {
         .op = IOD_OP_EXTENTS, .handle = r->handle, .from = IOD_SIZE_MAX}; /* no extents there */
     bool idle = r->state == REMOTE_IDLE ||
                 (r->state == REMOTE_ANSWERED &&
@@ -372,13 +354,8 @@ static void check_servers(struct client *client)
 void client_flow_ended(void *remote)
 {
     struct remote *r = remote;
-    struct client *client = r->client;
 
-    pthread_mutex_lock(&client->ends_lock);
     atomic_store(&r->flow_ended, true);
-    client->flow_ends++;
-    pthread_cond_signal(&client->ends_more);
-    pthread_mutex_unlock(&client->ends_lock);
 }
 
 /* Returns true if only disk work remains, which causes no network event. */
@@ -395,46 +372,14 @@ static bool only_disk(const struct client *client)
     return flows_run(client);
 }
 
-static unsigned flow_ends(struct client *client)
-{
-    unsigned ends;
-
-    pthread_mutex_lock(&client->ends_lock);
-    ends = client->flow_ends;
-    pthread_mutex_unlock(&client->ends_lock);
-    return ends;
-}
-
-/* Waits until a flow has ended since `ends` was read, CHECK_MS at most. */
-static void wait_for_disk(struct client *client, unsigned ends)
-{
-    struct timespec until;
-
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += CHECK_MS * 1000000L;
-    until.tv_sec += until.tv_nsec / 1000000000L;
-    until.tv_nsec %= 1000000000L;
-    pthread_mutex_lock(&client->ends_lock);
-    while (client->flow_ends == ends &&
-           pthread_cond_timedwait(&client->ends_more, &client->ends_lock, &until) == 0)
-        ;
-    pthread_mutex_unlock(&client->ends_lock);
-}
-
 bool client_wait(struct client *client, bool (*finished)(struct client *client))
 {
-    while (!client->failed) {
-        unsigned ends = flow_ends(client); /* read first, so that no end is missed */
+    while (!client->failed && !finished(client)) {
+        int idle_ms = only_disk(client) ? DISK_MS : flows_run(client) ? CHECK_MS : 100;
+        int result = net_poll(client->context, idle_ms);
 
-        if (finished(client))
-            break;
-        if (only_disk(client)) {
-            wait_for_disk(client, ends);
-        } else {
-            int result = net_poll(client->context, flows_run(client) ? CHECK_MS : 100);
-            if (result < 0)
-                return client_fail(client, "network error: %s", net_error_text(result));
-        }
+        if (result < 0)
+            return client_fail(client, "network error: %s", net_error_text(result));
         check_servers(client);
     }
     return !client->failed;
@@ -453,11 +398,11 @@ bool client_wait_answers(struct client *client)
     return client_wait(client, all_answered);
 }
 
-static bool ask_some(struct client *client, const struct iod_request *request, int from, int to)
+bool client_ask_all(struct client *client, const struct iod_message *request, int from)
 {
-    for (int i = from; i < to; i++) {
+    for (int i = from; i < client->count; i++) {
         struct remote *r = client->remote[i];
-        struct iod_request own = *request;
+        struct iod_message own = *request;
 
         if (!r->used)
             continue;
@@ -469,88 +414,14 @@ static bool ask_some(struct client *client, const struct iod_request *request, i
     return client_wait_answers(client);
 }
 
-bool client_ask_all(struct client *client, const struct iod_request *request)
-{
-    return ask_some(client, request, 0, client->count);
-}
-
-static bool pause_is_over(struct client *client)
-{
-    return clock_ms() >= client->pause_until;
-}
-
-bool client_pause(struct client *client)
-{
-    client->pause_until = clock_ms() + BUSY_MS / 2 + getpid() % BUSY_MS;
-    return client_wait(client, pause_is_over);
-}
-
-bool client_give_back(struct client *client)
-{
-    for (int i = 0; i < client->count; i++) {
-        struct remote *r = client->remote[i];
-        struct iod_request request = {.op = IOD_OP_CLOSE, .handle = r->handle};
-
-        r->hasty = false;
-        if (r->open && !remote_ask(r, &request))
-            return false;
-        r->open = false;
-    }
-    return client_wait_answers(client);
-}
-
-/* Opens at some servers.  *full: one at a limit; else unchanged. */
-static bool open_some(struct client *client, const struct iod_request *request, int from,
-                      int to, struct remote **full)
-{
-    for (int i = from; i < to; i++)
-        client->remote[i]->hasty = true;
-    if (!ask_some(client, request, from, to))
-        return false;
-    for (int i = from; i < to; i++) {
-        struct remote *r = client->remote[i];
-
-        *full = r->used && remote_at_bound(r) ? r : *full;
-    }
-    return true;
-}
-
-bool client_open_all(struct client *client, const struct iod_request *request)
-{
-    int64_t deadline = clock_ms() + client->o.timeout_ms;
-    struct remote *full;
-
-    for (;;) {
-        full = NULL;
-        if (!open_some(client, request, 0, 1, &full) ||
-            (!full && !open_some(client, request, 1, client->count, &full)))
-            return false;
-        if (full && clock_ms() >= deadline)
-            return remote_fail(full, "%.*s", (int)full->reply.text.length,
-                               full->reply.text.text);
-        for (int i = 0; i < client->count; i++)
-            client->remote[i]->hasty = false;
-        if (!full)
-            return true;
-        if (!client_give_back(client) || !client_pause(client))
-            return false;
-    }
-}
-
 /* ---- start and end ---- */
 
 bool client_open(struct client *client, const struct client_options *options)
 {
     char text[CLIENT_WHY], key[64];
-    pthread_condattr_t monotonic;
     int error;
 
     *client = (struct client){.o = *options, .tag = 16};
-    pthread_mutex_init(&client->ends_lock, NULL);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&client->ends_more, &monotonic);
-    pthread_condattr_destroy(&monotonic);
     error = workers_start(options->threads, &client->workers);
     if (error) {
         client->workers = NULL;
@@ -667,7 +538,7 @@ static void close_objects(struct client *client)
     client->failed = false;
     for (int i = 0; i < client->count; i++) {
         struct remote *r = client->remote[i];
-        struct iod_request request = {.op = IOD_OP_CLOSE, .handle = r->handle};
+        struct iod_message request = {.op = IOD_OP_CLOSE, .handle = r->handle};
 
         if (r->open && !r->lost && !r->requesting && !r->receiving)
             remote_ask(r, &request);
@@ -718,6 +589,4 @@ void client_close(struct client *client)
 {
     if (client->workers)
         end_session(client);
-    pthread_cond_destroy(&client->ends_more);
-    pthread_mutex_destroy(&client->ends_lock);
 }

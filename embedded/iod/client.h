@@ -10,7 +10,6 @@
 #define IOD_CLIENT_H
 
 #include <limits.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -37,12 +36,10 @@ struct remote {
 
     bool used;    /* part of this copy */
     bool lenient; /* a refusal is an answer and does not fail the session */
-    bool hasty;   /* a refusal at a limit is also an answer; otherwise the request is
-                   * repeated */
 
     /* the request in progress */
     enum remote_state state;
-    struct iod_request asked;
+    struct iod_message asked;
     struct net_op request_op, reply_op;
     bool requesting, receiving; /* the operations above are posted */
     bool sent;                  /* the request was sent, its memory is free */
@@ -55,22 +52,20 @@ struct remote {
     uint8_t request[IOD_REQUEST_MAX];
     int64_t request_length;
     uint8_t *reply_bytes;
-    struct iod_reply reply; /* valid in REMOTE_ANSWERED, points into reply_bytes */
+    struct iod_message reply; /* valid in REMOTE_ANSWERED, points into reply_bytes */
 
     uint64_t unread; /* list: number of unreadable objects */
+    size_t last;     /* list: 1 + index of the last part; 0: none */
 
     /* the open object */
     bool open;
     uint64_t handle;
-    uint64_t upload;
+    struct iod_id id;
     uint32_t buffer_size, buffers;
     struct iod_layout layout;
-    uint64_t version;
     uint32_t mode;
     char servers[IOD_SERVERS_MAX + 1]; /* as recorded with the object */
-    uint64_t pending;                  /* a prepared upload that may be decided; 0: none */
-    char pending_servers[IOD_SERVERS_MAX + 1];
-    struct file_part file; /* position of its bytes in the local file */
+    struct file_part file;             /* position of its bytes in the local file */
     struct extent_list extents;
     size_t at; /* number of extents requested */
     struct flow *flow;
@@ -95,20 +90,15 @@ struct client {
     bmi_context_id context;
     struct net_log log;
     struct workers *workers;
-    pthread_mutex_t ends_lock;
-    pthread_cond_t ends_more;
-    unsigned flow_ends; /* number of flows that have ended */
-    struct pool *pool;  /* NULL until data is moved */
-    struct share share;
+    struct pool *pool; /* NULL until data is moved */
     struct remote **remote;
     int count;
     bmi_msg_tag_t tag;
     bool failed;
     char why[CLIENT_WHY];
     const char *subject; /* name of the object for messages; NULL: none */
-    int64_t pause_until;
-    int64_t checked_at; /* clock_ms() of the last check */
-    int64_t ran_from;   /* clock_ms() of the first check after the process was stopped */
+    int64_t checked_at;  /* clock_ms() of the last check */
+    int64_t ran_from;    /* clock_ms() of the first check after the process was stopped */
     void (*tick)(struct client *client, void *arg); /* called while waiting; may be NULL */
     void *tick_arg;
 };
@@ -136,10 +126,7 @@ bool remote_lost(struct remote *remote, int error);
 
 /* Sends a request; its strings and extents may be freed afterwards.  No request may be in
  * progress at this server. */
-bool remote_ask(struct remote *remote, const struct iod_request *request);
-
-/* Abandons the request in progress, if any, and waits briefly for its end. */
-void remote_give_up(struct remote *remote);
+bool remote_ask(struct remote *remote, const struct iod_message *request);
 
 /* Handles the end of a server's flow (`done`); the argument is the struct remote.  On a
  * worker. */
@@ -151,24 +138,8 @@ bool client_wait(struct client *client, bool (*finished)(struct client *client))
 /* Waits for the answers of all servers; an error answer fails the session. */
 bool client_wait_answers(struct client *client);
 
-/* Returns true if a hasty request was refused at a limit. */
-bool remote_at_bound(const struct remote *remote);
-
-/* Sends the same request, with each server's handle and layout, to all used servers, and waits
- * for the answers. */
-bool client_ask_all(struct client *client, const struct iod_request *request);
-
-/*
- * As client_ask_all() for a request that opens, at the first server before the others, as
- * copies and removals require (store.h).  While a server is at a limit nothing stays open at
- * the others, or two copies could wait for each other.
- */
-bool client_open_all(struct client *client, const struct iod_request *request);
-
-/* Closes everything that is open; no request may be in progress. */
-bool client_give_back(struct client *client);
-
-/* Waits for a short time that differs between processes. */
-bool client_pause(struct client *client);
+/* Sends the same request, with each server's handle and layout, to all used servers from this
+ * one on, and waits for the answers. */
+bool client_ask_all(struct client *client, const struct iod_message *request, int from);
 
 #endif

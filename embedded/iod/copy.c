@@ -38,6 +38,7 @@ void copy_end(struct copy *copy)
 {
     progress_end(&copy->progress);
     client_close(&copy->client);
+    args_list_free(&copy->recorded);
 }
 
 bool copy_set_name(struct copy *copy, const char *name)
@@ -82,13 +83,12 @@ static int write_file(void *file, struct extent_cursor from, const struct net_me
                       part->sparse);
 }
 
-static bool start_flow(struct copy *copy, struct remote *r, const struct iod_request *request)
+static bool start_flow(struct copy *copy, struct remote *r, const struct iod_message *request)
 {
     struct flow_config config = {
         .context = copy->client.context,
         .workers = copy->client.workers,
         .pool = copy->client.pool,
-        .share = &copy->client.share,
         .addr = r->addr,
         .tag = request->data_tag,
         .send = copy->put,
@@ -117,7 +117,7 @@ static bool start_flow(struct copy *copy, struct remote *r, const struct iod_req
 static bool start_chunk(struct copy *copy, struct remote *r)
 {
     size_t left = r->extents.count - r->at;
-    struct iod_request request = {
+    struct iod_message request = {
         .op = copy->put ? IOD_OP_WRITE : IOD_OP_READ,
         .handle = r->handle,
         .data_tag = copy->client.tag++,

@@ -39,11 +39,7 @@ struct copy {
     const char *address; /* address at which the object was named */
     struct remote *part[IOD_STRIPE_MAX];
     int parts;
-    uint64_t behind; /* last look: upload found below the decided one, `ahead` */
-    uint64_t ahead;
-    int empty;          /* number of times a server had no part */
-    struct remote *odd; /* server whose part is of another copy, */
-    bool full;          /* or that was at a limit */
+    struct args_list recorded; /* addresses of the parts, if several */
 };
 
 /*
@@ -59,22 +55,23 @@ bool copy_out(struct copy *copy, const struct copy_options *options, const char 
 bool copy_remove(struct copy *copy, const struct copy_options *options, const char *address,
                  const char *name);
 
-/* For copies out: opens the parts of one copy of the file, `part` and `parts`.  See
- * copy_find.c. */
-bool copy_find(struct copy *copy, const char *address);
+/* ---- copies out and removals (copy_find.c) ---- */
 
-/* ---- copies out and removals (copy_find.c); on false or NULL the session has failed ---- */
+enum find { FIND_GOOD, FIND_AGAIN, FIND_FAILED }; /* FIND_FAILED: the session has failed */
 
-/* Opens an upload (0: the object of this name) and waits; r->open: found. */
-bool copy_open_at(struct copy *copy, struct remote *r, uint64_t upload);
+/* Opens the part of a copy (id.upload 0: the object of the name) and waits.  Returns false if
+ * the session failed; r->open: found. */
+bool copy_open_at(struct copy *copy, struct remote *r, struct iod_id id);
 /* Closes what is open there, if anything, and waits. */
 bool copy_close_part(struct remote *r);
 /* Fails the session with the server's error; returns false. */
 bool copy_refused(struct remote *r);
-/* Returns the server recorded at `r` for a part, if it is allowed. */
-struct remote *copy_go(struct copy *copy, struct remote *r, const char *uri, uint32_t part);
-/* Returns the servers recorded with the open object, to be freed by the caller. */
-bool copy_recorded(struct remote *r, struct args_list *recorded);
+/* Opens the object of the name, and finds its servers: `recorded` and `part`, all of which this
+ * copy may contact.  Returns the server with part 0 open, or if the first server has no object
+ * of the name that with a left part; NULL: the session has failed. */
+struct remote *copy_find_head(struct copy *copy);
+/* For copies out: opens all parts of one copy of the file. */
+bool copy_find(struct copy *copy, const char *address);
 
 /* For both directions: the session. */
 bool copy_begin(struct copy *copy, const struct copy_options *options);

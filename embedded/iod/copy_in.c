@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * copy_in.c - copies a file to servers: opens an upload at each, moves the data, seals all,
- * commits at the first server, then at the others.  If a removed upload was above this one, the
- * first server does nothing, and all are sealed again above it (store.h).
+ * commits at the first server, then at the others (store.h).  The first server is that of the
+ * object's name, also if --servers has another order.
  *
  * Before the first server commits, any failure aborts the whole copy.  This commit decides.
  * Once it is requested the client drops nothing and ignores interrupts; if the client or a
- * server dies, copies out complete the commit (copy_find.c).  The copy has therefore succeeded
- * when the first server confirms, independently of the others.  If the first server's disk
+ * server dies, the file is complete.  The copy has therefore succeeded when the first server
+ * confirms; the others only remove the parts of the replaced file.  If the first server's disk
  * fails, the decision is unknown.
  */
 #include "config.h"
@@ -18,19 +18,8 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#define SEALS_MAX 1000 /* each beyond the first is due to a removal */
-
-/* Result of the commit at the first server. */
-enum decision {
-    WON,   /* this copy has the name */
-    LOST,  /* a concurrent copy of another client has the name */
-    AGAIN, /* an upload above this one was removed: not committed */
-    FAILED
-};
 
 static bool open_source(struct copy *copy, const char *source, struct stat *st)
 {
@@ -86,8 +75,8 @@ static bool add_servers(struct copy *copy, const char *address)
 {
     const struct args_list *servers = copy->o.servers;
 
-    if (servers->count == 0)
-        return client_remote(&copy->client, address) != NULL;
+    if (!client_remote(&copy->client, address))
+        return false;
     for (int i = 0; i < servers->count; i++)
         if (!client_remote(&copy->client, servers->item[i]))
             return false;
@@ -115,10 +104,10 @@ static bool divide(struct copy *copy, const struct extent_list *file)
     return true;
 }
 
-static bool open_uploads(struct copy *copy, mode_t mode, uint64_t *upload)
+static bool open_uploads(struct copy *copy, mode_t mode)
 {
     char servers[IOD_SERVERS_MAX + 1];
-    struct iod_request request = {
+    struct iod_message request = {
         .op = IOD_OP_PUT_OPEN,
         .mode = mode & 0777,
         .buffer_size = copy->o.buffer_size,
@@ -126,114 +115,92 @@ static bool open_uploads(struct copy *copy, mode_t mode, uint64_t *upload)
         .name = iod_string_of(copy->name),
     };
 
-    if (getrandom(&request.upload, sizeof request.upload, 0) != (ssize_t)sizeof request.upload)
-        return client_fail(&copy->client, "no random numbers: %s; check the system",
-                           strerror(errno));
-    request.upload |= request.upload == 0;
+    struct remote *first = copy->client.remote[0];
+
+    request.layout = first->layout;
     if (!server_text(copy, servers, sizeof servers))
         return false;
     request.servers = iod_string_of(servers);
-    *upload = request.upload;
-    if (!client_open_all(&copy->client, &request))
+    if (!remote_ask(first, &request) || !client_wait_answers(&copy->client))
         return false;
-    for (int i = 0; i < copy->client.count; i++) {
-        struct remote *r = copy->client.remote[i];
-
-        r->version = r->reply.version;
-        if (!copy_take_grant(copy, r))
+    request.id = first->reply.id;
+    if (!client_ask_all(&copy->client, &request, 1))
+        return false;
+    for (int i = 0; i < copy->client.count; i++)
+        if (!copy_take_grant(copy, copy->client.remote[i]))
             return false;
-    }
     return true;
 }
 
-/* Sets whether the parts from `from` on are dropped at the end. */
-static void keep_open(struct client *client, int from, bool open)
+/* Sets whether the parts are dropped at the end. */
+static void keep_open(struct client *client, bool open)
 {
-    for (int i = from; i < client->count; i++)
+    for (int i = 0; i < client->count; i++)
         client->remote[i]->open = open;
 }
 
 /* Returns true if the disk failed, possibly after the rename, which decides: syncing the folder
  * follows. */
-static bool disk_failed(const struct iod_reply *reply)
+static bool disk_failed(const struct iod_message *reply)
 {
     return reply->status == IOD_IO || reply->status == IOD_NO_SPACE ||
            reply->status == IOD_QUOTA || reply->status == IOD_READ_ONLY;
 }
 
-/* Commits at the first server, which decides. */
-static enum decision commit_first(struct copy *copy, uint64_t upload)
+/* Commits at the first server, which decides.  Returns false if the session failed. */
+static bool commit_first(struct copy *copy)
 {
     struct client *client = &copy->client;
     struct remote *first = client->remote[0];
-    struct iod_request commit = {.op = IOD_OP_COMMIT, .handle = first->handle};
+    struct iod_message commit = {.op = IOD_OP_COMMIT, .handle = first->handle};
     const volatile sig_atomic_t *interrupted = client->o.interrupted;
     char why[CLIENT_WHY];
 
     if (interrupted && *interrupted) {
         client_wait_answers(client); /* reports the interrupt */
-        return FAILED;
+        return false;
     }
     client->o.interrupted = NULL;
-    keep_open(client, 0, false);
-    if (remote_ask(first, &commit) && client_wait_answers(client)) {
-        if (first->reply.upload)
-            return first->reply.upload == upload ? WON : LOST;
-        first->version = first->reply.version;
-        client->o.interrupted = interrupted;
-        keep_open(client, 0, true);
-        return AGAIN;
-    }
+    keep_open(client, false);
+    if (remote_ask(first, &commit) && client_wait_answers(client))
+        return true;
     if (first->state == REMOTE_ANSWERED && !disk_failed(&first->reply)) {
         /* refused: nothing was committed */
-        keep_open(client, 0, true);
-        return FAILED;
+        keep_open(client, true);
+        return false;
     }
     memcpy(why, client->why, sizeof why);
     client->failed = false;
-    client_fail(client,
-                "%.800s; unknown whether the whole copy was committed or nothing: copy again",
-                why);
-    return FAILED;
+    return client_fail(
+        client, "%.800s; unknown whether the whole copy was committed or nothing: copy again",
+        why);
 }
 
 static void commit_others(struct copy *copy)
 {
     struct client *client = &copy->client;
-    struct iod_request commit = {.op = IOD_OP_COMMIT};
+    struct iod_message commit = {.op = IOD_OP_COMMIT};
 
-    client->remote[0]->used = false;
-    if (client_ask_all(client, &commit))
+    if (client_ask_all(client, &commit, 1))
         return;
     client->failed = false;
     snprintf(
         copy->note, sizeof copy->note,
-        "%.800s; committed, but this server did not confirm; the next copy out will finish it",
+        "%.800s; committed, but this server may keep the replaced part until the next copy in",
         client->why);
 }
 
-static bool finish_uploads(struct copy *copy, uint64_t upload)
+static bool finish_uploads(struct copy *copy)
 {
-    struct client *client = &copy->client;
-    struct iod_request seal = {.op = IOD_OP_SEAL};
-    enum decision decision = AGAIN;
+    struct iod_message seal = {.op = IOD_OP_SEAL};
 
-    for (int seals = 0; decision == AGAIN; seals++) {
-        if (seals == SEALS_MAX)
-            return remote_fail(client->remote[0],
-                               "the name is being copied in and removed by others; copy again");
-        for (int i = 0; i < client->count; i++)
-            if (client->remote[i]->version >= seal.version)
-                seal.version = client->remote[i]->version + 1;
-        if (!client_ask_all(client, &seal))
-            return false;
-        decision = commit_first(copy, upload);
-    }
-    if (decision == WON)
+    if (!client_ask_all(&copy->client, &seal, 0) || !commit_first(copy))
+        return false;
+    if (copy->client.remote[0]->reply.flags & IOD_FLAG_REPLACED)
+        keep_open(&copy->client, true); /* to give the other parts up */
+    else
         commit_others(copy);
-    else if (decision == LOST) /* the other parts are not needed */
-        keep_open(client, 1, true);
-    return decision != FAILED;
+    return true;
 }
 
 static bool map_source(struct copy *copy, const char *source, struct extent_list *file)
@@ -252,7 +219,6 @@ bool copy_in(struct copy *copy, const struct copy_options *options, const char *
 {
     struct extent_list file = {0};
     struct stat st;
-    uint64_t upload = 0;
     bool good = copy_begin(copy, options) && copy_set_name(copy, name) &&
                 open_source(copy, source, &st);
 
@@ -264,8 +230,7 @@ bool copy_in(struct copy *copy, const struct copy_options *options, const char *
                divide(copy, &file);
     }
     copy->servers = copy->client.count;
-    good = good && open_uploads(copy, st.st_mode, &upload) && copy_data(copy) &&
-           finish_uploads(copy, upload);
+    good = good && open_uploads(copy, st.st_mode) && copy_data(copy) && finish_uploads(copy);
     extent_list_free(&file);
     copy_end(copy); /* before the file is closed: workers may still read it */
     if (copy->fd >= 0)

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * copy_out.c - copies from servers to a file: creates the temporary file, finds the parts of
- * the object (copy_find.c), checks their consistency, gets their data extents, moves the data
- * and names the file.
+ * the object (copy_find.c), gets their data extents, moves the data and names the file.
  */
 #include "config.h"
 #include "embedded/iod/copy.h"
@@ -12,38 +11,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* ---- consistency of the parts ---- */
-
-static bool check_part(struct remote *r, const struct remote *first, const struct remote **seen)
-{
-    uint32_t index = r->layout.index;
-
-    if (r->upload != first->upload || r->layout.size != first->layout.size ||
-        r->layout.strip != first->layout.strip || r->layout.count != first->layout.count)
-        return remote_fail(
-            r, "this part and the part at %s are of different copies; copy the file in again",
-            first->uri);
-    if (seen[index])
-        return remote_fail(r, "part %u of %u is here and at %s; name each server once",
-                           index + 1, r->layout.count, seen[index]->uri);
-    seen[index] = r;
-    return true;
-}
-
-static bool check_layout(struct copy *copy)
-{
-    struct remote *first = copy->part[0];
-    const struct remote *seen[IOD_STRIPE_MAX] = {NULL};
-
-    for (int i = 0; i < copy->parts; i++)
-        if (!check_part(copy->part[i], first, seen))
-            return false;
-    copy->size = first->layout.size;
-    copy->strip = first->layout.strip;
-    copy->servers = copy->parts;
-    return true;
-}
 
 /* ---- extents ---- */
 
@@ -81,7 +48,7 @@ static bool all_known(struct client *client)
 
     for (int i = 0; i < client->count && !client->failed; i++) {
         struct remote *r = client->remote[i];
-        struct iod_request request = {.op = IOD_OP_EXTENTS, .handle = r->handle};
+        struct iod_message request = {.op = IOD_OP_EXTENTS, .handle = r->handle};
 
         if (!r->used)
             continue;
@@ -98,11 +65,14 @@ static bool all_known(struct client *client)
 
 static bool learn_extents(struct copy *copy)
 {
-    struct iod_request request = {.op = IOD_OP_EXTENTS};
+    struct iod_message request = {.op = IOD_OP_EXTENTS};
 
     for (int i = 0; i < copy->client.count; i++)
-        copy->client.remote[i]->lenient = copy->client.remote[i]->hasty = false;
-    return client_ask_all(&copy->client, &request) && client_wait(&copy->client, all_known);
+        copy->client.remote[i]->lenient = false;
+    copy->size = copy->part[0]->layout.size;
+    copy->strip = copy->part[0]->layout.strip;
+    copy->servers = copy->parts;
+    return client_ask_all(&copy->client, &request, 0) && client_wait(&copy->client, all_known);
 }
 
 /* ---- the whole copy ---- */
@@ -135,7 +105,7 @@ bool copy_out(struct copy *copy, const struct copy_options *options, const char 
     if (good && (!target_find(&target, destination, name, why, sizeof why) ||
                  !target_open(&target, why, sizeof why)))
         good = client_fail(client, "%s", why);
-    good = good && copy_find(copy, address) && check_layout(copy) && learn_extents(copy) &&
+    good = good && copy_find(copy, address) && learn_extents(copy) &&
            move_to_target(copy, &target, copy->part[0]->mode);
     copy_end(copy); /* before the file is closed: workers may still write to it */
     target_close(&target);

@@ -5,20 +5,10 @@
 #include "embedded/iod/clock.h"
 #include "embedded/iod/copy.h"
 #include "embedded/iod/json.h"
-#include "embedded/iod/name.h"
 #include "embedded/program/program.h"
 
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-
-static volatile sig_atomic_t interrupted;
-
-static void on_signal(int number)
-{
-    (void)number;
-    interrupted = 1;
-}
 
 static void print_line(const char *line)
 {
@@ -30,9 +20,9 @@ static const char help[] =
     "Copies a file to or from bmi-iod.  One of SRC and DST is a remote name, ADDR/name, like\n"
     "ib://host:port/name; the other one is a file (DST may be a folder).\n"
     "\n"
-    "  -s, --servers ADDR,...   stripe over these servers, ADDR being one of them; copying "
-    "out,\n"
-    "                           look there and not at the recorded servers\n"
+    "  -s, --servers ADDR,...   stripe over these servers, ADDR being one of them and the "
+    "first;\n"
+    "                           copying out, go also to these of the recorded servers\n"
     "  -a, --allow HOST,...     copying out, go also to recorded servers on these hosts and\n"
     "                           networks (NET/BITS)\n"
     "  -S, --strip SIZE         bytes on one server before the next one follows (64K)\n"
@@ -128,24 +118,15 @@ static bool set_option(int option, const char *text, void *settings)
 
 static bool read_side(const char *text, struct side *side)
 {
-    size_t length;
-
     side->text = text;
     if (!*text)
         return args_complain("empty name; give a file or ADDR/name");
     if (strcmp(text, "-") == 0)
         return args_complain("-: standard input and output cannot be copied; name a file "
                              "(./- for one of this name)");
-    side->remote = name_split_remote(text, &length, &side->name);
-    if (!side->remote)
-        return true;
-    if (length >= sizeof side->address)
-        return args_complain("%.60s...: the address is too long; use a shorter one", text);
-    memcpy(side->address, text, length);
-    side->address[length] = 0;
-    if (strchr(side->address, ','))
-        return args_complain("%s: one address belongs before a name; give several by --servers",
-                             text);
+    if (!args_remote(text, side->address, sizeof side->address, &side->name))
+        return false;
+    side->remote = side->name != NULL;
     return true;
 }
 
@@ -224,22 +205,10 @@ static void print_result(const struct settings *s, const struct copy *copy, doub
     }
 }
 
-static void catch_signals(void)
-{
-    struct sigaction action = {.sa_handler = on_signal};
-    struct sigaction ignore = {.sa_handler = SIG_IGN};
-
-    program_catch(SIGINT, on_signal);
-    sigaction(SIGTERM, &action, NULL);
-    program_catch(SIGHUP, on_signal);
-    sigaction(SIGPIPE, &ignore, NULL);
-    sigaction(SIGXFSZ, &ignore, NULL); /* a file size limit then fails the write */
-}
-
 int main(int argc, char **argv)
 {
     struct settings s = {
-        .copy = {.client = {.timeout_ms = 6000, .threads = 4, .interrupted = &interrupted},
+        .copy = {.client = {.timeout_ms = 6000, .threads = 4, .interrupted = &args_interrupted},
                  .strip = 65536,
                  .buffers = 8,
                  .buffer_size = 512u << 10,
@@ -264,7 +233,7 @@ int main(int argc, char **argv)
     s.copy.bar = !s.quiet;
     if (!s.quiet && !s.verbose) /* --verbose reports unknown options already */
         s.copy.client.ignored = args_ignored;
-    catch_signals();
+    args_catch_signals();
     if (s.verbose)
         args_complain("copying %s to %s", from.text, to.text);
     began = clock_seconds();

@@ -118,8 +118,8 @@ static void slot_idle(struct slot *s)
     struct flow *f = s->flow;
 
     s->state = SLOT_IDLE;
-    if (s->buffer && pool_wanted(f->c.pool, f->c.share)) {
-        pool_put(f->c.pool, f->c.share, s->buffer);
+    if (s->buffer && pool_wanted(f->c.pool)) {
+        pool_put(f->c.pool, s->buffer);
         s->buffer = NULL;
         f->held--;
     }
@@ -247,10 +247,10 @@ static struct slot *find_idle(struct flow *f)
 static bool find_buffer(struct flow *f, struct slot *s)
 {
     if (!s->buffer && f->held > 0) {
-        s->buffer = pool_try(f->c.pool, f->c.share, f->held);
+        s->buffer = pool_try(f->c.pool);
         f->held += s->buffer != NULL;
     } else if (!s->buffer && !f->waiting) {
-        int got = pool_get(f->c.pool, f->c.share, &f->waiter);
+        int got = pool_get(f->c.pool, &f->waiter);
         if (got == 0) {
             f->waiting = true;
         } else if (got > 0) {
@@ -344,7 +344,7 @@ static void advance(struct flow *f)
             again = true;
         }
     }
-    if (f->stopped && f->waiting && pool_unwait(f->c.pool, f->c.share, &f->waiter))
+    if (f->stopped && f->waiting && pool_unwait(f->c.pool, &f->waiter))
         f->waiting = false;
     if (at_end(f))
         finish(f);
@@ -359,7 +359,7 @@ static void run_done(struct job *job)
     pthread_mutex_unlock(&f->lock);
     for (uint32_t i = 0; i < f->c.depth; i++) /* here, because clearing them takes time */
         if (f->slot[i].buffer)
-            pool_put(f->c.pool, f->c.share, f->slot[i].buffer);
+            pool_put(f->c.pool, f->slot[i].buffer);
     f->c.done(f->c.arg);
 }
 
@@ -382,13 +382,13 @@ int flow_start(const struct flow_config *config, struct flow **out)
     f->total = iod_extents_bytes(&config->extents);
     f->messages = (f->total + config->message - 1) / config->message;
     f->moved_at = clock_ms();
-    f->waiter.job = (struct job){.run = run_granted, .turn = config->turn};
-    f->failed_job = (struct job){.run = run_failed, .turn = config->turn};
-    f->done_job = (struct job){.run = run_done, .turn = config->turn};
+    f->waiter.job = (struct job){.run = run_granted};
+    f->failed_job = (struct job){.run = run_failed};
+    f->done_job = (struct job){.run = run_done};
     for (uint32_t i = 0; i < config->depth; i++) {
         f->slot[i].flow = f;
         f->slot[i].op.done = net_done;
-        f->slot[i].job = (struct job){.run = run_file, .turn = config->turn};
+        f->slot[i].job = (struct job){.run = run_file};
     }
     pthread_mutex_init(&f->lock, NULL);
     *out = f;

@@ -23,8 +23,6 @@ struct flow_config {
     bmi_context_id context;
     struct workers *workers;
     struct pool *pool;
-    struct share *share; /* buffers of the host; outlives the flow */
-    struct turn *turn;   /* queue of its jobs; NULL, or outlives the flow */
     BMI_addr_t addr;
     bmi_msg_tag_t tag;
     bool send;  /* true: file to peer; false: peer to file */

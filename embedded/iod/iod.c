@@ -6,6 +6,7 @@
 #include "embedded/iod/log.h"
 #include "embedded/iod/proto.h"
 #include "embedded/iod/server.h"
+#include "embedded/iod/store.h"
 #include "embedded/program/program.h"
 
 #include <signal.h>
@@ -56,11 +57,12 @@ static void raise_files(void)
 
 static const char help[] =
     "usage: bmi-iod --listen ADDR --store DIR [OPTION]...\n"
-    "Stores objects for bmi-cp, bmi-ls and bmi-rm in a folder.\n"
+    "Stores objects for bmi-cp, bmi-ls and bmi-rm in a folder, or in memory.\n"
     "\n"
     "  -l, --listen ADDR        serve at ib://host:port (several with commas)\n"
     "  -a, --allow HOST,...     serve these hosts and networks (NET/BITS) only\n"
     "  -d, --store DIR          keep objects in this folder, which must exist\n"
+    "      --store memory:SIZE  keep objects in memory, at most SIZE, until the server ends\n"
     "  -o, --options STR        key=value,... for the BMI methods\n"
     "  -t, --threads N          threads for the disk (4)\n"
     "  -m, --memory SIZE        memory of all data buffers (256M)\n"
@@ -81,6 +83,7 @@ struct settings {
     struct server_config server;
     struct access *allow;
     int grace_ms;
+    char store[40]; /* "memory:BYTES" */
 };
 
 static bool is_listen(const char *text)
@@ -90,6 +93,21 @@ static bool is_listen(const char *text)
     if (!args_list("--listen", text, IOD_STRIPE_MAX, &list))
         return false;
     args_list_free(&list);
+    return true;
+}
+
+/* Converts the size of "memory:SIZE" to bytes. */
+static bool read_store(const char *text, struct settings *s)
+{
+    size_t prefix = strlen(STORE_MEMORY);
+    uint64_t bytes = 0;
+
+    if (strncmp(text, STORE_MEMORY, prefix) != 0)
+        return true;
+    if (!args_number("--store memory", text + prefix, 65536, UINT64_C(1) << 50, &bytes))
+        return false;
+    snprintf(s->store, sizeof s->store, STORE_MEMORY "%llu", (unsigned long long)bytes);
+    s->server.folder = s->store;
     return true;
 }
 
@@ -106,7 +124,7 @@ static bool set_option(int option, const char *text, void *settings)
         return is_listen(text);
     case 'd':
         s->server.folder = text;
-        return true;
+        return read_store(text, s);
     case 'o':
         s->server.options = text;
         return true;
@@ -182,7 +200,7 @@ static enum args_result read_arguments(int argc, char **argv, struct settings *s
     else if (!s->server.listen)
         args_complain("no address to serve; give --listen ib://host:port");
     else if (!s->server.folder)
-        args_complain("no folder for the objects; give --store DIR");
+        args_complain("no folder for the objects; give --store DIR, or --store memory:SIZE");
     else
         return ARGS_READ;
     return ARGS_WRONG;

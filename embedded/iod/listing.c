@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool add_part(struct listing *l, const struct remote *r, const struct iod_entry *entry)
+static bool add_part(struct listing *l, struct remote *r, const struct iod_entry *entry)
 {
     struct listing_part *part;
 
@@ -20,6 +20,7 @@ static bool add_part(struct listing *l, const struct remote *r, const struct iod
         l->room = room;
     }
     part = &l->part[l->count++];
+    r->last = l->count;
     part->entry = *entry;
     part->entry.name.text = NULL;
     part->server = r->uri;
@@ -33,40 +34,42 @@ static bool makes_no_sense(struct remote *r)
     return remote_fail(r, "invalid reply; are client and server of the same release?");
 }
 
-/* Returns the last known object of this server, where its next answer continues; initially
- * "". */
-static const char *last_name(const struct listing *l, const struct remote *r)
+/* Returns true if the last part follows the one before, of the same server. */
+static bool ascends(const struct listing *l, size_t before)
 {
-    for (size_t i = l->count; i-- > 0;)
-        if (l->part[i].server == r->uri)
-            return l->part[i].name;
-    return "";
+    const struct listing_part *a = &l->part[before - 1], *b = &l->part[l->count - 1];
+    int order = before ? strcmp(a->name, b->name) : -1;
+
+    return order < 0 || (order == 0 && iod_id_compare(iod_entry_place(&a->entry),
+                                                      iod_entry_place(&b->entry)) < 0);
 }
 
-/* Stores one answer; if more follow, requests those behind its last name.  Names must ascend,
+/* Stores one answer; if more follow, requests those behind its last one.  Entries must ascend,
  * so that a server cannot repeat itself endlessly. */
 static bool take_answer(struct listing *l, struct remote *r)
 {
-    struct iod_request request = {.op = IOD_OP_LIST};
-    char last[IOD_NAME_MAX + 1];
+    struct iod_message request = {.op = IOD_OP_LIST};
+    const struct listing_part *last;
     struct iod_entry entry;
     uint32_t at = 0;
 
     r->state = REMOTE_IDLE;
     r->unread += r->reply.unread;
-    snprintf(last, sizeof last, "%s", last_name(l, r));
     while (iod_entry_next(&r->reply.entries, &at, &entry)) {
+        size_t before = r->last;
+
         if (!add_part(l, r, &entry))
             return false;
-        if (strcmp(l->part[l->count - 1].name, last) <= 0)
+        if (!ascends(l, before))
             return makes_no_sense(r);
-        snprintf(last, sizeof last, "%s", l->part[l->count - 1].name);
     }
     if (!(r->reply.flags & IOD_FLAG_MORE))
         return true;
     if (r->reply.entries.count == 0)
         return makes_no_sense(r);
-    request.name = iod_string_of(last);
+    last = &l->part[r->last - 1];
+    request.name = iod_string_of(last->name);
+    request.id = iod_entry_place(&last->entry);
     return remote_ask(r, &request);
 }
 
@@ -87,7 +90,7 @@ bool listing_take(struct listing *l, const struct client_options *options,
                   const struct args_list *servers)
 {
     struct client *client = &l->client;
-    struct iod_request request = {.op = IOD_OP_LIST};
+    struct iod_message request = {.op = IOD_OP_LIST};
 
     *l = (struct listing){0};
     if (!client_open(client, options))
@@ -95,7 +98,7 @@ bool listing_take(struct listing *l, const struct client_options *options,
     for (int i = 0; i < servers->count; i++)
         if (!client_remote(client, servers->item[i]))
             return false;
-    return client_ask_all(client, &request) && client_wait(client, all_listed);
+    return client_ask_all(client, &request, 0) && client_wait(client, all_listed);
 }
 
 void listing_end(struct listing *l)

@@ -38,8 +38,8 @@ static int compare_parts(const void *a, const void *b)
 
     if (order)
         return order;
-    if (x->entry.upload != y->entry.upload)
-        return x->entry.upload < y->entry.upload ? -1 : 1;
+    if ((order = iod_id_compare(x->entry.id, y->entry.id)))
+        return order;
     if (x->entry.layout.index != y->entry.layout.index)
         return x->entry.layout.index < y->entry.layout.index ? -1 : 1;
     return 0;
@@ -51,7 +51,7 @@ static size_t group(const struct listing *l, size_t first)
     size_t n = 1;
 
     while (first + n < l->count && strcmp(l->part[first].name, l->part[first + n].name) == 0 &&
-           l->part[first].entry.upload == l->part[first + n].entry.upload)
+           iod_id_compare(l->part[first].entry.id, l->part[first + n].entry.id) == 0)
         n++;
     return n;
 }
@@ -102,10 +102,11 @@ static void print_object(const struct listing_part *part, size_t n, bool first)
     printf("%s\n  {\"name\": ", first ? "" : ",");
     json_string(stdout, part->name, strlen(part->name));
     printf(", \"size\": %llu, \"strip\": %llu, \"servers\": %u, \"complete\": %s, "
-           "\"upload\": \"%016llx\", \"mtime\": %lld, \"parts\": [",
+           "\"upload\": \"%016llx-%llu\", \"mtime\": %lld, \"parts\": [",
            (unsigned long long)e->layout.size, (unsigned long long)e->layout.strip,
            e->layout.count, parts_of(part, n) == e->layout.count ? "true" : "false",
-           (unsigned long long)e->upload, (long long)e->mtime);
+           (unsigned long long)e->id.origin, (unsigned long long)e->id.upload,
+           (long long)e->mtime);
     for (size_t i = 0; i < n; i++) {
         printf("%s{\"server\": ", i ? ", " : "");
         json_string(stdout, part[i].server, strlen(part[i].server));

@@ -2,25 +2,22 @@
 /*
  * object_head.c - the head of an object's file, little-endian:
  *
- *      0  magic "BMIOBJ2" and a line feed
+ *      0  magic "BMIOBJ3" and a line feed
  *      8  size of the file          u64
  *     16  upload                    u64
  *     24  strip                     u64
  *     32  index                     u32
  *     36  count                     u32
- *     40  version                   u64
+ *     40  origin                    u64
  *     48  mode                      u32
  *     52  length of the list        u32
  *     56  length of the name        u32
- *     60  checksum of the table     u32
- *     64  blocks that are not zeros u64
  *     72  server list
  *   2304  name
- *   4092  CRC-32C of all before     u32
+ *   4088  FNV-1a sum of all before  u64
  */
 #include "config.h"
 #include "embedded/iod/object_head.h"
-#include "embedded/iod/crc32c.h"
 
 #include <errno.h>
 #include <string.h>
@@ -30,17 +27,15 @@
 #define AT_STRIP   24
 #define AT_INDEX   32
 #define AT_COUNT   36
-#define AT_VERSION 40
+#define AT_ORIGIN  40
 #define AT_MODE    48
 #define AT_LENGTH  52
 #define AT_NAMED   56
-#define AT_TABLE   60
-#define AT_BLOCKS  64
 #define AT_SERVERS 72
 #define AT_NAME    2304
-#define AT_SUM     (STORE_HEAD - 4)
+#define AT_SUM     (STORE_HEAD - 8)
 
-static const char magic[8] = "BMIOBJ2\n";
+static const char magic[8] = "BMIOBJ3\n";
 
 static void put(uint8_t *head, size_t at, uint64_t value, int bytes)
 {
@@ -57,6 +52,15 @@ static uint64_t get(const uint8_t *head, size_t at, int bytes)
     return value;
 }
 
+static uint64_t sum_of(const uint8_t *head)
+{
+    uint64_t sum = UINT64_C(14695981039346656037);
+
+    for (size_t i = 0; i < AT_SUM; i++)
+        sum = (sum ^ head[i]) * UINT64_C(1099511628211);
+    return sum;
+}
+
 void object_head_encode(const struct object_meta *meta, uint8_t *head)
 {
     size_t length = strnlen(meta->servers, IOD_SERVERS_MAX);
@@ -65,19 +69,17 @@ void object_head_encode(const struct object_meta *meta, uint8_t *head)
     memset(head, 0, STORE_HEAD);
     memcpy(head, magic, sizeof magic);
     put(head, AT_SIZE, meta->layout.size, 8);
-    put(head, AT_UPLOAD, meta->upload, 8);
+    put(head, AT_UPLOAD, meta->id.upload, 8);
     put(head, AT_STRIP, meta->layout.strip, 8);
     put(head, AT_INDEX, meta->layout.index, 4);
     put(head, AT_COUNT, meta->layout.count, 4);
     put(head, AT_MODE, meta->mode, 4);
     put(head, AT_LENGTH, length, 4);
     memcpy(head + AT_SERVERS, meta->servers, length);
-    put(head, AT_VERSION, meta->version, 8);
+    put(head, AT_ORIGIN, meta->id.origin, 8);
     put(head, AT_NAMED, named, 4);
-    put(head, AT_TABLE, meta->table.sum, 4);
-    put(head, AT_BLOCKS, meta->table.count, 8);
     memcpy(head + AT_NAME, meta->name, named);
-    put(head, AT_SUM, crc32c(0, head, AT_SUM), 4);
+    put(head, AT_SUM, sum_of(head), 8);
 }
 
 int object_head_decode(const uint8_t *head, struct object_meta *meta)
@@ -86,22 +88,19 @@ int object_head_decode(const uint8_t *head, struct object_meta *meta)
     uint64_t length = get(head, AT_LENGTH, 4);
     uint64_t named = get(head, AT_NAMED, 4);
 
-    if (memcmp(head, magic, sizeof magic) != 0 ||
-        get(head, AT_SUM, 4) != crc32c(0, head, AT_SUM) || length > IOD_SERVERS_MAX ||
-        named > IOD_NAME_MAX || memchr(head + AT_SERVERS, 0, length) ||
-        memchr(head + AT_NAME, 0, named))
+    if (memcmp(head, magic, sizeof magic) != 0 || get(head, AT_SUM, 8) != sum_of(head) ||
+        length > IOD_SERVERS_MAX || named > IOD_NAME_MAX ||
+        memchr(head + AT_SERVERS, 0, length) || memchr(head + AT_NAME, 0, named))
         return -EUCLEAN;
     l->size = get(head, AT_SIZE, 8);
     l->strip = get(head, AT_STRIP, 8);
     l->index = (uint32_t)get(head, AT_INDEX, 4);
     l->count = (uint32_t)get(head, AT_COUNT, 4);
-    meta->upload = get(head, AT_UPLOAD, 8);
+    meta->id.upload = get(head, AT_UPLOAD, 8);
     meta->mode = (uint32_t)get(head, AT_MODE, 4);
     memcpy(meta->servers, head + AT_SERVERS, length);
     meta->servers[length] = 0;
-    meta->version = get(head, AT_VERSION, 8);
-    meta->table.sum = (uint32_t)get(head, AT_TABLE, 4);
-    meta->table.count = get(head, AT_BLOCKS, 8);
+    meta->id.origin = get(head, AT_ORIGIN, 8);
     memcpy(meta->name, head + AT_NAME, named);
     meta->name[named] = 0;
     if (l->size > IOD_SIZE_MAX || l->strip < IOD_STRIP_MIN || l->strip > IOD_STRIP_MAX ||

@@ -1,18 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * peer.c - clients (peers) and their hosts.
+ * peer.c - clients (peers).
  *
  * A peer exists from its first request on.  Each has a posted receive that cannot match
  * (`watch`): BMI completes it with an error when the connection is lost, and all transfers of
  * the peer are closed.  The peer is freed with its last request and transfer, which may use the
  * peer until then; `gone` shows that the connection is lost.
- *
- * A client could get more by making more connections.  The server's resources (open objects,
- * memory of requests and replies, buffers) are therefore shared by host, with one rule: a host
- * may take more while it holds less than is left.  One host gets at most a half, two get a
- * third each, and a host that holds nothing always gets some.  A host is a numeric source
- * address, or its equivalent in a peer's name.  A host is kept for a while after its last peer,
- * so that its log lines stay limited.
  */
 #include "config.h"
 #include "embedded/iod/server_impl.h"
@@ -27,103 +20,30 @@
 /* Tag that no message of the protocol has: data tags of clients are lower. */
 #define WATCH_TAG INT32_MAX
 
-#define HOST_KEEP_MS  10000 /* ms; time for which a host without peers is kept */
-#define HOST_KEEP_MAX 1000  /* hosts; beyond, those without peers are freed immediately */
-#define HOST_LINES    100   /* log lines per second and host */
-#define REFUSED_LINES 10    /* log lines about hosts that are not admitted, together, ... */
-#define REFUSED_MS    10000 /* ... in this time */
+#define LINES_MAX 100 /* log lines about clients a second */
 
-/* ---- hosts ---- */
-
-static unsigned hash_text(const char *text)
-{
-    unsigned hash = 2166136261u;
-
-    for (; *text; text++)
-        hash = (hash ^ (unsigned char)*text) * 16777619u;
-    return hash % SERVER_BUCKETS;
-}
-
-/* Finds or adds a host and counts a peer; NULL: no memory. */
-static struct host *host_get(struct server *server, const char *name)
-{
-    struct host **bucket = &server->hosts[hash_text(name)];
-    struct host *host = *bucket;
-
-    while (host && strcmp(host->name, name) != 0)
-        host = host->next;
-    if (!host) {
-        host = calloc(1, sizeof *host);
-        if (!host)
-            return NULL;
-        snprintf(host->name, sizeof host->name, "%s", name);
-        host->admitted = !server->allow || access_admits(server->allow, name);
-        host->next = *bucket;
-        *bucket = host;
-        server->host_count++;
-    }
-    host->peers++;
-    return host;
-}
-
-static void host_put(struct host *host)
-{
-    host->peers--;
-    host->left_at = clock_ms();
-}
-
-void hosts_expire(struct server *server, int64_t now)
-{
-    for (int i = 0; i < SERVER_BUCKETS && server->host_count; i++) {
-        for (struct host **at = &server->hosts[i], *host; (host = *at);) {
-            if (host->peers ||
-                (server->host_count <= HOST_KEEP_MAX && now - host->left_at < HOST_KEEP_MS)) {
-                at = &host->next;
-                continue;
-            }
-            *at = host->next;
-            free(host);
-            server->host_count--;
-        }
-    }
-}
-
-bool host_may(uint64_t held, uint64_t more, uint64_t all, uint64_t most)
-{
-    return all + more <= most && held + more <= most - all;
-}
-
-/* ---- log lines of a peer ---- */
-
-/* Returns true if another line may be logged: `most` in `ms`.  Reports the number of lines
- * about `whom` that were omitted. */
-static bool may_log(struct line_limit *limit, unsigned most, int64_t ms, const char *whom)
+/* Returns true if another line about clients may be logged now. */
+static bool may_log(struct server *server)
 {
     int64_t now = clock_ms();
 
-    if (!limit->begin || now - limit->begin >= ms) {
-        if (limit->omitted)
-            log_line(LOG_DECISIONS, "%s: %u lines were left out", whom, limit->omitted);
-        *limit = (struct line_limit){.begin = now};
+    if (now - server->lines_since >= 1000) {
+        if (server->lines > LINES_MAX)
+            log_line(LOG_DECISIONS, "%u lines were left out", server->lines - LINES_MAX);
+        server->lines = 0;
+        server->lines_since = now;
     }
-    if (limit->written == most) {
-        limit->omitted++;
-        return false;
-    }
-    limit->written++;
-    return true;
+    return ++server->lines <= LINES_MAX;
 }
 
 void peer_log(struct peer *peer, enum log_level level, const char *format, ...)
 {
-    struct host *host = peer->host;
     char text[1024];
     va_list args;
 
-    if (!log_wanted(level) ||
-        !(host->admitted ? may_log(&host->lines, HOST_LINES, 1000, host->name)
-                         : may_log(&peer->server->refused, REFUSED_LINES, REFUSED_MS,
-                                   "hosts that --allow does not admit")))
+    if (!peer->admitted && level == LOG_DECISIONS)
+        level = LOG_DETAILS;
+    if (!log_wanted(level) || !may_log(peer->server))
         return;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
@@ -131,11 +51,11 @@ void peer_log(struct peer *peer, enum log_level level, const char *format, ...)
     log_line(level, "%s: %s", peer->name, text);
 }
 
-/* ---- peers ---- */
-
-static unsigned hash_addr(BMI_addr_t addr)
+static struct peer **bucket_of(struct server *server, BMI_addr_t addr)
 {
-    return (unsigned)(((uint64_t)addr * UINT64_C(0x9e3779b97f4a7c15)) >> 32) % SERVER_BUCKETS;
+    uint64_t hash = (uint64_t)addr * UINT64_C(0x9e3779b97f4a7c15);
+
+    return &server->peer_of[(hash >> 32) % SERVER_BUCKETS];
 }
 
 void peer_use(struct peer *peer)
@@ -145,7 +65,7 @@ void peer_use(struct peer *peer)
 
 void peer_put(struct peer *peer)
 {
-    struct peer **at = &peer->server->peer_of[hash_addr(peer->addr)];
+    struct peer **at = bucket_of(peer->server, peer->addr);
 
     if (--peer->uses > 0)
         return;
@@ -156,7 +76,6 @@ void peer_put(struct peer *peer)
     if (peer->next)
         peer->next->at = peer->at;
     BMI_set_info(peer->addr, BMI_DEC_ADDR_REF, NULL);
-    host_put(peer->host);
     free(peer);
 }
 
@@ -200,18 +119,15 @@ static void peer_watch(struct peer *peer)
 static struct peer *peer_new(struct server *server, BMI_addr_t addr)
 {
     struct peer *peer = calloc(1, sizeof *peer);
-    struct peer **bucket = &server->peer_of[hash_addr(addr)];
+    struct peer **bucket = bucket_of(server, addr);
     const char *name = BMI_addr_rev_lookup_unexpected(addr);
-    char host[sizeof peer->host->name];
+    char host[sizeof peer->name];
 
     if (!peer)
         return NULL;
     snprintf(peer->name, sizeof peer->name, "%s", name ? name : "?");
-    peer->host = host_get(server, access_host_of(peer->name, host, sizeof host) ? host : "?");
-    if (!peer->host) {
-        free(peer);
-        return NULL;
-    }
+    peer->admitted = !server->allow || (access_host_of(peer->name, host, sizeof host) &&
+                                        access_admits(server->allow, host));
     peer->server = server;
     peer->uses = 1;
     peer->addr = addr;
@@ -229,7 +145,7 @@ static struct peer *peer_new(struct server *server, BMI_addr_t addr)
 
 struct peer *peer_get(struct server *server, BMI_addr_t addr)
 {
-    struct peer *peer = server->peer_of[hash_addr(addr)];
+    struct peer *peer = *bucket_of(server, addr);
 
     while (peer && (peer->addr != addr || peer->gone))
         peer = peer->of_bucket;
@@ -240,8 +156,8 @@ struct peer *peer_get(struct server *server, BMI_addr_t addr)
     peer = peer_new(server, addr);
     if (!peer)
         return NULL;
-    peer_log(peer, LOG_DECISIONS, "new client%s",
-             peer->host->admitted ? "" : ", which --allow does not admit");
+    peer_log(peer, peer->admitted ? LOG_DECISIONS : LOG_ERRORS, "new client%s",
+             peer->admitted ? "" : ", which --allow does not admit");
     peer_watch(peer);
     return peer;
 }

@@ -14,31 +14,28 @@ struct pool {
     struct workers *workers;
     BMI_addr_t home;
     size_t size;
-    int limit;
-    int pieces;
-    pthread_mutex_t lock;
-    bool fair;
-    int made;
-    int used;
+    int limit, pieces;
+    bool clear;
+    pthread_mutex_t lock; /* protects the following fields */
+    int made, used;
     struct buffer *spare;
-    int spares;
-    int idle;              /* minimum of `spares` since the last pool_trim() */
-    struct share *waiting; /* shares with waiters; the first one is next */
+    struct waiter *first, **last;
 };
 
 int pool_new(struct workers *workers, BMI_addr_t home, size_t size, int count, int pieces,
-             bool fair, struct pool **out)
+             bool clear, struct pool **out)
 {
-    struct pool *pool = calloc(1, sizeof *pool);
+    struct pool *pool = malloc(sizeof *pool);
 
     if (!pool)
         return -ENOMEM;
-    pool->workers = workers;
-    pool->home = home;
-    pool->size = size;
-    pool->limit = count;
-    pool->pieces = pieces;
-    pool->fair = fair;
+    *pool = (struct pool){.workers = workers,
+                          .home = home,
+                          .size = size,
+                          .limit = count,
+                          .pieces = pieces,
+                          .clear = clear,
+                          .last = &pool->first};
     pthread_mutex_init(&pool->lock, NULL);
     *out = pool;
     return 0;
@@ -102,159 +99,66 @@ no_pieces:
     return NULL;
 }
 
-void pool_free(struct pool *pool)
-{
-    while (pool->spare) {
-        struct buffer *buffer = pool->spare;
-        pool->spare = buffer->next;
-        buffer_free(pool, buffer);
-    }
-    pthread_mutex_destroy(&pool->lock);
-    free(pool);
-}
-
-/* ---- rules, with the lock held ---- */
-
-/* Returns true if the share may have another buffer, for a user with `own` of its buffers. */
-static bool may_have(const struct pool *pool, const struct share *share, int own)
-{
-    int left = pool->limit - pool->used;
-
-    if (left == 0 || !pool->fair)
-        return left > 0;
-    return own == 0 ? share->held < left : share->held + own < left / 2;
-}
-
-/* Returns a spare or new buffer; NULL: no memory. */
-static struct buffer *take(struct pool *pool, struct share *share)
+/* Returns a spare or new buffer, with the lock held; NULL: none is left, or no memory. */
+static struct buffer *take(struct pool *pool)
 {
     struct buffer *buffer = pool->spare;
 
-    if (buffer) {
+    if (buffer)
         pool->spare = buffer->next;
-        pool->spares--;
-        if (pool->spares < pool->idle)
-            pool->idle = pool->spares;
-    } else {
-        buffer = buffer_new(pool);
-        if (!buffer)
-            return NULL;
+    else if (pool->made < pool->limit && (buffer = buffer_new(pool)))
         pool->made++;
-    }
-    pool->used++;
-    share->held++;
+    pool->used += buffer != NULL;
     return buffer;
 }
 
-static void add_waiter(struct pool *pool, struct share *share, struct waiter *waiter)
+struct buffer *pool_try(struct pool *pool)
 {
-    struct share **at = &pool->waiting;
-
-    waiter->next = NULL;
-    if (share->first) {
-        share->last->next = waiter;
-    } else {
-        share->first = waiter;
-        while (*at)
-            at = &(*at)->next;
-        *at = share;
-        share->next = NULL;
-    }
-    share->last = waiter;
-}
-
-/* Removes a share without waiters from the waiting ones. */
-static void settle_share(struct pool *pool, struct share *share)
-{
-    struct share **at = &pool->waiting;
-
-    if (share->first)
-        return;
-    while (*at != share)
-        at = &(*at)->next;
-    *at = share->next;
-}
-
-/* Grants free buffers to waiters, in turn of their shares.  Returns the waiters that got
- * one. */
-static struct waiter *grant(struct pool *pool)
-{
-    struct waiter *granted = NULL;
-    struct share **at = &pool->waiting, *share;
-
-    while ((share = *at)) {
-        struct waiter *waiter = share->first;
-
-        if (!may_have(pool, share, 0)) {
-            at = &share->next;
-            continue;
-        }
-        waiter->buffer = take(pool, share);
-        if (!waiter->buffer)
-            break;
-        share->first = waiter->next;
-        waiter->next = granted;
-        granted = waiter;
-        *at = share->next; /* to the end, if it has more waiters */
-        if (share->first) {
-            share->next = NULL;
-            while (*at)
-                at = &(*at)->next;
-            *at = share;
-        }
-        at = &pool->waiting;
-    }
-    return granted;
-}
-
-/* ---- functions ---- */
-
-struct buffer *pool_try(struct pool *pool, struct share *share, int own)
-{
-    struct buffer *buffer = NULL;
+    struct buffer *buffer;
 
     pthread_mutex_lock(&pool->lock);
-    if (!share->first && may_have(pool, share, own))
-        buffer = take(pool, share);
+    buffer = pool->first ? NULL : take(pool);
     pthread_mutex_unlock(&pool->lock);
     return buffer;
 }
 
-int pool_get(struct pool *pool, struct share *share, struct waiter *waiter)
+int pool_get(struct pool *pool, struct waiter *waiter)
 {
     int result = 1;
 
     pthread_mutex_lock(&pool->lock);
     waiter->next = NULL;
-    waiter->buffer = share->first || !may_have(pool, share, 0) ? NULL : take(pool, share);
+    waiter->buffer = pool->first ? NULL : take(pool);
     if (!waiter->buffer && pool->used == 0) {
         result = -ENOMEM;
     } else if (!waiter->buffer) {
-        add_waiter(pool, share, waiter);
+        *pool->last = waiter;
+        pool->last = &waiter->next;
         result = 0;
     }
     pthread_mutex_unlock(&pool->lock);
     return result;
 }
 
-bool pool_unwait(struct pool *pool, struct share *share, struct waiter *waiter)
+/* Removes the waiter at this place of the queue, with the lock held. */
+static void leave(struct pool *pool, struct waiter **at)
 {
-    struct waiter *before = NULL;
-    bool found = false;
+    *at = (*at)->next;
+    if (!*at)
+        pool->last = at;
+}
+
+bool pool_unwait(struct pool *pool, struct waiter *waiter)
+{
+    struct waiter **at = &pool->first;
+    bool found;
 
     pthread_mutex_lock(&pool->lock);
-    for (struct waiter *at = share->first; at && !found; before = at, at = at->next) {
-        if (at != waiter)
-            continue;
-        if (before)
-            before->next = at->next;
-        else
-            share->first = at->next;
-        if (share->last == at)
-            share->last = before;
-        settle_share(pool, share);
-        found = true;
-    }
+    while (*at && *at != waiter)
+        at = &(*at)->next;
+    found = *at != NULL;
+    if (found)
+        leave(pool, at);
     pthread_mutex_unlock(&pool->lock);
     return found;
 }
@@ -275,62 +179,61 @@ static void clear(struct buffer *buffer)
     buffer->filled = 0;
 }
 
-void pool_put(struct pool *pool, struct share *share, struct buffer *buffer)
+void pool_put(struct pool *pool, struct buffer *buffer)
 {
-    struct waiter *granted, *next;
+    struct waiter *waiter;
 
-    if (pool->fair)
+    if (pool->clear)
         clear(buffer);
-
     pthread_mutex_lock(&pool->lock);
-    buffer->next = pool->spare;
-    pool->spare = buffer;
-    pool->spares++;
-    pool->used--;
-    share->held--;
-    granted = grant(pool);
-    pthread_mutex_unlock(&pool->lock);
-    for (; granted; granted = next) {
-        next = granted->next;
-        workers_add(pool->workers, &granted->job);
+    waiter = pool->first;
+    if (waiter) {
+        waiter->buffer = buffer;
+        leave(pool, &pool->first);
+    } else {
+        buffer->next = pool->spare;
+        pool->spare = buffer;
+        pool->used--;
     }
+    pthread_mutex_unlock(&pool->lock);
+    if (waiter)
+        workers_add(pool->workers, &waiter->job);
 }
 
-bool pool_wanted(struct pool *pool, const struct share *share)
+static void free_spare(struct pool *pool)
 {
-    bool wanted = false;
-    int left;
+    while (pool->spare) {
+        struct buffer *buffer = pool->spare;
 
-    pthread_mutex_lock(&pool->lock);
-    left = pool->limit - pool->used + 1;
-    for (const struct share *s = pool->waiting; s && !wanted; s = s->next)
-        wanted = !pool->fair || s->held - (s == share) < left;
-    pthread_mutex_unlock(&pool->lock);
-    return wanted;
+        pool->spare = buffer->next;
+        pool->made--;
+        buffer_free(pool, buffer);
+    }
 }
 
 void pool_trim(struct pool *pool)
 {
-    struct buffer *gone = NULL;
+    pthread_mutex_lock(&pool->lock);
+    if (pool->used == 0)
+        free_spare(pool);
+    pthread_mutex_unlock(&pool->lock);
+}
+
+void pool_free(struct pool *pool)
+{
+    free_spare(pool);
+    pthread_mutex_destroy(&pool->lock);
+    free(pool);
+}
+
+bool pool_wanted(struct pool *pool)
+{
+    bool wanted;
 
     pthread_mutex_lock(&pool->lock);
-    for (; pool->idle > 0; pool->idle--) {
-        struct buffer *buffer = pool->spare;
-
-        pool->spare = buffer->next;
-        pool->spares--;
-        pool->made--;
-        buffer->next = gone;
-        gone = buffer;
-    }
-    pool->idle = pool->spares;
+    wanted = pool->first != NULL;
     pthread_mutex_unlock(&pool->lock);
-    while (gone) {
-        struct buffer *next = gone->next;
-
-        buffer_free(pool, gone);
-        gone = next;
-    }
+    return wanted;
 }
 
 size_t pool_buffer_size(const struct pool *pool)
@@ -346,14 +249,4 @@ int pool_in_use(struct pool *pool)
     used = pool->used;
     pthread_mutex_unlock(&pool->lock);
     return used;
-}
-
-int pool_made(struct pool *pool)
-{
-    int made;
-
-    pthread_mutex_lock(&pool->lock);
-    made = pool->made;
-    pthread_mutex_unlock(&pool->lock);
-    return made;
 }

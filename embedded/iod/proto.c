@@ -2,9 +2,10 @@
 /*
  * proto.c - codec of proto.h.
  *
- * One visitor per message handles its fields in wire order.  The same visitor encodes and
- * decodes, as `struct wire` directs, so both cannot differ.  Each step checks the remaining
- * space; the first failure sets `bad`, and later steps do nothing, so visitors need no error
+ * One function handles the fields of all messages, in wire order, and a table has those of each
+ * operation.  The same function encodes and decodes, as `struct wire` directs, so both cannot
+ * differ.  Each step checks the remaining
+ * space; the first failure sets `bad`, and later steps do nothing, so no step needs error
  * handling.  Limits are checked after the walk, by the same function for both directions.
  */
 #include "config.h"
@@ -127,10 +128,16 @@ static void wire_layout(struct wire *w, struct iod_layout *layout)
     wire_u32(w, &layout->count);
 }
 
+static void wire_id(struct wire *w, struct iod_id *id)
+{
+    wire_u64(w, &id->origin);
+    wire_u64(w, &id->upload);
+}
+
 static void wire_entry(struct wire *w, struct iod_entry *entry)
 {
     wire_layout(w, &entry->layout);
-    wire_u64(w, &entry->upload);
+    wire_id(w, &entry->id);
     wire_u64(w, &entry->stored);
     wire_u64(w, &entry->mtime);
     wire_string(w, &entry->name);
@@ -143,103 +150,85 @@ static void wire_entries(struct wire *w, struct iod_entries *entries)
     wire_bytes(w, &entries->wire, entries->length);
 }
 
-/* ---- the visitors ---- */
+/* ---- bodies ---- */
 
-static void request_body(struct wire *w, struct iod_request *r)
+/* Fields of a body, in the order of the wire. */
+enum field {
+    HANDLE = 1,
+    ID = 2,
+    LAYOUT = 4,
+    MODE = 8,
+    GRANT = 16, /* size and number of buffers */
+    NAME = 32,
+    SERVERS = 64,
+    TAG = 128,
+    EXTENTS = 256,
+    FROM = 512,
+    ENTRIES = 1024,
+    TEXT = 2048,
+    UNKNOWN = 4096
+};
+
+static const struct {
+    unsigned request, reply;
+} fields[] = {
+    [IOD_OP_PUT_OPEN] = {ID | LAYOUT | MODE | GRANT | NAME | SERVERS, HANDLE | ID | GRANT},
+    [IOD_OP_WRITE] = {HANDLE | TAG | EXTENTS, 0},
+    [IOD_OP_SEAL] = {HANDLE, 0},
+    [IOD_OP_COMMIT] = {HANDLE, 0},
+    [IOD_OP_GET_OPEN] = {ID | GRANT | NAME, HANDLE | ID | LAYOUT | MODE | GRANT | SERVERS},
+    [IOD_OP_EXTENTS] = {HANDLE | FROM, EXTENTS | FROM},
+    [IOD_OP_READ] = {HANDLE | TAG | EXTENTS, 0},
+    [IOD_OP_CLOSE] = {HANDLE, 0},
+    [IOD_OP_LIST] = {ID | NAME, ENTRIES},
+    [IOD_OP_REMOVE] = {ID | NAME, 0},
+};
+
+static bool op_known(enum iod_op op)
 {
-    switch (r->op) {
-    case IOD_OP_PUT_OPEN:
-        wire_u64(w, &r->upload);
-        wire_layout(w, &r->layout);
-        wire_u32(w, &r->mode);
-        wire_u32(w, &r->buffer_size);
-        wire_u32(w, &r->buffers);
-        wire_string(w, &r->name);
-        wire_string(w, &r->servers);
-        return;
-    case IOD_OP_GET_OPEN:
-        wire_u64(w, &r->upload);
-        wire_u32(w, &r->buffer_size);
-        wire_u32(w, &r->buffers);
-        wire_string(w, &r->name);
-        return;
-    case IOD_OP_WRITE:
-    case IOD_OP_READ:
-        wire_u64(w, &r->handle);
-        wire_i32(w, &r->data_tag);
-        wire_extents(w, &r->extents);
-        return;
-    case IOD_OP_EXTENTS:
-        wire_u64(w, &r->handle);
-        wire_u64(w, &r->from);
-        return;
-    case IOD_OP_SEAL:
-        wire_u64(w, &r->handle);
-        wire_u64(w, &r->version);
-        return;
-    case IOD_OP_COMMIT:
-    case IOD_OP_CLOSE:
-        wire_u64(w, &r->handle);
-        return;
-    case IOD_OP_LIST:
-        wire_string(w, &r->name);
-        return;
-    case IOD_OP_FORGET:
-    case IOD_OP_REMOVE:
-        wire_u64(w, &r->upload);
-        wire_string(w, &r->name);
-        return;
-    }
-    w->bad = true;
+    return op >= 1 && op < sizeof fields / sizeof fields[0];
 }
 
-static void reply_body(struct wire *w, struct iod_reply *r)
+static unsigned fields_of(const struct iod_message *m, bool reply)
 {
-    if (r->flags & IOD_FLAG_WORKING)
-        return;
-    if (r->status != IOD_OK) {
-        wire_string(w, &r->text);
-        return;
+    if (reply && (m->flags & IOD_FLAG_WORKING))
+        return 0;
+    if (reply && m->status != IOD_OK)
+        return TEXT;
+    if (!op_known(m->op))
+        return UNKNOWN;
+    return reply ? fields[m->op].reply : fields[m->op].request;
+}
+
+static void body(struct wire *w, struct iod_message *m, unsigned has)
+{
+    if (has & HANDLE)
+        wire_u64(w, &m->handle);
+    if (has & ID)
+        wire_id(w, &m->id);
+    if (has & LAYOUT)
+        wire_layout(w, &m->layout);
+    if (has & MODE)
+        wire_u32(w, &m->mode);
+    if (has & GRANT) {
+        wire_u32(w, &m->buffer_size);
+        wire_u32(w, &m->buffers);
     }
-    switch (r->op) {
-    case IOD_OP_PUT_OPEN:
-        wire_u64(w, &r->handle);
-        wire_u32(w, &r->buffer_size);
-        wire_u32(w, &r->buffers);
-        wire_u64(w, &r->version);
-        return;
-    case IOD_OP_GET_OPEN:
-        wire_u64(w, &r->handle);
-        wire_u32(w, &r->buffer_size);
-        wire_u32(w, &r->buffers);
-        wire_layout(w, &r->layout);
-        wire_u64(w, &r->upload);
-        wire_u64(w, &r->version);
-        wire_u32(w, &r->mode);
-        wire_string(w, &r->servers);
-        wire_u64(w, &r->pending);
-        wire_string(w, &r->pending_servers);
-        return;
-    case IOD_OP_COMMIT:
-        wire_u64(w, &r->upload);
-        wire_u64(w, &r->version);
-        return;
-    case IOD_OP_EXTENTS:
-        wire_u64(w, &r->from);
-        wire_extents(w, &r->extents);
-        return;
-    case IOD_OP_LIST:
-        wire_entries(w, &r->entries);
-        return;
-    case IOD_OP_WRITE:
-    case IOD_OP_READ:
-    case IOD_OP_SEAL:
-    case IOD_OP_CLOSE:
-    case IOD_OP_FORGET:
-    case IOD_OP_REMOVE:
-        return;
-    }
-    w->bad = true;
+    if (has & NAME)
+        wire_string(w, &m->name);
+    if (has & SERVERS)
+        wire_string(w, &m->servers);
+    if (has & TAG)
+        wire_i32(w, &m->data_tag);
+    if (has & EXTENTS)
+        wire_extents(w, &m->extents);
+    if (has & FROM)
+        wire_u64(w, &m->from);
+    if (has & ENTRIES)
+        wire_entries(w, &m->entries);
+    if (has & TEXT)
+        wire_string(w, &m->text);
+    w->bad |= has == UNKNOWN;
 }
 
 /* ---- limits ---- */
@@ -289,67 +278,45 @@ static bool entries_ok(const struct iod_entries *entries)
     uint32_t at = 0, n = 0;
 
     while (iod_entry_next(entries, &at, &entry)) {
-        if (!name_ok(&entry.name, 1) || !layout_ok(&entry.layout))
+        if (!name_ok(&entry.name, 1) || !layout_ok(&entry.layout) || !entry.id.upload)
             return false;
         n++;
     }
     return at == entries->length && n == entries->count;
 }
 
-static bool request_ok(const struct iod_request *r)
+/* Checks what depends on the operation. */
+static bool op_ok(const struct iod_message *m, bool reply)
 {
-    switch (r->op) {
+    if (reply)
+        return (m->op != IOD_OP_PUT_OPEN && m->op != IOD_OP_GET_OPEN) ||
+               (m->handle && m->id.upload);
+    switch (m->op) {
     case IOD_OP_PUT_OPEN:
-        return r->upload != 0 && layout_ok(&r->layout) &&
-               buffers_ok(r->buffer_size, r->buffers) && name_ok(&r->name, 1) &&
-               servers_ok(&r->servers) && r->mode <= 0777;
-    case IOD_OP_GET_OPEN:
-        return buffers_ok(r->buffer_size, r->buffers) && name_ok(&r->name, 1);
+        return (m->id.upload == 0) == (m->layout.index == 0);
     case IOD_OP_WRITE:
     case IOD_OP_READ:
-        return r->data_tag >= 0 && r->extents.count > 0 && extents_ok(&r->extents);
-    case IOD_OP_EXTENTS:
-        return r->from <= IOD_SIZE_MAX;
-    case IOD_OP_LIST:
-        return name_ok(&r->name, 0);
-    case IOD_OP_FORGET:
+        return m->data_tag >= 0 && m->extents.count > 0;
     case IOD_OP_REMOVE:
-        return r->upload != 0 && name_ok(&r->name, 1);
-    case IOD_OP_SEAL:
-        return r->version != 0;
-    case IOD_OP_COMMIT:
-    case IOD_OP_CLOSE:
+        return m->id.upload != 0;
+    default:
         return true;
     }
-    return false;
 }
 
-static bool reply_ok(const struct iod_reply *r)
+static bool message_ok(const struct iod_message *m, bool reply)
 {
-    if (r->flags & IOD_FLAG_WORKING)
-        return true;
-    if (r->status != IOD_OK)
-        return r->text.length <= IOD_TEXT_MAX;
-    switch (r->op) {
-    case IOD_OP_PUT_OPEN:
-        return buffers_ok(r->buffer_size, r->buffers);
-    case IOD_OP_GET_OPEN:
-        return buffers_ok(r->buffer_size, r->buffers) && layout_ok(&r->layout) &&
-               servers_ok(&r->servers) && r->mode <= 0777 && servers_ok(&r->pending_servers);
-    case IOD_OP_EXTENTS:
-        return r->from <= IOD_SIZE_MAX && extents_ok(&r->extents);
-    case IOD_OP_LIST:
-        return entries_ok(&r->entries);
-    case IOD_OP_WRITE:
-    case IOD_OP_READ:
-    case IOD_OP_SEAL:
-    case IOD_OP_COMMIT:
-    case IOD_OP_CLOSE:
-    case IOD_OP_FORGET:
-    case IOD_OP_REMOVE:
-        return true;
-    }
-    return false;
+    unsigned has = fields_of(m, reply);
+
+    return has != UNKNOWN && (!(has & LAYOUT) || layout_ok(&m->layout)) &&
+           (!(has & MODE) || m->mode <= 0777) &&
+           (!(has & GRANT) || buffers_ok(m->buffer_size, m->buffers)) &&
+           (!(has & NAME) || name_ok(&m->name, m->op != IOD_OP_LIST)) &&
+           (!(has & SERVERS) || servers_ok(&m->servers)) &&
+           (!(has & EXTENTS) || extents_ok(&m->extents)) &&
+           (!(has & FROM) || m->from <= IOD_SIZE_MAX) &&
+           (!(has & ENTRIES) || entries_ok(&m->entries)) &&
+           (has & TEXT ? m->text.length <= IOD_TEXT_MAX : has == 0 || op_ok(m, reply));
 }
 
 /* ---- messages: head, body, limits ---- */
@@ -393,75 +360,68 @@ static bool status_known(uint32_t status)
     return false;
 }
 
-int iod_request_decode(const void *buf, size_t len, struct iod_request *request)
-{
-    struct wire w = {.in = buf, .left = len};
-    uint32_t op = 0, length = 0;
-
-    memset(request, 0, sizeof *request);
-    if (len > IOD_REQUEST_MAX)
-        return -EPROTO;
-    wire_head(&w, REQUEST_MAGIC, &op, &length);
-    if (w.bad || length != len)
-        return -EPROTO;
-    request->op = (enum iod_op)op;
-    request_body(&w, request);
-    if (w.bad || w.left)
-        return -EPROTO;
-    return request_ok(request) ? 0 : -EINVAL;
-}
-
-int64_t iod_request_encode(const struct iod_request *request, void *buf, size_t size)
-{
-    struct iod_request copy = *request;
-    struct wire w = {.out = buf, .left = size};
-    uint32_t op = request->op, length = 0;
-
-    if (!request_ok(request))
-        return -EINVAL;
-    wire_head(&w, REQUEST_MAGIC, &op, &length);
-    request_body(&w, &copy);
-    return wire_finish(&w, buf, size);
-}
-
-int iod_reply_decode(const void *buf, size_t len, struct iod_reply *reply)
+static int decode(const void *buf, size_t len, struct iod_message *m, bool reply)
 {
     struct wire w = {.in = buf, .left = len};
     uint32_t op = 0, length = 0, status = 0;
 
-    memset(reply, 0, sizeof *reply);
-    if (len > IOD_REPLY_MAX)
+    memset(m, 0, sizeof *m);
+    if (len > (reply ? IOD_REPLY_MAX : IOD_REQUEST_MAX))
         return -EPROTO;
-    wire_head(&w, REPLY_MAGIC, &op, &length);
-    wire_u32(&w, &status);
-    wire_u32(&w, &reply->flags);
+    wire_head(&w, reply ? REPLY_MAGIC : REQUEST_MAGIC, &op, &length);
+    if (reply) {
+        wire_u32(&w, &status);
+        wire_u32(&w, &m->flags);
+    }
     if (w.bad || length != len || !status_known(status))
         return -EPROTO;
-    reply->op = (enum iod_op)op;
-    reply->status = (enum iod_status)status;
-    reply->unread = reply->flags >> IOD_UNREAD_SHIFT;
-    reply->flags &= (1u << IOD_UNREAD_SHIFT) - 1;
-    reply_body(&w, reply);
+    m->op = (enum iod_op)op;
+    m->status = (enum iod_status)status;
+    m->unread = m->flags >> IOD_UNREAD_SHIFT;
+    m->flags &= (1u << IOD_UNREAD_SHIFT) - 1;
+    body(&w, m, fields_of(m, reply));
     if (w.bad || w.left)
         return -EPROTO;
-    return reply_ok(reply) ? 0 : -EINVAL;
+    return message_ok(m, reply) ? 0 : -EINVAL;
 }
 
-int64_t iod_reply_encode(const struct iod_reply *reply, void *buf, size_t size)
+static int64_t encode(const struct iod_message *m, void *buf, size_t size, bool reply)
 {
-    struct iod_reply copy = *reply;
+    struct iod_message copy = *m;
     struct wire w = {.out = buf, .left = size};
-    uint32_t op = reply->op, length = 0, status = reply->status;
-    uint32_t unread = reply->unread < IOD_UNREAD_MAX ? reply->unread : IOD_UNREAD_MAX;
+    uint32_t op = m->op, length = 0, status = m->status;
+    uint32_t unread = m->unread < IOD_UNREAD_MAX ? m->unread : IOD_UNREAD_MAX;
 
-    if (!reply_ok(reply))
+    if (!message_ok(m, reply))
         return -EINVAL;
-    copy.flags |= unread << IOD_UNREAD_SHIFT;
-    wire_head(&w, REPLY_MAGIC, &op, &length);
-    wire_u32(&w, &status);
-    wire_u32(&w, &copy.flags);
-    reply_body(&w, &copy);
+    wire_head(&w, reply ? REPLY_MAGIC : REQUEST_MAGIC, &op, &length);
+    if (reply) {
+        copy.flags |= unread << IOD_UNREAD_SHIFT;
+        wire_u32(&w, &status);
+        wire_u32(&w, &copy.flags);
+    }
+    body(&w, &copy, fields_of(m, reply));
     return wire_finish(&w, buf, size);
+}
+
+int iod_request_decode(const void *buf, size_t len, struct iod_message *request)
+{
+    return decode(buf, len, request, false);
+}
+
+int64_t iod_request_encode(const struct iod_message *request, void *buf, size_t size)
+{
+    return encode(request, buf, size, false);
+}
+
+int iod_reply_decode(const void *buf, size_t len, struct iod_message *reply)
+{
+    return decode(buf, len, reply, true);
+}
+
+int64_t iod_reply_encode(const struct iod_message *reply, void *buf, size_t size)
+{
+    return encode(reply, buf, size, true);
 }
 
 /* ---- extents, entries, names ---- */
@@ -515,6 +475,20 @@ bool iod_entry_next(const struct iod_entries *entries, uint32_t *at, struct iod_
     return true;
 }
 
+int iod_id_compare(struct iod_id a, struct iod_id b)
+{
+    if (a.origin != b.origin)
+        return a.origin < b.origin ? -1 : 1;
+    return (a.upload > b.upload) - (a.upload < b.upload);
+}
+
+struct iod_id iod_entry_place(const struct iod_entry *entry)
+{
+    struct iod_id place = {0, 0};
+
+    return entry->layout.index ? entry->id : place;
+}
+
 const char *iod_op_name(enum iod_op op)
 {
     switch (op) {
@@ -543,6 +517,8 @@ enum iod_status iod_status_from_errno(int error)
         return IOD_INVALID;
     case ENFILE:
         return IOD_FILES;
+    case EXFULL: /* memory of a store in memory */
+        return IOD_NO_SPACE;
     case ENODATA: /* truncated file of an object */
         return IOD_DAMAGED;
     }

@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define IOD_VERSION     4
+#define IOD_VERSION     5
 #define IOD_REQUEST_MAX 16384 /* bytes of a request: BMI's maximum for unexpected messages */
 #define IOD_REPLY_MAX   65536 /* bytes of a reply */
 #define IOD_NAME_MAX    240   /* bytes of an object's name */
@@ -43,8 +43,7 @@
     X(READ, 7, "read")                                                                         \
     X(CLOSE, 8, "close")                                                                       \
     X(LIST, 9, "list")                                                                         \
-    X(FORGET, 10, "forget")                                                                    \
-    X(REMOVE, 11, "remove")
+    X(REMOVE, 10, "remove")
 
 enum iod_op {
 #define IOD_OP_ENUM(id, number, name) IOD_OP_##id = number,
@@ -84,11 +83,20 @@ enum iod_status {
 #define IOD_FLAG_MORE    2u /* the list continues: request again from its end */
 #define IOD_FLAG_LATER                                                                         \
     4u /* with BUSY: at a limit; nothing was done, and the same request may be repeated */
+#define IOD_FLAG_REPLACED 8u /* COMMIT: a later copy has replaced this one already */
 
 /* Above the flags: number of unreadable objects omitted from a list, up to this maximum.
  * Earlier releases ignore these bits. */
 #define IOD_UNREAD_SHIFT 16
 #define IOD_UNREAD_MAX   0xffffu
+
+/* Copy of a file: the store of its part 0, and that store's number of the upload. */
+struct iod_id {
+    uint64_t origin, upload; /* upload 0: none */
+};
+
+/* Returns -1, 0 or 1 as a is below, equal to, or above b. */
+int iod_id_compare(struct iod_id a, struct iod_id b);
 
 /* Bytes inside a message (or of the caller, when encoding); not terminated. */
 struct iod_string {
@@ -123,34 +131,6 @@ struct iod_layout {
     uint32_t count; /* servers of the stripe */
 };
 
-/*
- * Request.  Valid fields by `op`:
- *
- *   PUT_OPEN             upload layout mode buffer_size buffers name servers
- *   GET_OPEN             upload (0: the object of this name) buffer_size buffers name
- *   READ, WRITE          handle data_tag extents
- *   EXTENTS              handle from
- *   SEAL                 handle version
- *   COMMIT, CLOSE        handle
- *   FORGET, REMOVE       upload name
- *   LIST                 name (lists names behind this one)
- */
-struct iod_request {
-    enum iod_op op;
-    uint64_t handle;
-    uint64_t upload;
-    uint64_t version;
-    uint64_t from;
-    struct iod_layout layout;
-    uint32_t mode;
-    uint32_t buffer_size; /* bytes of a data message, as requested */
-    uint32_t buffers;     /* data messages in flight, as requested */
-    int32_t data_tag;
-    struct iod_extents extents;
-    struct iod_string name;
-    struct iod_string servers;
-};
-
 /* Packed list entries; see iod_entry_append() and iod_entry_next(). */
 struct iod_entries {
     uint32_t count;
@@ -161,43 +141,45 @@ struct iod_entries {
 struct iod_entry {
     struct iod_string name;
     struct iod_layout layout;
-    uint64_t upload;
+    struct iod_id id;
     uint64_t stored; /* bytes of the object on this server */
     uint64_t mtime;  /* seconds since 1970 */
 };
 
 /*
- * Reply.  With a status other than IOD_OK only `text` is valid; with IOD_FLAG_WORKING nothing
- * else.  Otherwise:
+ * Request or reply.  Valid fields by `op`:
  *
- *   PUT_OPEN  handle buffer_size buffers version (the highest of this name at the server)
- *   COMMIT    upload (that has the name now; 0: not committed, a removed upload was above: seal
- *             above version and commit again) version
- *   GET_OPEN  handle buffer_size buffers layout upload version mode servers pending
- *             pending_servers; handle 0: no object has the name, see pending
- *   EXTENTS   from (where to continue) extents
- *   LIST      entries unread (unreadable objects, at most IOD_UNREAD_MAX)
- *   others    nothing
+ *             request                                         reply
+ *   PUT_OPEN  id (none for part 0, which gets one) layout     handle id buffer_size buffers
+ *             mode buffer_size buffers name servers
+ *   GET_OPEN  id (none: the object of this name)              handle id layout mode buffer_size
+ *             buffer_size buffers name                        buffers servers
+ *   READ      handle data_tag extents
+ *   WRITE     as READ
+ *   EXTENTS   handle from                                     extents from (where to continue)
+ *   REMOVE    id name
+ *   LIST      id name (lists what follows in the order of     entries unread (unreadable
+ *             lists)                                          objects, at most IOD_UNREAD_MAX)
+ *   others    handle
+ *
+ * A reply with a status other than IOD_OK has only `text`, and nothing with IOD_FLAG_WORKING.
  */
-struct iod_reply {
+struct iod_message {
     enum iod_op op;
-    enum iod_status status;
-    uint32_t flags;
+    enum iod_status status; /* of a reply, */
+    uint32_t flags;         /* and its flags */
     uint32_t unread;
     uint64_t handle;
-    uint64_t upload;
-    uint64_t version;
-    uint64_t pending; /* prepared upload above this one; 0: none */
+    struct iod_id id;
     uint64_t from;
     struct iod_layout layout;
     uint32_t mode;
-    uint32_t buffer_size;
-    uint32_t buffers;
+    uint32_t buffer_size; /* bytes of a data message, as requested or granted */
+    uint32_t buffers;     /* data messages in flight, likewise */
+    int32_t data_tag;
     struct iod_extents extents;
     struct iod_entries entries;
-    struct iod_string text;
-    struct iod_string servers;
-    struct iod_string pending_servers;
+    struct iod_string name, servers, text;
 };
 
 /*
@@ -205,13 +187,13 @@ struct iod_reply {
  * length) or -EINVAL (a value out of range); the output is undefined after an error.  Strings,
  * extents and entries point into `buf`.
  */
-int iod_request_decode(const void *buf, size_t len, struct iod_request *request);
-int iod_reply_decode(const void *buf, size_t len, struct iod_reply *reply);
+int iod_request_decode(const void *buf, size_t len, struct iod_message *request);
+int iod_reply_decode(const void *buf, size_t len, struct iod_message *reply);
 
 /* Encode into at most `size` bytes.  Return the length, -EMSGSIZE (no room) or -EINVAL (a value
  * out of range). */
-int64_t iod_request_encode(const struct iod_request *request, void *buf, size_t size);
-int64_t iod_reply_encode(const struct iod_reply *reply, void *buf, size_t size);
+int64_t iod_request_encode(const struct iod_message *request, void *buf, size_t size);
+int64_t iod_reply_encode(const struct iod_message *reply, void *buf, size_t size);
 
 /* Appends an entry at *length of `buf`.  Returns false, without effect, if it does not fit into
  * `size` bytes. */
@@ -221,6 +203,10 @@ bool iod_entry_append(const struct iod_entry *entry, uint8_t *buf, size_t size,
 /* Returns the decoded entry at *at, initially 0, and advances *at; false behind the last
  * entry. */
 bool iod_entry_next(const struct iod_entries *entries, uint32_t *at, struct iod_entry *entry);
+
+/* Returns the place of an entry in lists, which are ordered by name, then by this: that of the
+ * object which has the name is zero, that of another part its id. */
+struct iod_id iod_entry_place(const struct iod_entry *entry);
 
 const char *iod_op_name(enum iod_op op);
 /* Converts a positive or negative errno; IOD_IO if unknown. */

@@ -10,7 +10,7 @@
  *
  * Clients are not trusted: the decoder checks all numbers, handles are looked up among those of
  * the requesting peer, and requests of a peer beyond SERVER_PEER_REQUESTS unanswered ones are
- * dropped, or beyond one of a host that is not admitted.
+ * dropped, or beyond one of a peer that is not admitted.
  */
 #include "config.h"
 #include "embedded/iod/server_impl.h"
@@ -27,7 +27,6 @@
 static void request_count_bytes(struct request *r, int64_t n)
 {
     r->bytes += (uint64_t)n;
-    r->peer->host->request_bytes += (uint64_t)n;
     r->server->request_bytes += (uint64_t)n;
 }
 
@@ -101,7 +100,7 @@ static int post_reply(struct request *r, void *bytes, int64_t length, struct net
 }
 
 /* Encodes a reply into allocated memory; NULL with *length < 0 on failure. */
-static uint8_t *encode_reply(const struct iod_reply *reply, int64_t *length)
+static uint8_t *encode_reply(const struct iod_message *reply, int64_t *length)
 {
     uint8_t room[IOD_REPLY_MAX];
     uint8_t *bytes = NULL;
@@ -116,7 +115,7 @@ static uint8_t *encode_reply(const struct iod_reply *reply, int64_t *length)
     return bytes;
 }
 
-void request_reply(struct request *r, const struct iod_reply *reply)
+void request_reply(struct request *r, const struct iod_message *reply)
 {
     int64_t length;
 
@@ -133,61 +132,59 @@ void request_reply(struct request *r, const struct iod_reply *reply)
     request_settle(r);
 }
 
-/* Returns the remedy of an error, for users without access to this server. */
-static const char *remedy(int error)
+/* Errors, with their causes (NULL: the system's text) and remedies, for users without access to
+ * this server. */
+static const struct explanation {
+    int error;
+    const char *cause, *remedy;
+} explanations[] = {
+    {ENOENT, NULL, "see what there is with bmi-ls"},
+    {ENOSPC, NULL, "free space on the server's disk or use another server"},
+    {EXFULL, "the server's memory for objects is full",
+     "give the server a larger --store memory:SIZE, or remove objects with bmi-rm"},
+    {EDQUOT, NULL, "raise the quota of the server's user or free space"},
+    {EACCES, NULL, "give the server's user access to its store"},
+    {EPERM, NULL, "give the server's user access to its store"},
+    {EROFS, NULL, "mount the server's store read-write"},
+    {ENOMEM, NULL, "give the server more memory or ask for fewer buffers"},
+    {ENAMETOOLONG, NULL, "choose a shorter name"},
+    {EBUSY, NULL, "wait for other copies to end, or raise bmi-iod's --transfers"},
+    {EMFILE, NULL, "raise the server's limit of open files (ulimit -n)"},
+    {ENFILE, NULL, "raise the server's limit of open files (ulimit -n)"},
+    {EUCLEAN, "the object is damaged", "copy the file in again, or remove it with bmi-rm"},
+    {ENODATA, "the object is damaged", "copy the file in again, or remove it with bmi-rm"},
+    {ESTALE, NULL, "copy the file in again"},
+    {ESHUTDOWN, NULL, "start it again and copy again"},
+    {EIDRM, "the server's folder was removed",
+     "make the folder again and start the server again"},
+    {ETIMEDOUT, NULL, "copy again"},
+    {EBADF, NULL, "copy again: the server was restarted or gave the transfer up"},
+    {EIO, NULL, "check the server's disk and log"},
+    {EISDIR, "a folder, a link or another non-file has this name in the store",
+     "move it out of the server's folder"},
+    {EEXIST, "another part of this copy is here",
+     "this server has two names in the list: name each server once"},
+    {EFBIG, NULL,
+     "stripe the file over more servers, or use one whose file system takes larger files"},
+};
+
+static struct explanation explanation_of(int error)
 {
-    switch (error) {
-    case ENOENT:
-        return "see what there is with bmi-ls";
-    case ENOSPC:
-        return "free space on the server's disk or use another server";
-    case EDQUOT:
-        return "raise the quota of the server's user or free space";
-    case EFBIG:
-        return file_size_is_limited()
-                   ? "raise the server's file size limit (ulimit -f)"
-                   : "stripe the file over more servers, or use one whose file system takes "
-                     "larger files";
-    case EACCES:
-    case EPERM:
-        return "give the server's user access to its store";
-    case EROFS:
-        return "mount the server's store read-write";
-    case ENOMEM:
-        return "give the server more memory or ask for fewer buffers";
-    case ENAMETOOLONG:
-        return "choose a shorter name";
-    case EBUSY:
-        return "wait for other copies to end, or raise bmi-iod's --transfers";
-    case EMFILE:
-    case ENFILE:
-        return "raise the server's limit of open files (ulimit -n)";
-    case EUCLEAN:
-    case ENODATA:
-        return "copy the file in again, or remove it with bmi-rm";
-    case ESTALE:
-        return "copy the file in again";
-    case ESHUTDOWN:
-        return "start it again and copy again";
-    case EIDRM:
-        return "make the folder again and start the server again";
-    case ETIMEDOUT:
-        return "copy again";
-    case EBADF:
-        return "copy again: the server was restarted or gave the transfer up";
-    case EIO:
-        return "check the server's disk and log";
-    case EISDIR:
-        return "move it out of the server's folder";
-    case EEXIST:
-        return "this server has two names in the list: name each server once";
-    }
-    return "are client and server of the same release?";
+    struct explanation e = {error, NULL, "are client and server of the same release?"};
+
+    for (size_t i = 0; i < sizeof explanations / sizeof explanations[0]; i++)
+        if (explanations[i].error == error)
+            e = explanations[i];
+    if (error == EFBIG && file_size_is_limited())
+        e.remedy = "raise the server's file size limit (ulimit -f)";
+    if (!e.cause)
+        e.cause = strerror(error);
+    return e;
 }
 
 static void refuse(struct request *r, int error, uint32_t flags, const char *text)
 {
-    struct iod_reply reply = {
+    struct iod_message reply = {
         .op = r->decoded.op, .status = iod_status_from_errno(error), .flags = flags};
 
     reply.text = iod_string_of(text);
@@ -196,30 +193,13 @@ static void refuse(struct request *r, int error, uint32_t flags, const char *tex
     request_reply(r, &reply);
 }
 
-static const char *cause(int error)
-{
-    switch (error) {
-    case EUCLEAN:
-    case ENODATA:
-        return "the object is damaged";
-    case EIDRM:
-        return "the server's folder was removed";
-    case EISDIR:
-        return "a folder, a link or another non-file has this name in the store";
-    case EEXIST:
-        return "another part of this copy is here";
-    }
-    return strerror(error);
-}
-
 static void explain(struct request *r, int error, uint32_t flags, const char *what)
 {
+    struct explanation e = explanation_of(error < 0 ? -error : error);
     char text[IOD_TEXT_MAX];
 
-    if (error < 0)
-        error = -error;
-    snprintf(text, sizeof text, "%s: %s; %s", what, cause(error), remedy(error));
-    refuse(r, error, flags, text);
+    snprintf(text, sizeof text, "%s: %s; %s", what, e.cause, e.remedy);
+    refuse(r, e.error, flags, text);
 }
 
 void request_refuse(struct request *r, int error, const char *what)
@@ -235,7 +215,7 @@ static void refuse_for_now(struct request *r, const char *what)
 
 void request_keep_alive(struct request *r)
 {
-    struct iod_reply reply = {.op = r->decoded.op, .flags = IOD_FLAG_WORKING};
+    struct iod_message reply = {.op = r->decoded.op, .flags = IOD_FLAG_WORKING};
     int64_t length = iod_reply_encode(&reply, r->keep, sizeof r->keep);
 
     if (length > 0 && !r->keeping && !r->peer->gone)
@@ -246,26 +226,27 @@ void request_keep_alive(struct request *r)
 
 static void report_unread(void *arg, const char *name, int error)
 {
+    struct explanation e = explanation_of(-error);
     struct request *r = arg;
 
     pthread_mutex_lock(&r->server->lock);
-    peer_log(r->peer, LOG_ERRORS, "%s: is not listed: %s; %s", name, cause(-error),
-             remedy(-error));
+    peer_log(r->peer, LOG_ERRORS, "%s: is not listed: %s; %s", name, e.cause, e.remedy);
     pthread_mutex_unlock(&r->server->lock);
 }
 
 static void work_list(struct request *r)
 {
     struct server *server = r->server; /* a reply may end the request */
-    struct iod_reply reply = {.op = IOD_OP_LIST};
+    struct iod_message reply = {.op = IOD_OP_LIST};
+    struct iod_entry after = {.name = r->decoded.name, .id = r->decoded.id};
     struct store_unread unread = {.report = report_unread, .arg = r};
     uint8_t *packed = malloc(IOD_REPLY_MAX);
     bool more = false;
     int error = -ENOMEM;
 
     if (packed)
-        error = store_list(server->store, &r->decoded.name, packed, IOD_REPLY_MAX - 64,
-                           &reply.entries, &more, &unread);
+        error = store_list(server->store, &after, packed, IOD_REPLY_MAX - 64, &reply.entries,
+                           &more, &unread);
     pthread_mutex_lock(&server->lock);
     if (error) {
         request_refuse(r, error, "reading the store");
@@ -308,43 +289,19 @@ static void request_work(struct job *job)
 {
     struct request *r = (struct request *)((char *)job - offsetof(struct request, job));
     struct server *server = r->server;
+    static void (*const work[])(struct request *) = {
+        [IOD_OP_PUT_OPEN] = work_put_open, [IOD_OP_GET_OPEN] = work_get_open,
+        [IOD_OP_EXTENTS] = work_extents,   [IOD_OP_SEAL] = work_seal,
+        [IOD_OP_COMMIT] = work_commit,     [IOD_OP_LIST] = work_list,
+        [IOD_OP_REMOVE] = work_remove,
+    };
     bool dropped;
 
     pthread_mutex_lock(&server->lock);
     dropped = drop_vain(r);
     pthread_mutex_unlock(&server->lock);
-    if (dropped)
-        return;
-    switch (r->decoded.op) {
-    case IOD_OP_PUT_OPEN:
-        work_put_open(r);
-        return;
-    case IOD_OP_GET_OPEN:
-        work_get_open(r);
-        return;
-    case IOD_OP_EXTENTS:
-        work_extents(r);
-        return;
-    case IOD_OP_SEAL:
-        work_seal(r);
-        return;
-    case IOD_OP_COMMIT:
-        work_commit(r);
-        return;
-    case IOD_OP_LIST:
-        work_list(r);
-        return;
-    case IOD_OP_FORGET:
-        work_forget(r);
-        return;
-    case IOD_OP_REMOVE:
-        work_remove(r);
-        return;
-    case IOD_OP_WRITE:
-    case IOD_OP_READ:
-    case IOD_OP_CLOSE:
-        return; /* never queued as jobs */
-    }
+    if (!dropped)
+        work[r->decoded.op](r);
 }
 
 /* Starts a request that needs an open transfer. */
@@ -382,14 +339,12 @@ static void request_start(struct request *r)
         if (r->server->draining)
             request_refuse(r, ESHUTDOWN, "the server is ending");
         else if (!transfer_reserve(r->peer))
-            refuse_for_now(r, "too many open transfers of this client or its host");
+            refuse_for_now(r, "too many open transfers");
         else
             workers_add(r->server->workers, &r->job);
         return;
     case IOD_OP_LIST:
-    case IOD_OP_FORGET:
     case IOD_OP_REMOVE:
-        r->job.is_long = r->decoded.op == IOD_OP_LIST; /* scans the whole folder */
         workers_add(r->server->workers, &r->job);
         return;
     case IOD_OP_WRITE:
@@ -422,7 +377,7 @@ static struct request *request_new(struct peer *peer, struct BMI_unexpected_info
     r->tag = info->tag;
     r->since = clock_ms();
     r->working = true;
-    r->job = (struct job){.run = request_work, .turn = &peer->host->turn};
+    r->job = (struct job){.run = request_work};
     r->reply_op.done = reply_done;
     r->keep_op.done = keep_done;
     r->next = r->server->requests;
@@ -440,7 +395,7 @@ static void drop_message(struct request *r)
 {
     BMI_unexpected_free(r->peer->addr, r->message);
     r->message = NULL;
-    r->decoded = (struct iod_request){.op = r->decoded.op};
+    r->decoded = (struct iod_message){.op = r->decoded.op};
 }
 
 /* Checks a request and starts or refuses it. */
@@ -455,15 +410,14 @@ static void request_judge(struct request *r, int64_t size)
         request_refuse(r, error,
                        error == -EINVAL ? "a value of the request is out of range"
                                         : "malformed request");
-    } else if (!r->peer->host->admitted) {
+    } else if (!r->peer->admitted) {
         drop_message(r);
         refuse(r, EACCES, 0,
                "this server does not serve your host; start the server with an --allow that "
                "admits the host");
-    } else if (!host_may(r->peer->host->request_bytes, (uint64_t)size, server->request_bytes,
-                         SERVER_REQUEST_BYTES)) {
+    } else if (server->request_bytes + (uint64_t)size > SERVER_REQUEST_BYTES) {
         drop_message(r);
-        refuse_for_now(r, "your host has too many unanswered requests");
+        refuse_for_now(r, "the server has too many unanswered requests");
     } else {
         request_count_bytes(r, size);
         request_start(r);
@@ -477,7 +431,7 @@ void request_arrived(struct server *server, struct BMI_unexpected_info *info)
 
     pthread_mutex_lock(&server->lock);
     peer = peer_get(server, info->addr);
-    if (peer && peer->request_count < (peer->host->admitted ? SERVER_PEER_REQUESTS : 1)) {
+    if (peer && peer->request_count < (peer->admitted ? SERVER_PEER_REQUESTS : 1)) {
         r = request_new(peer, info);
         if (r)
             request_judge(r, info->size);

@@ -3,20 +3,9 @@
 #include "config.h"
 #include "embedded/iod/args.h"
 #include "embedded/iod/copy.h"
-#include "embedded/iod/name.h"
 #include "embedded/program/program.h"
 
-#include <signal.h>
 #include <stdlib.h>
-#include <string.h>
-
-static volatile sig_atomic_t interrupted;
-
-static void on_signal(int number)
-{
-    (void)number;
-    interrupted = 1;
-}
 
 static const char help[] =
     "usage: bmi-rm [OPTION]... ADDR/NAME...\n"
@@ -61,16 +50,11 @@ static bool remove_one(const struct settings *s, const char *text)
     static struct copy copy; /* large; used once per name */
     char address[BMI_MAX_ADDR_LEN];
     const char *name;
-    size_t length;
 
-    if (!name_split_remote(text, &length, &name))
+    if (!args_remote(text, address, sizeof address, &name))
+        return false;
+    if (!name)
         return args_complain("%s: not a remote name; write one as ib://host:port/name", text);
-    if (length >= sizeof address)
-        return args_complain("%.60s...: the address is too long; use a shorter one", text);
-    memcpy(address, text, length);
-    address[length] = 0;
-    if (strchr(address, ','))
-        return args_complain("%s: one address belongs before a name", text);
     if (!copy_remove(&copy, &s->copy, address, name))
         return args_complain("%s", copy.client.why);
     if (copy.note[0])
@@ -86,10 +70,9 @@ int main(int argc, char **argv)
         {"timeout", required_argument, NULL, 't'},
         {0},
     };
-    struct sigaction action = {.sa_handler = on_signal};
     struct settings s = {.copy = {.client = {.timeout_ms = 6000,
                                              .threads = 1,
-                                             .interrupted = &interrupted,
+                                             .interrupted = &args_interrupted,
                                              .ignored = args_ignored},
                                   .buffers = 1,
                                   .buffer_size = IOD_BUFFER_MIN,
@@ -105,13 +88,12 @@ int main(int argc, char **argv)
         good = args_complain("no name given; give one or more like ib://host:port/name");
     s.copy.servers = &s.servers;
     s.copy.allow = s.allow;
-    program_catch(SIGINT, on_signal);
-    program_catch(SIGHUP, on_signal);
-    sigaction(SIGTERM, &action, NULL);
+    args_catch_signals();
     for (int i = optind; good && i < argc; i++)
-        whole = (interrupted ? args_complain("%s: interrupted; remove the file again", argv[i])
-                             : remove_one(&s, argv[i])) &&
-                whole;
+        whole =
+            (args_interrupted ? args_complain("%s: interrupted; remove the file again", argv[i])
+                              : remove_one(&s, argv[i])) &&
+            whole;
     access_free(s.allow);
     return (good && whole) || result == ARGS_DONE ? 0 : 1;
 }

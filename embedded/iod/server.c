@@ -17,19 +17,16 @@
 #include "common/rme.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
-#define FILES_MIN        8 /* descriptors for one client */
 #define UNEXPECTED_BATCH 16
 #define TRANSFERS_MAX    16384
 #define TICK_MS          500
+#define TRIM_MS          5000  /* ms; unused memory is freed as often */
 #define EXPORT_MS        15000 /* ms; the default scrape interval of Prometheus */
-#define TRIM_MS          5000  /* ms; memory unused for this time is freed */
 
 /* ---- periodic checks ---- */
 
@@ -71,7 +68,6 @@ static void tick(struct server *server)
             net_cancel(server->context, &r->reply_op);
         }
     }
-    hosts_expire(server, now);
     pthread_mutex_unlock(&server->lock);
     if (now - server->export.at >= EXPORT_MS || server->export.at == 0)
         server_export(server);
@@ -193,10 +189,10 @@ void server_report(struct server *server)
     }
     log_line(LOG_ERRORS,
              "total: %d peers, %u of %u transfers open, %llu bytes of requests, %d buffers of "
-             "%zu bytes in use, %d in memory",
+             "%zu bytes in use",
              peers, server->transfers, server->transfers_max,
              (unsigned long long)server->request_bytes, pool_in_use(server->pool),
-             pool_buffer_size(server->pool), pool_made(server->pool));
+             pool_buffer_size(server->pool));
     report_counters("total", &total);
     pthread_mutex_unlock(&server->lock);
 }
@@ -230,28 +226,19 @@ static int open_network(struct server *server, const struct server_config *c)
     return error;
 }
 
-/* Logs leftovers of an earlier run that cannot be removed or read. */
-static void log_left(const struct store *store, const char *folder)
+static const char *store_remedy(int error, const char *place)
 {
-    const struct store_left *stuck = store_stuck(store), *bad = store_unreadable(store);
-
-    if (stuck->count)
-        log_line(
-            LOG_ERRORS,
-            "unfinished uploads of an earlier run that cannot be removed: %d in %s, like %s: "
-            "%s; remove them",
-            stuck->count, folder, stuck->file, strerror(-stuck->error));
-    if (bad->count)
-        log_line(LOG_ERRORS,
-                 "prepared parts of copies that cannot be read: %d in %s, like %s: %s; remove "
-                 "them, and copy the files in again",
-                 bad->count, folder, bad->file,
-                 bad->error == -EUCLEAN ? "damaged" : strerror(-bad->error));
+    if (strncmp(place, STORE_MEMORY, strlen(STORE_MEMORY)) == 0)
+        return "close other programs";
+    return error == -EMFILE || error == -ENFILE
+               ? "raise the limit of open files (ulimit -n)"
+               : "--store needs a folder that this user may write";
 }
 
 static int open_store(struct server *server, const struct server_config *c)
 {
     int error = store_open(c->folder, c->sync, &server->store);
+    const struct store_left *left = error ? NULL : store_left(server->store);
 
     if (error == -EWOULDBLOCK)
         log_line(LOG_ERRORS, "cannot use %s: another bmi-iod uses it; give each its own folder",
@@ -264,19 +251,16 @@ static int open_store(struct server *server, const struct server_config *c)
             c->folder);
     else if (error)
         log_line(LOG_ERRORS, "cannot use %s: %s; %s", c->folder, strerror(-error),
-                 error == -EMFILE || error == -ENFILE
-                     ? "raise the limit of open files (ulimit -n)"
-                     : "--store needs a folder that this user may write");
-    else if (store_removed(server->store))
+                 store_remedy(error, c->folder));
+    if (left && left->removed)
         log_line(LOG_DECISIONS, "removed %d unfinished uploads of an earlier run",
-                 store_removed(server->store));
-    if (!error && store_prepared(server->store))
-        log_line(LOG_DECISIONS,
-                 "%d prepared parts of copies: the next copy out of each asks its first server "
-                 "whether to complete it",
-                 store_prepared(server->store));
-    if (!error)
-        log_left(server->store, c->folder);
+                 left->removed);
+    if (left && left->stuck)
+        log_line(LOG_ERRORS,
+                 "files of an earlier run that can be neither used nor removed: %d in %s, like "
+                 "%s: %s; remove them",
+                 left->stuck, c->folder, left->file,
+                 left->error == -EUCLEAN ? "damaged" : strerror(-left->error));
     return error;
 }
 
@@ -287,25 +271,6 @@ static int open_workers(struct server *server, const struct server_config *c)
     if (error)
         log_line(LOG_ERRORS, "cannot start %d threads: %s; give a smaller --threads",
                  c->threads, strerror(-error));
-    return error;
-}
-
-/* Checks that enough descriptors are left for one client, its connection and its object. */
-static int check_files(const struct server_config *c)
-{
-    int fd[FILES_MIN], had = 0, error = 0;
-
-    while (had < FILES_MIN && (fd[had] = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0)) >= 0)
-        had++;
-    if (had < FILES_MIN)
-        error = -errno;
-    while (had > 0)
-        close(fd[--had]);
-    if (error)
-        log_line(LOG_ERRORS,
-                 "cannot serve on %s: no %d descriptors for a client: %s; raise the limit of "
-                 "open files (ulimit -n)",
-                 c->listen, FILES_MIN, strerror(-error));
     return error;
 }
 
@@ -394,9 +359,7 @@ int server_open(const struct server_config *config, struct server **out)
     error = open_network(server, config);
     if (error)
         goto no_network;
-    error = check_files(config);
-    if (!error)
-        error = open_pool(server, config);
+    error = open_pool(server, config);
     if (error)
         goto no_pool;
     if (!server->allow)
@@ -444,13 +407,6 @@ static void free_rest(struct server *server)
         server->requests = r->next;
         free(r->reply);
         free(r);
-    }
-    for (int i = 0; i < SERVER_BUCKETS; i++) {
-        while (server->hosts[i]) {
-            struct host *host = server->hosts[i];
-            server->hosts[i] = host->next;
-            free(host);
-        }
     }
 }
 

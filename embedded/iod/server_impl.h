@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * server_impl.h - internals of the server, shared by server.c (start, periodic checks,
- * reports), peer.c (clients and hosts), request.c (requests and replies) and transfer.c (open
+ * reports), peer.c (clients), request.c (requests and replies) and transfer.c (open
  * objects and their data).
  *
  * One lock protects everything here and is not held during disk work.  Lock order: server,
@@ -45,7 +45,7 @@
 #define SERVER_PEER_REQUESTS 64 /* unanswered requests of one peer; more are dropped */
 #define SERVER_REQUEST_BYTES                                                                   \
     (UINT64_C(32) << 20)    /* bytes; limit on messages and replies of all requests */
-#define SERVER_BUCKETS 1024 /* size of the tables of peers and hosts */
+#define SERVER_BUCKETS 1024 /* size of the table of peers */
 
 /* Counters: member, text. */
 #define SERVER_COUNTERS(X)                                                                     \
@@ -64,26 +64,6 @@ struct server_counters {
 #undef SERVER_COUNTER
 };
 
-/* Log lines written and omitted in a period that began at `begin`. */
-struct line_limit {
-    int64_t begin; /* clock_ms() */
-    unsigned written, omitted;
-};
-
-/* Host of peers, and its resources; see peer.c. */
-struct host {
-    struct host *next; /* next of the bucket */
-    char name[128];
-    unsigned peers;
-    int64_t left_at; /* clock_ms() at the end of the last peer */
-    bool admitted;   /* admitted by --allow; otherwise all requests are refused */
-    uint32_t transfers;
-    uint64_t request_bytes;
-    struct share share; /* its buffers */
-    struct turn turn;   /* its jobs */
-    struct line_limit lines;
-};
-
 /*
  * Client.  Holds a reference to its BMI address, and a receive with a tag that no message has
  * (`watch`), which completes when the connection is lost.
@@ -92,7 +72,7 @@ struct peer {
     struct server *server;
     struct peer *next, **at; /* list of all peers; pointer to this one */
     struct peer *of_bucket;
-    struct host *host;
+    bool admitted; /* by --allow; otherwise all requests are refused */
     unsigned uses;
     BMI_addr_t addr;
     char name[128];
@@ -100,6 +80,7 @@ struct peer {
     bool gone;
     struct transfer *transfers;
     uint32_t transfer_count; /* including those being opened */
+    uint32_t buffers;        /* granted to its transfers */
     uint32_t request_count;
     struct server_counters counters;
 };
@@ -111,8 +92,8 @@ struct request {
     struct peer *peer;
     struct transfer *transfer;
     void *message;  /* owned by BMI, referenced by `decoded`; NULL: refused unread */
-    uint64_t bytes; /* bytes of message and reply, as counted for the host */
-    struct iod_request decoded;
+    uint64_t bytes; /* bytes of message and reply, as counted for the server */
+    struct iod_message decoded;
     bmi_msg_tag_t tag;
     int64_t since; /* clock_ms() of the arrival, the last keep-alive, or the reply */
     bool working;  /* not answered */
@@ -132,8 +113,7 @@ struct transfer {
     uint64_t handle;
     bool upload;
     bool sealed;
-    bool prepared; /* remains without its client; see store.h */
-    bool failed;   /* data is missing: cannot be sealed */
+    bool failed; /* data is missing: cannot be sealed */
     bool committed;
     bool closing;  /* ends as soon as nothing works on it */
     bool busy;     /* a job works on it, including the one that opens it */
@@ -171,9 +151,8 @@ struct server {
     pthread_mutex_t lock;
     struct peer *peers;
     struct peer *peer_of[SERVER_BUCKETS];
-    struct host *hosts[SERVER_BUCKETS];
-    unsigned host_count;
-    struct line_limit refused; /* lines about all hosts that are not admitted */
+    unsigned lines; /* about clients, in the second since `lines_since` */
+    int64_t lines_since;
     struct request *requests;
     uint64_t request_bytes;
     uint32_t transfers, transfers_max; /* open, or being opened; and the limit */
@@ -197,7 +176,7 @@ int server_export_check(const char *place, const char *store);
 /* handles a new request, whose buffer and address reference it takes over */
 void request_arrived(struct server *server, struct BMI_unexpected_info *info);
 /* answer a request, which may free it */
-void request_reply(struct request *request, const struct iod_reply *reply);
+void request_reply(struct request *request, const struct iod_message *reply);
 void request_refuse(struct request *request, int error, const char *what);
 void request_forget(struct request *request); /* ends it without a reply */
 void request_keep_alive(struct request *request);
@@ -208,7 +187,6 @@ void work_get_open(struct request *request);
 void work_extents(struct request *request);
 void work_seal(struct request *request);
 void work_commit(struct request *request);
-void work_forget(struct request *request);
 void work_remove(struct request *request);
 bool transfer_reserve(struct peer *peer); /* before an object is opened; false: limit reached */
 void transfer_unreserve(struct peer *peer);
@@ -233,10 +211,5 @@ void peer_use(struct peer *peer);
 void peer_put(struct peer *peer);
 void peer_log(struct peer *peer, enum log_level level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-void hosts_expire(struct server *server, int64_t now); /* frees hosts without peers, after a
-                                                        * while */
-
-/* returns true if a holder of `held` may have `more`, when all hold `all` of `most` */
-bool host_may(uint64_t held, uint64_t more, uint64_t all, uint64_t most);
 
 #endif

@@ -5,69 +5,60 @@
 #include "embedded/iod/object_head.h"
 #include "embedded/iod/store_impl.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* ---- the store ---- */
+#define UPLOAD       ".upload-"
+#define PART         ".part-"
+#define NUMBER_SHIFT 40 /* numbers of uploads of one run */
 
-static bool is_removed(const struct store *store)
+static const struct iod_id no_id;
+
+/* ---- files ---- */
+
+bool store_is_gone(const struct store *store)
 {
     struct stat st;
 
-    return fstat(store->folder, &st) == 0 && st.st_nlink == 0;
+    return !store->memory && fstat(store->folder, &st) == 0 && st.st_nlink == 0;
 }
 
-int store_errno(const struct store *store)
+/* Returns -errno, or -EIDRM for ENOENT if the folder was removed. */
+static int store_errno(const struct store *store)
 {
     int error = -errno;
 
-    return error == -ENOENT && is_removed(store) ? -EIDRM : error;
+    return error == -ENOENT && store_is_gone(store) ? -EIDRM : error;
 }
 
 /* Syncs the folder after names have changed; returns -EIO for any failure. */
-int store_sync(const struct store *store)
+static int store_sync(const struct store *store)
 {
-    return store->sync && file_sync_folder(store->folder) < 0 ? -EIO : 0;
+    return store->sync && !store->memory && file_sync_folder(store->folder) < 0 ? -EIO : 0;
 }
 
-int store_stream(const struct store *store, DIR **out)
+/* Writes the name of an object's file. */
+static int file_of(const char *name, struct iod_id key, char *file)
 {
-    int fd = openat(store->folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-    int error = store_errno(store);
+    struct iod_string string = iod_string_of(name);
 
-    if (!dir) {
-        if (fd >= 0)
-            close(fd);
-        return error;
-    }
-    if (is_removed(store)) { /* a removed folder can be read, and is empty */
-        closedir(dir);
-        return -EIDRM;
-    }
-    *out = dir;
+    if (!key.upload)
+        return name_encode(&string, file, NAME_FILE_MAX);
+    snprintf(file, NAME_FILE_MAX, PART "%016" PRIx64 "-%016" PRIx64, key.origin, key.upload);
     return 0;
 }
 
-struct dirent *store_next(DIR *dir, int *error)
-{
-    struct dirent *entry;
-
-    errno = 0;
-    entry = readdir(dir);
-    if (!entry)
-        *error = -errno;
-    return entry;
-}
-
-int store_open_file(const struct store *store, const char *file)
+static int open_file(const struct store *store, const char *file)
 {
     int fd = openat(store->folder, file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 
@@ -76,405 +67,9 @@ int store_open_file(const struct store *store, const char *file)
     return fd;
 }
 
-/* Returns 0, -ENOTEMPTY or -errno.  Ignores the lost+found of a file system. */
-static int check_empty(const struct store *store)
-{
-    struct dirent *entry;
-    DIR *dir;
-    int error = store_stream(store, &dir);
-
-    if (error)
-        return error;
-    while (!error && (entry = store_next(dir, &error)))
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
-            strcmp(entry->d_name, "lost+found") != 0 &&
-            strcmp(entry->d_name, STORE_LOCK_FILE) != 0) /* another server may be starting */
-            error = -ENOTEMPTY;
-    closedir(dir);
-    return error;
-}
-
-/* Opens or makes the lock file, which also marks the folder as a store with files of its
- * own. */
-static int open_lock(struct store *store)
-{
-    int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW, error;
-
-    store->lock_fd = openat(store->folder, STORE_LOCK_FILE, flags);
-    if (store->lock_fd < 0 && errno == ENOENT) {
-        error = check_empty(store);
-        if (error)
-            return error;
-        store->lock_fd = openat(store->folder, STORE_LOCK_FILE, flags | O_CREAT, 0600);
-    }
-    return store->lock_fd < 0 ? -errno : 0;
-}
-
-int store_open(const char *folder, bool sync, struct store **out)
-{
-    struct store *store = calloc(1, sizeof *store);
-    int error;
-
-    if (!store)
-        return -ENOMEM;
-    store->sync = sync;
-    store->folder = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (store->folder < 0) {
-        error = -errno;
-        goto no_folder;
-    }
-    error = open_lock(store);
-    if (error)
-        goto no_lock_file;
-    if (flock(store->lock_fd, LOCK_EX | LOCK_NB) < 0) {
-        error = -errno;
-        goto not_locked;
-    }
-    error = uploads_load(store);
-    if (error)
-        goto not_loaded;
-    pthread_mutex_init(&store->lock, NULL);
-    *out = store;
-    return 0;
-
-not_loaded:
-    uploads_free(store);
-not_locked:
-    close(store->lock_fd);
-no_lock_file:
-    close(store->folder);
-no_folder:
-    free(store);
-    return error;
-}
-
-bool store_is(const char *folder)
-{
-    char lock[PATH_MAX];
-    struct stat st;
-
-    return snprintf(lock, sizeof lock, "%s/" STORE_LOCK_FILE, folder) < (int)sizeof lock &&
-           lstat(lock, &st) == 0 && S_ISREG(st.st_mode);
-}
-
-void store_close(struct store *store)
-{
-    uploads_free(store);
-    close(store->lock_fd);
-    close(store->folder);
-    pthread_mutex_destroy(&store->lock);
-    free(store);
-}
-
-int store_removed(const struct store *store)
-{
-    return store->removed;
-}
-
-int store_prepared(const struct store *store)
-{
-    return store->found;
-}
-
-const struct store_left *store_stuck(const struct store *store)
-{
-    return &store->stuck;
-}
-
-const struct store_left *store_unreadable(const struct store *store)
-{
-    return &store->unreadable;
-}
-
-/* ---- objects ---- */
-
-/* Copies a name, terminated.  Returns 0, -EINVAL or -ENAMETOOLONG. */
-static int name_text(const struct iod_string *name, char *text)
-{
-    if (name->length == 0 || memchr(name->text, 0, name->length))
-        return -EINVAL;
-    if (name->length > IOD_NAME_MAX)
-        return -ENAMETOOLONG;
-    memset(text, 0, IOD_NAME_MAX + 1);
-    memcpy(text, name->text, name->length);
-    return 0;
-}
-
-static int object_new(struct store *store, const struct iod_string *name, struct object **out)
-{
-    struct object *object = calloc(1, sizeof *object);
-    int error;
-
-    if (!object)
-        return -ENOMEM;
-    object->store = store;
-    object->fd = -1;
-    object->replaced = -1;
-    error = name_encode(name, object->file, sizeof object->file);
-    if (error) {
-        free(object);
-        return error;
-    }
-    blocks_init(&object->blocks, -1, STORE_HEAD, 0);
-    *out = object;
-    return 0;
-}
-
-static void object_free(struct object *object)
-{
-    blocks_destroy(&object->blocks);
-    if (object->fd >= 0)
-        close(object->fd);
-    if (object->replaced >= 0)
-        close(object->replaced);
-    free(object);
-}
-
-/* Sets up the blocks of an object whose layout is known and whose file is open. */
-static void object_ready(struct object *object)
-{
-    object->blocks.fd = object->fd;
-    object->blocks.size = layout_object_size(&object->meta.layout);
-}
-
-void store_release(struct object *object, bool give_up)
-{
-    struct store *store = object->store;
-
-    pthread_mutex_lock(&store->lock);
-    if (object->upload && object->upload->prepared && !give_up)
-        object->upload->owner = NULL;
-    else if (object->upload)
-        upload_remove(store, object->upload);
-    pthread_mutex_unlock(&store->lock);
-    object_free(object);
-}
-
-const struct object_meta *object_meta(const struct object *object)
-{
-    return &object->meta;
-}
-
-int object_read(struct object *object, struct extent_cursor from, void *memory, uint64_t length)
-{
-    return blocks_read(&object->blocks, from, memory, length);
-}
-
-int object_write(struct object *object, struct extent_cursor from, const void *memory,
-                 uint64_t length)
-{
-    return blocks_write(&object->blocks, from, memory, length);
-}
-
-int object_extents(struct object *object, uint64_t from, size_t max, struct extent_list *list,
-                   uint64_t *next)
-{
-    const struct blocks *b = &object->blocks;
-    struct blocks_scan *scan = &object->scan;
-    int error;
-
-    if (from == 0 || from != scan->next * BLOCK_SIZE) {
-        *scan = (struct blocks_scan){.next = from / BLOCK_SIZE};
-        object->scan_whole = from == 0;
-    }
-    error = blocks_walk(&object->blocks, scan, max, list);
-    if (error)
-        return error;
-    *next = scan->next < blocks_count(b) ? scan->next * BLOCK_SIZE : b->size;
-    if (object->scan_whole && scan->next == blocks_count(b) &&
-        (scan->seen.sum != object->meta.table.sum ||
-         scan->seen.count != object->meta.table.count))
-        return -EUCLEAN;
-    return 0;
-}
-
-/* ---- uploads ---- */
-
-bool store_no_object(int error)
-{
-    return error == -ENOENT || error == -EUCLEAN || error == -EIO || error == -EISDIR;
-}
-
-/* Checks that no other part of this copy is here: in progress, prepared, or with the name
- * (-EEXIST), and that a file of this name is an object (-EISDIR).  With the lock held. */
-static int no_other_part(struct store *store, const char *file, const struct object_meta *meta)
-{
-    const struct upload *upload = upload_find(store, meta->name, meta->upload);
-    struct object_meta named;
-    int fd, error;
-
-    if (upload)
-        return upload->index != meta->layout.index ? -EEXIST : 0;
-    fd = store_open_file(store, file);
-    error = fd < 0 ? fd : store_read_head(fd, &named);
-    if (fd >= 0)
-        close(fd);
-    if (error)
-        return store_no_object(error) && error != -EISDIR ? 0 : error;
-    return named.upload == meta->upload && named.layout.index != meta->layout.index ? -EEXIST
-                                                                                    : 0;
-}
-
-/* Creates the upload's file.  If a file that could not be removed at open has its number, takes
- * the next one.  Returns a descriptor, or -errno. */
-static int create_file(struct store *store, struct upload *upload)
-{
-    for (;;) {
-        int fd =
-            openat(store->folder, upload->file, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-
-        if (fd >= 0 || errno != EEXIST)
-            return fd < 0 ? store_errno(store) : fd;
-        pthread_mutex_lock(&store->lock);
-        upload_take_file(store, upload);
-        pthread_mutex_unlock(&store->lock);
-    }
-}
-
-int store_create(struct store *store, const struct iod_string *name,
-                 const struct object_meta *meta, struct object **out)
-{
-    struct object *object;
-    int error = object_new(store, name, &object);
-
-    if (error)
-        return error;
-    object->meta = *meta;
-    error = name_text(name, object->meta.name);
-    if (error)
-        goto failed;
-    pthread_mutex_lock(&store->lock);
-    error = no_other_part(store, object->file, &object->meta);
-    if (!error && !(object->upload = upload_add(store, &object->meta, object)))
-        error = -ENOMEM;
-    pthread_mutex_unlock(&store->lock);
-    if (error)
-        goto failed;
-    object->fd = create_file(store, object->upload);
-    if (object->fd < 0) {
-        error = object->fd;
-        goto failed;
-    }
-    object_ready(object);
-    if (ftruncate(object->fd, (off_t)blocks_file_size(&object->blocks)) < 0) {
-        error = -errno;
-        goto failed;
-    }
-    *out = object;
-    return 0;
-
-failed:
-    store_release(object, true);
-    return error;
-}
-
-static int write_head(struct object *object)
+static int read_head(int fd, struct object_meta *meta, int64_t *mtime)
 {
     uint8_t head[STORE_HEAD];
-    size_t at = 0;
-
-    object_head_encode(&object->meta, head);
-    while (at < sizeof head) {
-        ssize_t n = pwrite(object->fd, head + at, sizeof head - at, (off_t)at);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return n < 0 ? -errno : -EIO;
-        at += (size_t)n;
-    }
-    return 0;
-}
-
-int store_version(struct store *store, const struct iod_string *name, uint64_t *version)
-{
-    char text[IOD_NAME_MAX + 1];
-    const struct upload *prepared;
-    struct object *object;
-    int error = name_text(name, text);
-
-    *version = 0;
-    if (error)
-        return error;
-    pthread_mutex_lock(&store->lock);
-    prepared = upload_highest(store, text, 0, 0); /* first, because this one may get the name
-                                                   * meanwhile */
-    if (prepared)
-        *version = prepared->version;
-    pthread_mutex_unlock(&store->lock);
-    error = store_lookup(store, name, 0, &object);
-    if (error)
-        return store_no_object(error) ? 0 : error;
-    if (object->meta.version > *version)
-        *version = object->meta.version;
-    store_release(object, false);
-    return 0;
-}
-
-int store_seal(struct object *object, uint64_t version)
-{
-    struct store *store = object->store;
-    struct iod_string name = iod_string_of(object->meta.name);
-    struct blocks_scan scan = {0};
-    uint64_t last;
-    int error = store_version(store, &name, &last);
-
-    if (error)
-        return error;
-    pthread_mutex_lock(&store->lock);
-    if (!object->upload)
-        error = -ESTALE;
-    else if (object->upload->removed_version > last)
-        last = object->upload->removed_version;
-    pthread_mutex_unlock(&store->lock);
-    if (error)
-        return error;
-    if (version == 0 || version < object->meta.version || version > last + STORE_VERSION_STEP)
-        return -EINVAL;
-    error = blocks_walk(&object->blocks, &scan, 0, NULL);
-    if (error)
-        return error;
-    object->meta.version = version;
-    object->meta.table = scan.seen;
-    error = write_head(object);
-    if (!error && store->sync && fsync(object->fd) < 0)
-        error = -errno;
-    if (error)
-        return error;
-    pthread_mutex_lock(&store->lock);
-    if (object->upload)
-        object->upload->version = version;
-    else
-        error = -ESTALE;
-    if (!error && object->meta.layout.index > 0)
-        error = upload_prepare(store, object->upload);
-    pthread_mutex_unlock(&store->lock);
-    return error;
-}
-
-int store_commit(struct object *object, uint64_t *upload, uint64_t *version)
-{
-    struct store *store = object->store;
-    struct upload *own;
-    int error = 0;
-
-    pthread_mutex_lock(&store->lock);
-    own = object->upload;
-    *upload = object->meta.upload; /* another client may have committed it */
-    *version = own ? own->removed_version : 0;
-    if (own && own->index == 0 && upload_below_removed(own))
-        *upload = 0;
-    else if (own)
-        error = upload_commit(store, own, object->file, &object->replaced, upload);
-    uploads_unlock(store);
-    return error;
-}
-
-/* ---- finished objects ---- */
-
-int store_read_head(int fd, struct object_meta *meta)
-{
-    uint8_t head[STORE_HEAD];
-    struct blocks blocks = {.base = STORE_HEAD};
     struct stat st;
     ssize_t n;
     int error;
@@ -486,174 +81,648 @@ int store_read_head(int fd, struct object_meta *meta)
     n = pread(fd, head, sizeof head, 0);
     if (n < 0)
         return -errno;
-    if (n < STORE_HEAD)
-        return -EUCLEAN;
-    error = object_head_decode(head, meta);
-    if (error)
+    error = n < STORE_HEAD ? -EUCLEAN : object_head_decode(head, meta);
+    if (!error && (uint64_t)st.st_size != STORE_HEAD + layout_object_size(&meta->layout))
+        error = -EUCLEAN;
+    *mtime = st.st_mtime;
+    return error;
+}
+
+/* Opens an object's file and reads its head; *fd is open even after a failure, or negative. */
+static int open_object(const struct store *store, const char *name, struct iod_id key, int *fd,
+                       struct object_meta *meta, int64_t *mtime)
+{
+    char file[NAME_FILE_MAX];
+    int error = file_of(name, key, file);
+
+    *fd = error ? error : open_file(store, file);
+    if (*fd < 0)
+        return *fd;
+    return read_head(*fd, meta, mtime);
+}
+
+/* ---- opening and closing a store ---- */
+
+bool store_is(const char *folder)
+{
+    char path[PATH_MAX];
+
+    return snprintf(path, sizeof path, "%s/" STORE_LOCK_FILE, folder) < (int)sizeof path &&
+           access(path, F_OK) == 0;
+}
+
+/* Calls `each` for all entries of the folder, except "." and "..", until one fails. */
+static int for_all_files(struct store *store, int (*each)(struct store *, const char *))
+{
+    int fd = openat(store->folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), error = 0;
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    struct dirent *entry;
+
+    if (!dir) {
+        error = store_errno(store);
+        if (fd >= 0)
+            close(fd);
         return error;
-    blocks.size = layout_object_size(&meta->layout);
-    if ((uint64_t)st.st_size != blocks_file_size(&blocks))
-        return -EUCLEAN;
+    }
+    while (!error && (errno = 0, entry = readdir(dir)))
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+            error = each(store, entry->d_name);
+    if (!error)
+        error = -errno;
+    closedir(dir);
+    return error;
+}
+
+/* Checks that a folder without a lock file is empty, except for a file system's folder, and the
+ * lock of a server that is starting. */
+static int check_empty(struct store *store, const char *file)
+{
+    (void)store;
+    return strcmp(file, "lost+found") == 0 || strcmp(file, STORE_LOCK_FILE) == 0 ? 0
+                                                                                 : -ENOTEMPTY;
+}
+
+static void stays(struct store *store, const char *file, int error)
+{
+    if (store->left.stuck++ > 0)
+        return;
+    store->left.error = error;
+    snprintf(store->left.file, sizeof store->left.file, "%s", file);
+}
+
+static bool begins(const char *file, const char *prefix)
+{
+    return strncmp(file, prefix, strlen(prefix)) == 0;
+}
+
+static int load_file(struct store *store, const char *file)
+{
+    char name[IOD_NAME_MAX + 1];
+    struct object_meta meta;
+    int64_t mtime;
+    int fd, error;
+
+    if (begins(file, UPLOAD)) {
+        if (unlinkat(store->folder, file, 0) == 0)
+            store->left.removed++;
+        else
+            stays(store, file, -errno);
+    } else if (begins(file, PART)) {
+        fd = open_file(store, file);
+        error = fd < 0 ? fd : read_head(fd, &meta, &mtime);
+        if (fd >= 0)
+            close(fd);
+        if (error)
+            stays(store, file, error);
+        else if (!items_add(store, meta.name, meta.id, true))
+            return -ENOMEM;
+    } else if (name_decode(file, name, sizeof name) > 0) {
+        return items_add(store, name, no_id, true) ? 0 : -ENOMEM;
+    }
     return 0;
 }
 
-/* Opens the object of the name. */
-static int open_named(struct object *object)
+/* Reads origin and number of runs from the lock file, and counts this run, so that numbers of
+ * uploads ascend. */
+static int begin_run(struct store *store)
 {
-    object->fd = store_open_file(object->store, object->file);
-    if (object->fd < 0)
-        return object->fd;
-    return store_read_head(object->fd, &object->meta);
+    char text[64] = "";
+    uint64_t runs = 0;
+    int length;
+
+    if (pread(store->lock_fd, text, sizeof text - 1, 0) < 0)
+        return -errno;
+    if (sscanf(text, "%" SCNx64 " %" SCNu64, &store->origin, &runs) != 2 || !store->origin)
+        if (getrandom(&store->origin, sizeof store->origin, 0) != sizeof store->origin)
+            return -errno;
+    store->origin |= store->origin == 0;
+    store->next = ++runs << NUMBER_SHIFT;
+    length =
+        snprintf(text, sizeof text, "%016" PRIx64 " %010" PRIu64 "\n", store->origin, runs);
+    if (pwrite(store->lock_fd, text, (size_t)length, 0) != length || fsync(store->lock_fd) < 0)
+        return errno ? -errno : -EIO;
+    return 0;
 }
 
-/* Commits a prepared upload for a client that knows its decision. */
-static int roll_forward(struct store *store, const char *name, const char *file,
-                        uint64_t number)
+/* Opens or makes the lock file, which also marks the folder as a store. */
+static int open_lock(struct store *store)
 {
-    struct upload *upload;
-    uint64_t now = 0;
-    int replaced = -1, error;
+    int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW, error;
 
-    pthread_mutex_lock(&store->lock);
-    upload = upload_find(store, name, number);
-    if (!upload)
-        error = -ESTALE;
-    else if (!upload->prepared)
-        error = -EBUSY;
-    else
-        error = upload_commit(store, upload, file, &replaced, &now);
-    uploads_unlock(store);
-    if (replaced >= 0)
-        close(replaced);
-    return error ? error : now == number ? 0 : -ESTALE;
-}
-
-/* Opens an upload that does not have the name.  A concurrent commit may have changed this, so
- * the name is read again, also if the upload is unknown. */
-static int open_other(struct object *object, const char *name, uint64_t upload)
-{
-    int error = roll_forward(object->store, name, object->file, upload), named;
-
-    if (object->fd >= 0)
-        close(object->fd);
-    object->fd = -1;
-    if (error && error != -ESTALE)
-        return error;
-    named = open_named(object);
-    if (named == -ENOENT || (!named && object->meta.upload != upload))
-        return -ESTALE;
-    return named;
-}
-
-int store_lookup(struct store *store, const struct iod_string *name, uint64_t upload,
-                 struct object **out)
-{
-    char text[IOD_NAME_MAX + 1];
-    struct object *object;
-    int error = name_text(name, text);
-
-    if (!error)
-        error = object_new(store, name, &object);
-    if (error)
-        return error;
-    error = open_named(object);
-    if (upload && (store_no_object(error) || (!error && object->meta.upload != upload)))
-        error = open_other(object, text, upload);
-    if (error) {
-        store_release(object, false);
-        return error;
+    store->lock_fd = openat(store->folder, STORE_LOCK_FILE, flags);
+    if (store->lock_fd < 0 && errno == ENOENT) {
+        error = for_all_files(store, check_empty);
+        if (error)
+            return error;
+        store->lock_fd = openat(store->folder, STORE_LOCK_FILE, flags | O_CREAT, 0600);
     }
-    object_ready(object);
+    return store->lock_fd < 0 || flock(store->lock_fd, LOCK_EX | LOCK_NB) < 0 ? -errno : 0;
+}
+
+static int open_folder(struct store *store, const char *folder)
+{
+    int error;
+
+    store->folder = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (store->folder < 0)
+        return -errno;
+    error = open_lock(store);
+    if (!error)
+        error = begin_run(store);
+    if (!error)
+        error = for_all_files(store, load_file);
+    items_sort(store);
+    return error;
+}
+
+static int open_memory(struct store *store, const char *size)
+{
+    char *end;
+    unsigned long long limit = strtoull(size, &end, 10);
+
+    if (*end || end == size)
+        return -EINVAL;
+    if (getrandom(&store->origin, sizeof store->origin, 0) != sizeof store->origin)
+        return -errno;
+    store->origin |= 1;
+    store->next = 1;
+    store->memory = memory_new(limit);
+    return store->memory ? 0 : -ENOMEM;
+}
+
+int store_open(const char *place, bool sync, struct store **out)
+{
+    struct store *store = calloc(1, sizeof *store);
+    int error;
+
+    if (!store)
+        return -ENOMEM;
+    store->sync = sync;
+    store->folder = store->lock_fd = -1;
+    pthread_mutex_init(&store->lock, NULL);
+    error = begins(place, STORE_MEMORY) ? open_memory(store, place + strlen(STORE_MEMORY))
+                                        : open_folder(store, place);
+    if (error)
+        store_close(store);
+    else
+        *out = store;
+    return error;
+}
+
+void store_close(struct store *store)
+{
+    while (store->items)
+        items_remove(store, store->item[store->items - 1]);
+    free(store->item);
+    if (store->memory)
+        memory_free(store->memory);
+    if (store->lock_fd >= 0)
+        close(store->lock_fd);
+    if (store->folder >= 0)
+        close(store->folder);
+    pthread_mutex_destroy(&store->lock);
+    free(store);
+}
+
+const struct store_left *store_left(const struct store *store)
+{
+    return &store->left;
+}
+
+/* ---- objects ---- */
+
+/* Makes an object, and copies the name to `text`. */
+static int object_new(struct store *store, const struct iod_string *name, char *text,
+                      struct object **out)
+{
+    struct object *object;
+
+    if (name->length == 0 || memchr(name->text, 0, name->length))
+        return -EINVAL;
+    if (name->length > IOD_NAME_MAX)
+        return -ENAMETOOLONG;
+    object = calloc(1, sizeof *object);
+    if (!object)
+        return -ENOMEM;
+    object->store = store;
+    object->fd = object->replaced = -1;
+    memset(text, 0, IOD_NAME_MAX + 1);
+    memcpy(text, name->text, name->length);
     *out = object;
     return 0;
 }
 
-int store_pending(struct store *store, const struct iod_string *name, struct object_meta *meta)
+static void object_free(struct object *object)
 {
-    const struct upload *best;
+    if (object->fd >= 0)
+        close(object->fd);
+    if (object->replaced >= 0)
+        close(object->replaced);
+    memory_file_put(object->data);
+    free(object);
+}
+
+const struct object_meta *object_meta(const struct object *object)
+{
+    return &object->meta;
+}
+
+int64_t object_mtime(const struct object *object)
+{
+    return object->mtime;
+}
+
+static const struct file_map whole_file = {.layout = {.strip = IOD_STRIP_MIN, .count = 1},
+                                           .base = STORE_HEAD};
+
+int object_read(struct object *o, struct extent_cursor from, void *memory, uint64_t length)
+{
+    struct iovec piece = {memory, (size_t)length};
+
+    return o->data ? memory_move(o->data, from, memory, length, false)
+                   : file_read(o->fd, &whole_file, from, &piece, 1, length);
+}
+
+int object_write(struct object *o, struct extent_cursor from, void *memory, uint64_t length)
+{
+    struct iovec piece = {memory, (size_t)length};
+
+    return o->data ? memory_move(o->data, from, memory, length, true)
+                   : file_write(o->fd, &whole_file, from, &piece, 1, length, true);
+}
+
+int object_extents(struct object *o, uint64_t from, size_t max, struct extent_list *list,
+                   uint64_t *next)
+{
+    return o->data ? memory_extents(o->data, from, max, list, next)
+                   : extents_of_file(o->fd, STORE_HEAD, from,
+                                     layout_object_size(&o->meta.layout), max, list, next);
+}
+
+/* ---- uploads; functions up to store_create() with the lock held ---- */
+
+static bool same_id(struct iod_id a, struct iod_id b)
+{
+    return a.origin == b.origin && a.upload == b.upload;
+}
+
+/* Returns the key of an object: that of the name for part 0. */
+static struct iod_id key_of(const struct object_meta *meta)
+{
+    return meta->layout.index ? meta->id : no_id;
+}
+
+static struct object *find_upload(struct store *store, const char *name, struct iod_id id)
+{
+    struct object *o = store->uploads;
+
+    while (o && (!same_id(o->meta.id, id) || strcmp(o->meta.name, name) != 0))
+        o = o->next;
+    return o;
+}
+
+/* Removes an object.  Returns 0 or -errno. */
+static int drop_item(struct store *store, struct item *item)
+{
+    char file[NAME_FILE_MAX];
+
+    if (!store->memory &&
+        (file_of(item->name, item->key, file) < 0 || unlinkat(store->folder, file, 0) < 0)) {
+        int error = store_errno(store);
+
+        if (error != -ENOENT)
+            return error;
+    }
+    items_remove(store, item);
+    return 0;
+}
+
+/* Gives an upload its file name, or its item the upload's data. */
+static int take_name(struct object *o, struct item *item)
+{
+    struct store *store = o->store;
+    char file[NAME_FILE_MAX];
+    struct stat st;
+    int error = file_of(o->meta.name, key_of(&o->meta), file);
+
+    if (store->memory) {
+        if (!item->meta && !(item->meta = malloc(sizeof *item->meta)))
+            return -ENOMEM;
+        memory_file_put(item->data);
+        memory_file_get(o->data);
+        item->data = o->data;
+        *item->meta = o->meta;
+        item->mtime = o->mtime;
+        return 0;
+    }
+    if (error)
+        return error;
+    /* The old file stays open, so that its deletion happens at the close, without the lock. */
+    o->replaced = open_file(store, file);
+    if (o->replaced == -EISDIR ||
+        (o->replaced >= 0 && fstat(o->replaced, &st) == 0 && !S_ISREG(st.st_mode)))
+        return -EISDIR;
+    return renameat(store->folder, o->temp, store->folder, file) < 0 ? store_errno(store) : 0;
+}
+
+static int publish(struct object *o)
+{
+    struct store *store = o->store;
+    struct item *item = items_find(store, o->meta.name, key_of(&o->meta)), *added = NULL;
+    int error;
+
+    if (!item)
+        item = added = items_add(store, o->meta.name, key_of(&o->meta), false);
+    error = item ? take_name(o, item) : -ENOMEM;
+    if (error && added)
+        items_remove(store, added);
+    if (error)
+        return error;
+    o->named = true;
+    return store_sync(store);
+}
+
+/* Checks that no other part of the copy is here, and no folder has the name. */
+static int may_begin(struct store *store, const struct object *o)
+{
+    const struct object *other = find_upload(store, o->meta.name, o->meta.id);
+    char file[NAME_FILE_MAX];
+    struct stat st;
+
+    if ((other && other->meta.layout.index != o->meta.layout.index) ||
+        (o->meta.layout.index && items_find(store, o->meta.name, o->meta.id)))
+        return -EEXIST;
+    return !store->memory && file_of(o->meta.name, no_id, file) == 0 &&
+                   fstatat(store->folder, file, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+                   !S_ISREG(st.st_mode)
+               ? -EISDIR
+               : 0;
+}
+
+/* Creates the upload's file, under the next name that is free. */
+static int create_file(struct object *o)
+{
+    struct store *store = o->store;
+
+    do {
+        snprintf(o->temp, sizeof o->temp, UPLOAD "%" PRIu64, store->files++);
+        o->fd = openat(store->folder, o->temp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    } while (o->fd < 0 && errno == EEXIST);
+    if (o->fd >= 0)
+        return 0;
+    o->temp[0] = 0;
+    return store_errno(store);
+}
+
+int store_create(struct store *store, const struct iod_string *name,
+                 const struct object_meta *meta, struct object **out)
+{
+    uint64_t size = layout_object_size(&meta->layout);
     char text[IOD_NAME_MAX + 1];
-    int fd, error = name_text(name, text);
+    struct object *o;
+    int error = object_new(store, name, text, &o);
 
     if (error)
         return error;
+    o->meta = *meta;
+    memcpy(o->meta.name, text, sizeof text);
     pthread_mutex_lock(&store->lock);
-    best = upload_highest(store, text, 0, 0);
-    fd = best ? store_open_file(store, best->file) : -ENOENT;
+    if (!o->meta.id.upload)
+        o->meta.id = (struct iod_id){store->origin, store->next++};
+    error = may_begin(store, o);
+    if (!error && !store->memory)
+        error = create_file(o);
+    if (!error) {
+        o->upload = true;
+        o->next = store->uploads;
+        store->uploads = o;
+    }
     pthread_mutex_unlock(&store->lock);
-    if (fd >= 0)
-        error = store_read_head(fd, meta);
-    if (fd >= 0)
-        close(fd);
-    error = fd < 0 ? fd : error;
-    return store_no_object(error) ? -ENOENT : error;
-}
-
-bool store_above(const struct object_meta *a, const struct object_meta *b)
-{
-    return upload_above(a->version, a->upload, b->version, b->upload);
-}
-
-int store_forget(struct store *store, const struct iod_string *name, uint64_t number)
-{
-    char text[IOD_NAME_MAX + 1];
-    struct upload *upload;
-    int error = name_text(name, text);
-
+    if (!error && store->memory)
+        error = memory_file_new(store->memory, size, &o->data);
+    else if (!error && ftruncate(o->fd, (off_t)(STORE_HEAD + size)) < 0)
+        error = -errno;
     if (error)
+        store_release(o, true);
+    else
+        *out = o;
+    return error;
+}
+
+void store_release(struct object *o, bool give_up)
+{
+    struct store *store = o->store;
+    struct object **at = &store->uploads;
+    struct item *part = NULL;
+
+    pthread_mutex_lock(&store->lock);
+    if (o->upload) {
+        while (*at != o)
+            at = &(*at)->next;
+        *at = o->next;
+    }
+    if (o->temp[0] && !o->named)
+        unlinkat(store->folder, o->temp, 0);
+    if (o->named && !o->committed && give_up)
+        part = items_find(store, o->meta.name, o->meta.id);
+    if (part)
+        drop_item(store, part);
+    pthread_mutex_unlock(&store->lock);
+    object_free(o);
+}
+
+static int write_head(struct object *o)
+{
+    uint8_t head[STORE_HEAD];
+    size_t at = 0;
+
+    object_head_encode(&o->meta, head);
+    while (at < sizeof head) {
+        ssize_t n = pwrite(o->fd, head + at, sizeof head - at, (off_t)at);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return n < 0 ? -errno : -EIO;
+        at += (size_t)n;
+    }
+    return o->store->sync && fsync(o->fd) < 0 ? -errno : 0;
+}
+
+int store_seal(struct object *o)
+{
+    struct store *store = o->store;
+    int error = store->memory ? 0 : write_head(o);
+
+    o->mtime = time(NULL);
+    if (error || o->meta.layout.index == 0)
         return error;
     pthread_mutex_lock(&store->lock);
-    upload = upload_find(store, text, number);
-    if (upload && (upload->owner || !upload->prepared))
-        error = -EBUSY;
-    else if (upload)
-        upload_remove(store, upload);
+    error = items_find(store, o->meta.name, o->meta.id) ? -EEXIST : publish(o);
     pthread_mutex_unlock(&store->lock);
     return error;
 }
 
-/* Removes the object of the name, with the lock held.  *fd: the removed file, whose close may
- * take long. */
-static int remove_named(struct store *store, const char *file, uint64_t number, int *fd)
+/* Removes the parts that a decided copy has replaced. */
+static void drop_lower(struct store *store, const struct object_meta *meta)
 {
-    struct object_meta meta;
-    int error;
+    struct iod_id first = {meta->id.origin, 1};
+    size_t at = items_at(store, meta->name, first);
 
-    *fd = store_open_file(store, file);
-    if (*fd < 0)
-        return *fd == -ENOENT ? -ESTALE : *fd;
-    error = store_read_head(*fd, &meta);
-    if (error && error != -EUCLEAN && error != -EIO) /* a file, but not a valid object */
-        return error;
-    if (!error && meta.upload != number)
-        return -ESTALE;
-    if (unlinkat(store->folder, file, 0) < 0)
-        return store_errno(store);
-    if (!error)
-        upload_report_removed(store, meta.name, meta.version, meta.upload);
-    return store_sync(store);
+    while (at < store->items && strcmp(store->item[at]->name, meta->name) == 0 &&
+           store->item[at]->key.origin == meta->id.origin &&
+           store->item[at]->key.upload < meta->id.upload)
+        if (drop_item(store, store->item[at]) < 0)
+            at++; /* the next commit tries again */
 }
 
-int store_remove(struct store *store, const struct iod_string *name, uint64_t number)
+int store_commit(struct object *o, bool *lost)
 {
-    char text[IOD_NAME_MAX + 1], file[NAME_FILE_MAX];
-    struct upload *upload;
-    uint64_t now;
-    int error = name_text(name, text), replaced = -1, fd = -1;
+    struct store *store = o->store;
+    int error = 0;
 
-    if (!error)
-        error = name_encode(name, file, sizeof file);
+    pthread_mutex_lock(&store->lock);
+    if (o->meta.layout.index) {
+        drop_lower(store, &o->meta);
+    } else if (!o->lost) {
+        error = publish(o);
+        for (struct object *u = store->uploads; u && o->named; u = u->next)
+            if (!u->meta.layout.index && u->meta.id.upload < o->meta.id.upload &&
+                strcmp(u->meta.name, o->meta.name) == 0)
+                u->lost = true;
+    }
+    o->committed = o->named;
+    *lost = o->lost;
+    pthread_mutex_unlock(&store->lock);
+    return error;
+}
+
+/* ---- complete objects ---- */
+
+/* Opens the object of this key, with the lock held in memory. */
+static int open_item(struct object *o, const char *name, struct iod_id key)
+{
+    struct item *item;
+
+    if (!o->store->memory)
+        return open_object(o->store, name, key, &o->fd, &o->meta, &o->mtime);
+    item = items_find(o->store, name, key);
+    if (!item)
+        return -ENOENT;
+    memory_file_get(item->data);
+    o->data = item->data;
+    o->meta = *item->meta;
+    o->mtime = item->mtime;
+    return 0;
+}
+
+static void forget_file(struct object *o)
+{
+    if (o->fd >= 0)
+        close(o->fd);
+    o->fd = -1;
+    memory_file_put(o->data);
+    o->data = NULL;
+}
+
+/* Returns the key of the latest part of a name; zero: none. */
+static struct iod_id latest_part(const struct store *store, const char *name)
+{
+    static const struct iod_id first = {1, 1};
+    struct iod_id latest = no_id;
+
+    for (size_t at = items_at(store, name, first);
+         at < store->items && strcmp(store->item[at]->name, name) == 0; at++)
+        if (store->item[at]->key.upload > latest.upload)
+            latest = store->item[at]->key;
+    return latest;
+}
+
+/* Opens the object of the name, or a part; with the lock held. */
+static int open_by_name(struct object *o, const char *name)
+{
+    struct iod_id part;
+    int error = open_item(o, name, no_id);
+
+    if (error != -ENOENT)
+        return error;
+    part = latest_part(o->store, name);
+    return part.upload ? open_item(o, name, part) : -ENOENT;
+}
+
+/* Opens the object of a copy; with the lock held. */
+static int open_copy(struct object *o, const char *name, struct iod_id id)
+{
+    int error = id.origin == o->store->origin ? open_item(o, name, no_id) : -ENOENT;
+
+    if (!error && same_id(o->meta.id, id))
+        return 0;
+    forget_file(o);
+    error = open_item(o, name, id);
+    if (error == -ENOENT || (!error && strcmp(o->meta.name, name) != 0))
+        return find_upload(o->store, name, id) ? -EBUSY : -ESTALE;
+    return error;
+}
+
+int store_lookup(struct store *store, const struct iod_string *name, struct iod_id id,
+                 struct object **out)
+{
+    char text[IOD_NAME_MAX + 1];
+    struct object *o;
+    int error = object_new(store, name, text, &o);
+
     if (error)
         return error;
     pthread_mutex_lock(&store->lock);
-    upload = upload_find(store, text, number);
-    if (upload)
-        error = upload->prepared ? upload_commit(store, upload, file, &replaced, &now) : -EBUSY;
+    error = id.upload ? open_copy(o, text, id) : open_by_name(o, text);
+    pthread_mutex_unlock(&store->lock);
+    if (error)
+        store_release(o, false);
+    else
+        *out = o;
+    return error;
+}
+
+/* Removes the object of the name if it is of this copy, or damaged; with the lock held.
+ * Returns -ESTALE for another one. */
+static int remove_named(struct object *o, const char *name, struct iod_id id)
+{
+    struct item *item;
+    int error = open_item(o, name, no_id);
+    bool damaged = error == -EUCLEAN || error == -EIO;
+
+    if (error == -ENOENT || (!error && !same_id(o->meta.id, id)) ||
+        (damaged && id.upload != STORE_DAMAGED))
+        return -ESTALE;
+    if (error && !damaged)
+        return error;
+    item = items_find(o->store, name, no_id);
+    if (!item) /* a file that another program put there */
+        item = items_add(o->store, name, no_id, false);
+    return item ? drop_item(o->store, item) : -ENOMEM;
+}
+
+int store_remove(struct store *store, const struct iod_string *name, struct iod_id id)
+{
+    char text[IOD_NAME_MAX + 1];
+    struct item *part;
+    struct object *o, *upload;
+    int error = object_new(store, name, text, &o);
+
+    if (error)
+        return error;
+    pthread_mutex_lock(&store->lock);
+    upload = find_upload(store, text, id);
+    if (upload && !upload->committed) {
+        error = -EBUSY;
+    } else {
+        error = remove_named(o, text, id);
+        part = items_find(store, text, id);
+        if (part && (!error || error == -ESTALE))
+            error = drop_item(store, part);
+    }
+    pthread_mutex_unlock(&store->lock);
     if (!error)
-        error = remove_named(store, file, number, &fd);
-    uploads_unlock(store);
-    if (replaced >= 0)
-        close(replaced);
-    if (fd >= 0)
-        close(fd);
+        error = store_sync(store);
+    store_release(o, false); /* closes the removed file, which may take long */
     return error;
 }

@@ -1,46 +1,39 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * store.h - objects in a folder.
+ * store.h - objects in a folder or in memory.
  *
- * An object is one file: a head of 4096 bytes (name, layout, mode, upload, server list,
- * checksums), the object's data with holes, and the checksums of its blocks (blocks.h).  An
- * upload writes to a hidden file; sealing writes the head, committing renames the file to the
- * object's name.  An object is therefore complete or absent, and an overwritten one remains
- * until the rename, and for those that have it open.
+ * An object in a folder is one file: a head of 4096 bytes (name, layout, mode, upload, server
+ * list, checksum) and the object's data with holes.  An upload writes to a hidden file; a
+ * rename gives the file its name.  An object is therefore complete or absent, and an
+ * overwritten one remains until the rename, and for those that have it open.  In memory
+ * (memory.h) the list of objects takes the part of the folder.
  *
- * A file striped over several servers is committed at its first server, part 0, which decides:
- * before, the copy has no effect; afterwards the other parts follow.  Sealing any other part
- * prepares it: the part survives (`.prepared-N`) the loss of its client and the end of the
- * server, until it is committed or dropped, by its client or by a client that has queried the
- * first server (store_lookup() with an upload, store_remove(), store_forget()).  Part 0, and
- * unsealed parts, are removed with their client, or when the store is opened.
+ * A file belongs to its first server, which has part 0 under the file's name and decides: the
+ * commit of part 0 replaces the whole file.  All other parts are immutable objects of their
+ * own (".part-ORIGIN-UPLOAD") from their seal on, before the decision, so that a decided copy
+ * is complete whichever process dies afterwards.  A copy is identified by the store of its
+ * part 0 (`origin`) and a number that this store gave when part 0 began (`upload`).
  *
- * Uploads of a name are ordered by version, then by upload number; a client uses a version
- * above all that it has seen.  A commit below a higher one changes nothing and succeeds, so the
- * same upload remains at all servers in any order of commits.
- *
- * The first server also decides a removal; the other parts are removed afterwards, and block
- * lower uploads until then.  The first server therefore does not commit an upload below one
- * that was removed since its begin; the client seals it again, above that one.  A client that
- * begins later, at the first server before the others, sees those parts and uses a version
- * above them.
+ * Numbers of a store ascend, also across restarts.  A commit of part 0 cancels all uploads of
+ * the name with lower numbers: their commits succeed without effect, as if they had been
+ * committed before and replaced.  A part below a decided number of the same name and origin is
+ * therefore never used any more; the commit of another part removes such parts of its name.
  *
  * All functions may block on the disk.  Any number of threads may use a store; one at a time an
  * object, except for object_read() and object_write().  Errors are -errno.  -EIDRM: the folder
- * was removed; the store must be opened again.  -EISDIR: an object's name belongs to something
- * that is not a regular file, which the store did not create.
+ * was removed; -EISDIR: a name belongs to something that is not a regular file, which the store
+ * did not create; -EXFULL: the memory of a store in memory is used up.
  */
 #ifndef IOD_STORE_H
 #define IOD_STORE_H
 
 #include <stdbool.h>
 
-#include "embedded/iod/blocks.h"
 #include "embedded/iod/extents.h"
 
-#define STORE_LOCK_FILE    ".bmi-iod.lock"     /* objects' files have no leading dot */
-#define STORE_HEAD         4096                /* bytes before an object's data */
-#define STORE_VERSION_STEP (UINT64_C(1) << 32) /* maximum increase of a version */
+#define STORE_LOCK_FILE ".bmi-iod.lock" /* objects' files have no leading dot, or are parts */
+#define STORE_HEAD      4096            /* bytes before an object's data */
+#define STORE_MEMORY    "memory:"       /* begins the place of a store in memory */
 
 struct store;
 struct object;
@@ -48,118 +41,87 @@ struct object;
 /* Metadata recorded with an object. */
 struct object_meta {
     struct iod_layout layout;
-    /* copy of the file; equal on all servers of a stripe */
-    uint64_t upload;
-    uint64_t version;
+    struct iod_id id;
     uint32_t mode; /* permission bits of the file */
-    struct blocks_sum table;
     char name[IOD_NAME_MAX + 1];
     char servers[IOD_SERVERS_MAX + 1];
 };
 
 /*
- * Opens a store.  The folder must exist, not be used by another server (-EWOULDBLOCK), and be
- * empty (-ENOTEMPTY) or contain the lock file of a store.  With `sync`, data and names are on
- * the disk before a seal and a commit return; otherwise after the system's write-back.
+ * Opens a store: a folder, which must exist, not be used by another server (-EWOULDBLOCK), and
+ * be empty (-ENOTEMPTY) or contain the lock file of a store; or "memory:BYTES" (-EINVAL: not a
+ * number).  With `sync`, data and names are on the disk before a seal and a commit return.
  */
-int store_open(const char *folder, bool sync, struct store **out);
+int store_open(const char *place, bool sync, struct store **out);
 void store_close(struct store *store);
 /* Returns true if the folder is the store of a server, running or not. */
 bool store_is(const char *folder);
-int store_removed(const struct store *store);  /* unfinished uploads removed by store_open() */
-int store_prepared(const struct store *store); /* prepared uploads found by store_open() */
 
-/* Remaining files of an earlier run: their number, and error and name of the first. */
+/* Unfinished uploads of an earlier run, removed; and files that stay: uploads that cannot be
+ * removed, parts that cannot be read, with name and error of the first one. */
 struct store_left {
-    int count, error;
+    int removed, stuck, error;
     char file[256];
 };
+const struct store_left *store_left(const struct store *store);
 
-/* Return unfinished uploads that store_open() could not remove, and prepared ones that it could
- * not read, which cannot be completed. */
-const struct store_left *store_stuck(const struct store *store);
-const struct store_left *store_unreadable(const struct store *store);
-
-/* Begins an upload.  Returns -EEXIST if another part of the same copy is here, with which it
- * would compete for the name; the same part may begin again. */
+/* Begins an upload; gives meta->id to part 0 (id.upload 0).  Returns -EEXIST if another part of
+ * the same copy is here. */
 int store_create(struct store *store, const struct iod_string *name,
                  const struct object_meta *meta, struct object **out);
 
-/* Returns in *version the highest version of a name here, including prepared uploads; 0:
- * none. */
-int store_version(struct store *store, const struct iod_string *name, uint64_t *version);
+/* Completes an upload with its head. */
+int store_seal(struct object *object);
 
-/* Completes an upload: head, and the sync.  Repeated with a higher version if store_commit()
- * requires that.  Returns -EINVAL if the version is 0, lower than before, or too high; -ESTALE
- * if another client has committed the upload. */
-int store_seal(struct object *object, uint64_t version);
-
-/* Commits a sealed upload.  *upload: the one that has the name afterwards, another one if that
- * is above; 0: not committed, because an upload above it was removed since its begin.
- * The upload must then be sealed again above *version, with its other parts, and committed
- * again. */
-int store_commit(struct object *object, uint64_t *upload, uint64_t *version);
+/* Part 0: gives the name to a sealed upload; *lost: it was cancelled by a higher one.  Another
+ * part, whose copy is decided: removes the parts that the copy replaced. */
+int store_commit(struct object *object, bool *lost);
 
 /*
- * Opens an object for reading.  `upload` 0: the one that has the name (-ENOENT: none).  Else
- * this upload, which is committed if prepared, because the caller knows its decision.  Returns
- * -ESTALE if it is not here, -EBUSY if its client still works on it, -EUCLEAN for a corrupted
- * file.
+ * Opens an object for reading.  `id.upload` 0: the object of the name, or without one the
+ * latest part of a file of this name (-ENOENT: neither).  Else the object of this copy, which
+ * -ESTALE: is not here, -EBUSY: is not sealed.  -EUCLEAN: a damaged file.
  */
-int store_lookup(struct store *store, const struct iod_string *name, uint64_t upload,
+int store_lookup(struct store *store, const struct iod_string *name, struct iod_id id,
                  struct object **out);
 
-/* Returns the highest prepared upload of a name, or -ENOENT.  To see the object of the name,
- * too, look that up afterwards: an upload committed in between is then seen twice instead of
- * missed. */
-int store_pending(struct store *store, const struct iod_string *name, struct object_meta *meta);
-
-/* Returns true if upload a of a name is above b. */
-bool store_above(const struct object_meta *a, const struct object_meta *b);
-
-/* Gives up a prepared upload that is unknown at its first server.  Returns -EBUSY if its client
- * is connected. */
-int store_forget(struct store *store, const struct iod_string *name, uint64_t upload);
-
 /*
- * Removes the object of the name, if it is this upload; open files of it remain readable.  A
- * file that cannot be read as an object is removed with any upload.  A prepared upload is
- * committed before, as by store_lookup().  Returns -ESTALE if it is not here, -EBUSY if its
- * client still works on it.
+ * Removes the object of the name if it is of this copy, and all parts of the name from the
+ * origin up to this upload; open ones remain readable.  Returns -ESTALE if none is here, -EBUSY
+ * if the upload is in progress.  STORE_DAMAGED removes an object that cannot be read.
  */
-int store_remove(struct store *store, const struct iod_string *name, uint64_t upload);
+#define STORE_DAMAGED UINT64_MAX
+int store_remove(struct store *store, const struct iod_string *name, struct iod_id id);
 
-/* Ends the use of an object.  Removes an uncommitted upload, unless it is prepared and
- * `give_up` is false. */
+/* Ends the use of an object.  Removes an uncommitted upload, unless it is a sealed part and
+ * `give_up` is false: its copy may be decided. */
 void store_release(struct object *object, bool give_up);
 
-/* Read and write data, as blocks_read() and blocks_write(). */
 int object_read(struct object *object, struct extent_cursor from, void *memory,
                 uint64_t length);
-int object_write(struct object *object, struct extent_cursor from, const void *memory,
+int object_write(struct object *object, struct extent_cursor from, void *memory,
                  uint64_t length);
 
 /* Appends data ranges from byte `from` on, at most `max`; *next: where to continue, the size at
- * the end.  A scan from start to end also verifies the table (-EUCLEAN). */
+ * the end. */
 int object_extents(struct object *object, uint64_t from, size_t max, struct extent_list *list,
                    uint64_t *next);
 
 const struct object_meta *object_meta(const struct object *object);
+int64_t object_mtime(const struct object *object); /* seconds since 1970, of the copy */
 
-/* Names of objects that cannot be read: damaged objects, foreign files, files without
- * permission. */
+/* Objects that cannot be read: damaged ones, foreign files, files without permission. */
 struct store_unread {
-    /* receives a name and its error, unless reported recently */
     void (*report)(void *arg, const char *name, int error);
     void *arg;
     uint32_t count; /* number among the names listed */
 };
 
 /*
- * Packs entries of the objects whose names sort behind `after` into `buf`, as many as fit.
- * Unreadable objects are omitted and counted; anything but files, as lost+found, is ignored.
+ * Packs entries of the objects behind `after` (0: from the beginning) into `buf`, as many as
+ * fit, in the order of iod_entry_compare().  Unreadable objects are omitted and counted.
  */
-int store_list(struct store *store, const struct iod_string *after, uint8_t *buf, size_t size,
+int store_list(struct store *store, const struct iod_entry *after, uint8_t *buf, size_t size,
                struct iod_entries *entries, bool *more, struct store_unread *unread);
 
 #endif

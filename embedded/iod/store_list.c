@@ -7,117 +7,93 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
-/* Names of a listing, about as many as fit in a reply: the first ones of a scan of the folder,
- * in byte order.  The folder is scanned again for the others. */
-#define NAMES_MAX 1024u
+#define BATCH 64 /* names copied at once under the lock */
 
-struct names {
-    char *item[2 * NAMES_MAX];
-    size_t count;
-    bool more; /* later names were omitted */
-};
+/* ---- the sorted list ---- */
 
-static void names_free(struct names *names, size_t from)
+static int compare(const char *name, struct iod_id key, const struct item *item)
 {
-    for (size_t i = from; i < names->count; i++)
-        free(names->item[i]);
-    names->count = from;
+    int order = strcmp(name, item->name);
+
+    return order ? order : iod_id_compare(key, item->key);
 }
 
-static int compare_names(const void *a, const void *b)
+size_t items_at(const struct store *store, const char *name, struct iod_id key)
 {
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
+    size_t from = 0, to = store->items;
 
-static void names_sort(struct names *names)
-{
-    if (names->count > 0)
-        qsort(names->item, names->count, sizeof names->item[0], compare_names);
-    if (names->count > NAMES_MAX) {
-        names_free(names, NAMES_MAX);
-        names->more = true;
+    while (from < to) {
+        size_t middle = from + (to - from) / 2;
+
+        if (compare(name, key, store->item[middle]) > 0)
+            from = middle + 1;
+        else
+            to = middle;
     }
+    return from;
 }
 
-static int names_add(struct names *names, const char *name)
+struct item *items_find(const struct store *store, const char *name, struct iod_id key)
 {
-    char *copy;
+    size_t at = items_at(store, name, key);
 
-    if (names->more && strcmp(name, names->item[NAMES_MAX - 1]) > 0)
-        return 0;
-    copy = strdup(name);
-    if (!copy)
-        return -ENOMEM;
-    names->item[names->count++] = copy;
-    if (names->count == 2 * NAMES_MAX)
-        names_sort(names);
-    return 0;
+    return at < store->items && compare(name, key, store->item[at]) == 0 ? store->item[at]
+                                                                         : NULL;
 }
 
-/* Collects the first decoded names behind `last`, in byte order. */
-static int collect_names(struct store *store, const char *last, struct names *names)
+struct item *items_add(struct store *store, const char *name, struct iod_id key, bool last)
 {
-    char name[IOD_NAME_MAX + 1];
-    struct dirent *entry;
-    DIR *dir;
-    int error = store_stream(store, &dir);
+    size_t at = last ? store->items : items_at(store, name, key);
+    size_t length = strlen(name) + 1;
+    struct item *item;
 
-    if (error)
-        return error;
-    while (!error && (entry = store_next(dir, &error)))
-        if (name_decode(entry->d_name, name, sizeof name) > 0 && strcmp(name, last) > 0)
-            error = names_add(names, name);
-    closedir(dir);
-    names_sort(names);
-    return error;
-}
+    if (store->items == store->room) {
+        size_t room = store->room ? 2 * store->room : 64;
+        struct item **grown = realloc(store->item, room * sizeof *grown);
 
-/* Fills in an entry.  Returns 0 or -errno; -ENOENT: removed meanwhile. */
-static int describe(struct store *store, const char *name, struct iod_entry *entry)
-{
-    struct object *object;
-    struct stat st;
-    int error;
-
-    entry->name = iod_string_of(name);
-    error = store_lookup(store, &entry->name, 0, &object);
-    if (error)
-        return error;
-    if (fstat(object->fd, &st) < 0) {
-        error = -errno;
-    } else {
-        entry->layout = object->meta.layout;
-        entry->upload = object->meta.upload;
-        entry->stored = layout_object_size(&object->meta.layout);
-        entry->mtime = (uint64_t)st.st_mtime;
+        if (!grown)
+            return NULL;
+        store->item = grown;
+        store->room = room;
     }
-    store_release(object, false);
-    return error;
+    item = calloc(1, sizeof *item + length);
+    if (!item)
+        return NULL;
+    item->key = key;
+    memcpy(item->name, name, length);
+    memmove(store->item + at + 1, store->item + at, (store->items - at) * sizeof *store->item);
+    store->item[at] = item;
+    store->items++;
+    return item;
 }
 
-/* Reports an unreadable object, unless reported before.  With many such objects some are
- * reported repeatedly, because each bucket remembers one. */
-static void report_unread(struct store *store, const char *name, int error,
-                          struct store_unread *unread)
+static int compare_items(const void *a, const void *b)
 {
-    uint64_t hash = UINT64_C(14695981039346656037) ^ (uint64_t)-error;
-    uint64_t *reported;
-    bool known;
+    const struct item *const *x = a, *const *y = b;
 
-    for (const char *c = name; *c; c++)
-        hash = (hash ^ (unsigned char)*c) * UINT64_C(1099511628211);
-    reported = &store->unread[hash % STORE_BUCKETS];
-    pthread_mutex_lock(&store->lock);
-    known = *reported == hash;
-    *reported = hash;
-    pthread_mutex_unlock(&store->lock);
-    if (!known)
-        unread->report(unread->arg, name, error);
+    return compare((*x)->name, (*x)->key, *y);
 }
 
-/* Page of a listing under construction. */
+void items_sort(struct store *store)
+{
+    if (store->items)
+        qsort(store->item, store->items, sizeof *store->item, compare_items);
+}
+
+void items_remove(struct store *store, struct item *item)
+{
+    size_t at = items_at(store, item->name, item->key);
+
+    store->items--;
+    memmove(store->item + at, store->item + at + 1, (store->items - at) * sizeof *store->item);
+    memory_file_put(item->data);
+    free(item->meta);
+    free(item);
+}
+
+/* ---- a page of a listing ---- */
+
 struct page {
     struct store *store;
     uint8_t *buf;
@@ -129,52 +105,86 @@ struct page {
     bool full;
 };
 
-static int page_add(struct page *page, const char *name)
+static void page_add(struct page *page, const char *name, struct iod_id key)
 {
-    struct iod_entry entry;
-    int bad = describe(page->store, name, &entry);
+    struct iod_entry entry = {.name = iod_string_of(name)};
+    struct object *object;
+    int error = store_lookup(page->store, &entry.name, key, &object);
 
-    if (bad == -EIDRM)
-        return bad;
-    if (bad && bad != -ENOENT && bad != -EISDIR) {
-        report_unread(page->store, name, bad, page->unread);
+    if (error == -ENOENT || error == -ESTALE || error == -EISDIR || error == -EBUSY)
+        return; /* removed meanwhile, or no file */
+    if (error) {
+        page->unread->report(page->unread->arg, name, error);
         page->since++;
-    } else if (!bad &&
-               iod_entry_append(&entry, page->buf, page->size, &page->entries->length)) {
-        page->entries->count++;
-        page->unread->count += page->since;
-        page->since = 0;
-    } else if (!bad) {
-        page->full = true;
+        return;
     }
-    return 0;
+    entry.layout = object_meta(object)->layout;
+    if (!key.upload && entry.layout.index) { /* a part took the place of the removed object */
+        store_release(object, false);
+        return;
+    }
+    entry.id = object_meta(object)->id;
+    entry.stored = layout_object_size(&entry.layout);
+    entry.mtime = (uint64_t)object_mtime(object);
+    store_release(object, false);
+    page->full = !iod_entry_append(&entry, page->buf, page->size, &page->entries->length);
+    if (page->full)
+        return;
+    page->entries->count++;
+    page->unread->count += page->since;
+    page->since = 0;
 }
 
-int store_list(struct store *store, const struct iod_string *after, uint8_t *buf, size_t size,
+struct key {
+    char name[IOD_NAME_MAX + 1];
+    struct iod_id id;
+};
+
+/* Copies the keys behind the last one of `key`.  Returns their number. */
+static size_t next_keys(struct store *store, struct key *key, bool first)
+{
+    struct key last = key[0];
+    size_t at, n = 0;
+
+    pthread_mutex_lock(&store->lock);
+    at = items_at(store, last.name, last.id);
+    if (!first && at < store->items && compare(last.name, last.id, store->item[at]) == 0)
+        at++;
+    for (; at + n < store->items && n < BATCH; n++) {
+        snprintf(key[n].name, sizeof key[n].name, "%s", store->item[at + n]->name);
+        key[n].id = store->item[at + n]->key;
+    }
+    pthread_mutex_unlock(&store->lock);
+    return n;
+}
+
+int store_list(struct store *store, const struct iod_entry *after, uint8_t *buf, size_t size,
                struct iod_entries *entries, bool *more, struct store_unread *unread)
 {
     struct page page = {store, buf, size, entries, unread, 0, false};
-    struct names *names = calloc(1, sizeof *names);
-    char last[IOD_NAME_MAX + 1];
-    int error = names ? 0 : -ENOMEM;
-    bool rest = true;
+    struct key *key = calloc(BATCH, sizeof *key);
+    bool first = after->name.length == 0;
+    size_t n;
 
+    if (!key)
+        return -ENOMEM;
+    if (store_is_gone(store)) {
+        free(key);
+        return -EIDRM;
+    }
     unread->count = 0;
     *entries = (struct iod_entries){.wire = buf};
-    snprintf(last, sizeof last, "%.*s", (int)after->length, after->text);
-    while (rest && !page.full && !error) {
-        names->more = false;
-        error = collect_names(store, last, names);
-        for (size_t i = 0; i < names->count && !error && !page.full; i++)
-            error = page_add(&page, names->item[i]);
-        rest = names->more;
-        if (rest)
-            snprintf(last, sizeof last, "%s", names->item[names->count - 1]);
-        names_free(names, 0);
+    memcpy(key[0].name, after->name.text, after->name.length);
+    key[0].id = after->id;
+    while (!page.full && (n = next_keys(store, key, first)) > 0) {
+        for (size_t i = 0; i < n && !page.full; i++)
+            page_add(&page, key[i].name, key[i].id);
+        key[0] = key[n - 1];
+        first = false;
     }
-    free(names);
+    free(key);
     *more = page.full;
     if (!*more)
         unread->count += page.since;
-    return error;
+    return 0;
 }

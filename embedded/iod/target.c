@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
@@ -46,22 +45,6 @@ static const char *remedy(int error)
                                         "files";
     }
     return "choose another destination";
-}
-
-/* Size of a path under /proc of a file without a name, for linkat(). */
-#define NAMELESS_PATH 32
-
-static void path_of_nameless(const struct target *t, char *path)
-{
-    snprintf(path, NAMELESS_PATH, "/proc/self/fd/%d", t->fd);
-}
-
-/* Sets the temporary name.  Returns false if the path is too long. */
-static bool set_temp(struct target *t, const char *folder, const char *end)
-{
-    size_t length = (size_t)snprintf(t->temp, sizeof t->temp, "%s.bmi-cp.%s", folder, end);
-
-    return length < sizeof t->temp;
 }
 
 static bool is_null_device(const struct stat *st)
@@ -141,56 +124,6 @@ static void folder_of(const struct target *t, char *folder)
              slash ? t->path : "./");
 }
 
-/* Returns true if the folder's sticky bit prevents a rename over the file: another user owns
- * both.  O_NOATIME requires the same rights over a file. */
-static bool is_kept_for_others(const struct target *t, const char *folder)
-{
-    struct stat st;
-    int fd;
-
-    if (stat(folder, &st) < 0 || !(st.st_mode & S_ISVTX) || st.st_uid == geteuid())
-        return false;
-    fd = open(t->path, O_RDONLY | O_NOATIME | O_NONBLOCK | O_CLOEXEC);
-    if (fd >= 0)
-        close(fd);
-    return fd < 0 && errno == EPERM;
-}
-
-/* Checks that the existing file can be replaced, before the data moves. */
-static bool may_replace(const struct target *t, const char *folder, char *why, size_t size)
-{
-    struct statx st;
-    int error = 0;
-
-    if (statx(AT_FDCWD, t->path, 0, STATX_TYPE, &st) < 0)
-        return true;
-    if (st.stx_attributes & (STATX_ATTR_IMMUTABLE | STATX_ATTR_APPEND) ||
-        is_kept_for_others(t, folder))
-        error = EPERM;
-    else if (st.stx_attributes & STATX_ATTR_MOUNT_ROOT)
-        error = EBUSY;
-    return !error || explain(why, size, "%s: %s, and cannot be replaced: %s; %s", t->path,
-                             error == EBUSY ? "is a mount point" : "is protected",
-                             strerror(error), remedy(error));
-}
-
-/* Creates a file without a name, which vanishes with the process.  Returns false if the file
- * system has no such files. */
-static bool open_nameless(struct target *t, const char *folder)
-{
-    char link[NAMELESS_PATH];
-
-    t->fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-    if (t->fd < 0)
-        return false;
-    path_of_nameless(t, link);
-    if (access(link, F_OK) == 0)
-        return true;
-    close(t->fd);
-    t->fd = -1;
-    return false;
-}
-
 bool target_open(struct target *t, char *why, size_t size)
 {
     char folder[PATH_MAX];
@@ -201,16 +134,10 @@ bool target_open(struct target *t, char *why, size_t size)
                explain(why, size, "%s: %s; %s", t->path, strerror(errno), remedy(errno));
     }
     folder_of(t, folder);
-    if (t->exists && !may_replace(t, folder, why, size))
-        return false;
-    if (!set_temp(t, folder, "XXXXXX")) {
+    if (snprintf(t->temp, sizeof t->temp, "%s.bmi-cp.XXXXXX", folder) >= (int)sizeof t->temp) {
         t->temp[0] = 0;
         return explain(why, size, "%.100s...: the path is too long; choose a shorter one",
                        t->path);
-    }
-    if (open_nameless(t, folder)) {
-        t->temp[0] = 0;
-        return true;
     }
     t->fd = mkostemp(t->temp, O_CLOEXEC);
     if (t->fd >= 0)
@@ -237,46 +164,8 @@ static int flush_file(const struct target *t)
     return fd < 0 ? -1 : close(fd);
 }
 
-static int link_nameless(const struct target *t, const char *path)
-{
-    char link[NAMELESS_PATH];
-
-    path_of_nameless(t, link);
-    return linkat(AT_FDCWD, link, AT_FDCWD, path, AT_SYMLINK_FOLLOW);
-}
-
-/* Gives the file a temporary name, unless it has one. */
-static int take_temp(struct target *t)
-{
-    char folder[PATH_MAX], end[8];
-    unsigned number;
-    int result;
-
-    if (t->temp[0])
-        return 0;
-    folder_of(t, folder);
-    do {
-        if (getrandom(&number, sizeof number, 0) < 0)
-            return -1;
-        snprintf(end, sizeof end, "%06x", number & 0xffffff);
-        errno = ENAMETOOLONG;
-        result = set_temp(t, folder, end) ? link_nameless(t, t->temp) : -1;
-    } while (result < 0 && errno == EEXIST);
-    if (result < 0)
-        t->temp[0] = 0;
-    return result;
-}
-
-/* Names a new file directly, unless a file of that name appeared meanwhile, which is
- * replaced. */
 static int name_file(struct target *t)
 {
-    if (!t->temp[0]) {
-        if (link_nameless(t, t->path) == 0)
-            return 0;
-        if (errno != EEXIST || take_temp(t) < 0)
-            return -1;
-    }
     if (rename(t->temp, t->path) < 0)
         return -1;
     t->temp[0] = 0;
@@ -329,8 +218,6 @@ bool target_resize(struct target *t, uint64_t bytes, char *why, size_t size)
            finish_step(t, ftruncate(t->fd, (off_t)bytes), "set its size", why, size);
 }
 
-/* Writes the data out before the file gets a temporary name, because a killed process would
- * leave that.  The name precedes the owner, because files of other users may not be linked. */
 bool target_finish(struct target *t, mode_t mode, bool sync, char *why, size_t size)
 {
     mode_t mask;
@@ -339,9 +226,7 @@ bool target_finish(struct target *t, mode_t mode, bool sync, char *why, size_t s
         return true;
     mask = umask(0);
     umask(mask);
-    return finish_step(t, sync ? fsync(t->fd) : 0, "write it to the disk", why, size) &&
-           finish_step(t, flush_file(t), "write it", why, size) &&
-           finish_step(t, t->exists ? take_temp(t) : 0, "give it a name", why, size) &&
+    return finish_step(t, flush_file(t), "write it", why, size) &&
            finish_step(t, t->exists ? copy_rights(t) : fchmod(t->fd, mode & ~mask),
                        "set its mode", why, size) &&
            finish_step(t, sync ? fsync(t->fd) : 0, "write it to the disk", why, size) &&

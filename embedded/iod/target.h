@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * target.h - output file of a copy out: without a name until complete, or with a hidden name in
- * the destination's folder if the file system requires one.  An existing file keeps its
+ * target.h - output file of a copy out: with a hidden name in the destination's folder until
+ * complete.  An existing file keeps its
  * permission bits, its group and, where permitted, its owner; a symbolic link remains.
  */
 #ifndef IOD_TARGET_H
@@ -15,7 +15,7 @@
 
 struct target {
     char path[PATH_MAX]; /* final path */
-    char temp[PATH_MAX]; /* current name; empty: none, or the final one */
+    char temp[PATH_MAX]; /* current name; empty: the final one */
     int fd;
     bool device; /* /dev/null: written in place */
     bool exists;
@@ -29,7 +29,7 @@ struct target {
 bool target_find(struct target *target, const char *destination, const char *name, char *why,
                  size_t size);
 
-/* Creates the temporary file.  Returns false also if the existing file cannot be replaced. */
+/* Creates the temporary file. */
 bool target_open(struct target *target, char *why, size_t size);
 
 /* Sets the size of the file, before its data is written. */

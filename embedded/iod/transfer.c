@@ -43,10 +43,10 @@ bool transfer_reserve(struct peer *peer)
     struct server *server = peer->server;
 
     if (peer->transfer_count >= server->config.peer_transfers ||
-        !host_may(peer->host->transfers, 1, server->transfers, server->transfers_max))
+        peer->transfer_count >= server->transfers_max / 2 ||
+        server->transfers >= server->transfers_max)
         return false;
     peer->transfer_count++;
-    peer->host->transfers++;
     server->transfers++;
     return true;
 }
@@ -54,7 +54,6 @@ bool transfer_reserve(struct peer *peer)
 void transfer_unreserve(struct peer *peer)
 {
     peer->transfer_count--;
-    peer->host->transfers--;
     peer->server->transfers--;
 }
 
@@ -67,6 +66,7 @@ static void transfer_remove(struct transfer *t)
     while (*at != t)
         at = &(*at)->next;
     *at = t->next;
+    t->peer->buffers -= t->buffers;
     transfer_unreserve(t->peer);
 }
 
@@ -82,12 +82,12 @@ static void transfer_release(struct job *job)
     store_release(t->object, t->closer != NULL);
     pthread_mutex_lock(&server->lock);
     transfer_remove(t);
-    if (t->upload && !t->committed && (t->closer || !t->prepared)) {
+    if (t->upload && !t->committed) {
         SERVER_COUNT(peer, discarded, 1);
         peer_log(peer, LOG_DECISIONS, "%s: upload discarded", t->name);
     }
     if (t->closer) {
-        struct iod_reply reply = {.op = IOD_OP_CLOSE};
+        struct iod_message reply = {.op = IOD_OP_CLOSE};
         request_reply(t->closer, &reply);
     }
     free(t);
@@ -142,6 +142,17 @@ static uint64_t new_handle(struct server *server)
     return (random << 20) | (++server->last_handle & 0xfffff);
 }
 
+/* Returns how many buffers a transfer may use: the transfers of a client half of all together,
+ * and one each beyond. */
+static uint32_t grant_buffers(const struct peer *peer, uint32_t wanted)
+{
+    const struct server_config *c = &peer->server->config;
+    uint64_t half = c->memory / c->buffer_size / 2;
+    uint64_t left = half > peer->buffers ? half - peer->buffers : 1;
+
+    return left < wanted ? (uint32_t)left : wanted;
+}
+
 /*
  * Makes a transfer, with the lock held.  Takes over the object, also without memory (NULL).
  * The transfer is busy until its job calls transfer_job_ended(); if the client is gone, it is
@@ -150,7 +161,7 @@ static uint64_t new_handle(struct server *server)
 static struct transfer *transfer_new(struct request *r, struct object *object, bool upload)
 {
     struct transfer *t = calloc(1, sizeof *t);
-    const struct iod_request *q = &r->decoded;
+    const struct iod_message *q = &r->decoded;
     const struct pool *pool = r->server->pool;
 
     if (!t) {
@@ -165,8 +176,9 @@ static struct transfer *transfer_new(struct request *r, struct object *object, b
     t->upload = upload;
     t->object = object;
     t->buffer_size = smaller(q->buffer_size, (uint32_t)pool_buffer_size(pool));
-    t->buffers = q->buffers;
-    t->close_job = (struct job){.run = transfer_release, .turn = &t->peer->host->turn};
+    t->buffers = grant_buffers(r->peer, q->buffers);
+    r->peer->buffers += t->buffers;
+    t->close_job = (struct job){.run = transfer_release};
     t->used_at = clock_ms();
     snprintf(t->name, sizeof t->name, "%.*s", (int)q->name.length, q->name.text);
     t->next = r->peer->transfers;
@@ -176,23 +188,31 @@ static struct transfer *transfer_new(struct request *r, struct object *object, b
     return t;
 }
 
+/* Fills in the reply with the open object. */
+static void describe(struct iod_message *reply, const struct transfer *t,
+                     const struct object_meta *meta)
+{
+    reply->handle = t->handle;
+    reply->buffer_size = t->buffer_size;
+    reply->buffers = t->buffers;
+    reply->layout = meta->layout;
+    reply->id = meta->id;
+    reply->mode = meta->mode;
+    reply->servers = iod_string_of(meta->servers);
+}
+
 void work_put_open(struct request *r)
 {
     struct server *server = r->server; /* a reply may end the request */
-    const struct iod_request *q = &r->decoded;
-    struct iod_reply reply = {.op = q->op};
-    struct object_meta meta = {.layout = q->layout, .upload = q->upload, .mode = q->mode};
+    const struct iod_message *q = &r->decoded;
+    struct iod_message reply = {.op = q->op};
+    struct object_meta meta = {.layout = q->layout, .id = q->id, .mode = q->mode};
     struct object *object = NULL;
     struct transfer *t = NULL;
     int error;
 
     memcpy(meta.servers, q->servers.text, q->servers.length);
     error = store_create(server->store, &q->name, &meta, &object);
-    if (!error) { /* after store_create(): the upload records later removals */
-        error = store_version(server->store, &q->name, &reply.version);
-        if (error)
-            store_release(object, true);
-    }
     pthread_mutex_lock(&server->lock);
     if (!error)
         t = transfer_new(r, object, true);
@@ -203,52 +223,22 @@ void work_put_open(struct request *r)
         peer_log(r->peer, LOG_DECISIONS, "%s: upload of part %u of %u, %llu bytes", t->name,
                  q->layout.index + 1, q->layout.count,
                  (unsigned long long)layout_object_size(&q->layout));
-        reply.handle = t->handle;
-        reply.buffer_size = t->buffer_size;
-        reply.buffers = t->buffers;
+        describe(&reply, t, object_meta(object));
         request_reply(r, &reply);
         transfer_job_ended(t);
     }
     pthread_mutex_unlock(&server->lock);
 }
 
-/* Fills in the reply with the open object. */
-static void describe(struct iod_reply *reply, const struct transfer *t,
-                     const struct object_meta *meta)
-{
-    reply->handle = t->handle;
-    reply->buffer_size = t->buffer_size;
-    reply->buffers = t->buffers;
-    reply->layout = meta->layout;
-    reply->upload = meta->upload;
-    reply->version = meta->version;
-    reply->mode = meta->mode;
-    reply->servers = iod_string_of(meta->servers);
-}
-
 void work_get_open(struct request *r)
 {
     struct server *server = r->server; /* a reply may end the request */
-    const struct iod_request *q = &r->decoded;
-    struct iod_reply reply = {.op = q->op,
-                              .buffer_size = q->buffer_size,
-                              .buffers = q->buffers,
-                              .layout = {.strip = IOD_STRIP_MIN, .count = 1}};
-    struct object_meta pending;
+    const struct iod_message *q = &r->decoded;
+    struct iod_message reply = {.op = q->op};
     struct object *object = NULL;
     struct transfer *t = NULL;
-    int prepared = q->upload ? -ENOENT : store_pending(server->store, &q->name, &pending);
-    int error = store_lookup(server->store, &q->name, q->upload, &object);
+    int error = store_lookup(server->store, &q->name, q->id, &object);
 
-    if (!prepared && (!object || store_above(&pending, object_meta(object)))) {
-        reply.pending = pending.upload;
-        reply.pending_servers = iod_string_of(pending.servers);
-    } else if (prepared && prepared != -ENOENT) {
-        if (object)
-            store_release(object, false);
-        object = NULL;
-        error = prepared;
-    }
     pthread_mutex_lock(&server->lock);
     if (!error)
         t = transfer_new(r, object, false);
@@ -262,14 +252,11 @@ void work_get_open(struct request *r)
         transfer_job_ended(t);
     } else {
         transfer_unreserve(r->peer);
-        if (error == -ENOENT && reply.pending)
-            request_reply(r, &reply);
-        else
-            request_refuse(r, error ? error : ENOMEM,
-                           error == -ENOENT   ? "no such object"
-                           : error == -ESTALE ? "this copy of the object is not here"
-                           : error == -EBUSY  ? "this copy of the object is not complete"
-                                              : "opening the object");
+        request_refuse(r, error ? error : ENOMEM,
+                       error == -ENOENT   ? "no such object"
+                       : error == -ESTALE ? "this copy of the object is not here"
+                       : error == -EBUSY  ? "this copy of the object is not complete"
+                                          : "opening the object");
     }
     pthread_mutex_unlock(&server->lock);
 }
@@ -277,7 +264,7 @@ void work_get_open(struct request *r)
 /* ---- jobs on an open transfer ---- */
 
 static void end_job(struct request *r, int error, const char *what,
-                    const struct iod_reply *reply)
+                    const struct iod_message *reply)
 {
     struct transfer *t = r->transfer;
 
@@ -293,7 +280,7 @@ void work_extents(struct request *r)
     struct transfer *t = r->transfer;
     struct server *server = r->server;
     uint64_t size = layout_object_size(&object_meta(t->object)->layout);
-    struct iod_reply reply = {.op = IOD_OP_EXTENTS};
+    struct iod_message reply = {.op = IOD_OP_EXTENTS};
     struct extent_list list = {0};
     int error = 0;
 
@@ -313,52 +300,41 @@ void work_seal(struct request *r)
 {
     struct transfer *t = r->transfer;
     struct server *server = r->server;
-    struct iod_reply reply = {.op = IOD_OP_SEAL};
-    int error = t->upload && !t->failed ? store_seal(t->object, r->decoded.version) : -EINVAL;
+    struct iod_message reply = {.op = IOD_OP_SEAL};
+    int error = t->upload && !t->failed ? store_seal(t->object) : -EINVAL;
 
     pthread_mutex_lock(&server->lock);
     t->sealed |= error == 0;
-    t->prepared = t->sealed && object_meta(t->object)->layout.index > 0;
     end_job(r, error, t->failed ? "an earlier write failed" : "writing the object's end",
             &reply);
     pthread_mutex_unlock(&server->lock);
 }
 
-/* Replies to a request that only names an upload. */
-static void answer_named(struct request *r, int error, const char *doing)
+void work_remove(struct request *r)
 {
     struct server *server = r->server; /* a reply may end the request */
-    struct iod_reply reply = {.op = r->decoded.op};
+    struct iod_message reply = {.op = IOD_OP_REMOVE};
+    int error = store_remove(server->store, &r->decoded.name, r->decoded.id);
 
     pthread_mutex_lock(&server->lock);
     if (error)
-        request_refuse(r, error, doing);
+        request_refuse(r, error, "removing the object");
     else
         request_reply(r, &reply);
     pthread_mutex_unlock(&server->lock);
-}
-
-void work_forget(struct request *r)
-{
-    answer_named(r, store_forget(r->server->store, &r->decoded.name, r->decoded.upload),
-                 "giving a prepared copy up");
-}
-
-void work_remove(struct request *r)
-{
-    answer_named(r, store_remove(r->server->store, &r->decoded.name, r->decoded.upload),
-                 "removing the object");
 }
 
 void work_commit(struct request *r)
 {
     struct transfer *t = r->transfer;
     struct server *server = r->server;
-    struct iod_reply reply = {.op = IOD_OP_COMMIT};
-    int error = t->sealed ? store_commit(t->object, &reply.upload, &reply.version) : -EINVAL;
+    struct iod_message reply = {.op = IOD_OP_COMMIT};
+    bool lost = false;
+    int error = t->sealed ? store_commit(t->object, &lost) : -EINVAL;
 
     pthread_mutex_lock(&server->lock);
-    if (!error && reply.upload) {
+    if (!error) {
+        reply.flags = lost ? IOD_FLAG_REPLACED : 0;
         t->committed = true;
         t->closing = true;
         SERVER_COUNT(t->peer, uploads, 1);
@@ -405,7 +381,7 @@ static void flow_ended(void *arg)
 {
     struct transfer *t = arg;
     struct server *server = t->server;
-    struct iod_reply reply = {.op = t->upload ? IOD_OP_WRITE : IOD_OP_READ};
+    struct iod_message reply = {.op = t->upload ? IOD_OP_WRITE : IOD_OP_READ};
     struct flow_status status;
 
     pthread_mutex_lock(&server->lock);
@@ -429,7 +405,7 @@ static void flow_ended(void *arg)
 }
 
 /* Returns the error of a READ or WRITE request; NULL: valid. */
-static const char *check_data_request(const struct transfer *t, const struct iod_request *q)
+static const char *check_data_request(const struct transfer *t, const struct iod_message *q)
 {
     struct iod_extent first = iod_extents_at(&q->extents, 0);
     struct iod_extent last = iod_extents_at(&q->extents, q->extents.count - 1);
@@ -459,15 +435,13 @@ static int write_object(void *object, struct extent_cursor from,
 
 void transfer_start_flow(struct transfer *t, struct request *r)
 {
-    const struct iod_request *q = &r->decoded;
+    const struct iod_message *q = &r->decoded;
     struct iod_extent last = iod_extents_at(&q->extents, q->extents.count - 1);
     const char *wrong = check_data_request(t, q);
     struct flow_config config = {
         .context = t->server->context,
         .workers = t->server->workers,
         .pool = t->server->pool,
-        .share = &t->peer->host->share,
-        .turn = &t->peer->host->turn,
         .addr = t->peer->addr,
         .tag = q->data_tag,
         .send = !t->upload,

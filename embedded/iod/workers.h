@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* workers.h - threads for work that may block on a disk.  Jobs of a turn start in the order of
- * their addition; turns alternate, one job each, so that many jobs of one turn do not delay
- * others.  Long jobs use at most half of the threads. */
+/* workers.h - threads for work that may block on a disk.  Jobs start in the order of their
+ * addition. */
 #ifndef IOD_WORKERS_H
 #define IOD_WORKERS_H
 
@@ -9,17 +8,9 @@
 
 struct workers;
 
-/* Queue of jobs of one origin.  Initially zero; outlives its jobs. */
-struct turn {
-    struct job *first, *last;
-    struct turn *next;
-};
-
 /* Job, a member of the structure that it works on. */
 struct job {
     void (*run)(struct job *job);
-    struct turn *turn; /* NULL: the common turn */
-    bool is_long;      /* occupies a thread for as long as many other jobs */
     struct job *next;
 };
 

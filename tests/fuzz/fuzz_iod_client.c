@@ -40,10 +40,9 @@ enum { COPY_IN, COPY_OUT, LIST, TASKS };
 struct server {
     int number; /* of its address */
     bool asked;
-    struct iod_request q; /* its pointers are invalid */
+    struct iod_message q; /* its pointers are invalid */
     bmi_msg_tag_t tag;
     uint64_t total, moved; /* bytes of data */
-    uint64_t upload;
 };
 
 static struct {
@@ -78,8 +77,6 @@ int __real_clock_gettime(clockid_t id, struct timespec *t);
 int __wrap_clock_gettime(clockid_t id, struct timespec *t);
 int __real_nanosleep(const struct timespec *time, struct timespec *left);
 int __wrap_nanosleep(const struct timespec *time, struct timespec *left);
-int __wrap_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *lock,
-                                  const struct timespec *until);
 ssize_t __wrap_getrandom(void *to, size_t size, unsigned flags);
 int __real_getaddrinfo(const char *name, const char *service, const struct addrinfo *hints,
                        struct addrinfo **list);
@@ -101,22 +98,6 @@ int __wrap_nanosleep(const struct timespec *time, struct timespec *left)
         return __real_nanosleep(time, left);
     run.now += time->tv_sec * 1000000000 + time->tv_nsec;
     return 0;
-}
-
-/* Lets the disk work, which is all that is left to wait for. */
-int __wrap_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *lock,
-                                  const struct timespec *until)
-{
-    bool ran;
-
-    (void)cond;
-    pthread_mutex_unlock(lock);
-    ran = fake_run_job();
-    pthread_mutex_lock(lock);
-    if (ran)
-        return 0;
-    run.now = until->tv_sec * INT64_C(1000000000) + until->tv_nsec;
-    return ETIMEDOUT;
 }
 
 ssize_t __wrap_getrandom(void *to, size_t size, unsigned flags)
@@ -218,7 +199,7 @@ static void list_some(struct iod_entries *entries, unsigned count, unsigned firs
     static uint8_t wire[4096];
     char name[32];
     struct iod_entry entry = {
-        .layout = run.layout, .upload = 9, .stored = 100, .mtime = 1000000000};
+        .layout = run.layout, .id = {1, 9}, .stored = 100, .mtime = 1000000000};
 
     *entries = (struct iod_entries){.wire = wire};
     for (unsigned i = 0; i < count; i++) {
@@ -228,19 +209,16 @@ static void list_some(struct iod_entries *entries, unsigned count, unsigned firs
     }
 }
 
-static struct iod_reply should_say(const struct server *s)
+static struct iod_message should_say(const struct server *s)
 {
-    struct iod_reply a = {.op = s->q.op,
-                          .handle = 3,
-                          .upload = 9,
-                          .version = 2,
-                          .layout = run.layout,
-                          .mode = 0640,
-                          .buffer_size = s->q.buffer_size,
-                          .buffers = s->q.buffers};
+    struct iod_message a = {.op = s->q.op,
+                            .handle = 3,
+                            .id = {1, 9},
+                            .layout = run.layout,
+                            .mode = 0640,
+                            .buffer_size = s->q.buffer_size,
+                            .buffers = s->q.buffers};
 
-    if (a.op == IOD_OP_COMMIT)
-        a.upload = s->upload;
     a.layout.index = (uint32_t)s->number % run.layout.count;
     a.servers = iod_string_of(recorded(run.layout.count));
     a.from = layout_object_size(&a.layout);
@@ -269,14 +247,14 @@ static void send_bytes(struct fake_op *op, const void *bytes, int64_t length)
     fake_deliver(op, bytes, length);
 }
 
-static void send_reply(struct fake_op *op, const struct iod_reply *reply)
+static void send_reply(struct fake_op *op, const struct iod_message *reply)
 {
     static uint8_t bytes[IOD_REPLY_MAX];
     struct server *s = server_of(op);
     int64_t length = iod_reply_encode(reply, bytes, sizeof(bytes));
 
     if (length < 0) { /* not encodable: the head of a valid reply, followed by other bytes */
-        struct iod_reply sign = {.op = reply->op, .flags = IOD_FLAG_WORKING};
+        struct iod_message sign = {.op = reply->op, .flags = IOD_FLAG_WORKING};
 
         length = iod_reply_encode(&sign, bytes, sizeof(bytes));
         run.strayed = true;
@@ -303,7 +281,7 @@ static void do_well(struct fake_op *op)
         s->moved += (uint64_t)op->size;
         fake_finish(op, 0, op->size);
     } else if (is_reply(op)) {
-        struct iod_reply reply = should_say(s);
+        struct iod_message reply = should_say(s);
 
         if (s->asked && data_left(s) == 0)
             send_reply(op, &reply);
@@ -333,7 +311,7 @@ static uint64_t value(void)
     return n < 128 ? values[n % (sizeof(values) / sizeof(values[0]))] : n - 128;
 }
 
-static void other_extents(struct iod_reply *a)
+static void other_extents(struct iod_message *a)
 {
     static struct iod_extent extent[64];
     unsigned count = byte() % 64, step = byte(), length = byte();
@@ -362,7 +340,7 @@ static struct iod_string other_servers(void)
     return iod_string_of(texts[byte() % (sizeof(texts) / sizeof(texts[0]))]);
 }
 
-static void change(struct iod_reply *a)
+static void change(struct iod_message *a)
 {
     static char text[600];
     unsigned n;
@@ -384,14 +362,11 @@ static void change(struct iod_reply *a)
         a->handle = value();
         break;
     case 4:
-        a->upload = value();
-        break;
     case 5:
-        a->version = value();
+        a->id.upload = value();
         break;
     case 6:
-        a->pending = value();
-        a->pending_servers = other_servers();
+        a->id.origin = value();
         break;
     case 7:
         a->from = value();
@@ -432,7 +407,7 @@ static void change(struct iod_reply *a)
         a->flags = IOD_FLAG_LATER;
         a->text = iod_string_of("too many");
         break;
-    case 19: /* no object has the name */
+    case 19: /* which is not valid */
         a->handle = 0;
         break;
     }
@@ -442,7 +417,7 @@ static void change(struct iod_reply *a)
 static void send_spoilt(struct fake_op *op)
 {
     static uint8_t bytes[IOD_REPLY_MAX];
-    struct iod_reply reply = should_say(server_of(op));
+    struct iod_message reply = should_say(server_of(op));
     int64_t length = iod_reply_encode(&reply, bytes, sizeof(bytes));
     unsigned how = byte();
 
@@ -549,7 +524,7 @@ static void stray(unsigned what, struct fake_op *op)
     } else if (what == 9 || !is_reply(op)) {
         fake_finish(op, 0, op->size * byte() / 255);
     } else if (what == 10) {
-        struct iod_reply sign = {.op = server_of(op)->q.op, .flags = IOD_FLAG_WORKING};
+        struct iod_message sign = {.op = server_of(op)->q.op, .flags = IOD_FLAG_WORKING};
 
         send_reply(op, &sign);
     } else if (what == 11) {
@@ -557,7 +532,7 @@ static void stray(unsigned what, struct fake_op *op)
     } else if (what == 12) {
         send_spoilt(op);
     } else {
-        struct iod_reply reply = should_say(server_of(op));
+        struct iod_message reply = should_say(server_of(op));
 
         for (unsigned n = 1 + byte() % 4; n > 0; n--)
             change(&reply);
@@ -612,13 +587,11 @@ static void poll_(int idle_ms)
 static void read_request(const struct fake_op *op)
 {
     struct server *s = server_of(op);
-    struct iod_request q;
+    struct iod_message q;
 
     FUZZ_CHECK(iod_request_decode(op->memory, (size_t)op->size, &q) == 0);
     s->total = q.op == IOD_OP_READ || q.op == IOD_OP_WRITE ? iod_extents_bytes(&q.extents) : 0;
     s->moved = 0;
-    if (q.op == IOD_OP_PUT_OPEN)
-        s->upload = q.upload;
     s->asked = true;
     s->tag = op->tag;
     s->q = q;
@@ -633,7 +606,7 @@ static int posted(struct fake_op *op)
     if (op->unexpected)
         read_request(op);
     if (is_reply(op) && server_of(op)->asked && run.signs > 0) {
-        struct iod_reply sign = {.op = server_of(op)->q.op, .flags = IOD_FLAG_WORKING};
+        struct iod_message sign = {.op = server_of(op)->q.op, .flags = IOD_FLAG_WORKING};
 
         run.signs--;
         send_reply(op, &sign);

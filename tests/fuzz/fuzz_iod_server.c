@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The I/O server with its real requests, transfers, flows and store, and peers driven by the
- * input: they send requests in any order with any values, receive or lose answers and data, and
- * disconnect. The input also decides the order of events: ends of operations, work of the disk.
- * Finally all peers are gone, and the server must have freed everything of theirs.
+ * The I/O server with its real requests, transfers, flows and store in memory, and peers driven
+ * by the input: they send requests in any order with any values, receive or lose answers and
+ * data, and disconnect. The input also decides the order of events: ends of operations, work of
+ * the workers. Finally all peers are gone, and the server must have freed everything of theirs.
  */
 #include "fake_bmi.h"
 #include "fuzz.h"
@@ -11,12 +11,7 @@
 #include "embedded/iod/proto.h"
 #include "embedded/iod/server.h"
 
-#include <dirent.h>
-#include <fcntl.h>
-#include <unistd.h>
-
 #define HANDLES    16
-#define LOCK       ".bmi-iod.lock"
 #define UNTIL_IDLE 100000 /* steps within which a server without peers must become idle */
 
 static struct {
@@ -28,46 +23,9 @@ static struct {
     bmi_msg_tag_t tag;
 } run;
 
-static char folder[64];
-static DIR *entries; /* of the folder */
-
 static unsigned byte(void)
 {
     return run.at < run.end ? *run.at++ : 0;
-}
-
-/* ---- the folder ---- */
-
-/* Removes everything except the lock, which each server takes and leaves there. */
-static void empty_folder(void)
-{
-    static const char *const stays[] = {".", "..", LOCK};
-    struct dirent *entry;
-
-    rewinddir(entries);
-    while ((entry = readdir(entries))) {
-        unsigned i = 0;
-
-        while (i < 3 && strcmp(entry->d_name, stays[i]) != 0)
-            i++;
-        FUZZ_CHECK(i < 3 || unlinkat(dirfd(entries), entry->d_name, 0) == 0);
-    }
-}
-
-static void remove_folder(void)
-{
-    unlinkat(dirfd(entries), LOCK, 0);
-    rmdir(folder);
-}
-
-static void make_folder(void)
-{
-    if (folder[0])
-        return;
-    snprintf(folder, sizeof(folder), "%s/fuzz_iod.XXXXXX",
-             access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
-    FUZZ_CHECK(mkdtemp(folder) && (entries = opendir(folder)));
-    atexit(remove_folder);
 }
 
 /* ---- peers ---- */
@@ -96,13 +54,12 @@ static void ask(unsigned peer)
     static const char *const names[] = {"a", "b", "c/d"};
     static uint8_t bytes[IOD_REQUEST_MAX];
     struct iod_extent extent[4];
-    struct iod_request q = {.op = (enum iod_op)(1 + byte() % 11)};
+    struct iod_message q = {.op = (enum iod_op)(1 + byte() % 10)};
     uint64_t at = 0;
     int64_t length;
 
     q.handle = some_handle();
-    q.upload = byte() % 5;
-    q.version = byte();
+    q.id = (struct iod_id){7, byte() % 5};
     q.from = byte() * 997u;
     q.layout.size = byte() * 251u;
     q.layout.strip = 64 << byte() % 8;
@@ -129,7 +86,7 @@ static void ask(unsigned peer)
 /* Records the handle in a reply. */
 static void learn(const struct fake_op *op)
 {
-    struct iod_reply reply;
+    struct iod_message reply;
 
     if (!op->send || iod_reply_decode(op->memory, (size_t)op->size, &reply) != 0)
         return;
@@ -206,7 +163,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static struct access *allow;
     struct server_config config = {.listen = "ib://127.0.0.1:1",
-                                   .folder = folder,
+                                   .folder = "memory:300000",
                                    .threads = 1,
                                    .memory = 6 * 4096,
                                    .buffer_size = 4096,
@@ -215,7 +172,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     char why[200];
     int steps = 0;
 
-    make_folder();
     log_set_level(LOG_ERRORS);
     if (!allow)
         allow = access_new("10.0.0.0/8", why, sizeof(why));
@@ -232,6 +188,5 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     come_to_rest();
     server_close(run.server);
     FUZZ_CHECK(fake_end());
-    empty_folder();
     return 0;
 }

@@ -7,7 +7,7 @@
  *                             pwritev), "before" or "after" it, makes FILE and waits until
  *                             FILE is removed; other threads continue, except for later calls
  *                             of preadv and pwritev, of which a copy makes one for each piece
- * DISKSTOP_WRITE_MS=N         every pwrite() of a block or more takes N ms
+ * DISKSTOP_WRITE_MS=N         every pwritev() takes N ms
  * DISKSTOP_CLOSE=TEXT         close() of a file with TEXT in its name fails with EDQUOT
  * DISKSTOP_FSYNC=NAME         fsync() of the file with exactly this name fails with EIO
  * DISKSTOP_FSYNC_ERRNO=N      or with this error
@@ -86,11 +86,8 @@ EXPORT ssize_t pread(int fd, void *to, size_t length, off_t offset)
 EXPORT ssize_t pwrite(int fd, const void *from, size_t length, off_t offset)
 {
     ssize_t (*real)(int, const void *, size_t, off_t) = dlsym(RTLD_NEXT, "pwrite");
-    const char *ms = getenv("DISKSTOP_WRITE_MS");
     ssize_t result;
 
-    if (ms && length >= 4096)
-        usleep((useconds_t)atoi(ms) * 1000);
     STOPPING(result, "pwrite", real(fd, from, length, offset));
     return result;
 }
@@ -107,7 +104,11 @@ EXPORT ssize_t preadv(int fd, const struct iovec *to, int count, off_t offset)
 EXPORT ssize_t pwritev(int fd, const struct iovec *from, int count, off_t offset)
 {
     ssize_t (*real)(int, const struct iovec *, int, off_t) = dlsym(RTLD_NEXT, "pwritev");
+    const char *ms = getenv("DISKSTOP_WRITE_MS");
     ssize_t result;
+
+    if (ms)
+        usleep((useconds_t)atoi(ms) * 1000);
 
     STOPPING(result, "pwritev", real(fd, from, count, offset));
     return result;

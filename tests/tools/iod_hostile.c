@@ -97,7 +97,7 @@ static void send_bytes(const void *bytes, int64_t length, bmi_msg_tag_t tag)
     }
 }
 
-static void send_request(const struct iod_request *request, bmi_msg_tag_t tag)
+static void send_request(const struct iod_message *request, bmi_msg_tag_t tag)
 {
     static uint8_t bytes[IOD_REQUEST_MAX];
     int64_t length = iod_request_encode(request, bytes, sizeof bytes);
@@ -121,7 +121,7 @@ static void expect_begin(bmi_msg_tag_t tag)
 
 /* Receives the reply to the request with `tag`; skips keep-alive messages. */
 static bool expect_end(const char *what, enum iod_status status, bmi_msg_tag_t tag,
-                       struct iod_reply *reply)
+                       struct iod_message *reply)
 {
     int error;
 
@@ -149,7 +149,7 @@ static bool expect_end(const char *what, enum iod_status status, bmi_msg_tag_t t
 static bool expect_bytes(const char *what, const void *bytes, int64_t length,
                          enum iod_status status)
 {
-    struct iod_reply reply;
+    struct iod_message reply;
     bmi_msg_tag_t tag = me.tag++;
 
     expect_begin(tag);
@@ -157,8 +157,8 @@ static bool expect_bytes(const char *what, const void *bytes, int64_t length,
     return expect_end(what, status, tag, &reply);
 }
 
-static bool expect(const char *what, const struct iod_request *request, enum iod_status status,
-                   struct iod_reply *reply)
+static bool expect(const char *what, const struct iod_message *request, enum iod_status status,
+                   struct iod_message *reply)
 {
     bmi_msg_tag_t tag = me.tag++;
 
@@ -167,10 +167,9 @@ static bool expect(const char *what, const struct iod_request *request, enum iod
     return expect_end(what, status, tag, reply);
 }
 
-static struct iod_request put_open(const char *name, uint64_t size)
+static struct iod_message put_open(const char *name, uint64_t size)
 {
-    return (struct iod_request){.op = IOD_OP_PUT_OPEN,
-                                .upload = 1,
+    return (struct iod_message){.op = IOD_OP_PUT_OPEN,
                                 .layout = {size, 65536, 0, 1},
                                 .mode = 0600,
                                 .buffer_size = 65536,
@@ -180,15 +179,15 @@ static struct iod_request put_open(const char *name, uint64_t size)
 
 static uint64_t open_upload(const char *name, uint64_t size)
 {
-    struct iod_request request = put_open(name, size);
-    struct iod_reply reply;
+    struct iod_message request = put_open(name, size);
+    struct iod_message reply;
 
     return expect("opening an upload", &request, IOD_OK, &reply) ? reply.handle : 0;
 }
 
-static enum iod_status any_status(const struct iod_request *request)
+static enum iod_status any_status(const struct iod_message *request)
 {
-    struct iod_reply reply;
+    struct iod_message reply;
     bmi_msg_tag_t tag = me.tag++;
 
     expect_begin(tag);
@@ -198,15 +197,15 @@ static enum iod_status any_status(const struct iod_request *request)
     return reply.status;
 }
 
-static struct iod_request of_handle(enum iod_op op, uint64_t handle)
+static struct iod_message of_handle(enum iod_op op, uint64_t handle)
 {
-    return (struct iod_request){.op = op, .handle = handle, .version = 1};
+    return (struct iod_message){.op = op, .handle = handle};
 }
 
-static struct iod_request data_request(enum iod_op op, uint64_t handle, bmi_msg_tag_t tag,
+static struct iod_message data_request(enum iod_op op, uint64_t handle, bmi_msg_tag_t tag,
                                        const struct iod_extent *extent)
 {
-    return (struct iod_request){
+    return (struct iod_message){
         .op = op, .handle = handle, .data_tag = tag, .extents = {.count = 1, .array = extent}};
 }
 
@@ -215,7 +214,7 @@ static struct iod_request data_request(enum iod_op op, uint64_t handle, bmi_msg_
 static void malformed(void)
 {
     static uint8_t bytes[IOD_REQUEST_MAX];
-    struct iod_request list = {.op = IOD_OP_LIST};
+    struct iod_message list = {.op = IOD_OP_LIST};
     int64_t length;
 
     expect_bytes("an empty message", bytes, 0, IOD_PROTOCOL);
@@ -238,7 +237,7 @@ static void malformed(void)
     expect_bytes("a byte too few", bytes, length - 1, IOD_PROTOCOL);
     list = put_open("x", 5);
     length = iod_request_encode(&list, bytes, sizeof bytes);
-    memset(bytes + 12 + 8 + 8, 0, 8);
+    memset(bytes + 12 + 16 + 8, 0, 8);
     expect_bytes("a strip of no bytes", bytes, length, IOD_INVALID);
 }
 
@@ -246,8 +245,8 @@ static void unknown_handles(void)
 {
     static const enum iod_op ops[] = {IOD_OP_SEAL, IOD_OP_COMMIT, IOD_OP_EXTENTS, IOD_OP_CLOSE};
     struct iod_extent extent = {0, 10};
-    struct iod_request request;
-    struct iod_reply reply;
+    struct iod_message request;
+    struct iod_message reply;
 
     for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
         request = of_handle(ops[i], 12345);
@@ -263,8 +262,8 @@ static void wrong_order(void)
 {
     struct iod_extent inside = {0, 100}, behind = {50, 100};
     uint64_t handle = open_upload("order", 100);
-    struct iod_request request = of_handle(IOD_OP_COMMIT, handle);
-    struct iod_reply reply;
+    struct iod_message request = of_handle(IOD_OP_COMMIT, handle);
+    struct iod_message reply;
 
     expect("a commit before the seal", &request, IOD_INVALID, &reply);
     request = data_request(IOD_OP_READ, handle, me.tag++, &inside);
@@ -286,8 +285,8 @@ static void wrong_data(int64_t length, const char *what)
     struct iod_extent extent = {0, 100000}; /* messages of 65536 and 34464 bytes */
     uint64_t handle = open_upload("data", 100000);
     bmi_msg_tag_t data_tag = me.tag++, tag = me.tag++;
-    struct iod_request request = data_request(IOD_OP_WRITE, handle, data_tag, &extent);
-    struct iod_reply reply;
+    struct iod_message request = data_request(IOD_OP_WRITE, handle, data_tag, &extent);
+    struct iod_message reply;
     struct wait w;
 
     expect_begin(tag);
@@ -315,8 +314,8 @@ static void busy(void)
 {
     struct iod_extent extent = {0, 1000000}, rest = {10, 20};
     uint64_t handle = open_upload("busy", 1000000);
-    struct iod_request request = data_request(IOD_OP_WRITE, handle, me.tag++, &extent);
-    struct iod_reply reply;
+    struct iod_message request = data_request(IOD_OP_WRITE, handle, me.tag++, &extent);
+    struct iod_message reply;
 
     send_request(&request, me.tag++); /* its data is never sent */
     request = data_request(IOD_OP_WRITE, handle, me.tag++, &rest);
@@ -331,8 +330,8 @@ static void busy(void)
 static void too_many_transfers(int limit)
 {
     uint64_t *handle = calloc((size_t)limit, sizeof *handle);
-    struct iod_request request = put_open("many", 10);
-    struct iod_reply reply;
+    struct iod_message request = put_open("many", 10);
+    struct iod_message reply;
 
     for (int i = 0; i < limit; i++)
         handle[i] = open_upload("many", 10);
@@ -349,7 +348,7 @@ static void too_many_transfers(int limit)
  * and must serve the same client again later. */
 static void flood(void)
 {
-    struct iod_request list = {.op = IOD_OP_LIST};
+    struct iod_message list = {.op = IOD_OP_LIST};
     int64_t deadline = clock_ms() + WAIT_MS;
     bool answered = false;
 
@@ -379,7 +378,7 @@ static void walk_away(void)
 {
     struct iod_extent extent = {0, 1000000};
     uint64_t handle = open_upload("gone", 1000000);
-    struct iod_request request = data_request(IOD_OP_WRITE, handle, me.tag++, &extent);
+    struct iod_message request = data_request(IOD_OP_WRITE, handle, me.tag++, &extent);
 
     send_request(&request, me.tag++);
     open_upload("gone too", 5);
@@ -390,7 +389,7 @@ static void leave(void)
 {
     struct iod_extent extent = {0, 1000000};
     uint64_t handle = open_upload("left", 1000000);
-    struct iod_request request = data_request(IOD_OP_WRITE, handle, me.tag++, &extent);
+    struct iod_message request = data_request(IOD_OP_WRITE, handle, me.tag++, &extent);
 
     send_request(&request, me.tag++);
     request = of_handle(IOD_OP_CLOSE, handle);
@@ -400,13 +399,13 @@ static void leave(void)
 /* Likewise for these opens, in progress or queued. */
 static void crowd(void)
 {
-    struct iod_request get = {.op = IOD_OP_GET_OPEN,
+    struct iod_message get = {.op = IOD_OP_GET_OPEN,
                               .buffer_size = 65536,
                               .buffers = 2,
                               .name = iod_string_of("there")};
 
     for (int i = 0; i < 30; i++) {
-        struct iod_request put = put_open("crowd", 10);
+        struct iod_message put = put_open("crowd", 10);
 
         send_request(&get, me.tag++);
         send_request(&put, me.tag++);
@@ -425,13 +424,13 @@ static void stay(const char *what, int n)
 static void greedy(void)
 {
     struct iod_extent extent = {0, 1000000000};
-    struct iod_request put = put_open("greedy", 1000000000);
-    struct iod_reply reply;
+    struct iod_message put = put_open("greedy", 1000000000);
+    struct iod_message reply;
 
     put.buffer_size = IOD_BUFFER_MAX;
     put.buffers = IOD_BUFFERS_MAX;
     for (int i = 0; i < 8; i++) {
-        struct iod_request write;
+        struct iod_message write;
 
         if (!expect("opening an upload", &put, IOD_OK, &reply))
             break;
@@ -443,8 +442,8 @@ static void greedy(void)
 
 static void hoard(void)
 {
-    struct iod_request put = put_open("hoard", 10);
-    struct iod_reply reply;
+    struct iod_message put = put_open("hoard", 10);
+    struct iod_message reply;
     int n = 0;
 
     put.name = iod_string_of("hoard");
@@ -464,7 +463,7 @@ static void hoard(void)
 
 static void deaf(void)
 {
-    struct iod_request list = {.op = IOD_OP_LIST};
+    struct iod_message list = {.op = IOD_OP_LIST};
 
     for (int i = 0; i < 300; i++)
         send_request(&list, me.tag++);

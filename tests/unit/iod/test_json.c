@@ -3,7 +3,6 @@
  * without control characters. */
 #include "tests/unit/common/unit.h"
 #include "embedded/iod/json.h"
-#include "embedded/iod/text.h"
 
 static void is_printed(const char *text, size_t length, const char *want)
 {
@@ -54,39 +53,11 @@ static void other_bytes_are_escaped(void **state)
     PRINTED("\xc3\xa4\xc3", "\"\xc3\xa4\\udcc3\"");
 }
 
-static void becomes(const char *from, const char *want)
-{
-    char text[64];
-
-    snprintf(text, sizeof text, "%s", from);
-    assert_int_equal(text_no_controls(text), strlen(want));
-    assert_string_equal(text, want);
-}
-
-static void controls_become_marks(void **state)
-{
-    (void)state;
-    becomes("", "");
-    becomes("plain \xc3\xa4 \xe2\x82\xac", "plain \xc3\xa4 \xe2\x82\xac");
-    becomes("a\tb\n\x1b[31m\x7f", "a?b??[31m?");
-    becomes("evil\xc2\x9b"
-            "31mred",
-            "evil?31mred");
-    becomes("\xc2\x80\xc2\x9f\xc2\xa0", "??\xc2\xa0");
-    becomes("\xe2\x80\x9b\xf0\x9f\x90\xa7", "\xe2\x80\x9b\xf0\x9f\x90\xa7");
-    becomes("\x9b"
-            "31m\xe4",
-            "?31m\xe4"); /* of another encoding, or truncated */
-    becomes("\xe2\x9b", "\xe2?");
-    becomes("x\xc2", "x\xc2");
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(text_stays),
         cmocka_unit_test(other_bytes_are_escaped),
-        cmocka_unit_test(controls_become_marks),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Stripe arithmetic compared with its definition, byte by byte; and extents under it. */
+/* Stripe arithmetic compared with its definition, byte by byte. */
 #include "tests/unit/common/unit.h"
-#include "embedded/iod/extents.h"
 #include "embedded/iod/layout.h"
 
 /* Distributes the bytes of a file one by one; every function must agree. */
@@ -82,48 +81,13 @@ static void largest_layout_fits(void **state)
     assert_true(layout_file_offset(&l, size - 1) == IOD_SIZE_MAX - 1);
 }
 
-static void extents_of_parts(void **state)
-{
-    struct extent_list file = {0}, object = {0};
-    struct iod_layout l = {.size = 100, .strip = 10, .index = 1, .count = 2};
-
-    (void)state;
-    assert_int_equal(extent_list_add(&file, 0, 5), 0);
-    assert_int_equal(extent_list_add(&file, 5, 10), 0); /* merged */
-    assert_int_equal(extent_list_add(&file, 15, 0), 0); /* empty */
-    assert_int_equal(extent_list_add(&file, 35, 40), 0);
-    assert_int_equal(file.count, 2);
-    assert_true(extent_list_bytes(&file) == 55);
-    assert_int_equal(extents_of_object(&file, &l, &object), 0);
-    assert_int_equal(object.count, 2);
-    assert_true(object.item[0].offset == 0 && object.item[0].length == 5);
-    assert_true(object.item[1].offset == 15 && object.item[1].length == 20);
-    extent_list_free(&file);
-    extent_list_free(&object);
-}
-
-static void cursor_walks_extents(void **state)
-{
-    static const struct iod_extent items[] = {{10, 5}, {100, 1}, {200, 10}};
-    struct extent_cursor c = {.item = items, .count = 3};
-    uint64_t offset = 0;
-
-    (void)state;
-    assert_true(extent_cursor_take(&c, 3, &offset) == 3 && offset == 10);
-    assert_true(extent_cursor_take(&c, 3, &offset) == 2 && offset == 13);
-    extent_cursor_skip(&c, 4);
-    assert_true(extent_cursor_take(&c, 100, &offset) == 7 && offset == 203);
-    assert_true(extent_cursor_take(&c, 100, &offset) == 0);
-    extent_cursor_skip(&c, 100);
-    assert_int_equal(c.at, 3);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(small_files),      cmocka_unit_test(layout_ranges),
-        cmocka_unit_test(beyond_4_gib),     cmocka_unit_test(largest_layout_fits),
-        cmocka_unit_test(extents_of_parts), cmocka_unit_test(cursor_walks_extents),
+        cmocka_unit_test(small_files),
+        cmocka_unit_test(layout_ranges),
+        cmocka_unit_test(beyond_4_gib),
+        cmocka_unit_test(largest_layout_fits),
     };
 
     return cmocka_run_group_tests_name("iod/layout", tests, NULL, NULL);

@@ -136,45 +136,6 @@ static void foreign_files(void **state)
     assert_int_equal(name_decode("abc", name, 4), 3);
 }
 
-static void remote_names(void **state)
-{
-    size_t length = 0;
-    const char *name = NULL;
-
-    (void)state;
-    assert_true(name_split_remote("ib://h:1/a/b", &length, &name));
-    assert_int_equal(length, 8);
-    assert_string_equal(name, "a/b");
-    assert_true(name_split_remote("elan4://n:2", &length, &name));
-    assert_int_equal(length, 11);
-    assert_string_equal(name, "");
-    assert_true(name_split_remote("ib://[::1]:7/x", &length, &name));
-    assert_int_equal(length, 12);
-    assert_false(name_split_remote("/tmp/ib://x", &length, &name));
-    assert_false(name_split_remote("./a://b", &length, &name));
-    assert_false(name_split_remote("://b", &length, &name));
-    assert_false(name_split_remote("file", &length, &name));
-}
-
-static void server_lists(void **state)
-{
-    struct args_list list;
-
-    (void)state;
-    assert_int_equal(args_split("ib://a:1,ib://b:2/", &list), ARGS_GOOD);
-    assert_int_equal(list.count, 2);
-    assert_string_equal(list.item[1], "ib://b:2");
-    args_list_free(&list);
-    assert_int_equal(args_split("ib://a:1,ib://a:1", &list), ARGS_TWICE);
-    args_list_free(&list);
-    assert_int_equal(args_split("ib://a:1,", &list), ARGS_NO_ADDRESS);
-    args_list_free(&list);
-    assert_int_equal(args_split("ib://", &list), ARGS_NO_ADDRESS);
-    args_list_free(&list);
-    assert_int_equal(args_split("", &list), ARGS_NO_ADDRESS);
-    args_list_free(&list);
-}
-
 static void name_size_limits(void **state)
 {
     char text[24];
@@ -204,8 +165,6 @@ int main(void)
         cmocka_unit_test(every_name_of_240_bytes_fits),
         cmocka_unit_test(needless_long_form_is_refused),
         cmocka_unit_test(foreign_files),
-        cmocka_unit_test(remote_names),
-        cmocka_unit_test(server_lists),
         cmocka_unit_test(name_size_limits),
     };
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The store on a real folder, and the file side of transfers. */
+/* The store in a folder and in memory, and the file side of transfers. */
 #include "config.h"
-#include "tests/unit/iod/folder.h"
+#include "tests/unit/common/unit.h"
 #include "embedded/iod/fileio.h"
 #include "embedded/iod/layout.h"
+#include "embedded/iod/memory.h"
 #include "embedded/iod/object_head.h"
 
 #include <dirent.h>
@@ -11,367 +12,430 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static void keeps_what_is_committed(void **state)
+static char folder[64];
+static const struct iod_id by_name;
+static unsigned opened; /* calls of openat() and readdir() */
+
+int __real_openat(int dir, const char *file, int flags, ...);
+int __wrap_openat(int dir, const char *file, int flags, ...);
+struct dirent *__real_readdir(DIR *dir);
+struct dirent *__wrap_readdir(DIR *dir);
+
+int __wrap_openat(int dir, const char *file, int flags, ...)
 {
-    struct store *store = open_it();
+    opened++;
+    return __real_openat(dir, file, flags, 0600);
+}
+
+struct dirent *__wrap_readdir(DIR *dir)
+{
+    opened++;
+    return __real_readdir(dir);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    snprintf(folder, sizeof folder, "/tmp/test_store.XXXXXX");
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    DIR *dir = opendir(folder);
+    struct dirent *entry;
+
+    (void)state;
+    while (dir && (entry = readdir(dir)))
+        if (unlinkat(dirfd(dir), entry->d_name, 0) < 0)
+            unlinkat(dirfd(dir), entry->d_name, AT_REMOVEDIR);
+    if (dir)
+        closedir(dir);
+    return rmdir(folder);
+}
+
+static struct store *open_place(const char *place)
+{
+    struct store *store;
+
+    assert_int_equal(store_open(place, false, &store), 0);
+    return store;
+}
+
+static const char *path_of(const char *file)
+{
+    static char path[320];
+
+    snprintf(path, sizeof path, "%s/%s", folder, file);
+    return path;
+}
+
+static void make_file(const char *file)
+{
+    int fd = open(path_of(file), O_CREAT | O_WRONLY | O_EXCL, 0600);
+
+    assert_true(fd >= 0);
+    close(fd);
+}
+
+static int files(const char *prefix)
+{
+    DIR *dir = opendir(folder);
+    struct dirent *entry;
+    int n = 0;
+
+    assert_non_null(dir);
+    while ((entry = readdir(dir)))
+        n += strncmp(entry->d_name, prefix, strlen(prefix)) == 0;
+    closedir(dir);
+    return n;
+}
+
+/* Begins part `index` of `count`, with the text as data. */
+static int begin(struct store *store, const char *name, struct iod_id id, uint32_t index,
+                 const char *text, struct object **object)
+{
+    uint64_t size = strlen(text);
+    struct object_meta meta = {.layout = {size, 64, 0, 1}, .id = id, .mode = 0640};
+    struct iod_string string = iod_string_of(name);
+    struct iod_extent all = {0, size};
+    struct extent_cursor from = {.item = &all, .count = 1};
+    int error;
+
+    if (index)
+        meta.layout = (struct iod_layout){64 * index + size, 64, index, index + 1};
+    error = store_create(store, &string, &meta, object);
+    if (!error)
+        assert_int_equal(object_write(*object, from, (char *)(uintptr_t)text, size), 0);
+    return error;
+}
+
+/* Copies a whole file in, or another part of a copy; returns its id. */
+static struct iod_id put(struct store *store, const char *name, struct iod_id id,
+                         uint32_t index, const char *text)
+{
+    struct object *object;
+    bool lost;
+
+    assert_int_equal(begin(store, name, id, index, text, &object), 0);
+    id = object_meta(object)->id;
+    assert_int_equal(store_seal(object), 0);
+    assert_int_equal(store_commit(object, &lost), 0);
+    assert_false(lost);
+    store_release(object, false);
+    return id;
+}
+
+static int look_up(struct store *store, const char *name, struct iod_id id,
+                   struct object **object)
+{
+    struct iod_string string = iod_string_of(name);
+
+    return store_lookup(store, &string, id, object);
+}
+
+static void assert_object_holds(struct object *object, const char *text)
+{
+    struct iod_extent all = {0, strlen(text)};
+    struct extent_cursor from = {.item = &all, .count = 1};
+    char got[100] = "";
+
+    assert_int_equal(layout_object_size(&object_meta(object)->layout), all.length);
+    assert_int_equal(object_read(object, from, got, all.length), 0);
+    assert_string_equal(got, text);
+}
+
+static void assert_holds(struct store *store, const char *name, struct iod_id id,
+                         const char *text)
+{
+    struct object *object;
+
+    assert_int_equal(look_up(store, name, id, &object), 0);
+    assert_object_holds(object, text);
+    store_release(object, false);
+}
+
+static int status(struct store *store, const char *name, struct iod_id id)
+{
+    struct object *object;
+    int error = look_up(store, name, id, &object);
+
+    if (!error)
+        store_release(object, false);
+    return error;
+}
+
+static int remove_it(struct store *store, const char *name, struct iod_id id)
+{
+    struct iod_string string = iod_string_of(name);
+
+    return store_remove(store, &string, id);
+}
+
+/* ---- both stores ---- */
+
+static void old_object_stays_until_commit(struct store *store)
+{
+    struct object *upload, *reader;
+    bool lost;
+
+    put(store, "a/b", by_name, 0, "old");
+    assert_int_equal(look_up(store, "a/b", by_name, &reader), 0);
+    assert_int_equal(begin(store, "a/b", by_name, 0, "newer", &upload), 0);
+    assert_int_equal(status(store, "a/b", object_meta(upload)->id), -EBUSY);
+    assert_int_equal(remove_it(store, "a/b", object_meta(upload)->id), -EBUSY);
+    assert_int_equal(store_seal(upload), 0);
+    assert_holds(store, "a/b", by_name, "old");
+    assert_int_equal(store_commit(upload, &lost), 0);
+    assert_holds(store, "a/b", object_meta(upload)->id, "newer");
+    assert_int_equal(remove_it(store, "a/b", object_meta(reader)->id), -ESTALE);
+    assert_int_equal(remove_it(store, "a/b", object_meta(upload)->id), 0);
+    assert_int_equal(status(store, "a/b", by_name), -ENOENT);
+    store_release(upload, false);
+    assert_object_holds(reader, "old");
+    store_release(reader, false);
+}
+
+/* A commit below a higher one has no effect, even if that was removed meanwhile. */
+static void lower_upload_is_cancelled(struct store *store)
+{
+    struct object *low;
+    bool lost;
+
+    for (int removed = 0; removed < 2; removed++) {
+        struct iod_id high;
+
+        assert_int_equal(begin(store, "f", by_name, 0, "low", &low), 0);
+        assert_int_equal(store_seal(low), 0);
+        high = put(store, "f", by_name, 0, "high");
+        if (removed)
+            assert_int_equal(remove_it(store, "f", high), 0);
+        assert_true(store_commit(low, &lost) == 0 && lost);
+        store_release(low, false);
+        assert_int_equal(status(store, "f", by_name), removed ? -ENOENT : 0);
+        if (!removed)
+            assert_holds(store, "f", by_name, "high");
+    }
+}
+
+/* A sealed part stays without its client, until a later copy is decided. */
+static void parts_stay_until_they_are_replaced(struct store *store)
+{
+    struct iod_id id = {77, 5}, later = {77, 6}, other = {78, 1};
+    struct object *part, *second;
+
+    assert_int_equal(begin(store, "f", id, 1, "left", &part), 0);
+    assert_int_equal(begin(store, "f", id, 2, "two", &second), -EEXIST);
+    store_release(part, false); /* not sealed: gone */
+    assert_int_equal(status(store, "f", id), -ESTALE);
+    assert_int_equal(begin(store, "f", id, 1, "left", &part), 0);
+    assert_int_equal(store_seal(part), 0);
+    store_release(part, false);
+    assert_holds(store, "f", id, "left");
+    assert_holds(store, "f", by_name, "left"); /* leads to the first server */
+    assert_int_equal(begin(store, "f", id, 1, "again", &second), -EEXIST);
+    put(store, "f", other, 1, "of another file");
+    put(store, "f", later, 1, "replaces");
+    assert_int_equal(status(store, "f", id), -ESTALE);
+    assert_holds(store, "f", later, "replaces");
+    assert_holds(store, "f", other, "of another file");
+    assert_int_equal(begin(store, "f", (struct iod_id){77, 7}, 1, "up", &part), 0);
+    assert_int_equal(store_seal(part), 0);
+    store_release(part, true); /* given up */
+    assert_int_equal(status(store, "f", (struct iod_id){77, 7}), -ESTALE);
+    put(store, "f", by_name, 0, "whole"); /* that name here is another file */
+    assert_holds(store, "f", by_name, "whole");
+    assert_int_equal(remove_it(store, "f", later), 0);
+    assert_int_equal(status(store, "f", later), -ESTALE);
+}
+
+static void both_stores(void **state)
+{
+    static void (*const test[])(struct store *) = {old_object_stays_until_commit,
+                                                   lower_upload_is_cancelled,
+                                                   parts_stay_until_they_are_replaced};
+
+    (void)state;
+    for (size_t i = 0; i < 2 * sizeof test / sizeof test[0]; i++) {
+        struct store *store = open_place(i % 2 ? folder : STORE_MEMORY "1000000");
+
+        test[i / 2](store);
+        store_close(store);
+        assert_int_equal(files(".upload-"), 0);
+    }
+}
+
+/* ---- in a folder ---- */
+
+static void restarted_store_has_its_objects(void **state)
+{
+    struct iod_id part = {77, 5}, first, next;
+    struct store *store = open_place(folder), *second;
     struct object *object;
 
     (void)state;
-    put(store, "a/b", "hello");
-    store_close(store);
-    store = open_it();
-    assert_holds(store, "a/b", "hello");
-    assert_int_equal(look_up(store, "a/b", &object), 0);
-    assert_true(object_meta(object)->upload == 7 && object_meta(object)->mode == 0640);
-    assert_string_equal(object_meta(object)->servers, "ib://h:1");
-    store_release(object, false);
-    assert_int_equal(look_up(store, "a", &object), -ENOENT);
-    store_close(store);
-}
-
-static void old_object_stays_until_commit(void **state)
-{
-    struct store *store = open_it();
-    struct object *upload, *reader;
-    char got[8] = "";
-
-    (void)state;
-    put(store, "x", "old");
-    assert_int_equal(look_up(store, "x", &reader), 0);
-    upload = begin(store, "x", 3);
-    write_text(upload, "new");
-    assert_int_equal(store_seal(upload, 2), 0);
-    assert_holds(store, "x", "old");
-    seal_and_commit(upload, 2);
-    store_release(upload, false);
-    assert_holds(store, "x", "new");
-    assert_int_equal(read_text(reader, got), 0);
-    assert_string_equal(got, "old");
-    store_release(reader, false);
-    store_close(store);
-}
-
-static void given_up_leaves_nothing(void **state)
-{
-    struct store *store = open_it();
-    struct object *upload = begin(store, "x", 3), *object;
-
-    (void)state;
-    assert_int_equal(files(".upload-"), 1);
-    store_release(upload, false);
-    assert_int_equal(files(".upload-"), 0);
-    assert_int_equal(look_up(store, "x", &object), -ENOENT);
-    store_close(store);
-}
-
-static void crash_leaves_no_upload(void **state)
-{
-    struct store *store = open_it();
-    char leftover[128];
-    int fd;
-
-    (void)state;
-    store_close(store);
-    snprintf(leftover, sizeof leftover, "%s/.upload-5", folder);
-    fd = open(leftover, O_CREAT | O_WRONLY, 0600);
-    assert_true(fd >= 0);
-    close(fd);
-    store = open_it();
-    assert_int_equal(store_removed(store), 1);
-    assert_int_equal(files(".upload-"), 0);
-    store_close(store);
-}
-
-static void one_server_per_folder(void **state)
-{
-    struct store *store = open_it(), *second;
-
-    (void)state;
     assert_int_equal(store_open(folder, false, &second), -EWOULDBLOCK);
+    first = put(store, "x", by_name, 0, "hello");
+    put(store, "y", part, 1, "part");
     store_close(store);
-    store = open_it();
+    make_file(".upload-5");
+    make_file(".part-junk");
+    assert_int_equal(mkdir(path_of(".upload-0"), 0700), 0); /* its number is taken */
+    store = open_place(folder);
+    assert_int_equal(store_left(store)->removed, 1);
+    assert_int_equal(store_left(store)->stuck, 2);
+    assert_true(store_left(store)->file[0] == '.' && store_left(store)->error < 0);
+    assert_holds(store, "x", by_name, "hello");
+    assert_holds(store, "y", by_name, "part");
+    next = put(store, "x", by_name, 0, "again");
+    assert_true(next.origin == first.origin && next.upload > first.upload);
+    assert_int_equal(look_up(store, "x", by_name, &object), 0);
+    assert_int_equal(object_meta(object)->mode, 0640);
+    store_release(object, false);
     store_close(store);
-    assert_int_equal(store_open("/nonexistent/folder", false, &second), -ENOENT);
+    assert_int_equal(store_open("/nonexistent/folder", false, &store), -ENOENT);
 }
 
-static void make_file(const char *name)
-{
-    char path[128];
-    int fd;
-
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    fd = open(path, O_CREAT | O_WRONLY | O_EXCL, 0600);
-    assert_true(fd >= 0);
-    close(fd);
-}
-
-/* A folder with other files is not taken as a store, and stays unchanged. */
 static void folder_in_use_is_refused(void **state)
 {
     struct store *store;
 
     (void)state;
-    make_file(".upload-token");
-    make_file(".upload-3");
+    make_file("token");
     assert_int_equal(store_open(folder, false, &store), -ENOTEMPTY);
-    assert_int_equal(files("."), 4); /* with . and .. */
+    assert_int_equal(files("."), 2);
     make_file(STORE_LOCK_FILE);
-    store = open_it(); /* marked as a store */
-    assert_int_equal(store_removed(store), 1);
-    assert_int_equal(files(".upload-token"), 1);
-    store_close(store);
+    store_close(open_place(folder)); /* marked as a store */
+    assert_int_equal(files("token"), 1);
 }
-
-/* An upload does not replace a non-regular file that exists before or appears during it. */
-static void link_under_a_name_is_kept(void **state)
-{
-    struct store *store = open_it();
-    struct object_meta meta = {.layout = {3, 65536, 0, 1}, .upload = 8};
-    struct iod_string name = iod_string_of("x");
-    struct object *object = begin(store, "x", 3), *other;
-    char link[128];
-    uint64_t number;
-
-    (void)state;
-    write_text(object, "new");
-    assert_int_equal(store_seal(object, 1), 0);
-    snprintf(link, sizeof link, "%s/x", folder);
-    assert_int_equal(symlink("nowhere", link), 0);
-    assert_int_equal(commit(object, &number), -EISDIR);
-    store_release(object, true);
-    assert_int_equal(store_create(store, &name, &meta, &other), -EISDIR);
-    assert_int_equal(files("x"), 1);
-    assert_int_equal(files(".upload-"), 0);
-    store_close(store);
-}
-
-struct said {
-    int count, error[8];
-    char name[8][16];
-};
 
 static void note(void *arg, const char *name, int error)
 {
-    struct said *said = arg;
-
-    assert_true(said->count < 8);
-    said->error[said->count] = error;
-    snprintf(said->name[said->count++], sizeof said->name[0], "%s", name);
+    (void)name;
+    assert_int_equal(error, -EUCLEAN);
+    ++*(int *)arg;
 }
 
-/* Truncated, changed, or foreign files are damaged objects: not listed but counted, and logged
- * once. */
 static void damage_is_seen(void **state)
 {
-    struct store *store = open_it();
-    struct object *object;
+    struct store *store = open_place(folder);
+    int said = 0;
+    struct store_unread unread = {.report = note, .arg = &said};
+    struct iod_entry all = {.name = iod_string_of("")};
+    struct iod_id damaged = {1, STORE_DAMAGED};
     struct iod_entries entries;
-    struct iod_string all = iod_string_of(""), x = iod_string_of("x"), y = iod_string_of("y"),
-                      dir = iod_string_of("dir");
-    struct said said = {0};
-    struct store_unread unread = {.report = note, .arg = &said};
+    struct object *object;
     uint8_t packed[1024];
-    char path[128], link[128];
+    bool more;
+
+    (void)state;
+    put(store, "x", by_name, 0, "hello");
+    assert_int_equal(remove_it(store, "x", damaged), -ESTALE);
+    assert_int_equal(truncate(path_of("x"), STORE_HEAD + 4), 0);
+    assert_int_equal(status(store, "x", by_name), -EUCLEAN);
+    put(store, "y", by_name, 0, "hello");
+    assert_int_equal(store_list(store, &all, packed, sizeof packed, &entries, &more, &unread),
+                     0);
+    assert_true(entries.count == 1 && unread.count == 1 && said == 1 && !more);
+    assert_int_equal(remove_it(store, "x", damaged), 0);
+    assert_int_equal(status(store, "x", by_name), -ENOENT);
+    assert_int_equal(mkdir(path_of("dir"), 0700), 0);
+    assert_int_equal(symlink("y", path_of("link")), 0);
+    assert_int_equal(mkfifo(path_of("fifo"), 0600), 0);
+    for (int i = 0; i < 3; i++) {
+        const char *name = i == 0 ? "dir" : i == 1 ? "link" : "fifo";
+
+        assert_int_equal(status(store, name, by_name), -EISDIR);
+        assert_int_equal(begin(store, name, by_name, 0, "hello", &object), -EISDIR);
+        assert_int_equal(remove_it(store, name, damaged), -EISDIR);
+    }
+    store_close(store);
+}
+
+/* The work for a list of all pages grows with the number of objects. */
+static void list_in_pages_costs_each_object_once(void **state)
+{
+    enum { COUNT = 2000 };
+    struct store *store = open_place(folder);
+    struct store_unread unread = {.report = note};
+    char name[IOD_NAME_MAX + 1] = "";
+    struct iod_entry entry = {.name = iod_string_of(name)};
+    struct iod_id part = {7, 7};
+    uint8_t packed[2000];
+    int n = 0, pages = 0;
     bool more = true;
-    int fd;
 
     (void)state;
-    put(store, "x", "hello");
-    put(store, "y", "hello");
-    snprintf(path, sizeof path, "%s/x", folder);
-    assert_int_equal(truncate(path, STORE_HEAD + 4), 0);
-    assert_int_equal(look_up(store, "x", &object), -EUCLEAN);
-    assert_int_equal(truncate(path, 100), 0);
-    assert_int_equal(look_up(store, "x", &object), -EUCLEAN);
-    snprintf(path, sizeof path, "%s/y", folder);
-    fd = open(path, O_WRONLY);
-    assert_int_equal(pwrite(fd, "Z", 1, 60), 1);
-    close(fd);
-    assert_int_equal(look_up(store, "y", &object), -EUCLEAN);
-    snprintf(path, sizeof path, "%s/dir", folder);
-    assert_int_equal(mkdir(path, 0700), 0);
-    assert_true(look_up(store, "dir", &object) < 0);
-    assert_int_equal(look_up(store, "dir", &object), -EISDIR);
-    snprintf(link, sizeof link, "%s/link", folder);
-    assert_int_equal(symlink("z", link), 0);
-    assert_int_equal(look_up(store, "link", &object), -EISDIR);
-    snprintf(link, sizeof link, "%s/fifo", folder);
-    assert_int_equal(mkfifo(link, 0600), 0);
-    assert_int_equal(look_up(store, "fifo", &object), -EISDIR);
-    for (int i = 0; i < 2; i++) {
-        assert_int_equal(
-            store_list(store, &all, packed, sizeof packed, &entries, &more, &unread), 0);
-        assert_int_equal(entries.count, 0);
-        assert_false(more);
-        assert_int_equal(unread.count, 2);
-        assert_int_equal(said.count, 2);
+    for (int i = 0; i < COUNT; i++) {
+        snprintf(name, sizeof name, "n%04d/", i);
+        put(store, name, by_name, 0, "12345");
     }
-    assert_true(strcmp(said.name[0], "x") == 0 && said.error[0] == -EUCLEAN);
-    assert_true(strcmp(said.name[1], "y") == 0 && said.error[1] == -EUCLEAN);
-    assert_int_equal(store_remove(store, &x, UINT64_MAX), 0);
-    assert_int_equal(store_remove(store, &y, 7), 0);
-    assert_int_equal(store_remove(store, &dir, 7), -EISDIR);
-    assert_int_equal(look_up(store, "x", &object), -ENOENT);
-    assert_int_equal(look_up(store, "y", &object), -ENOENT);
-    put(store, "x", "hello");
-    assert_int_equal(store_remove(store, &x, UINT64_MAX), -ESTALE);
-    assert_holds(store, "x", "hello");
-    assert_int_equal(rmdir(path), 0);
-    store_close(store);
-}
-
-/* Files left by an earlier run that cannot be removed or read are counted and do not
- * disturb. */
-static void stuck_files_are_counted(void **state)
-{
-    static const char *const stuck[] = {".upload-0", ".upload-1", ".prepared-1"};
-    struct store *store = open_it();
-    char path[128];
-
-    (void)state;
-    assert_int_equal(store_stuck(store)->count, 0);
-    assert_int_equal(store_unreadable(store)->count, 0);
-    store_close(store);
-    for (int i = 0; i < 3; i++) { /* folders, because root may remove anything else */
-        snprintf(path, sizeof path, "%s/%s", folder, stuck[i]);
-        assert_int_equal(mkdir(path, 0700), 0);
-    }
-    snprintf(path, sizeof path, "%s/.prepared-4", folder);
-    close(open(path, O_CREAT, 0600));
-    store = open_it();
-    assert_int_equal(store_removed(store), 0);
-    assert_int_equal(store_prepared(store), 0);
-    assert_int_equal(store_stuck(store)->count, 2);
-    assert_int_equal(strncmp(store_stuck(store)->file, ".upload-", 8), 0);
-    assert_true(store_stuck(store)->error < 0);
-    assert_int_equal(store_unreadable(store)->count, 2);
-    assert_int_equal(strncmp(store_unreadable(store)->file, ".prepared-", 10), 0);
-    put(store, "x", "hello");
-    prepare(store, 6, 1, "part");
-    prepare(store, 7, 1, "more");
-    assert_holds(store, "x", "hello");
-    assert_int_equal(access(path, F_OK), 0);
-    store_close(store);
-    store = open_it();
-    assert_int_equal(store_prepared(store), 2);
-    store_close(store);
-    for (int i = 0; i < 3; i++) {
-        snprintf(path, sizeof path, "%s/%s", folder, stuck[i]);
-        assert_int_equal(rmdir(path), 0);
-    }
-}
-
-/* File numbers that could not be removed at the start are not used. */
-static void taken_file_number_is_skipped(void **state)
-{
-    struct store *store;
-    char path[128];
-
-    (void)state;
-    make_file(STORE_LOCK_FILE);
-    for (int i = 0; i < 3; i++) {
-        snprintf(path, sizeof path, "%s/.upload-%d", folder, i);
-        assert_int_equal(mkdir(path, 0700), 0);
-    }
-    store = open_it();
-    put(store, "x", "hello");
-    put(store, "y", "hello");
-    assert_holds(store, "y", "hello");
-    store_close(store);
-    for (int i = 0; i < 3; i++) {
-        snprintf(path, sizeof path, "%s/.upload-%d", folder, i);
-        assert_int_equal(rmdir(path), 0);
-    }
-}
-
-/* Lists in pieces: complete, without duplicates, sorted; unreadable files are counted once. */
-static void lists_in_pieces(void **state)
-{
-    struct store *store = open_it();
-    char name[16], last[IOD_NAME_MAX + 1] = "";
-    uint8_t packed[300]; /* room for a few */
-    struct said said = {0};
-    struct store_unread unread = {.report = note, .arg = &said};
-    uint32_t missing = 0;
-    char path[128];
-    bool more = true;
-    int n = 0;
-
-    (void)state;
-    for (int i = 0; i < 50; i++) {
-        snprintf(name, sizeof name, "n%02d/", i);
-        put(store, name, "12345");
-    }
-    for (int i = 0; i < 7; i++) { /* between them, and behind the last one */
-        snprintf(path, sizeof path, "%s/n%d7bad", folder, i);
-        close(open(path, O_CREAT, 0600));
-    }
-    while (more) {
-        struct iod_string after = iod_string_of(last);
+    put(store, "n0007/", part, 1, "12345");
+    name[0] = 0;
+    opened = 0;
+    for (; more; pages++) {
+        struct iod_entry after = {.name = iod_string_of(name), .id = iod_entry_place(&entry)};
         struct iod_entries entries;
-        struct iod_entry entry;
         uint32_t at = 0;
-        char next[IOD_NAME_MAX + 1];
 
         assert_int_equal(
             store_list(store, &after, packed, sizeof packed, &entries, &more, &unread), 0);
-        assert_true(entries.count > 0);
-        missing += unread.count;
         while (iod_entry_next(&entries, &at, &entry)) {
-            snprintf(name, sizeof name, "n%02d/", n++);
-            assert_int_equal(entry.name.length, strlen(name));
-            assert_memory_equal(entry.name.text, name, entry.name.length);
-            assert_true(entry.stored == 5 && entry.layout.size == 5);
-            snprintf(next, sizeof next, "%.*s", (int)entry.name.length, entry.name.text);
+            bool is_part = entry.layout.index > 0;
+
+            snprintf(name, sizeof name, "n%04d/", is_part ? n - 1 : n);
+            assert_int_equal(entry.name.length, 6);
+            assert_memory_equal(entry.name.text, name, 6);
+            n += !is_part;
         }
-        memcpy(last, next, sizeof last);
     }
-    assert_int_equal(n, 50);
-    assert_int_equal(missing, 7);
+    assert_int_equal(n, COUNT);
+    assert_true(pages > COUNT / 50 && opened <= COUNT + 1 + (unsigned)pages);
     store_close(store);
 }
 
-static void say_nothing(void *arg, const char *name, int error)
-{
-    (void)arg;
-    (void)name;
-    assert_true(error < 0);
-}
+/* ---- in memory ---- */
 
-/* Unreadable files use no room of a page, for any number of them in front. */
-static void lists_behind_thousands_that_cannot_be_read(void **state)
+static void memory_is_bounded_and_used_again(void **state)
 {
-    enum { BAD = 3000 };
-    struct store *store = open_it();
-    uint8_t packed[300];
-    struct store_unread unread = {.report = say_nothing};
-    struct iod_string all = iod_string_of("");
-    struct iod_entries entries;
-    struct iod_entry entry;
-    uint32_t at = 0;
-    char path[128];
-    bool more = true;
+    struct extent_list list = {0};
+    struct iod_extent end = {5 * MEMORY_CHUNK + 1, 3}, all = {0, 6 * MEMORY_CHUNK};
+    struct extent_cursor at_end = {.item = &end, .count = 1};
+    struct extent_cursor whole = {.item = &all, .count = 1};
+    static char bytes[6 * MEMORY_CHUNK];
+    struct memory *memory = memory_new(4 * MEMORY_CHUNK);
+    struct memory_file *file, *more;
+    uint64_t next;
 
     (void)state;
-    for (int i = 0; i < BAD; i++) {
-        snprintf(path, sizeof path, "%s/a%d", folder, i);
-        close(open(path, O_CREAT, 0600));
+    assert_int_equal(memory_file_new(memory, UINT64_C(1) << 61, &file), -EXFULL);
+    for (int round = 0; round < 3; round++) {
+        assert_int_equal(memory_file_new(memory, 6 * MEMORY_CHUNK - 7, &file), 0);
+        assert_int_equal(memory_move(file, at_end, "xyz", 3, true), 0);
+        assert_int_equal(memory_move(file, whole, bytes, sizeof bytes, true), -EINVAL);
+        assert_int_equal(memory_extents(file, 0, 9, &list, &next), 0);
+        assert_true(list.count == 1 && list.item[0].offset == 5 * MEMORY_CHUNK &&
+                    list.item[0].length == MEMORY_CHUNK - 7 && next == 6 * MEMORY_CHUNK - 7);
+        extent_list_free(&list);
+        assert_int_equal(memory_file_new(memory, sizeof bytes, &more), 0);
+        memset(bytes, 1, sizeof bytes);
+        assert_int_equal(memory_move(more, whole, bytes, sizeof bytes, true), -EXFULL);
+        memory_file_put(more);
+        all.length = 6 * MEMORY_CHUNK - 7;
+        assert_int_equal(memory_move(file, whole, bytes, all.length, false), 0);
+        assert_memory_equal(bytes + end.offset, "xyz", 3);
+        assert_true(bytes[0] == 0 && bytes[end.offset - 1] == 0); /* of a used chunk */
+        all.length = sizeof bytes;
+        memory_file_put(file);
     }
-    put(store, "last", "12345");
-    put(store, "z", "12345");
-    assert_int_equal(store_list(store, &all, packed, sizeof packed, &entries, &more, &unread),
-                     0);
-    assert_int_equal(entries.count, 2);
-    assert_int_equal(unread.count, BAD);
-    assert_false(more);
-    assert_true(iod_entry_next(&entries, &at, &entry) && iod_entry_next(&entries, &at, &entry));
-    assert_memory_equal(entry.name.text, "z", 1);
-    store_close(store);
+    memory_free(memory);
 }
+
+/* ---- files of clients, and heads ---- */
 
 static void object_head_encoding(void **state)
 {
-    struct object_meta in = {.layout = {5, 64, 1, 2}, .upload = 3, .mode = 0777}, out;
+    struct object_meta in = {.layout = {5, 64, 1, 2}, .id = {9, 3}, .mode = 0777}, out;
     uint8_t head[STORE_HEAD];
 
     (void)state;
@@ -474,20 +538,14 @@ static void zeros_become_holes(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, folder_set_up, folder_tear_down)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        TEST(keeps_what_is_committed),
-        TEST(old_object_stays_until_commit),
-        TEST(given_up_leaves_nothing),
-        TEST(crash_leaves_no_upload),
-        TEST(one_server_per_folder),
+        TEST(both_stores),
+        TEST(restarted_store_has_its_objects),
         TEST(folder_in_use_is_refused),
-        TEST(link_under_a_name_is_kept),
         TEST(damage_is_seen),
-        TEST(stuck_files_are_counted),
-        TEST(taken_file_number_is_skipped),
-        TEST(lists_in_pieces),
-        TEST(lists_behind_thousands_that_cannot_be_read),
+        TEST(list_in_pages_costs_each_object_once),
+        cmocka_unit_test(memory_is_bounded_and_used_again),
         cmocka_unit_test(object_head_encoding),
         TEST(file_in_pieces),
         TEST(zeros_become_holes),
