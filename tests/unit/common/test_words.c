@@ -392,14 +392,14 @@ static void opening_looks_whether_the_link_is_up(void **state)
                                     .flags = RME_WIRE_F_UNEXPECTED}); /* introduces the peer */
     peer = peer_in(RME_PEER_ACCEPTING);
     assert_non_null(peer);
-    assert_false(rme_frag_bind(peer, frag, true));
-    assert_false(rme_frag_bind(peer, frag, false));
+    assert_int_equal(rme_frag_bind(peer, frag, true), -EAGAIN);
+    assert_int_equal(rme_frag_bind(peer, frag, false), -EAGAIN);
     assert_int_equal(script.open + frag->nrange + scripted.rme->offered, 0);
     assert_int_equal(peer->state, RME_PEER_ACCEPTING);
     script_up(0, NULL, 0);
     scripted_run();
     assert_int_equal(peer->state, RME_PEER_UP);
-    assert_true(rme_frag_bind(peer, frag, false));
+    assert_int_equal(rme_frag_bind(peer, frag, false), 0);
     assert_int_equal(script.open, 1);
     free(frag);
 }
