@@ -1,6 +1,19 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Sends that hold their tag.  send.c has the rules. */
+/* Sends that hold their tag (proto/send.c has the rules), and succession in match.h. */
 #include "op/tags.h"
+
+struct rme_match *rme_match_succeed(struct rme_match *match)
+{
+    struct rme_match *next = container_of(match->same.next, struct rme_match, same);
+
+    list_del_init(&match->same);
+    next->keyed = match->keyed;
+    *next->keyed.at = &next->keyed;
+    if (next->keyed.next != NULL)
+        next->keyed.next->at = &next->keyed.next;
+    match->keyed.at = NULL;
+    return next;
+}
 
 struct rme_op *rme_tag_holder(const struct rme_peer *peer, int32_t tag)
 {

@@ -200,9 +200,7 @@ static inline uint32_t rme_rndv_peer_handle(const struct rme_op *op)
 /* Returns the first fragment of an op; NULL: none. */
 static inline struct rme_frag *rme_frag_first(const struct rme_op *op)
 {
-    const struct list_head *frags = &op->rndv->frags;
-
-    return list_empty(frags) ? NULL : container_of(frags->next, struct rme_frag, link);
+    return list_first(&op->rndv->frags, struct rme_frag, link);
 }
 
 static inline void rme_rndv_advance(struct rme *rme, struct rme_op *op)
@@ -247,15 +245,12 @@ struct rme_remote_window *rme_remote_window_new(const struct rme_wire_message *m
 static inline struct rme_remote_window *rme_remote_window_at(const struct rme_op *op,
                                                              uint64_t at)
 {
-    const struct list_head *windows = &op->rndv->remote_windows;
+    struct rme_remote_window *window;
 
-    for (struct list_head *node = windows->next; node != windows; node = node->next) {
-        struct rme_remote_window *window = container_of(node, struct rme_remote_window, link);
-
+    list_for_each(window, &op->rndv->remote_windows, link)
         if (window->offset + window->length > at)
-            return window;
-    }
-    return NULL;
+            break;
+    return window;
 }
 
 /* ---- window.c ---- */
@@ -264,10 +259,10 @@ static inline struct rme_remote_window *rme_remote_window_at(const struct rme_op
  * of `size` bytes, and by the number of memory windows. */
 uint32_t rme_mw_segments_max(const struct rme *rme, uint8_t type, size_t size);
 /* Opens a fragment to the peer, before its message is sent; `early`: the fragment may stay open
- * long before its use (offer, early CTS).  Returns false if no window is available, and the
- * peer is scheduled later unless `early`, or after failing the link. */
-bool rme_frag_bind(struct rme_peer *peer, struct rme_frag *frag, bool early);
-/* Takes a buffer for the CTS of a fragment, and opens the fragment; NULL: not now. */
+ * long before its use (offer, early CTS).  -EAGAIN: no window is available. */
+int rme_frag_bind(struct rme_peer *peer, struct rme_frag *frag, bool early);
+/* Takes a buffer for the CTS of a fragment, and opens the fragment.  NULL: not now; unless
+ * `early`, the peer is scheduled later, or its link has failed, which may free the fragment. */
 void *rme_frag_tx(struct rme_frag *frag, bool early);
 /* Opens a fragment and sends its CTS, queued in peer->control. */
 bool rme_frag_send_window(struct rme_peer *peer, struct rme_control *control);

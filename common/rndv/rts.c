@@ -114,7 +114,7 @@ enum rme_started rme_rndv_start(struct rme *rme, struct rme_op *op)
     tx = rme_peer_tx(peer, RME_CREDIT_DATA);
     if (tx == NULL)
         return RME_START_STUCK;
-    if (frag != NULL && !rme_frag_bind(peer, frag, true)) {
+    if (frag != NULL && rme_frag_bind(peer, frag, true) != 0) {
         offer_nothing(rme, op, frag);
         frag = NULL;
     }

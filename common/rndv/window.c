@@ -75,43 +75,44 @@ static void count(struct rme_peer *peer, const struct rme_frag *frag, uint64_t m
         rme_quota_add(peer, RME_QUOTA_MWS, more);
 }
 
-bool rme_frag_bind(struct rme_peer *peer, struct rme_frag *frag, bool early)
+int rme_frag_bind(struct rme_peer *peer, struct rme_frag *frag, bool early)
 {
     struct rme *rme = peer->rme;
-    int error = -EAGAIN;
+    int error;
 
     if (rme->caps->mws == 0 || frag->nrange != 0)
-        return true;
+        return 0;
+    if (peer->state != RME_PEER_UP || !(early ? rme->offered + frag->nmseg <= rme->caps->mws / 2
+                                              : may_open(peer, frag->nmseg)))
+        return -EAGAIN;
     for (uint32_t i = 0; i < frag->nmseg; i++)
         frag->range[i] = (struct rme_range){.base = frag->mseg[i].base,
                                             .length = frag->mseg[i].length,
                                             .rkey = frag->mseg[i].rkey};
-    if (peer->state == RME_PEER_UP && (early ? rme->offered + frag->nmseg <= rme->caps->mws / 2
-                                             : may_open(peer, frag->nmseg)))
-        error = rme->ops->mw_bind(peer->link, frag->range, frag->nmseg,
-                                  frag->access & RME_ACCESS_REMOTE);
-    if (error == 0) {
-        frag->nrange = frag->nmseg;
-        frag->early = early;
-        count(peer, frag, frag->nrange);
-    } else if (!early && error != -EAGAIN) {
-        rme_peer_fail(peer, error, "a memory window for the peer cannot be opened");
-    } else if (!early && list_empty(&peer->mw_waitq)) {
-        list_add_tail(&peer->mw_waitq, &rme->mw_waitq);
-    }
-    return error == 0;
+    error = rme->ops->mw_bind(peer->link, frag->range, frag->nmseg,
+                              frag->access & RME_ACCESS_REMOTE);
+    if (error != 0)
+        return error;
+    frag->nrange = frag->nmseg;
+    frag->early = early;
+    count(peer, frag, frag->nrange);
+    return 0;
 }
 
 void *rme_frag_tx(struct rme_frag *frag, bool early)
 {
     struct rme_peer *peer = frag->op->peer;
     void *tx = rme_peer_tx(peer, early ? RME_CREDIT_DATA : RME_CREDIT_CONTROL);
+    int error = tx != NULL ? rme_frag_bind(peer, frag, early) : 0;
 
-    if (tx != NULL && !rme_frag_bind(peer, frag, early)) {
-        peer->rme->ops->tx_put(peer->link, tx);
-        tx = NULL;
-    }
-    return tx;
+    if (error == 0)
+        return tx;
+    peer->rme->ops->tx_put(peer->link, tx);
+    if (!early && error != -EAGAIN)
+        rme_peer_fail(peer, error, "a memory window for the peer cannot be opened");
+    else if (!early && list_empty(&peer->mw_waitq))
+        list_add_tail(&peer->mw_waitq, &peer->rme->mw_waitq);
+    return NULL;
 }
 
 bool rme_frag_send_window(struct rme_peer *peer, struct rme_control *control)
@@ -167,8 +168,8 @@ void rme_frag_invalidate(struct rme *rme, struct rme_frag *frag)
 
 void rme_frags_invalidate(struct rme *rme, struct rme_op *op)
 {
-    struct list_head *frags = &op->rndv->frags;
+    struct rme_frag *frag;
 
-    for (struct list_head *node = frags->next; node != frags; node = node->next)
-        rme_frag_invalidate(rme, container_of(node, struct rme_frag, link));
+    list_for_each(frag, &op->rndv->frags, link)
+        rme_frag_invalidate(rme, frag);
 }
