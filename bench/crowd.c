@@ -5,10 +5,10 @@
  *   crowd [--options LIST] [--hold] [CLIENTS [PROCESSES [SECONDS]]]
  *
  * CLIENTS (10000) engines in PROCESSES (one per 500 clients) connect to one server at the same
- * time; each sends a request, and all must be answered. Then all send another request, one after
- * another in each process. Then all are idle for SECONDS (5). Prints these times, the server's
- * memory per client, its processor use while all are idle, and percentiles of the time of one
- * client's request, alone and among all. The baseline of librdmacm alone is cmtime of
+ * time; each sends a request, and all must be answered. Then all send another request, one
+ * after another in each process. Then all are idle for SECONDS (5). Prints these times, the
+ * server's memory per client, its processor use while all are idle, and percentiles of the time
+ * of one client's request, alone and among all. The baseline of librdmacm alone is cmtime of
  * rdmacm-utils.
  *
  * With --hold the server handles no request before each process has had one rejected. Each

@@ -28,7 +28,7 @@ struct series {
     unsigned rounds;
     double value[MAX_ROUNDS];
     double client_cpu[MAX_ROUNDS], server_cpu[MAX_ROUNDS]; /* cores in use */
-    struct latency latency; /* of all rounds, there and back */
+    struct latency latency;                                /* of all rounds, there and back */
     uint64_t bad; /* messages with wrong contents in all rounds */
 };
 

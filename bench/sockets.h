@@ -14,8 +14,8 @@ int sockets_connect(const char *address, int *fd);
 /*
  * Serves each client of "host:port" (host "" or "*": all addresses) in a thread of its own,
  * until a signal ends the process. Prints "listening on ADDRESS, port PORT" on standard output
- * when ready, and notifies a supervisor (program_notify). `serve` leaves the socket open. Returns
- * -1 with one line in `why` (WHY_SIZE bytes) if it cannot listen.
+ * when ready, and notifies a supervisor (program_notify). `serve` leaves the socket open.
+ * Returns -1 with one line in `why` (WHY_SIZE bytes) if it cannot listen.
  */
 int sockets_serve(const char *address, void (*serve)(int fd, void *arg), void *arg, char *why);
 

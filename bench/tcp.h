@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The baseline over plain TCP: jobs (tcp_transport, transport.h, is their client), and copies of
- * files. Functions return 0, or -1 with one line in `why` (WHY_SIZE bytes). The servers serve
- * "host:port" until a signal ends the process (sockets_serve()).
+ * The baseline over plain TCP: jobs (tcp_transport, transport.h, is their client), and copies
+ * of files. Functions return 0, or -1 with one line in `why` (WHY_SIZE bytes). The servers
+ * serve "host:port" until a signal ends the process (sockets_serve()).
  */
 #ifndef BENCH_TCP_H
 #define BENCH_TCP_H

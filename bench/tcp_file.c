@@ -37,7 +37,8 @@ struct answer {
     uint64_t error, bytes;
 };
 
-/* Moves `bytes` between file and socket, in strips of the file that begin `step` bytes apart. */
+/* Moves `bytes` between file and socket, in strips of the file that begin `step` bytes
+ * apart. */
 static int move_strips(int file, int fd, bool to_socket, uint64_t bytes, uint64_t at,
                        uint64_t strip, uint64_t step)
 {
