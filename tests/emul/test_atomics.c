@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Atomic operations of the software HCA between processes; tests/verbs tests refusals. */
-#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 

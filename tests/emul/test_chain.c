@@ -2,7 +2,6 @@
 /* RDMA writes posted together and moved by one system call: apart from the counter the result
  * must not differ, whichever write is unusual or fails. */
 #include <errno.h>
-#include <stdatomic.h>
 #include <sys/mman.h>
 
 #include "tests/emul/pair.h"

@@ -1,14 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* The software HCA's connection manager: addresses, every event, rejections, timeouts,
  * deaths. */
-#include <arpa/inet.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
-#include <sys/wait.h>
 
-#include "emul/verbs/base/shm.h"
 #include "tests/emul/cm_help.h"
 #include "tests/emul/stop.h"
 

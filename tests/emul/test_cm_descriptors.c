@@ -1,17 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* The software HCA's descriptors: none free, as programs see them, closed by the program. */
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
 #include "tests/emul/cm_help.h"
-#include "tests/emul/files.h"
 
 /* Lets the process open n more descriptors. */
 static struct rlimit leave_descriptors(int n)

@@ -1,18 +1,15 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* The software HCA's connection manager: behaviour that other programs rely on. */
 #include <errno.h>
-#include <fcntl.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
 
 #include <rdma/rdma_verbs.h>
 
-#include "emul/verbs/base/shm.h"
 #include "tests/emul/cm_help.h"
 #include "tests/emul/stop.h"
 

@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Datagrams of the software HCA between processes, some of them stopped or killed. */
-#include <semaphore.h>
-#include <sys/mman.h>
+#include <signal.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 
-#include "emul/verbs/base/shm.h"
 #include "tests/emul/datagrams.h"
 #include "tests/emul/stop.h"
 

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <linux/capability.h>
 #include <signal.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
 
 #include "tests/emul/pair.h"

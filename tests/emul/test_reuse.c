@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Order of accesses to the same memory, and reused slots of queues whose former users have not
  * completely ended. */
-#include <errno.h>
 #include <pthread.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
 
-#include "emul/verbs/base/shm.h"
 #include "tests/emul/cm_help.h"
 
 #define SMALL 256u

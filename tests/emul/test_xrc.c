@@ -6,8 +6,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 
 #include "tests/emul/pair.h"
@@ -121,8 +119,8 @@ static void init(struct ibv_qp *qp)
              0);
 }
 
-/* Connects one half to the other half with number `dest`. Each takes RC's attributes, also those
- * that are the other half's. */
+/* Connects one half to the other half with number `dest`. Each takes RC's attributes, also
+ * those that are the other half's. */
 static void join(struct ibv_qp *qp, uint32_t dest, uint8_t rnr_retry)
 {
     const int rtr = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |

@@ -161,9 +161,7 @@ EMU_EXPORT int ibv_close_device(struct ibv_context *context)
     struct emu_ctx *c = emu_ctx_of(context);
     struct emu_dev *d = emu_dev_for(context);
 
-    if (emu_call(CALL_ibv_close_device))
-        return EIO;
-    if (!d)
+    if (emu_call(CALL_ibv_close_device) || !d)
         return EIO;
     pthread_mutex_lock(&d->lock);
     for (struct emu_ctx **pp = &d->contexts; *pp; pp = &(*pp)->next)

@@ -273,9 +273,7 @@ EMU_EXPORT int ibv_dereg_mr(struct ibv_mr *ibmr)
     struct emu_mr *mr = (struct emu_mr *)ibmr;
     struct emu_dev *d = emu_dev_for(ibmr->context);
 
-    if (emu_call(CALL_ibv_dereg_mr))
-        return EIO;
-    if (!d)
+    if (emu_call(CALL_ibv_dereg_mr) || !d)
         return EIO;
     if (retract(d, mr))
         return EINVAL; /* a window is bound */

@@ -108,9 +108,7 @@ int emu_dealloc_mw(struct ibv_mw *ibmw)
     struct emu_mw *mw = (struct emu_mw *)ibmw;
     struct emu_dev *d = emu_dev_for(ibmw->context);
 
-    if (emu_call(CALL_ibv_dealloc_mw))
-        return EIO;
-    if (!d)
+    if (emu_call(CALL_ibv_dealloc_mw) || !d)
         return EIO;
     pthread_mutex_lock(&d->lock);
     unbind(d, mw);

@@ -62,9 +62,7 @@ EMU_EXPORT int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
     struct emu_chan *c = (struct emu_chan *)channel;
     struct emu_dev *d = emu_dev_for(channel->context);
 
-    if (emu_call(CALL_ibv_destroy_comp_channel))
-        return EIO;
-    if (!d)
+    if (emu_call(CALL_ibv_destroy_comp_channel) || !d)
         return EIO;
     pthread_mutex_lock(&d->lock);
     bool busy = c->cqs != NULL;

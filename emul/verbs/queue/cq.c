@@ -304,9 +304,7 @@ EMU_EXPORT int ibv_destroy_cq(struct ibv_cq *ibcq)
     struct emu_cq *cq = (struct emu_cq *)ibcq;
     struct emu_dev *d = emu_dev_for(ibcq->context);
 
-    if (emu_call(CALL_ibv_destroy_cq))
-        return EIO;
-    if (!d)
+    if (emu_call(CALL_ibv_destroy_cq) || !d)
         return EIO;
     if (atomic_load(&cq->users))
         return EBUSY;

@@ -148,9 +148,7 @@ EMU_EXPORT int ibv_detach_mcast(struct ibv_qp *ibqp, const union ibv_gid *gid, u
     struct emu_qp *qp = (struct emu_qp *)ibqp;
     int err = EINVAL;
 
-    if (emu_call(CALL_ibv_detach_mcast))
-        return EIO;
-    if (!d)
+    if (emu_call(CALL_ibv_detach_mcast) || !d)
         return EIO;
     if (ibqp->qp_type != IBV_QPT_UD || !is_group(d, gid, lid))
         return EINVAL;

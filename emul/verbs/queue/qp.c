@@ -311,9 +311,7 @@ EMU_EXPORT int ibv_destroy_qp(struct ibv_qp *ibqp)
     struct emu_qp *qp = (struct emu_qp *)ibqp;
     struct emu_dev *d = emu_dev_for(ibqp->context);
 
-    if (emu_call(CALL_ibv_destroy_qp))
-        return EIO;
-    if (!d)
+    if (emu_call(CALL_ibv_destroy_qp) || !d)
         return EIO;
     pthread_mutex_lock(&d->lock);
     bool in_group = qp->groups > 0;

@@ -159,7 +159,7 @@ struct emu_qp {
     struct emu_wr_build **wr_build;
 };
 
-/* bind.c */
+/* wr_api.c: binds a window of type 1 */
 int emu_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind);
 
 /* ah.c */

@@ -145,9 +145,7 @@ EMU_EXPORT int ibv_destroy_srq(struct ibv_srq *ibsrq)
     struct emu_srq *srq = (struct emu_srq *)ibsrq;
     struct emu_dev *d = emu_dev_for(ibsrq->context);
 
-    if (emu_call(CALL_ibv_destroy_srq))
-        return EIO;
-    if (!d)
+    if (emu_call(CALL_ibv_destroy_srq) || !d)
         return EIO;
     if (atomic_load(&srq->users))
         return EBUSY;
