@@ -472,8 +472,8 @@ static int test_nothing(int idle_ms)
     return BMI_testcontext(1, &id, &n, &error, &actual, NULL, idle_ms, context);
 }
 
-/* The methods' shares of idle time add up to the caller's timeout; both are polled in each call,
- * also if one is always "active". */
+/* The methods' shares of idle time add up to the caller's timeout; both are polled in each
+ * call, also if one is always "active". */
 static void idle_time_is_shared(void **state)
 {
     (void)state;

@@ -460,8 +460,8 @@ static void testsome_small_and_large(void **state)
     }
 }
 
-/* The returned numbers never mean "active": OrangeFS's bmi.c would not poll a quiet method beside
- * a busy one. */
+/* The returned numbers never mean "active": OrangeFS's bmi.c would not poll a quiet method
+ * beside a busy one. */
 static void activity_is_not_told(void **state)
 {
     (void)state;

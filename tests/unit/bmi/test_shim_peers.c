@@ -156,8 +156,8 @@ static void released_address_is_not_accessed(void **state)
     }
 }
 
-/* Messages of a dead peer are reported before its address is dropped, also those that the engine
- * may report only after another event. */
+/* Messages of a dead peer are reported before its address is dropped, also those that the
+ * engine may report only after another event. */
 static void messages_of_a_dead_peer_come_out(void **state)
 {
     (void)state;

@@ -26,6 +26,6 @@ lane() { # name, options of the fabric, variables of the device…
     lane one-read "" EMUVERBS_MAX_RD_ATOM=1
     lane each-signalled "signal_each=1" EMUVERBS_MTU=256
     program=./tests/unit/bmi_ib/test_queues
-    lane failed-queues "srq=off"
-    lane failed-shared-queues "srq=on" EMUVERBS_MAX_INLINE=128
+    lane queues "srq=off" EMUVERBS_READ_DELAY_US=300
+    lane shared-queues "srq=on" EMUVERBS_MAX_INLINE=128 EMUVERBS_READ_DELAY_US=300
 } | tap_join

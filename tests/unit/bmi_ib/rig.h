@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * rig.h - a fabric over fake verbs, for the parts of bmi_ib that need no device: accounting,
- * building of requests, connection events.
+ * rig.h - a fabric over fake verbs, for the parts of bmi_ib that need no device: accounting and
+ * connection events.
  *
- * Posted requests are recorded in order; none completes by itself. The fake functions of
- * librdmacm and libibverbs are linked before the real libraries.
+ * No request completes by itself. The fake functions of librdmacm and libibverbs are linked
+ * before the real libraries.
  */
 #ifndef RIG_H
 #define RIG_H
@@ -12,37 +12,20 @@
 #include "../common/unit.h"
 #include "bmi_ib/link/links.h"
 
-#define RIG_POSTED 65536
-
-struct rig_posted {
-    uint64_t wr_id;
-    enum ibv_wr_opcode opcode;
-    unsigned flags;
-    int nsge;
-    uint64_t raddr;
-    uint32_t imm;
-    uint64_t bytes;
-};
-
 struct rig {
     enum ibv_fork_status fork;
     struct rme_fabric *f;
     struct ib_rail *rail; /* its only one */
     struct rme_stats stats;
     struct rme_options *options;
-    struct rig_posted *posted; /* posted sends, in order */
-    unsigned nposted;
     unsigned nrecv; /* receives posted */
     unsigned mrs;   /* current registrations */
     unsigned mws;   /* current windows */
-    unsigned doorbells;
-    int fail_post;    /* errno of the next post call, 0: none */
-    unsigned fail_at; /* index of the refused request in that call */
     /* calls of rdma_cm */
     unsigned created, destroyed, resolved_addr, resolved_route, connected, accepted, rejected,
         disconnected;
     unsigned qps, qps_gone, errors_set, timers_set;
-    unsigned srqs, srqs_made;
+    unsigned srqs;
     bool fail_modify, fail_resolve, fail_connect, fail_accept, fail_qp;
     bool fail_srq;
     const struct ibv_srq *srq_in_use;
@@ -51,8 +34,7 @@ struct rig {
     unsigned acked;
     unsigned arms; /* calls that armed a CQ */
     bool fail_arm;
-    unsigned comp_events; /* events that wait in the channel */
-    bool port_down;
+    unsigned comp_events;          /* events that wait in the channel */
     struct ibv_async_event *async; /* next result of ibv_get_async_event */
     char line[512], lines[4096];   /* the last line of the log, and the first ones */
     struct ibv_qp_attr path;       /* path attributes of QPs */
@@ -73,16 +55,12 @@ extern struct rig rig;
 
 /* Opens the fabric. options: "key=value,…" for its own table; may be NULL. */
 void rig_open(const char *options, uint32_t max_sge, uint32_t max_inline);
-/* Limits the send buffers, and those of a link to an eighth or 8. */
-void rig_buffers(uint32_t most);
 void rig_close(void);
 
 /* Makes a link with a QP, up, without addresses. */
 struct rme_link *rig_link(void);
 /* Makes a link in the given state, with the objects of that state. */
 struct rme_link *rig_link_in(enum ib_link_state state);
-/* Completes the first `upto` incomplete requests of `l`, as far as they are signalled. */
-void rig_complete(struct rme_link *l, unsigned upto);
 /* Polls once; returns the number of events. */
 int rig_poll(struct rme_event *events, int max);
 /* Polls until there are no events; returns the number of events of the type, the last one in

@@ -8,6 +8,7 @@
  * the latest.
  */
 #include <unistd.h>
+#include "bmi_ib/ib.h"
 #include "wire_host.h"
 
 #define SIZE 65536
@@ -122,6 +123,20 @@ static bool exchange_on_link(void)
     return good;
 }
 
+/* Without links all send buffers are free, and no CQE is reserved. */
+static void all_back(const struct wire *w)
+{
+    const struct ib_rail *rail = w->f->rail[0];
+    if (!list_empty(&rail->links))
+        return;
+    if (rail->tx.nfree == rail->tx.slabs * rail->slab && rail->tx.unsignalled == 0 &&
+        rail->cq.used == (rail->srq ? rail->srq_depth : 0))
+        return;
+    fprintf(stderr, "%u of %u send buffers are free, %u CQEs reserved\n", rail->tx.nfree,
+            rail->tx.slabs * rail->slab, rail->cq.used);
+    _exit(9);
+}
+
 static bool exchange(const char *uri)
 {
     struct rme_addr *addr;
@@ -159,6 +174,8 @@ static bool exchange(const char *uri)
     }
     ground_close(&server, &there);
     ground_close(&client, &here);
+    all_back(&server);
+    all_back(&client);
     return good;
 }
 

@@ -6,7 +6,6 @@
  * in its own process.
  */
 #include <arpa/inet.h>
-#include <dlfcn.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -15,14 +14,6 @@
 
 #define SIZE  (1u << 20)
 #define LINKS 4
-
-static int64_t counter(const char *name)
-{
-    int64_t (*ask)(const char *) =
-        (int64_t(*)(const char *))(uintptr_t)dlsym(RTLD_DEFAULT, "emuverbs_counter");
-    assert_non_null(ask);
-    return ask(name);
-}
 
 /* Returns the rail of a link, by the first word of its path. */
 static int rail_of(const struct wire *w, const struct rme_link *link)
@@ -64,8 +55,8 @@ static void large_transfer_uses_both_rails(void **state)
     (void)state;
     wire_open(&w, NULL);
     assert_int_equal(w.ops->reg(w.f, here, SIZE, RME_ACCESS_LOCAL_WRITE, &mr), 0);
-    first = counter("0.1 bytes");
-    second = counter("1.1 bytes");
+    first = wire_counter("0.1 bytes");
+    second = wire_counter("1.1 bytes");
     for (int i = 0; i < LINKS; i++) {
         wire_connect(&w, uri);
         link[i] = w.link;
@@ -74,8 +65,10 @@ static void large_transfer_uses_both_rails(void **state)
     }
     assert_int_equal(on[0], LINKS / 2);
     assert_int_equal(on[1], LINKS / 2);
-    assert_in_range(counter("0.1 bytes") - first, LINKS / 2 * SIZE, LINKS / 2 * SIZE + 4096);
-    assert_in_range(counter("1.1 bytes") - second, LINKS / 2 * SIZE, LINKS / 2 * SIZE + 4096);
+    assert_in_range(wire_counter("0.1 bytes") - first, LINKS / 2 * SIZE,
+                    LINKS / 2 * SIZE + 4096);
+    assert_in_range(wire_counter("1.1 bytes") - second, LINKS / 2 * SIZE,
+                    LINKS / 2 * SIZE + 4096);
     for (int i = 0; i < LINKS; i++) { /* receive messages from all of them */
         w.link = link[i];
         assert_true(wire_send(&w, "echo this"));
@@ -144,14 +137,6 @@ static void event_of_either_rail_wakes(void **state)
     wire_kill(server);
 }
 
-static void change(const char *name, const char *state)
-{
-    int (*fn)(const char *, const char *) =
-        (int (*)(const char *, const char *))(uintptr_t)dlsym(RTLD_DEFAULT, "emuverbs_device");
-    assert_non_null(fn);
-    assert_int_equal(fn(name, state), 0);
-}
-
 /* Checks that remains of the device do not end every sleep. */
 static void sleeps_again(struct wire *w, const struct ib_rail *rail)
 {
@@ -209,7 +194,7 @@ static void a_rail_dies(int which)
     }
     assert_int_equal(w.ops->arm(w.f), 0); /* the device owes an event */
     wire_poll(&w);
-    change(which ? "emu1" : "emu0", "failed");
+    wire_device(which ? "emu1" : "emu0", "failed");
     w.nseen = 0;
     wire_until(&w, RME_EV_LINK_DOWN, LINKS / 2);
     for (int i = 0; i < LINKS / 2; i++) {
@@ -272,10 +257,10 @@ static void devices_return(const char *const names[2])
         wire_connect(&w, uri);
         link[i] = w.link;
     }
-    int64_t regions = counter("live_mr"), domains = counter("live_pd");
+    int64_t regions = wire_counter("live_mr"), domains = wire_counter("live_pd");
     w.nseen = 0;
     for (int i = 0; i < 2 && names[i]; i++)
-        change(names[i], "removed");
+        wire_device(names[i], "removed");
     wire_until(&w, RME_EV_LINK_DOWN, lost);
     for (int i = 0; i < lost; i++) {
         struct rme_link *down = wire_event(&w, RME_EV_LINK_DOWN, i)->link;
@@ -286,13 +271,13 @@ static void devices_return(const char *const names[2])
     for (int i = 0; i < 2; i++)
         if (names[1] || !strcmp(w.f->rail[i]->dev.name, names[0]))
             until_open(&w, w.f->rail[i], false);
-    assert_int_equal(counter("live_pd"), domains - (names[1] ? 2 : 1));
+    assert_int_equal(wire_counter("live_pd"), domains - (names[1] ? 2 : 1));
     assert_int_equal(w.ops->reg(w.f, later, SIZE, RME_ACCESS_LOCAL_WRITE, &later_mr), 0);
     for (int i = 0; i < 2 && names[i]; i++)
-        change(names[i], "added");
+        wire_device(names[i], "added");
     for (int i = 0; i < 2; i++)
         until_open(&w, w.f->rail[i], true);
-    assert_in_range(counter("live_mr"), 3, regions + 2);
+    assert_in_range(wire_counter("live_mr"), 3, regions + 2);
     for (int i = 0; i < LINKS; i++) {
         if (!link[i]) {
             wire_connect(&w, uri);
@@ -326,6 +311,69 @@ static void both_return(void **state)
         devices_return((const char *const[]){"emu0", "emu1"});
 }
 
+/* A rail without an active port gets no connections while the other one has a port, and takes
+ * its turn again later. */
+static void rail_without_port_gets_no_links(void **state)
+{
+    struct wire w;
+    const char *uri = wire_uri("127.0.0.1");
+    pid_t server = wire_server(uri, SIZE);
+    (void)state;
+    wire_open(&w, NULL);
+    for (int up = 0; up < 2; up++) {
+        int on[2] = {0, 0};
+        time_t end = wire_now() + PATIENCE_S;
+        wire_device("emu0", up ? "up" : "down");
+        while (w.f->rail[0]->dev.down == up) {
+            assert_true(wire_now() < end);
+            wire_poll(&w);
+        }
+        for (int i = 0; i < LINKS; i++) {
+            wire_connect(&w, uri);
+            on[rail_of(&w, w.link)]++;
+            wire_disconnect(&w);
+        }
+        assert_int_equal(on[0], up ? LINKS / 2 : 0);
+    }
+    wire_close(&w);
+    wire_kill(server);
+}
+
+/* A link that both rails fail to connect, and that waits for a buffer of each, leaves nothing
+ * on either. */
+static void refused_link_leaves_both_rails(void **state)
+{
+    struct wire w;
+    (void)state;
+    wire_open(&w, NULL);
+    for (int i = 0; i < 4; i++) {
+        struct rme_link *link = wire_dial(&w, wire_uri("127.0.0.1"));
+        time_t end = wire_now() + PATIENCE_S;
+        bool waited[2] = {false, false};
+        w.nseen = 0;
+        w.f->rail[0]->tx.per_link = w.f->rail[1]->tx.per_link = 0;
+        while (wire_count(&w, RME_EV_LINK_DOWN) == 0) {
+            assert_true(wire_now() < end);
+            if (link->state == IB_CONNECTING) {
+                assert_null(w.ops->tx_get(link));
+                waited[link->rail->number] = true;
+            }
+            wire_poll(&w);
+        }
+        assert_true(waited[0] && waited[1]);
+        assert_int_equal(wire_event(&w, RME_EV_LINK_DOWN, 0)->error, -ECONNREFUSED);
+        w.ops->link_free(link);
+        for (int k = 0; k < 2; k++) {
+            w.f->rail[k]->tx.per_link = 8;
+            assert_true(list_empty(&w.f->rail[k]->tx_waiters) &&
+                        list_empty(&w.f->rail[k]->dirty) && list_empty(&w.f->rail[k]->links));
+        }
+        wire_poll(&w);
+        assert_int_equal(w.nseen, 1);
+    }
+    wire_close(&w);
+}
+
 static atomic_bool enough;
 
 /* Registers and deregisters, as threads of a host do without the engine's lock. */
@@ -349,20 +397,20 @@ static void registrations_meet_changes(void **state)
     pthread_t thread[2];
     (void)state;
     wire_open(&w, NULL);
-    int64_t before = counter("live_mr");
+    int64_t before = wire_counter("live_mr");
     for (int i = 0; i < 2; i++)
         assert_int_equal(pthread_create(&thread[i], NULL, registers, &w), 0);
     for (int i = 0; i < 2; i++) {
         const char *name = i % 2 ? "emu1" : "emu0";
-        change(name, "removed");
+        wire_device(name, "removed");
         until_open(&w, w.f->rail[i % 2], false);
-        change(name, "added");
+        wire_device(name, "added");
         until_open(&w, w.f->rail[i % 2], true);
     }
     enough = true;
     for (int i = 0; i < 2; i++)
         assert_int_equal(pthread_join(thread[i], NULL), 0);
-    assert_int_equal(counter("live_mr"), before);
+    assert_int_equal(wire_counter("live_mr"), before);
     wire_close(&w);
 }
 
@@ -375,11 +423,11 @@ static void listener_returns(void **state)
     wire_open(&w, uri);
     uint16_t port = w.ops->listen_port(w.f);
     for (int i = 0; i < 2; i++) {
-        change("emu1", "removed");
+        wire_device("emu1", "removed");
         until_open(&w, w.f->rail[1], false);
         assert_int_equal(w.f->listeners, 0);
         assert_int_equal(w.ops->listen_port(w.f), port);
-        change("emu1", "added");
+        wire_device("emu1", "added");
         until_open(&w, w.f->rail[1], true);
         w.nseen = 0;
         pid_t client = wire_client(uri);
@@ -403,7 +451,7 @@ static void address_moves(void **state)
     wire_open(&w, NULL);
     const struct ib_rail *rail = w.f->rail[1];
     time_t end = wire_now() + PATIENCE_S;
-    change("emu1", "127.0.0.7");
+    wire_device("emu1", "127.0.0.7");
     for (uint32_t got = 0; got != htonl(INADDR_LOOPBACK + 6);) {
         assert_true(wire_now() < end);
         wire_poll(&w);
@@ -472,6 +520,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(first_returns),
         cmocka_unit_test(second_returns),
         cmocka_unit_test(both_return),
+        cmocka_unit_test(rail_without_port_gets_no_links),
+        cmocka_unit_test(refused_link_leaves_both_rails),
         cmocka_unit_test(registrations_meet_changes),
         cmocka_unit_test(listener_returns),
         cmocka_unit_test(address_moves),

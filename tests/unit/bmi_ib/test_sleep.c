@@ -5,6 +5,8 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 #include "bmi_ib/bmi_ib.h"
+#include "base/addr_int.h"
+#include "bmi_ib/rail.h"
 #include "rig.h"
 
 /* The last event is fetched, and no further one is armed once the QPs are destroyed. */
@@ -123,6 +125,50 @@ static void unreported_event_ends_sleep(void **state)
     }
 }
 
+/* A refused link moves to the other rail, which was polled before in the same round, and ends
+ * there: the sleep after this poll ends. */
+static void link_end_on_polled_rail_ends_sleep(void **state)
+{
+    struct ib_own own = {.mask = {255, 255, 255, 255}};
+    struct sockaddr_in *sin = (struct sockaddr_in *)&own.sa;
+    struct rme_event event[16];
+    struct rme_addr *addr;
+    struct rme_link *l;
+    (void)state;
+    rig_open(NULL, 16, 256);
+    struct ib_rail *rail = rig.rail, *other = ib_rail_new(rig.f);
+    assert_non_null(other);
+    other->slab = rail->slab;
+    other->caps = rail->caps;
+    other->dev = rail->dev;
+    other->cq = rail->cq;
+    other->comp = rail->comp;
+    *sin =
+        (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    rail->own = other->own = &own;
+    rail->owns = other->owns = 1;
+    assert_int_equal(rme_addr_parse("ib", "ib://127.0.0.1:20500", &addr), 0);
+    assert_int_equal(ib_link_connect(rig.f, addr, 0, "", 0, 8, NULL, &l), 0);
+    rig_cm(l, RDMA_CM_EVENT_ADDR_RESOLVED, 0, NULL, 0);
+    rig_cm(l, RDMA_CM_EVENT_ROUTE_RESOLVED, 0, NULL, 0);
+    rig_cm(l, RDMA_CM_EVENT_REJECTED, 8, NULL, 0);
+    ib_link_drained(l, IB_DRAIN_ALL);
+    rig.fail_resolve = true;
+    rig.f->poll_turn = 0; /* the next poll begins with the other rail */
+    assert_int_equal(bmi_ib_fabric()->poll(rig.f, event, 16), 0);
+    assert_ptr_equal(l->rail, other);
+    assert_true(is_readable(rig.f->wake_fd));
+    assert_int_equal(bmi_ib_fabric()->poll(rig.f, event, 16), 1);
+    assert_int_equal(event[0].type, RME_EV_LINK_DOWN);
+    ib_link_free(l);
+    rme_addr_put(addr);
+    rail->own = other->own = NULL;
+    rail->owns = other->owns = 0;
+    ib_rx_close(other);
+    ib_rail_drop(rig.f);
+    rig_close();
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -130,6 +176,7 @@ int main(void)
         cmocka_unit_test(dead_device_may_refuse_arming),
         cmocka_unit_test(descriptors_in_error_are_left),
         cmocka_unit_test(unreported_event_ends_sleep),
+        cmocka_unit_test(link_end_on_polled_rail_ends_sleep),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include <arpa/inet.h>
+#include <dlfcn.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -312,6 +315,66 @@ void wire_kill(pid_t pid)
 {
     kill(pid, SIGKILL);
     waitpid(pid, NULL, 0);
+}
+
+static void cm_event(struct wire *w, struct rdma_event_channel *channel,
+                     enum rdma_cm_event_type type)
+{
+    struct rdma_cm_event *e;
+    time_t end = wire_now() + PATIENCE_S;
+    while (rdma_get_cm_event(channel, &e)) {
+        assert_true(wire_now() < end);
+        wire_poll(w);
+    }
+    assert_int_equal(e->event, type);
+    rdma_ack_cm_event(e);
+}
+
+struct rdma_cm_id *wire_mute(struct wire *w, struct rdma_event_channel *channel,
+                             const char *uri)
+{
+    struct sockaddr_in to = {.sin_family = AF_INET};
+    char host[64];
+    struct ibv_qp_init_attr attr = {
+        .qp_type = IBV_QPT_RC,
+        .cap = {.max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1}};
+    struct rdma_conn_param param = {
+        .private_data = "hello", .private_data_len = 6, .retry_count = 7, .rnr_retry_count = 7};
+    struct rdma_cm_id *id;
+    assert_int_equal(sscanf(uri, "ib://%63[^:]:%hu", host, &to.sin_port), 2);
+    to.sin_port = htons(to.sin_port);
+    assert_int_equal(inet_pton(AF_INET, host, &to.sin_addr), 1);
+    assert_int_equal(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP), 0);
+    assert_int_equal(rdma_resolve_addr(id, NULL, (struct sockaddr *)&to, 2000), 0);
+    cm_event(w, channel, RDMA_CM_EVENT_ADDR_RESOLVED);
+    assert_int_equal(rdma_resolve_route(id, 2000), 0);
+    cm_event(w, channel, RDMA_CM_EVENT_ROUTE_RESOLVED);
+    assert_int_equal(rdma_create_qp(id, NULL, &attr), 0);
+    assert_int_equal(rdma_connect(id, &param), 0);
+    w->nseen = 0;
+    cm_event(w, channel, RDMA_CM_EVENT_ESTABLISHED);
+    wire_until(w, RME_EV_LINK_UP, 1);
+    return id;
+}
+
+void *wire_symbol(const char *name)
+{
+    return dlsym(RTLD_DEFAULT, name);
+}
+
+int64_t wire_counter(const char *name)
+{
+    int64_t (*ask)(const char *) =
+        (int64_t(*)(const char *))(uintptr_t)wire_symbol("emuverbs_counter");
+    return ask ? ask(name) : -1;
+}
+
+void wire_device(const char *name, const char *state)
+{
+    int (*change)(const char *, const char *) =
+        (int (*)(const char *, const char *))(uintptr_t)wire_symbol("emuverbs_device");
+    assert_non_null(change);
+    assert_int_equal(change(name, state), 0);
 }
 
 const char *wire_uri(const char *host)

@@ -6,6 +6,7 @@
 
 #include <sys/types.h>
 #include <time.h>
+#include <rdma/rdma_cma.h>
 #include "../common/unit.h"
 #include "base/addr_int.h"
 #include "bmi_ib.h"
@@ -86,6 +87,17 @@ pid_t wire_server(const char *uri, size_t size);
 /* Starts a process that connects to `uri`, sends one message and polls until killed. */
 pid_t wire_client(const char *uri);
 void wire_kill(pid_t pid);
+/* Connects a peer without receives, with unlimited RNR retries, to a server of this process.
+ * The channel does not block. */
+struct rdma_cm_id *wire_mute(struct wire *w, struct rdma_event_channel *channel,
+                             const char *uri);
+
+/* Returns a counter of the software HCA, of this process; -1 on other devices. */
+int64_t wire_counter(const char *name);
+/* Changes a device of the software HCA in this process. */
+void wire_device(const char *name, const char *state);
+/* Returns a function of the software HCA. */
+void *wire_symbol(const char *name);
 
 /* Returns "ib://HOST:PORT" with ports of this program alone, in turn. TEST_HOST replaces
  * 127.0.0.1 where a device does not serve that. */
