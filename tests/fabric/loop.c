@@ -21,8 +21,6 @@ static const struct rme_option_row loop_options[] = {
     {"loop_max_sge", "count", 30, 1, 1024, NULL, "local segments of a piece"},
     {"loop_max_read_sge", "count", 30, 1, 1024, NULL, "local segments of a piece that is read"},
     {"loop_max_piece", "bytes", 1 << 30, 1, INT64_MAX, NULL, "bytes of a piece"},
-    {"loop_hello_max", "bytes", 56, 16, LOOP_HELLO_MAX, NULL, "bytes of hello data"},
-    {"loop_max_regs", "count", 1 << 18, 0, 1 << 18, NULL, "registrations"},
     {"loop_read", "switch", 1, 0, 1, NULL, "transfers may be reads"},
     {"loop_shared_rx", "switch", 1, 0, 1, NULL, "receive buffers are shared by all links"},
     {"loop_each", "bool", 0, 0, 1, NULL,
@@ -32,20 +30,8 @@ static const struct rme_option_row loop_options[] = {
     {"loop_closes", "bool", 1, 0, 1, NULL, "a message may close a window of its receiver"},
     {"loop_read_depth", "count", 16, 1, 255, NULL, "reads at work at one time on a link"},
     {"loop_sq_depth", "count", 64, 2, 65536, NULL, "send buffers of a link"},
-    {"loop_rx_max", "count", 1 << 20, 1, 1 << 24, NULL, "receive buffers of a host"},
     {0},
 };
-
-static const char *const call_names[LOOP_CALL_COUNT] = {
-#define LOOP_CALL_NAME(id, text) [LOOP_##id] = text,
-    LOOP_CALLS(LOOP_CALL_NAME)
-#undef LOOP_CALL_NAME
-};
-
-const char *loop_call_name(enum loop_call call)
-{
-    return call_names[call];
-}
 
 /* xorshift64*; the state is never 0. */
 uint64_t loop_random(struct loop_fabric *f, uint64_t bound)
@@ -431,8 +417,7 @@ static void fabric_configure(struct loop_fabric *f, const struct rme_fabric_conf
     f->late_done = (uint64_t)option(config, "loop_late_done");
     f->read_depth = (uint32_t)option(config, "loop_read_depth");
     f->sq_depth = (uint32_t)option(config, "loop_sq_depth");
-    f->rx_max = (uint32_t)option(config, "loop_rx_max");
-    f->hello_max = (uint32_t)option(config, "loop_hello_max");
+    f->hello_max = 56;
     if (option(config, "loop_elan4")) {
         configure_elan4(f);
         return;
@@ -442,9 +427,9 @@ static void fabric_configure(struct loop_fabric *f, const struct rme_fabric_conf
         .max_sge = (uint32_t)option(config, "loop_max_sge"),
         .max_read_sge = (uint32_t)option(config, "loop_max_read_sge"),
         .max_piece = (uint64_t)option(config, "loop_max_piece"),
-        .max_regs = (uint64_t)option(config, "loop_max_regs"),
+        .max_regs = 1 << 18,
         .has_read = option(config, "loop_read"),
-        .shared_rx = option(config, "loop_shared_rx") ? f->rx_max : 0,
+        .shared_rx = option(config, "loop_shared_rx") ? LOOP_RX_MAX : 0,
         .mws = (uint32_t)option(config, "loop_windows"),
         .closes = option(config, "loop_closes") != 0,
         .register_each = option(config, "loop_each") && !option(config, "loop_windows"),
@@ -520,11 +505,7 @@ static int loop_op_open(const struct rme_fabric_config *config, struct rme_fabri
         error = listen_part(f, rme_addr_part(config->listen, i));
     if (!error) {
         f->port = loop_net.next_port++;
-        f->next = loop_net.fabrics;
-        f->at = &loop_net.fabrics;
-        if (f->next)
-            f->next->at = &f->next;
-        loop_net.fabrics = f;
+        LOOP_PUT(loop_net.fabrics, f);
     }
     pthread_mutex_unlock(&loop_net.lock);
     if (error)
@@ -565,9 +546,7 @@ static void loop_op_close(struct rme_fabric *rf)
     }
     events_free(f->events);
     events_free(f->given);
-    *f->at = f->next;
-    if (f->next)
-        f->next->at = f->at;
+    LOOP_TAKE(f);
     loop_net.census.registrations -= f->mrs_used;
     for (uint32_t i = 0; i < f->nmrs; i++)
         if (f->mrs[i].lkey)

@@ -144,7 +144,6 @@ static void bind_mw(struct rme_link *link, struct rme_range *range, unsigned acc
     f->windows_used++;
     link->mws++;
     loop_net.census.mws++;
-    loop_net.census.opened++;
     if (f->config.stats) {
         f->config.stats->value[RME_C_WINDOWS]++;
         f->config.stats->value[RME_C_SEND_REQUESTS]++;
@@ -385,11 +384,7 @@ static bool carry_message(struct rme_link *link, const struct loop_tx *tx)
     rx->data = data;
     memcpy(rx->data, tx->data, tx->length);
     rx->link = peer;
-    rx->next = peer->rx_lent;
-    rx->at = &peer->rx_lent;
-    if (rx->next)
-        rx->next->at = &rx->next;
-    peer->rx_lent = rx;
+    LOOP_PUT(peer->rx_lent, rx);
     peer->rx_ready--;
     loop_net.census.rx_held++;
     loop_net.census.messages++;
@@ -406,7 +401,6 @@ static bool carry_immediate(struct rme_link *link, uint32_t imm)
 {
     if (!admit(link, !link->fabric->elan4))
         return false;
-    loop_net.census.immediates++;
     struct loop_event *e = loop_event_new(RME_EV_IMM, link->peer);
     e->event.imm = imm;
     loop_event_push(link->peer->fabric, e);
@@ -426,7 +420,6 @@ static void complete(struct rme_link *link, struct loop_work *w)
     else if (w->number > link->signalled)
         link->signalled = w->number;
     w->rdma_op = NULL;
-    loop_net.census.transfers++;
     loop_event_push(link->fabric, e);
 }
 
@@ -460,7 +453,7 @@ enum turn {
     TURN_ALL,     /* postponed together with all work behind it */
 };
 
-static enum turn turn_of(const struct loop_work *w, bool held, bool incomplete)
+static enum turn turn_of(const struct loop_work *w, bool incomplete)
 {
     bool told = !w->keys && !w->binds && (!w->rdma_op || w->rdma_op->notify != RME_NOTIFY_NONE);
 
@@ -470,7 +463,7 @@ static enum turn turn_of(const struct loop_work *w, bool held, bool incomplete)
         return is_incomplete(w) || w->awaits ? TURN_NOT : TURN_DONE;
     if (w->carried)
         return w->awaits ? TURN_NOT : TURN_DONE;
-    return held || (w->rdma_op && incomplete) ? TURN_ALL : TURN_CARRIED;
+    return w->rdma_op && incomplete ? TURN_ALL : TURN_CARRIED;
 }
 
 static bool tell(struct rme_link *link, const struct loop_work *w)
@@ -481,14 +474,13 @@ static bool tell(struct rme_link *link, const struct loop_work *w)
 /* Delivers work from the head of the queue on. Returns false when the link is over. */
 static bool carry(struct rme_link *link, bool *worked)
 {
-    bool held = loop_net.held & LOOP_HOLD_MESSAGES;
     bool incomplete = false;
     uint64_t budget = link->fabric->chaos ? 1 + loop_random(link->fabric, 3) : UINT64_MAX;
 
     for (struct loop_work **at = &link->work; *at && budget;) {
         struct loop_work *w = *at;
         incomplete = incomplete || is_incomplete(w);
-        enum turn turn = turn_of(w, held, incomplete);
+        enum turn turn = turn_of(w, incomplete);
         if (turn == TURN_ALL)
             break;
         if (turn == TURN_NOT) {
@@ -582,8 +574,6 @@ static bool run_link(struct rme_link *link)
         return true;
     }
     if (link->state == LOOP_STATE_CONNECTING && !link->request_sent) {
-        if (loop_net.held & LOOP_HOLD_CONNECTS)
-            return false;
         loop_idle(link);
         carry_request(link);
         return true;

@@ -15,8 +15,26 @@
 
 #define LOOP_NAME_MAX  64
 #define LOOP_HELLO_MAX 256
+#define LOOP_RX_MAX    (1u << 20) /* receive buffers of a host */
 
 struct loop_fabric;
+
+/* Puts a node in front of a list, or takes one out: it points to the next one, and to the
+ * pointer to itself. */
+#define LOOP_PUT(head, node)                                                                   \
+    do {                                                                                       \
+        (node)->next = (head);                                                                 \
+        (node)->at = &(head);                                                                  \
+        if ((node)->next)                                                                      \
+            (node)->next->at = &(node)->next;                                                  \
+        (head) = (node);                                                                       \
+    } while (0)
+#define LOOP_TAKE(node)                                                                        \
+    do {                                                                                       \
+        *(node)->at = (node)->next;                                                            \
+        if ((node)->next)                                                                      \
+            (node)->next->at = (node)->at;                                                     \
+    } while (0)
 
 /* One registration. */
 struct loop_mr {
@@ -97,16 +115,11 @@ void loop_timed_end(struct rme_link *link, struct loop_work *work);
  * up
  * ended       LINK_DOWN is queued or taken
  */
-#define LOOP_STATES(X)                                                                         \
-    X(CONNECTING, "connecting")                                                                \
-    X(REQUESTED, "requested")                                                                  \
-    X(UP, "up")                                                                                \
-    X(ENDED, "ended")
-
 enum loop_state {
-#define LOOP_STATE_ENUM(id, text) LOOP_STATE_##id,
-    LOOP_STATES(LOOP_STATE_ENUM)
-#undef LOOP_STATE_ENUM
+    LOOP_STATE_CONNECTING,
+    LOOP_STATE_REQUESTED,
+    LOOP_STATE_UP,
+    LOOP_STATE_ENDED
 };
 
 struct rme_link {
@@ -160,7 +173,7 @@ struct loop_fabric {
     uint32_t nmrs, mrs_used, windows_used;
     uint64_t rnr; /* counted and not yet added to stats */
     uint64_t random;
-    uint32_t read_depth, sq_depth, rx_max, rx_total;
+    uint32_t read_depth, sq_depth, rx_total;
     uint32_t rx_unflushed; /* receive buffers returned since the last flush() */
     uint64_t late_done, polls;
     uint32_t host, hello_max;

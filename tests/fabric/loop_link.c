@@ -52,11 +52,7 @@ struct rme_link *loop_link_new(struct loop_fabric *f)
     link->drain = f->elan4 ? 1 + (uint32_t)loop_random(f, DRAIN) : 0;
     link->queued_tail = &link->queued;
     link->work_tail = &link->work;
-    link->next = f->links;
-    link->at = &f->links;
-    if (link->next)
-        link->next->at = &link->next;
-    f->links = link;
+    LOOP_PUT(f->links, link);
     return link;
 }
 
@@ -153,16 +149,10 @@ void loop_link_delete(struct rme_link *link)
         struct loop_rx *rx = link->rx_lent;
         link->rx_lent = rx->next;
         rx->link = NULL;
-        rx->next = f->rx_orphans;
-        rx->at = &f->rx_orphans;
-        if (rx->next)
-            rx->next->at = &rx->next;
-        f->rx_orphans = rx;
+        LOOP_PUT(f->rx_orphans, rx);
     }
     f->rx_total -= link->rx_advertised;
-    *link->at = link->next;
-    if (link->next)
-        link->next->at = link->at;
+    LOOP_TAKE(link);
     free(link);
 }
 
@@ -173,7 +163,7 @@ static int reserve(struct rme_link *link, uint32_t n)
 
     if (loop_faulty(f, LOOP_RX_RESERVE, &error))
         return error;
-    if (n > f->rx_max - f->rx_total)
+    if (n > LOOP_RX_MAX - f->rx_total)
         return -ENOSPC;
     f->rx_total += n;
     link->rx_advertised += n;
@@ -247,7 +237,6 @@ int loop_op_accept(struct rme_link *link, const void *hello, size_t length, uint
         link->owner = owner;
         link->state = LOOP_STATE_UP;
         if (link->peer) {
-            loop_net.census.connects++;
             link_up(link, NULL, 0);
             link_up(link->peer, hello, length);
         } else {
@@ -361,9 +350,7 @@ bool loop_op_rx_return(struct rme_fabric *rf, void *token)
 
     pthread_mutex_lock(&loop_net.lock);
     f->rx_unflushed++;
-    *rx->at = rx->next;
-    if (rx->next)
-        rx->next->at = rx->at;
+    LOOP_TAKE(rx);
     if (rx->link)
         loop_rx_give(rx->link, 1);
     loop_net.census.rx_held--;
@@ -395,11 +382,7 @@ void *loop_op_tx_get(struct rme_link *link)
         memset(tx, POISON, size);
         link->tx_used++;
         loop_net.census.tx_held++;
-        tx->next = link->tx_lent;
-        tx->at = &link->tx_lent;
-        if (tx->next)
-            tx->next->at = &tx->next;
-        link->tx_lent = tx;
+        LOOP_PUT(link->tx_lent, tx);
     } else if (link->state != LOOP_STATE_ENDED) {
         link->tx_wanted = true;
         loop_busy(link);
@@ -408,21 +391,18 @@ void *loop_op_tx_get(struct rme_link *link)
     return tx ? tx->data : NULL;
 }
 
-static struct loop_tx *tx_take(struct rme_link *link, void *data)
+static struct loop_tx *tx_take(void *data)
 {
     struct loop_tx *tx = tx_of(data);
 
-    (void)link;
-    *tx->at = tx->next;
-    if (tx->next)
-        tx->next->at = tx->at;
+    LOOP_TAKE(tx);
     return tx;
 }
 
 void loop_op_tx_put(struct rme_link *link, void *data)
 {
     pthread_mutex_lock(&loop_net.lock);
-    tx_free(link, tx_take(link, data));
+    tx_free(link, tx_take(data));
     pthread_mutex_unlock(&loop_net.lock);
 }
 
@@ -482,7 +462,7 @@ void loop_op_tx_send(struct rme_link *link, void *data, size_t length)
 void loop_op_tx_send_closing(struct rme_link *link, void *data, size_t length, uint64_t key)
 {
     pthread_mutex_lock(&loop_net.lock);
-    struct loop_tx *tx = tx_take(link, data);
+    struct loop_tx *tx = tx_take(data);
     tx->length = length;
     tx->closes = key;
     check_length(link, length);
@@ -540,7 +520,7 @@ void loop_op_rdma(struct rme_link *link, struct rme_rdma_op *x)
     check_rdma_op(link->fabric, x);
     if (x->notify == RME_NOTIFY_MSG) {
         check_length(link, x->tx_length);
-        tx = tx_take(link, x->tx);
+        tx = tx_take(x->tx);
         tx->length = x->tx_length;
         tx->closes = x->closes;
     }

@@ -3,7 +3,7 @@
  * What the peer and the host do about one message crosses in flight: all orders of up to three
  * events, each with the messages that the engine sends and the result of the operation.
  *
- * The peer is scripted (play.h).  It knows a handle of the engine as soon as a message with it was
+ * The peer is scripted (play.h).  It knows a handle as soon as a message with it was
  * sent.  When nothing else is left to happen it answers CANCEL, or writes.  An event that the
  * protocol does not permit after those before it ends the link.  In every order the operation
  * is reported once, and not before the devices have left its memory, and nothing is left when

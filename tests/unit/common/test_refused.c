@@ -58,22 +58,7 @@ static void open_engine(const char *options)
 
 static int set_up(void **state)
 {
-    (void)state;
-    open_engine(OPTIONS);
-    return 0;
-}
-
-static int set_up_patient(void **state)
-{
-    (void)state;
-    open_engine(OPTIONS ",connect_timeout_ms=600000,backoff_max_ms=1");
-    return 0;
-}
-
-static int set_up_impatient(void **state)
-{
-    (void)state;
-    open_engine(OPTIONS ",connect_timeout_ms=25,backoff_max_ms=1");
+    open_engine(*state != NULL ? *state : OPTIONS);
     return 0;
 }
 
@@ -120,11 +105,6 @@ static void hello_of(uint8_t version, uint8_t out[RME_HELLO_MAX])
     rme_hello_encode(&hello, out);
 }
 
-static void foreign_hello(uint8_t out[RME_HELLO_MAX])
-{
-    hello_of(FOREIGN, out);
-}
-
 static void said_once(void)
 {
     assert_int_equal(lines, 1);
@@ -137,17 +117,12 @@ static void foreign_requester_refused_in_one_line(void **state)
     int error = 0;
 
     (void)state;
-    foreign_hello(hello);
+    hello_of(FOREIGN, hello);
     script_request(hello, sizeof(hello));
     run(&error);
     said_once();
     assert_int_equal(script.links, 0);
     assert_int_equal(rme_counter_value(rme, "rejects"), 1);
-}
-
-static void log_line_delivered_without_locks(void **state)
-{
-    foreign_requester_refused_in_one_line(state);
     assert_true(unlocked);
 }
 
@@ -174,6 +149,25 @@ static struct rme_addr *send_to_the_peer(void)
     return send_to("ib://peer:1");
 }
 
+/* Accepts the engine's request; returns the number of its operations that end. */
+static int accept_with(uint8_t version, int *error)
+{
+    uint8_t hello[RME_HELLO_MAX];
+
+    hello_of(version, hello);
+    script_up(0, hello, sizeof(hello));
+    return run(error);
+}
+
+static void cut(struct rme_addr *addr)
+{
+    int error;
+
+    script_cut();
+    run(&error);
+    rme_addr_free(addr);
+}
+
 static void refusing_peer_named_in_one_line(void **state)
 {
     const struct rme_reject why = {.reason = RME_REJECT_VERSION, .acceptable = FOREIGN};
@@ -194,13 +188,10 @@ static void refusing_peer_named_in_one_line(void **state)
 static void accepting_foreign_peer_is_left(void **state)
 {
     struct rme_addr *addr = send_to_the_peer();
-    uint8_t hello[RME_HELLO_MAX];
     int error = 0;
 
     (void)state;
-    foreign_hello(hello);
-    script_up(0, hello, sizeof(hello));
-    assert_int_equal(run(&error), 1);
+    assert_int_equal(accept_with(FOREIGN, &error), 1);
     assert_true(error < 0);
     said_once();
     assert_int_equal(script.links, 0);
@@ -212,15 +203,13 @@ static void unknown_types_are_ignored(void **state)
 {
     static const uint8_t type[] = {0, 100, 255};
     struct rme_addr *addr = send_to_the_peer();
-    uint8_t hello[RME_HELLO_MAX], message[RME_WIRE_HEADER_SIZE] = {0};
+    uint8_t message[RME_WIRE_HEADER_SIZE] = {0};
     struct rme_unexpected got;
     unsigned words;
     int error = 0;
 
     (void)state;
-    hello_of(RME_WIRE_VERSION, hello);
-    script_up(0, hello, sizeof(hello));
-    assert_int_equal(run(&error), 1);
+    assert_int_equal(accept_with(RME_WIRE_VERSION, &error), 1);
     words = script.spent;
     for (unsigned i = 0; i < sizeof(type); i++) {
         rme_wire_encode(
@@ -231,9 +220,7 @@ static void unknown_types_are_ignored(void **state)
     }
     assert_int_equal(script.spent, words);
     assert_int_equal(script.links, 1);
-    script_cut();
-    run(&error);
-    rme_addr_free(addr);
+    cut(addr);
 }
 
 /* A line describes the message that ended the link: one of a wrong form, and one of a wrong
@@ -248,24 +235,19 @@ static void invalid_messages_are_described(void **state)
         {{99, RME_WIRE_F_STALLED}, "type unknown (99), flags 0x01 and 16 bytes"},
         {{RME_WIRE_CREDIT, RME_WIRE_F_RELEASE}, "type CREDIT (6), flags 0x10 and 16 bytes"},
     };
-    uint8_t hello[RME_HELLO_MAX];
     int error = 0;
 
     (void)state;
-    hello_of(RME_WIRE_VERSION, hello);
     for (unsigned i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
         struct rme_addr *addr = send_to_the_peer();
 
-        script_up(0, hello, sizeof(hello));
-        assert_int_equal(run(&error), 1);
+        assert_int_equal(accept_with(RME_WIRE_VERSION, &error), 1);
         described[0] = '\0';
         script_message(0, wrong[i].bytes, sizeof(wrong[i].bytes));
         run(&error);
         assert_int_equal(rme_counter_value(rme, "protocol_errors"), i + 1);
         assert_non_null(strstr(described, wrong[i].text));
-        script_cut();
-        run(&error);
-        rme_addr_free(addr);
+        cut(addr);
     }
 }
 
@@ -292,7 +274,6 @@ static void busy(void)
 static void busy_peer_connect_is_retried_silently(void **state)
 {
     struct rme_addr *addr = send_to_the_peer();
-    uint8_t hello[RME_HELLO_MAX];
     int error = 0;
 
     (void)state;
@@ -302,15 +283,11 @@ static void busy_peer_connect_is_retried_silently(void **state)
         assert_int_equal(until_asked(times + 1, &error), 0);
     }
     assert_int_equal(rme_counter_value(rme, "connects_again"), 5);
-    hello_of(RME_WIRE_VERSION, hello);
-    script_up(0, hello, sizeof(hello));
-    assert_int_equal(run(&error), 1);
+    assert_int_equal(accept_with(RME_WIRE_VERSION, &error), 1);
     assert_int_equal(error, 0);
     assert_int_equal(rme_counter_value(rme, "link_failures"), 0);
     assert_int_equal(lines, 0);
-    script_cut();
-    run(&error);
-    rme_addr_free(addr);
+    cut(addr);
 }
 
 /* The host frees an address in the pause between two attempts, while a call still holds the
@@ -431,26 +408,26 @@ static void connecting_post_is_no_cancellation_point(void **state)
     rme_addr_free(addr);
 }
 
+#define CASE(name, options)                                                                    \
+    {                                                                                          \
+#name, name, set_up, tear_down, (void *)(uintptr_t)(options)                           \
+    }
+#define PATIENT OPTIONS ",connect_timeout_ms=600000,backoff_max_ms=1"
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(foreign_requester_refused_in_one_line, set_up,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(log_line_delivered_without_locks, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(refusing_peer_named_in_one_line, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(accepting_foreign_peer_is_left, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(connecting_post_is_no_cancellation_point, set_up,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(unknown_types_are_ignored, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(invalid_messages_are_described, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(busy_peer_connect_is_retried_silently, set_up_patient,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(freed_address_is_not_connected_again, set_up_patient,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(busy_peer_fails_after_connect_timeout, set_up_impatient,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(busy_address_retries_all_parts, set_up_patient,
-                                        tear_down),
+        CASE(foreign_requester_refused_in_one_line, OPTIONS),
+        CASE(refusing_peer_named_in_one_line, OPTIONS),
+        CASE(accepting_foreign_peer_is_left, OPTIONS),
+        CASE(connecting_post_is_no_cancellation_point, OPTIONS),
+        CASE(unknown_types_are_ignored, OPTIONS),
+        CASE(invalid_messages_are_described, OPTIONS),
+        CASE(busy_peer_connect_is_retried_silently, PATIENT),
+        CASE(freed_address_is_not_connected_again, PATIENT),
+        CASE(busy_peer_fails_after_connect_timeout,
+             OPTIONS ",connect_timeout_ms=25,backoff_max_ms=1"),
+        CASE(busy_address_retries_all_parts, PATIENT),
     };
 
     return cmocka_run_group_tests_name("refused", tests, clock_setup, NULL);

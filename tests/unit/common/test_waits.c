@@ -103,60 +103,50 @@ static unsigned waits_until(uint64_t us)
     return n;
 }
 
-static void failed_polling_stops(void **state)
+struct wait {
+    unsigned vain, got; /* waits in vain, then successful ones */
+    uint64_t polls_us;  /* of the next wait */
+    unsigned pause;     /* least number of waits until polling resumes; 0: no pause */
+};
+
+static void play(const struct wait *row, size_t rows)
+{
+    for (size_t i = 0; i < rows; i++) {
+        wait_in_vain(row[i].vain);
+        for (unsigned n = 0; n < row[i].got; n++)
+            wait_and_get();
+        assert_int_equal(polls_us(), row[i].polls_us);
+        if (row[i].pause > 0)
+            assert_in_range(waits_until(SPIN_US), row[i].pause, 2 * row[i].pause - 1);
+    }
+}
+#define PLAY(...)                                                                              \
+    play((const struct wait[]){__VA_ARGS__},                                                   \
+         sizeof((const struct wait[]){__VA_ARGS__}) / sizeof(struct wait))
+
+/* After a pause a few waits try again; when these fail, after a longer pause. */
+static void failed_polling_pauses(void **state)
 {
     (void)state;
-    wait_in_vain(VAIN - 1);
-    assert_int_equal(polls_us(), SPIN_US);
-    wait_in_vain(1);
-    assert_int_equal(polls_us(), 0);
+    PLAY({VAIN - 1, 0, SPIN_US, 0}, {1, 0, 0, PAUSE}, {TRIES - 1, 0, SPIN_US, 0},
+         {1, 0, 0, 2 * PAUSE}, {TRIES - 1, 0, SPIN_US, 0}, {1, 0, 0, 0});
 }
 
 /* A single delay does not stop polling, and neither do two failures in three. */
 static void successful_polling_continues(void **state)
 {
     (void)state;
-    for (int i = 0; i < 3 * VAIN; i++) {
-        wait_in_vain(2);
-        wait_and_get();
-        assert_int_equal(polls_us(), SPIN_US);
-    }
-    wait_in_vain(VAIN - 1);
-    assert_int_equal(polls_us(), SPIN_US);
-}
-
-/* After a pause a few waits try again; when these fail, after a longer pause. */
-static void polling_resumes_after_pause(void **state)
-{
-    unsigned pause;
-
-    (void)state;
-    wait_in_vain(VAIN);
-    for (unsigned least = PAUSE; least <= 2 * PAUSE; least *= 2) {
-        pause = waits_until(SPIN_US);
-        assert_in_range(pause, least, 2 * least - 1);
-        wait_in_vain(TRIES - 1);
-        assert_int_equal(polls_us(), SPIN_US);
-        wait_in_vain(1);
-        assert_int_equal(polls_us(), 0);
-    }
+    for (int i = 0; i < 3 * VAIN; i++)
+        PLAY({2, 1, SPIN_US, 0});
+    PLAY({VAIN - 1, 0, SPIN_US, 0});
 }
 
 /* One successful try suffices, and the next pause is short again. */
 static void successful_try_shortens_pause(void **state)
 {
     (void)state;
-    wait_in_vain(VAIN);
-    for (unsigned i = 0; i < 2; i++) {
-        waits_until(SPIN_US);
-        wait_in_vain(TRIES - 1);
-        wait_and_get();
-        wait_in_vain(2);
-        assert_int_equal(polls_us(), SPIN_US);
-        wait_in_vain(1);
-        assert_int_equal(polls_us(), 0);
-    }
-    assert_in_range(waits_until(SPIN_US), PAUSE, 2 * PAUSE - 1);
+    PLAY({VAIN, 0, 0, PAUSE}, {TRIES - 1, 1, SPIN_US, 0}, {2, 0, SPIN_US, 0}, {1, 0, 0, PAUSE},
+         {TRIES - 1, 1, SPIN_US, 0}, {3, 0, 0, PAUSE});
 }
 
 static void offers_that_nobody_takes_are_rare(void **state)
@@ -257,10 +247,8 @@ static void kept_processor_ends_polling(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(failed_polling_stops, open_it, scripted_teardown),
+        cmocka_unit_test_setup_teardown(failed_polling_pauses, open_it, scripted_teardown),
         cmocka_unit_test_setup_teardown(successful_polling_continues, open_it,
-                                        scripted_teardown),
-        cmocka_unit_test_setup_teardown(polling_resumes_after_pause, open_it,
                                         scripted_teardown),
         cmocka_unit_test_setup_teardown(successful_try_shortens_pause, open_it,
                                         scripted_teardown),
