@@ -23,9 +23,9 @@ enum { GOES_ON = 1, ALLOW = 2, SYNC = 4, PIECES = 8 };
 #define TROUBLE          15
 
 /* Arguments of CHANGE. */
-#define REFUSES(status)  1, status, 10, 'x'
-#define FLAGS(value)     2, value
-#define ENTRIES(n, from) 17, n, from
+#define REFUSES(status)  12, status, 10, 'x'
+#define FLAGS(value)     13, value
+#define ENTRIES(n, from) 16, n, from
 #define STALE            18
 
 #define PUT(target, name, ...)                                                                 \
