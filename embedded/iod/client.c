@@ -13,8 +13,8 @@
  * the request is reused.
  *
  * The session's thread posts and completes all operations of this file, without locks.  Workers
- * report the end of flows; if only disk work remains the thread looks every millisecond, because
- * no network event would wake it.
+ * report the end of flows; if only disk work remains the thread looks every millisecond,
+ * because no network event would wake it.
  */
 #include "config.h"
 #include "embedded/iod/client.h"

@@ -417,6 +417,8 @@ static int take_name(struct object *o, struct item *item)
     }
     if (error)
         return error;
+    if (o->replaced >= 0) /* of a commit that failed */
+        close(o->replaced);
     /* The old file stays open, so that its deletion happens at the close, without the lock. */
     o->replaced = open_file(store, file);
     if (o->replaced == -EISDIR ||

@@ -22,7 +22,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -71,13 +70,12 @@ static unsigned byte(void)
     return run.at < run.end ? *run.at++ : 0;
 }
 
-/* ---- time and random choices ---- */
+/* ---- time and names ---- */
 
 int __real_clock_gettime(clockid_t id, struct timespec *t);
 int __wrap_clock_gettime(clockid_t id, struct timespec *t);
 int __real_nanosleep(const struct timespec *time, struct timespec *left);
 int __wrap_nanosleep(const struct timespec *time, struct timespec *left);
-ssize_t __wrap_getrandom(void *to, size_t size, unsigned flags);
 int __real_getaddrinfo(const char *name, const char *service, const struct addrinfo *hints,
                        struct addrinfo **list);
 int __wrap_getaddrinfo(const char *name, const char *service, const struct addrinfo *hints,
@@ -98,13 +96,6 @@ int __wrap_nanosleep(const struct timespec *time, struct timespec *left)
         return __real_nanosleep(time, left);
     run.now += time->tv_sec * 1000000000 + time->tv_nsec;
     return 0;
-}
-
-ssize_t __wrap_getrandom(void *to, size_t size, unsigned flags)
-{
-    (void)flags;
-    memset(to, 7, size);
-    return (ssize_t)size;
 }
 
 /* Does not look up names that a server chose. */
@@ -343,72 +334,47 @@ static struct iod_string other_servers(void)
 static void change(struct iod_message *a)
 {
     static char text[600];
-    unsigned n;
+    uint64_t *const wide[] = {&a->handle, &a->id.upload,   &a->id.origin,
+                              &a->from,   &a->layout.size, &a->layout.strip};
+    uint32_t *const narrow[] = {&a->layout.index, &a->layout.count, &a->mode, &a->buffer_size,
+                                &a->buffers};
+    unsigned what = byte() % 18, n;
 
-    switch (byte() % 20) {
-    case 0:
+    if (what < 6) {
+        *wide[what] = value();
+        return;
+    }
+    if (what < 11) {
+        *narrow[what - 6] = (uint32_t)value();
+        return;
+    }
+    switch (what) {
+    case 11:
         a->op = (enum iod_op)(byte() % 12);
         break;
-    case 1:
+    case 12:
         a->status = (enum iod_status)(byte() % 20);
         n = byte() * 3u % sizeof(text);
         memset(text, byte(), n);
         a->text = (struct iod_string){text, n};
         break;
-    case 2:
-        a->flags = byte() % 8;
-        break;
-    case 3:
-        a->handle = value();
-        break;
-    case 4:
-    case 5:
-        a->id.upload = value();
-        break;
-    case 6:
-        a->id.origin = value();
-        break;
-    case 7:
-        a->from = value();
-        break;
-    case 8:
-        a->layout.size = value();
-        break;
-    case 9:
-        a->layout.strip = value();
-        break;
-    case 10:
-        a->layout.index = (uint32_t)value();
-        break;
-    case 11:
-        a->layout.count = (uint32_t)value();
-        break;
-    case 12:
-        a->mode = (uint32_t)value();
-        break;
     case 13:
-        a->buffer_size = (uint32_t)value();
+        a->flags = byte() % 16;
         break;
     case 14:
-        a->buffers = (uint32_t)value();
-        break;
-    case 15:
         other_extents(a);
         break;
-    case 16:
+    case 15:
         a->servers = other_servers();
         break;
-    case 17:
+    case 16:
         n = byte() % 40;
         list_some(&a->entries, n, byte());
         break;
-    case 18: /* at a limit */
+    case 17: /* at a limit */
         a->status = IOD_BUSY;
         a->flags = IOD_FLAG_LATER;
         a->text = iod_string_of("too many");
-        break;
-    case 19: /* which is not valid */
-        a->handle = 0;
         break;
     }
 }
