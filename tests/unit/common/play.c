@@ -489,15 +489,17 @@ static void skip_without_cache(void)
     skip();
 }
 
-static bool host_or_device_does(unsigned link, const char *what, const char *more)
-{
-    unsigned n = (unsigned)strtoul(more, NULL, 0);
-
 #define STEP(name, ...)                                                                        \
     if (strcmp(what, #name) == 0) {                                                            \
         __VA_ARGS__;                                                                           \
         return true;                                                                           \
     }
+
+/* The host, the device, and resources that run out. */
+static bool host_does(unsigned link, const char *what, const char *more)
+{
+    unsigned n = (unsigned)strtoul(more, NULL, 0);
+
     STEP(send, post(link, what, more))
     STEP(recv, post(link, what, more))
     STEP(ask, post(link, what, more))
@@ -516,6 +518,14 @@ static bool host_or_device_does(unsigned link, const char *what, const char *mor
     STEP(regs, script.no_regs = false)
     STEP(lack, run_out(more))
     STEP(slots, scripted.rme->tuning.rdma_ops = scripted.rme->tuning.rdma_ops_peer = n)
+    return false;
+}
+
+/* Links, time, and additions to the answer. */
+static bool link_does(unsigned link, const char *what, const char *more)
+{
+    unsigned n = (unsigned)strtoul(more, NULL, 0);
+
     STEP(cut, script_cut())
     STEP(down, script_down(link, -ECONNRESET))
     STEP(meet, meet())
@@ -535,9 +545,10 @@ static bool host_or_device_does(unsigned link, const char *what, const char *mor
     STEP(quieted, say("quieted=%u", script.quieted))
     STEP(holds, holds_what_the_peer_wrote(n))
     STEP(see, say("%s=%llu", more, (unsigned long long)scripted_counter(more)))
-#undef STEP
     return false;
 }
+
+#undef STEP
 
 static void step(char *text)
 {
@@ -551,7 +562,8 @@ static void step(char *text)
         text += 2;
     }
     what = strtok_r(text, " ", &more);
-    if (!host_or_device_does(link, what, more) && !peer_says(link, what, more))
+    if (!host_does(link, what, more) && !link_does(link, what, more) &&
+        !peer_says(link, what, more))
         fail_msg("unknown step: %s %s", what, more);
     run();
 }

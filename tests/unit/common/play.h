@@ -15,13 +15,19 @@
  *   TYPE field=value ... FLAG ...  a message of the peer (wire.h); window=BYTES adds a segment
  *   imm A; ring AT BYTES [LENGTH]  a write of the peer, into the ring at an offset
  *   keep; return                   the peer returns no credits with its messages; returns them
- *   done [N]; finish               a transfer completes, by age from the newest; all
+ *   done [N]; oldest; finish       a transfer completes, by age from the newest; all
  *   notx; room; noregs; regs       send buffers and registrations run out, or are back
  *   lack KIND; lack nothing        allocations of this kind fail
  *   slots N                        limit of transfers of the process, and of one peer
- *   cut; down; up; meet            ends and starts links; meets the second peer
+ *   cut; down; meet                ends all links, or one; another peer connects
+ *   again; known; up               the peer is lost and requests a link, has introduced itself,
+ *                                  is connected; TYPE in small letters: a message before that
+ *   unanswered                     a connection request ends unanswered
+ *   during STEP, STEP ...          another thread's steps at the next registration
  *   arrive CREDITS; most_rx N      a peer that offers these; limit of a link's receives
- *   have                           adds the engine's credits to the answer
+ *   have; returned; shares         adds credits, those returned since the last time, transfers
+ *   again; known; up               a lost peer requests a link, has introduced itself, is up;
+ *                                  TYPE in small letters: a message before the link is up
  *   wait MS                        lets virtual time pass
  *   see NAME                       adds a counter to the answer
  */
