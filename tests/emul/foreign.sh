@@ -3,27 +3,17 @@
 # Usage: foreign.sh [ROUNDS]
 # Runs programs of other projects on the software HCA, each ROUNDS times (FOREIGN_ROUNDS, or 2):
 # perftest with and without rdma_cm, cmtime, udaddy, mckey, libfabric, Open MPI, UCX, iSER, fio; and
-# once pyverbs's own tests. Where root may, a few huge pages
-# are reserved for pyverbs's tests, and released afterwards. Programs that cannot run are skipped
-# with a reason. FOREIGN_ONLY is a pattern of names (grep) to run. A program that takes longer than
+# once pyverbs's own tests, for which a few huge pages are reserved, where root may, and released
+# afterwards. Programs that cannot run are skipped with a reason. FOREIGN_ONLY is a pattern of names (grep) to run. A program that takes longer than
 # FOREIGN_LIMIT (300) seconds has failed. Exit 77 if none runs. To be run by hand in the build
 # directory, on an idle machine; `quickstart packages foreign` installs the programs. programs.sh
 # runs more programs.
-: "${EMUVERBS:=emul/verbs/emuverbs}"
-if grep -q -- '-fsanitize=address' Makefile 2>/dev/null; then
-    echo "skipped: this build has sanitizers, Debian's programs have none"
-    exit 77
-fi
-[ -n "${FIRST_PORT-}" ] || exec ./with-ports "$0" "$@"
-rounds=${1:-${FOREIGN_ROUNDS:-2}}
-port=$FIRST_PORT
 unset CDPATH
 here=$(cd "$(dirname "$0")" && pwd)
+# shellcheck source=tests/emul/lib.sh
+. "$here/lib.sh"
+rounds=${1:-${FOREIGN_ROUNDS:-2}}
 emuverbs=$(realpath "$EMUVERBS")
-ran=0
-failed=0
-tmp=$(mktemp -d) || exit 99
-server=
 huge=/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages
 huge_taken=
 give_back() { [ -z "$huge_taken" ] || echo 0 >$huge; }
@@ -35,17 +25,6 @@ have() { # program, package
     command -v "$1" >/dev/null 2>&1 && return 0
     skip "$1" "not installed (Debian: $2)"
     return 1
-}
-
-result() { # name status
-    ran=$((ran + 1))
-    if [ "$2" -eq 0 ]; then
-        echo "PASS: $1"
-    else
-        failed=$((failed + 1))
-        echo "FAIL: $1 (status $2)"
-        cat "$tmp/why"
-    fi
 }
 
 # Runs a command ROUNDS times. All runs must succeed; shows the output of the last failed one.
@@ -62,45 +41,12 @@ again() { # name, command...
         if [ $status -eq 0 ]; then
             good=$((good + 1))
         else
-            { # error output first, because standard output is buffered until the end
-                echo "    status $status"
-                grep -v '^[- ]*$' "$tmp/server" | head -n 20 | sed 's/^/    server: /'
-                grep -v '^[- ]*$' "$tmp/client" | head -n 20 | sed 's/^/    client: /'
-            } >"$tmp/why"
+            keep_output $status
         fi
     done
     [ $good -eq "$rounds" ]
     result "$name: $good of $rounds" $?
     port=$((port + 1))
-}
-
-# Listening TCP ports, and bound addresses of the software HCA, are visible in /proc.
-tcp_listens() { grep -qE ":$(printf %04X "$port") [0-9A-F]+:0000 0A " /proc/net/tcp /proc/net/tcp6 2>/dev/null; }
-cm_bound() { grep -q "@emuverbs/cm/[^/]*/$port/" /proc/net/unix; }
-
-# Starts a server and waits until it is reachable, for a minute at most.
-serve() {
-    timeout "${FOREIGN_LIMIT:-300}" "$EMUVERBS" "$@" >"$tmp/server" 2>&1 &
-    server=$!
-    : >"$tmp/client"
-    for _ in $(seq 600); do
-        if tcp_listens || cm_bound; then return 0; fi
-        kill -0 "$server" 2>/dev/null || return 1
-        sleep 0.1
-    done
-    return 1
-}
-
-client() { timeout "${FOREIGN_LIMIT:-300}" "$EMUVERBS" "$@" >"$tmp/client" 2>&1; }
-
-# Prints the status of the server, which ends by itself if all is well.
-ended() { # the client's status
-    [ "$1" -eq 0 ] || kill "$server" 2>/dev/null
-    wait "$server"
-    set -- "$1" $?
-    server=
-    [ "$1" -ne 0 ] && return "$1"
-    return "$2"
 }
 
 # Starts the client when the server is reachable by TCP, as perftest expects: with -R its rdma_cm
@@ -278,6 +224,4 @@ elif printf 'pyverbs\n' | grep -qE "${FOREIGN_ONLY:-.}"; then
     huge_taken=
 fi
 
-echo "$ran run, $failed failed"
-[ $ran -eq 0 ] && exit 77
-[ $failed -eq 0 ]
+all_ended

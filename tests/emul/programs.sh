@@ -2,58 +2,14 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 # Debian's verbs programs, unmodified, on the software HCA: each pair of client and server must end
 # with status 0. Exit 77 if none of the programs is installed.
-: "${EMUVERBS:=emul/verbs/emuverbs}"
-if grep -q -- '-fsanitize=address' Makefile 2>/dev/null; then
-    echo "skipped: this build has sanitizers, Debian's programs have none"
-    exit 77
-fi
-[ -n "${FIRST_PORT-}" ] || exec ./with-ports "$0" "$@"
-port=$FIRST_PORT
-ran=0
-failed=0
+# shellcheck source=tests/emul/lib.sh
+. "$(dirname "$0")/lib.sh"
 missing=
-tmp=$(mktemp -d) || exit 99
-server=
 trap 'test -n "$server" && kill "$server" 2>/dev/null; rm -rf "$tmp"' EXIT
 
 have() {
     command -v "$1" >/dev/null 2>&1 && return 0
     case " $missing " in *" $1 "*) ;; *) missing="$missing $1" ;; esac
-    return 1
-}
-
-# Prints the last lines of a side's output in one line, without perftest's rules.
-last_of() { # client or server
-    grep -v '^[- ]*$' "$tmp/$1" | tail -n 3 | tr -d '\r' | tr '\n' '|' | cut -c 1-200
-}
-
-result() { # name status
-    ran=$((ran + 1))
-    if [ "$2" -eq 0 ]; then
-        echo "PASS: $1"
-    else
-        failed=$((failed + 1))
-        echo "FAIL: $1 (status $2): server: $(last_of server) client: $(last_of client)" # on one line, as CI shows it
-        {
-            echo "$1:"
-            sed 's/^/    server: /' "$tmp/server"
-            sed 's/^/    client: /' "$tmp/client"
-        } >>"$tmp/failures"
-    fi
-}
-
-# Listening TCP ports, and bound addresses of the software HCA, are visible in /proc.
-tcp_listens() { grep -qE ":$(printf %04X "$port") [0-9A-F]+:0000 0A " /proc/net/tcp /proc/net/tcp6 2>/dev/null; }
-cm_bound() { grep -q "@emuverbs/cm/[^/]*/$port/" /proc/net/unix; }
-
-# Waits until the server is reachable; a minute suffices for a busy machine.
-server_is_there() {
-    for _ in $(seq 600); do
-        if tcp_listens || cm_bound; then return 0; fi
-        kill -0 "$server" 2>/dev/null || return 1
-        sleep 0.1
-    done
-    echo "nobody listens on port $port after a minute" >>"$tmp/server"
     return 1
 }
 
@@ -65,20 +21,12 @@ once() {
         shift
     done
     shift
-    : >"$tmp/client"
-    timeout 300 "$EMUVERBS" $server_cmd >"$tmp/server" 2>&1 &
-    server=$!
-    status=1
-    if server_is_there; then
-        timeout 300 "$EMUVERBS" "$@" >"$tmp/client" 2>&1
-        status=$?
-    fi
-    [ $status -eq 0 ] || kill "$server" 2>/dev/null
-    wait "$server"
-    server_status=$?
-    server=
-    [ $status -eq 0 ] && status=$server_status
-    [ $status -eq 0 ]
+    # shellcheck disable=SC2086 # a command and its arguments
+    serve $server_cmd && client "$@"
+    ended $?
+    status=$?
+    [ $status -eq 0 ] || keep_output $status
+    return $status
 }
 
 # Returns whether a run failed by a race that the programs have on any device, and prints which. A
@@ -116,9 +64,10 @@ single() {
     shift 2
     have "$1" || return 0
     : >"$tmp/server"
-    timeout 300 "$EMUVERBS" "$@" >"$tmp/client" 2>&1
+    client "$@"
     status=$?
     [ $status -eq 0 ] && { grep -q "$want" "$tmp/client" || status=90; }
+    keep_output $status
     result "$name" $status
 }
 
@@ -155,14 +104,13 @@ pair "ib_write_bw rdma_cm" ib_write_bw -R -F -p $port -n 500 -- ib_write_bw -R -
 pair "ib_send_lat events" ib_send_lat -e -F -p $port -n 500 -- ib_send_lat -e -F -p $port -n 500 127.0.0.1
 pair "ib_write_bw 8 QPs" ib_write_bw -q 8 -F -p $port -n 200 -- ib_write_bw -q 8 -F -p $port -n 200 127.0.0.1
 if have qperf; then
-    timeout 600 "$EMUVERBS" qperf -lp $port >"$tmp/server" 2>&1 &
-    server=$!
-    : >"$tmp/client"
-    server_is_there || result "qperf server" 1
+    serve qperf -lp $port || result "qperf server" 1
     for test in rc_lat rc_bw rc_bi_bw rc_rdma_read_lat rc_rdma_read_bw rc_rdma_write_lat \
         rc_rdma_write_bw; do
-        timeout 300 "$EMUVERBS" qperf -lp $port -t 1 127.0.0.1 $test >"$tmp/client" 2>&1
-        result "qperf $test" $?
+        client qperf -lp $port -t 1 127.0.0.1 $test
+        status=$?
+        keep_output $status
+        result "qperf $test" $status
     done
     timeout 10 qperf -lp $port 127.0.0.1 quit >/dev/null 2>&1
     wait "$server"
@@ -170,7 +118,4 @@ if have qperf; then
 fi
 
 [ -n "$missing" ] && echo "not installed, not run:$missing (Debian: ibverbs-utils rdmacm-utils perftest qperf)"
-[ $failed -eq 0 ] || tail -n 14 "$tmp/failures" # CI shows the end of the log
-echo "$ran run, $failed failed"
-[ $ran -eq 0 ] && exit 77
-[ $failed -eq 0 ]
+all_ended
