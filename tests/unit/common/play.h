@@ -20,14 +20,15 @@
  *   lack KIND; lack nothing        allocations of this kind fail
  *   slots N                        limit of transfers of the process, and of one peer
  *   cut; down; meet                ends all links, or one; another peer connects
- *   again; known; up               the peer is lost and requests a link, has introduced itself,
- *                                  is connected; TYPE in small letters: a message before that
+ *   again; known; up               a lost peer requests a link, has introduced itself, is up;
+ *                                  TYPE in small letters: a message before the link is up
  *   unanswered                     a connection request ends unanswered
  *   during STEP, STEP ...          another thread's steps at the next registration
  *   arrive CREDITS; most_rx N      a peer that offers these; limit of a link's receives
  *   have; returned; shares         adds credits, those returned since the last time, transfers
- *   again; known; up               a lost peer requests a link, has introduced itself, is up;
- *                                  TYPE in small letters: a message before the link is up
+ *                                  of each peer to the answer
+ *   quieted; holds BYTES           adds unsignalled transfers; checks received bytes
+ *   cached                         skips the case where memory cannot be cached
  *   wait MS                        lets virtual time pass
  *   see NAME                       adds a counter to the answer
  */
