@@ -373,6 +373,8 @@ static void wait_for_zero(struct rme *rme, const uint32_t *count, int ms)
 
 void rme_close(struct rme *rme)
 {
+    struct rme_peer *peer;
+
     /* a child owns no resource of the engine; its end frees its copy of the memory */
     if (!rme_enter(rme))
         return;
@@ -383,15 +385,13 @@ void rme_close(struct rme *rme)
      * before the links end.  The acknowledgement by the peer's hardware suffices.  BYE may have
      * to wait for a credit, which the peer returns after taking earlier messages.
      */
-    for (struct list_head *node = rme->peers.next; node != &rme->peers; node = node->next)
-        rme_peer_bye(container_of(node, struct rme_peer, of_engine));
+    list_for_each(peer, &rme->peers, of_engine)
+        rme_peer_bye(peer);
     wait_for_zero(rme, &rme->byes, BYE_WAIT_MS);
-    for (struct list_head *node = rme->peers.next; node != &rme->peers; node = node->next)
-        rme_peer_fail(container_of(node, struct rme_peer, of_engine), -ESHUTDOWN, NULL);
+    list_for_each(peer, &rme->peers, of_engine)
+        rme_peer_fail(peer, -ESHUTDOWN, NULL);
     wait_for_zero(rme, &rme->nlink, CLOSE_WAIT_MS);
-    while (!list_empty(&rme->peers)) {
-        struct rme_peer *peer = container_of(rme->peers.next, struct rme_peer, of_engine);
-
+    while ((peer = list_first(&rme->peers, struct rme_peer, of_engine)) != NULL) {
         if (peer->link != NULL)
             rme_log_put(rme->log, RME_LOG_ERROR, "%s: link still up at close",
                         rme_peer_name(peer));

@@ -130,6 +130,8 @@ static const struct rme_counter counters[RME_C_COUNT] = {
 
 int rme_counter_get(struct rme *rme, int index, struct rme_counter *out)
 {
+    struct rme_peer *peer;
+
     if (index < 0 || index >= RME_C_COUNT)
         return -ENOENT;
     *out = counters[index];
@@ -139,8 +141,8 @@ int rme_counter_get(struct rme *rme, int index, struct rme_counter *out)
     out->value =
         rme->stats.value[index] + rme_pin_counted(&rme->pin, (enum rme_counter_id)index);
     if (index < RME_C_PEER)
-        for (struct list_head *node = rme->peers.next; node != &rme->peers; node = node->next)
-            out->value += container_of(node, struct rme_peer, of_engine)->count[index];
+        list_for_each(peer, &rme->peers, of_engine)
+            out->value += peer->count[index];
     rme_unlock(rme);
     return 0;
 }
@@ -262,6 +264,7 @@ static void print_peer(const struct rme_peer *peer, FILE *out)
 
 void rme_print_peers(struct rme *rme, void (*write)(void *arg, const char *line), void *arg)
 {
+    const struct rme_peer *peer;
     char *text = NULL, *rest;
     size_t size = 0;
     FILE *out;
@@ -269,8 +272,8 @@ void rme_print_peers(struct rme *rme, void (*write)(void *arg, const char *line)
     if (rme_forked(rme) || (out = open_memstream(&text, &size)) == NULL)
         return;
     rme_lock(rme);
-    for (struct list_head *node = rme->peers.next; node != &rme->peers; node = node->next)
-        print_peer(container_of(node, struct rme_peer, of_engine), out);
+    list_for_each(peer, &rme->peers, of_engine)
+        print_peer(peer, out);
     rme_unlock(rme);
     if (fclose(out) == 0)
         for (char *line = strtok_r(text, "\n", &rest); line != NULL;

@@ -72,15 +72,12 @@ static bool defer_behind_requests(struct rme_op *op)
 /* Reports the receives that were held behind an unexpected send, which is reported. */
 static void request_finished(struct rme_peer *peer, int32_t tag)
 {
-    struct list_head *next, *node = peer->failed.next;
+    struct rme_op *op, *next;
     const struct rme_match *match = first_request(peer, tag);
     const struct rme_op *first =
         match != NULL ? container_of(match, struct rme_op, match) : NULL;
 
-    for (; node != &peer->failed; node = next) {
-        struct rme_op *op = container_of(node, struct rme_op, link);
-
-        next = node->next;
+    list_for_each_safe(op, &peer->failed, link, next) {
         if (op->tag != tag || (first != NULL && (int32_t)(first->posted - op->posted) <= 0))
             continue;
         list_del_init(&op->link);

@@ -126,10 +126,10 @@ static bool pull(struct rme_peer *peer, struct rme_message *rts)
 /* Starts pulls, in order, while there is room. */
 static void pull_more(struct rme_peer *peer)
 {
-    while (!list_empty(&peer->proto->pulls) && rme_peer_listens(peer)) {
-        struct rme_message *rts =
-            container_of(peer->proto->pulls.next, struct rme_message, waiting);
+    struct rme_message *rts;
 
+    while ((rts = list_first(&peer->proto->pulls, struct rme_message, waiting)) != NULL &&
+           rme_peer_listens(peer)) {
         if (peer->proto->pulled != 0 &&
             peer->proto->pulled + pull_cost(rts) >
                 peer->rme->tuning.eager_window[RME_UNEXPECTED_STREAM])
@@ -282,12 +282,9 @@ bool rme_unexp_free(struct rme *rme, const void *buffer)
 
 static void drop(struct rme_peer *peer, bool all)
 {
-    struct list_head *node = peer->proto->unexpected.next;
+    struct rme_message *u, *next;
 
-    while (node != &peer->proto->unexpected) {
-        struct rme_message *u = container_of(node, struct rme_message, link);
-
-        node = node->next;
+    list_for_each_safe(u, &peer->proto->unexpected, link, next) {
         if (u->is_rts || (u->complete && all))
             rme_message_free(u);
         else if (all)

@@ -187,15 +187,12 @@ uint64_t rme_ring_idle_due(const struct rme *rme)
 
 void rme_ring_withdraw_idle(struct rme *rme, uint64_t now)
 {
-    struct list_head *rings = &rme->rings->granted, *next;
+    struct rme_ring_rx *rx, *next;
 
     if (now < rme_ring_idle_due(rme))
         return;
     rme->rings->idle_checked_at = now;
-    for (struct list_head *node = rings->next; node != rings; node = next) {
-        struct rme_ring_rx *rx = container_of(node, struct rme_ring_rx, link);
-
-        next = node->next;
+    list_for_each_safe(rx, &rme->rings->granted, link, next) {
         if (!rx->recent && rx->ring.peer->state == RME_PEER_UP) {
             list_del_init(&rx->link);
             rme_count(rme, RME_C_RING_WITHDRAWN);

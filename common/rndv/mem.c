@@ -449,9 +449,10 @@ void rme_frag_invalidated(struct rme *rme, struct rme_frag *frag)
 
 void rme_frags_lost(struct rme_peer *peer)
 {
-    while (!list_empty(&peer->invalidating))
-        rme_frag_invalidated(
-            peer->rme, container_of(peer->invalidating.next, struct rme_frag, invalidating));
+    struct rme_frag *frag;
+
+    while ((frag = list_first(&peer->invalidating, struct rme_frag, invalidating)) != NULL)
+        rme_frag_invalidated(peer->rme, frag);
     rme_mws_free(peer->rme);
 }
 
@@ -459,27 +460,22 @@ void rme_frags_cut(struct rme *rme, struct rme_op *op, uint64_t end)
 {
     struct rme_rndv *r = op->rndv;
 
-    for (struct rme_frag *last; !list_empty(&r->frags); rme_frag_free(rme, last)) {
-        last = container_of(r->frags.prev, struct rme_frag, link);
-        if (last->offset < end) {
-            last->length = min_u64(last->length, end - last->offset);
-            break;
-        }
-    }
+    struct rme_frag *last;
+
+    while ((last = list_last(&r->frags, struct rme_frag, link)) != NULL && last->offset >= end)
+        rme_frag_free(rme, last);
+    if (last != NULL)
+        last->length = min_u64(last->length, end - last->offset);
     r->prepared = end;
 }
 
 void rme_frags_drop(struct rme *rme, struct rme_op *op)
 {
-    const struct rme_rndv *r = op->rndv;
+    struct rme_frag *last;
 
-    while (!list_empty(&r->frags)) {
-        struct rme_frag *last = container_of(r->frags.prev, struct rme_frag, link);
-
-        if (last->state == RME_FRAG_POSTED)
-            return;
+    while ((last = list_last(&op->rndv->frags, struct rme_frag, link)) != NULL &&
+           last->state != RME_FRAG_POSTED)
         rme_frag_free(rme, last);
-    }
 }
 
 /* Frees a fragment whose memory was refused, and those behind it, to be made again in the next

@@ -236,8 +236,7 @@ bool rme_remote_window_add(struct rme_op *op, const struct rme_wire_message *cts
     struct rme_remote_window *window;
     unsigned waiting = 0;
 
-    for (struct list_head *node = r->remote_windows.next; node != &r->remote_windows;
-         node = node->next)
+    list_for_each(window, &r->remote_windows, link)
         waiting++;
     if (waiting >= REMOTE_WINDOWS_MAX || cts->offset != r->opened || cts->rndv_window == 0 ||
         cts->rndv_window > op->size - r->opened) {

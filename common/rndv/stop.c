@@ -34,10 +34,10 @@ static void limit(struct rme *rme, struct rme_op *op)
 
 bool rme_cancel_overdue(struct rme_peer *peer, uint64_t now)
 {
-    peer->cancel_by = UINT64_MAX;
-    for (struct list_head *node = peer->ops.next; node != &peer->ops; node = node->next) {
-        struct rme_op *op = container_of(node, struct rme_op, of_peer);
+    struct rme_op *op;
 
+    peer->cancel_by = UINT64_MAX;
+    list_for_each(op, &peer->ops, of_peer) {
         if (op->rndv == NULL || op->rndv->cancel_by == 0)
             continue;
         if (op->rndv->cancel_by <= now)
@@ -223,15 +223,12 @@ struct rme_frag *rme_rndv_first(struct rme *rme, struct rme_op *op)
 
 struct rme_frag *rme_rndv_prepare(struct rme *rme, struct rme_op *op)
 {
-    struct list_head *frags = &op->rndv->frags;
+    struct rme_frag *frag;
 
     if (!make(rme, op, false))
         return NULL;
-    for (struct list_head *node = frags->next; node != frags; node = node->next) {
-        struct rme_frag *frag = container_of(node, struct rme_frag, link);
-
+    list_for_each(frag, &op->rndv->frags, link)
         if (frag->state < RME_FRAG_QUEUED)
             return frag->state == RME_FRAG_READY ? frag : NULL;
-    }
     return NULL;
 }

@@ -234,9 +234,10 @@ void rme_xfer_done(struct rme *rme, struct rme_rdma_op *rdma_op)
 void rme_xfers_end_acked(struct rme_peer *peer)
 {
     const struct rme_credit *credit = &peer->credit;
+    struct rme_frag *frag;
 
-    for (struct list_head *node = peer->moving.next; node != &peer->moving; node = node->next) {
-        struct rme_op *op = container_of(node, struct rme_frag, control.link)->op;
+    list_for_each(frag, &peer->moving, control.link) {
+        struct rme_op *op = frag->op;
 
         if (op->rndv->reports && (int32_t)(credit->acked - op->rndv->report) >= 0)
             rme_op_end(peer->rme, op, 0);
@@ -245,8 +246,9 @@ void rme_xfers_end_acked(struct rme_peer *peer)
 
 void rme_xfers_lost(struct rme_peer *peer)
 {
-    while (!list_empty(&peer->moving)) {
-        struct rme_frag *frag = container_of(peer->moving.next, struct rme_frag, control.link);
+    struct rme_frag *frag;
+
+    while ((frag = list_first(&peer->moving, struct rme_frag, control.link)) != NULL) {
         struct rme_op *op = frag->op;
 
         if (op->state == RME_OP_ENDING && op->error == 0) { /* acknowledged */

@@ -12,13 +12,11 @@ static bool waits_for(const struct rme_waiter *waiter, int what)
 
 void rme_wait_wake(struct rme *rme, int what)
 {
+    struct rme_waiter *waiter;
+
     if (rme->sleeping && waits_for(rme->leader, what))
         rme->pending |= RME_PENDING_WAKE;
-    for (struct list_head *node = rme->followers.next; node != &rme->followers;
-         node = node->next) {
-        struct rme_waiter *waiter = container_of(node, struct rme_waiter, link);
-
+    list_for_each(waiter, &rme->followers, link)
         if (waits_for(waiter, what))
             pthread_cond_signal(&waiter->cond);
-    }
 }
