@@ -162,6 +162,7 @@ struct ib_rail {
     bool attention;   /* the next poll has work beside the CQs: see attend() in fabric.c */
     bool resume;      /* a stalled link has room: flush at the next poll */
     bool signal_each; /* option signal_each */
+    int ordering;     /* access flag of all registrations: option relaxed_ordering */
 
     struct rme_event *out; /* the caller's array; NULL outside the poll of this rail */
     int out_used, out_max;

@@ -33,6 +33,7 @@ struct ib_rail *ib_rail_new(struct rme_fabric *f)
     rail->number = (uint8_t)f->rails;
     f->rail[f->rails++] = rail;
     rail->signal_each = ib_option(rail, "signal_each") != 0;
+    rail->ordering = ib_relaxed_ordering(rail);
     list_init(&rail->links);
     list_init(&rail->dirty);
     list_init(&rail->eventful);

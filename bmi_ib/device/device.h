@@ -50,6 +50,8 @@ bool ib_device_return(struct ib_rail *rail);
 void ib_device_query_ports(struct ib_rail *rail);
 
 /* ---- memory.c ---- */
+/* Returns the access flag of the option relaxed_ordering.  Providers without it ignore it. */
+int ib_relaxed_ordering(const struct ib_rail *rail);
 /* Decides on on-demand paging of user memory (option odp); call after ib_mws_open(). */
 int ib_demand_open(struct ib_rail *rail);
 /* Registers memory on all live rails (fabric.h), and on others when they are opened again.

@@ -17,8 +17,7 @@
 #include <unistd.h>
 #include "bmi_ib/device/device.h"
 
-/* Returns the access flag of the option relaxed_ordering.  Providers without it ignore it. */
-static int relaxed_ordering(const struct ib_rail *rail)
+int ib_relaxed_ordering(const struct ib_rail *rail)
 {
     enum { OFF, ON }; /* values of the option; else auto */
     int64_t mode = ib_option(rail, "relaxed_ordering");
@@ -63,7 +62,7 @@ static struct ibv_mr *reg(struct ib_rail *rail, void *base, size_t length, unsig
                                                                     * nothing */
     if (access & RME_ACCESS_DEMAND)
         flags |= IBV_ACCESS_ON_DEMAND;
-    m = ibv_reg_mr(rail->dev.pd, base, length, flags | relaxed_ordering(rail));
+    m = ibv_reg_mr(rail->dev.pd, base, length, flags | rail->ordering);
     if (m == NULL && read_only(rail, base, length, flags))
         errno = EACCES;
     return m;
@@ -246,8 +245,7 @@ int ib_memory_get(struct ib_rail *rail, size_t length, struct ib_memory *m)
     if (base == MAP_FAILED)
         return -ENOMEM;
     (void)madvise(base, length, MADV_DONTFORK); /* a hint */
-    mr =
-        ibv_reg_mr(rail->dev.pd, base, length, IBV_ACCESS_LOCAL_WRITE | relaxed_ordering(rail));
+    mr = ibv_reg_mr(rail->dev.pd, base, length, IBV_ACCESS_LOCAL_WRITE | rail->ordering);
     if (mr == NULL) {
         int error = ib_errno();
         munmap(base, length);
