@@ -356,13 +356,19 @@ void rme_message_wait(struct rme_message *message)
     rme_quota_add(peer, RME_QUOTA_RX, bytes);
 }
 
-struct rme_message *rme_message_from_rts(struct rme_peer *peer,
+struct rme_message *rme_message_from_rts(struct rme_peer *peer, enum rme_stream stream,
                                          const struct rme_wire_message *arrived)
 {
-    struct rme_message *message = rme_message_new(peer, arrived->tag, 0);
+    struct rme_message *message;
 
+    if (rme_rts_is_full(peer, stream)) {
+        rme_peer_protocol_error(peer, "more RTS than the limit");
+        return NULL;
+    }
+    message = rme_message_new(peer, arrived->tag, 0);
     if (message == NULL)
         return NULL;
+    rme_ring_wanted(peer, arrived->total, arrived->shape);
     message->is_rts = true;
     message->flags = arrived->flags;
     message->from = arrived->from;
@@ -382,17 +388,11 @@ struct rme_message *rme_message_from_rts(struct rme_peer *peer,
 void rme_rts_arrived(struct rme_peer *peer, const struct rme_wire_message *arrived)
 {
     struct rme *rme = peer->rme;
-    struct rme_message *message;
+    struct rme_message *message = rme_message_from_rts(peer, RME_EXPECTED, arrived);
     struct rme_op *op;
 
-    if (peer->proto->rts_in[RME_EXPECTED] >= rme->tuning.rts_max) {
-        rme_peer_protocol_error(peer, "more RTS than the limit");
-        return;
-    }
-    message = rme_message_from_rts(peer, arrived);
     if (message == NULL)
         return;
-    rme_ring_wanted(peer, arrived->total, arrived->shape);
     op = take_recv(rme, peer, arrived->tag);
     if (op != NULL) {
         rme_rndv_receive(rme, op, message);

@@ -131,10 +131,11 @@ rme_start_fn rme_ring_start;
 /* Makes a message with room for `room` bytes, in no table; NULL: no memory, which ends the
  * link. */
 struct rme_message *rme_message_new(struct rme_peer *peer, int32_t tag, size_t room);
-/* Likewise, a copy of an eager message, or of an RTS and its offer. */
+/* Likewise, a copy of an eager message; or of an RTS and its offer, which must not exceed the
+ * limit of its stream, and may want a ring. */
 struct rme_message *rme_message_copy(struct rme_peer *peer, int32_t tag, const void *payload,
                                      size_t size);
-struct rme_message *rme_message_from_rts(struct rme_peer *peer,
+struct rme_message *rme_message_from_rts(struct rme_peer *peer, enum rme_stream stream,
                                          const struct rme_wire_message *arrived);
 /* Matches a new receive with the oldest message of its tag. */
 void rme_recv_match(struct rme *rme, struct rme_op *op, struct rme_match *first);

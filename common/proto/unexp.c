@@ -149,14 +149,9 @@ void rme_unexp_rts_arrived(struct rme_peer *peer, const struct rme_wire_message 
         rme_peer_protocol_error(peer, "an unexpected message above the size limit");
         return;
     }
-    if (peer->proto->rts_in[RME_UNEXPECTED_STREAM] >= peer->rme->tuning.rts_max) {
-        rme_peer_protocol_error(peer, "more unexpected RTS than the limit");
-        return;
-    }
-    u = rme_message_from_rts(peer, message);
+    u = rme_message_from_rts(peer, RME_UNEXPECTED_STREAM, message);
     if (u == NULL)
         return;
-    rme_ring_wanted(peer, message->total, message->shape);
     rme_message_wait(u);
     list_add_tail(&u->link, &peer->proto->unexpected);
     list_add_tail(&u->waiting, &peer->proto->pulls);
