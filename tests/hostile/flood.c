@@ -17,7 +17,7 @@
 /* Encodes a request that the server answers. */
 static size_t request(const struct attack *a, uint8_t *out, int32_t *tag, uint32_t n)
 {
-    static const struct iod_request list = {.op = IOD_OP_LIST};
+    static const struct iod_message list = {.op = IOD_OP_LIST};
     struct job counters = {
         .test = JOB_COUNTERS, .window = 1, .count = 1, .tag = 2 + 2 * (n % 1000)};
 

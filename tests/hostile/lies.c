@@ -190,7 +190,7 @@ static void write_and_change(struct visit *v, const struct rme_wire_segment *len
 {
     enum { ROUNDS = 64, PLACE = 4096 };
     static uint8_t good[PLACE], bad[PLACE];
-    static const struct iod_request list = {.op = IOD_OP_LIST};
+    static const struct iod_message list = {.op = IOD_OP_LIST};
     struct rme_wire_message m = {
         .type = RME_WIRE_EAGER, .flags = RME_WIRE_F_UNEXPECTED, .tag = 1000};
     int64_t length = iod_request_encode(&list, good + RME_WIRE_RING_SIZE, sizeof good / 2);

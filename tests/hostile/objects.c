@@ -48,7 +48,7 @@ void attack_unwritten(struct attack *a)
 void attack_lists(struct attack *a)
 {
     enum { CLIENTS = 20, EACH = 60 };
-    static const struct iod_request list = {.op = IOD_OP_LIST};
+    static const struct iod_message list = {.op = IOD_OP_LIST};
     struct visit v[CLIENTS];
 
     for (unsigned i = 0; i < CLIENTS; i++)
@@ -67,21 +67,20 @@ void attack_lists(struct attack *a)
 /* Opens and seals one more part; returns its handle, 0: refused. */
 static uint64_t prepare(struct visit *v)
 {
-    struct iod_request open = {.op = IOD_OP_PUT_OPEN,
-                               .upload = clock_us(),
-                               .layout = {2, 65536, 0, 2},
+    struct iod_message open = {.op = IOD_OP_PUT_OPEN,
+                               .id = {1, clock_us()},
+                               .layout = {2, 65536, 1, 2},
                                .mode = 0600,
                                .buffer_size = 65536,
                                .buffers = 1,
                                .name = iod_string_of("prepared"),
                                .servers = iod_string_of("ib://a:1,ib://b:1")};
-    struct iod_request seal = {.op = IOD_OP_SEAL};
-    struct iod_reply reply;
+    struct iod_message seal = {.op = IOD_OP_SEAL};
+    struct iod_message reply;
 
     if (!visit_ask(v, &open, &reply))
         return 0;
     seal.handle = reply.handle;
-    seal.version = reply.version + 1;
     return visit_ask(v, &seal, &reply) ? seal.handle : 0;
 }
 
@@ -90,8 +89,8 @@ static uint64_t prepare(struct visit *v)
 void attack_prepared(struct attack *a)
 {
     enum { CLIENTS = 8, EACH = 50 };
-    struct iod_request commit = {.op = IOD_OP_COMMIT};
-    struct iod_reply reply;
+    struct iod_message commit = {.op = IOD_OP_COMMIT};
+    struct iod_message reply;
     unsigned prepared = 0;
 
     for (unsigned i = 0; i < CLIENTS; i++) {

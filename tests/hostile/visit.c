@@ -60,7 +60,7 @@ static bool await_keys(struct visit *v)
     return true;
 }
 
-bool visit_ask(struct visit *v, const struct iod_request *request, struct iod_reply *reply)
+bool visit_ask(struct visit *v, const struct iod_message *request, struct iod_message *reply)
 {
     static uint8_t bytes[LINK_MESSAGE];
     struct rme_wire_message m = {
@@ -85,23 +85,21 @@ bool visit_ask(struct visit *v, const struct iod_request *request, struct iod_re
 static bool iod_begin(struct visit *v)
 {
     const struct iod_extent all = {0, v->size};
-    struct iod_request open = {.op = v->put ? IOD_OP_PUT_OPEN : IOD_OP_GET_OPEN,
-                               .upload = v->put ? clock_us() : 0,
+    struct iod_message open = {.op = v->put ? IOD_OP_PUT_OPEN : IOD_OP_GET_OPEN,
                                .layout = {v->size, 1 << 20, 0, 1},
                                .mode = 0600,
                                .buffer_size = 512 << 10,
                                .buffers = 1,
                                .name = iod_string_of(v->object)};
-    struct iod_request data = {.op = v->put ? IOD_OP_WRITE : IOD_OP_READ,
+    struct iod_message data = {.op = v->put ? IOD_OP_WRITE : IOD_OP_READ,
                                .data_tag = DATA_TAG,
                                .extents = {.count = 1, .array = &all}};
-    struct iod_reply reply;
+    struct iod_message reply;
 
     if (!visit_ask(v, &open, &reply))
         return false;
     v->data_tag = DATA_TAG;
     v->handle = data.handle = reply.handle;
-    v->version = reply.version;
     return visit_ask(v, &data, NULL);
 }
 
@@ -206,9 +204,8 @@ bool visit_move(struct visit *v)
 
 bool visit_finish(struct visit *v)
 {
-    struct iod_request last = {
-        .op = IOD_OP_SEAL, .handle = v->handle, .version = v->version + 1};
-    struct iod_reply reply;
+    struct iod_message last = {.op = IOD_OP_SEAL, .handle = v->handle};
+    struct iod_message reply;
     bool ok = visit_move(v);
 
     ok = ok && (v->replied || await(v, RME_WIRE_EAGER, v->reply_tag));

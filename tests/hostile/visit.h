@@ -24,9 +24,8 @@ struct visit {
     bool closes;   /* report by a FIN that closes the key, if the server permits that */
     uint64_t size; /* bytes of the message */
     int32_t reply_tag, data_tag;
-    uint64_t handle;  /* bmi-iod: handle of the transfer */
-    uint64_t version; /* bmi-iod: highest known version of the object */
-    uint32_t op;      /* the server's id of the operation */
+    uint64_t handle; /* bmi-iod: handle of the transfer */
+    uint32_t op;     /* the server's id of the operation */
     struct key key[VISIT_KEYS];
     uint32_t keys;
     void (*learnt)(struct visit *visit, const struct key *key); /* or NULL */
@@ -37,7 +36,8 @@ struct visit {
 
 /* Sends bmi-iod a request and waits for the reply unless `reply` is NULL. Returns false without
  * a reply of success. */
-bool visit_ask(struct visit *visit, const struct iod_request *request, struct iod_reply *reply);
+bool visit_ask(struct visit *visit, const struct iod_message *request,
+               struct iod_message *reply);
 
 /* Runs up to the point where the server has sent its keys. */
 bool visit_begin(struct visit *visit);
