@@ -4,9 +4,9 @@
  *
  * One function handles the fields of all messages, in wire order, and a table has those of each
  * operation.  The same function encodes and decodes, as `struct wire` directs, so both cannot
- * differ.  Each step checks the remaining
- * space; the first failure sets `bad`, and later steps do nothing, so no step needs error
- * handling.  Limits are checked after the walk, by the same function for both directions.
+ * differ.  Each step checks the remaining space; the first failure sets `bad`, and later steps
+ * do nothing, so no step needs error handling.  Limits are checked after the walk, by the same
+ * function for both directions.
  */
 #include "config.h"
 #include "embedded/iod/proto.h"

@@ -85,8 +85,7 @@ enum iod_status {
     4u /* with BUSY: at a limit; nothing was done, and the same request may be repeated */
 #define IOD_FLAG_REPLACED 8u /* COMMIT: a later copy has replaced this one already */
 
-/* Above the flags: number of unreadable objects omitted from a list, up to this maximum.
- * Earlier releases ignore these bits. */
+/* Above the flags: number of unreadable objects omitted from a list, up to this maximum. */
 #define IOD_UNREAD_SHIFT 16
 #define IOD_UNREAD_MAX   0xffffu
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * Device memory, accessed by two calls and by regions whose addresses begin at zero. Here it is
- * ordinary process memory, limited by EMUVERBS_MAX_DM per process, and no faster. A forked
+ * ordinary process memory, limited to EMU_MAX_DM bytes per process, and no faster. A forked
  * child may use it through its parent's context. As on adapters, copies begin and end at
  * multiples of four bytes.
  */
