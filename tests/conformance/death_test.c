@@ -383,7 +383,7 @@ CASE(silence_is_logged_once_with_work)
 
         pair_open_with(&p, options[i]);
         pair_meet(&p);
-        p.client->warnings = 0;
+        p.client->warnings = p.server->warnings = 0;
         blob_flat(&b, 100);
         post_recv(&op, p.client, p.to_server, &b, 1);
         wait_and_count(&p, 0, NULL);
