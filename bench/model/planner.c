@@ -41,7 +41,7 @@ static const struct exposure {
 static const uint64_t sizes[] = {64,       1 << 10,   4 << 10,   8 << 10, 16 << 10, 32 << 10,
                                  64 << 10, 128 << 10, 256 << 10, 1 << 20, 4 << 20};
 static const uint64_t list_sizes[] = {16 << 10, 64 << 10, 256 << 10, 1 << 20};
-static const uint32_t pieces[] = {8, 64};
+static const uint32_t pieces[] = {8, 64, 128};
 
 /* The cells of one device and exposure. */
 struct part {

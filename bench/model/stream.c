@@ -9,7 +9,7 @@
 #include "tests/fabric/loop.h"
 #include "tests/lib/clock.h"
 
-enum { SLOTS = 32, PIECES = 64, TAG = 7, PUMPS = 400, PAGE = 4096 };
+enum { SLOTS = 32, PIECES = 128, TAG = 7, PUMPS = 400, PAGE = 4096 };
 /* messages, all of the warm-up received before the others are sent; fewer of LARGE bytes */
 enum { FEW_SLOTS = 8, WARM = 16, MANY = 64, FEW = 24, LARGE = 1 << 20 };
 
