@@ -37,7 +37,7 @@
 #include "emul/elan4/counters.h"
 
 #define EMU4_MAGIC    UINT64_C(0x346e616c45756d65)
-#define EMU4_VERSION  8u    /* version of the shared data, also in the folder's file */
+#define EMU4_VERSION  9u    /* version of the shared data, also in the folder's file */
 #define EMU4_CTXS     16u   /* contexts of one process */
 #define EMU4_USERS    2048u /* processes that map one segment */
 #define EMU4_VPS      8192u
@@ -87,7 +87,8 @@ struct shm_int {
 };
 
 struct shm_ctx {
-    _Alignas(64) _Atomic uint64_t lock; /* see EMU4_LOCK */
+    _Alignas(64) _Atomic uint64_t lock; /* see EMU4_LOCK; its low half is a futex */
+    _Atomic uint32_t lock_awaited;      /* a process sleeps until the lock is free */
     _Atomic uint32_t attached;          /* generation; 0: not attached */
     _Atomic uint32_t blocked;
     uint32_t tag; /* tag of the context's addresses */

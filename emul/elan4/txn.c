@@ -10,12 +10,15 @@
  *
  * Processes other than the owner wait for about a millisecond and then treat the lock as
  * refused. The owner waits until the holder unlocks or dies: a process that is stopped in the
- * few microseconds of a change delays the owner until it continues.
+ * few microseconds of a change delays the owner until it continues. Waiting is a short loop, then
+ * a futex: with more processes than processors the holder may wait for the waiter's processor.
  */
 #include "emul/elan4/emu.h"
 
-#include <sched.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #define PATIENCE_NS 1000000
 #define CHECK_NS    200000
@@ -136,9 +139,17 @@ static bool lock_free(struct emu4_txn *t, struct emu4_end *e)
     return true;
 }
 
+/* Sleeps until the holder of the lock word `was` unlocks: the holder may wait for a processor. */
+static void await_unlock(struct shm_ctx *c, uint64_t was)
+{
+    const struct timespec most = {0, CHECK_NS};
+
+    atomic_store(&c->lock_awaited, 1);
+    syscall(SYS_futex, &c->lock, FUTEX_WAIT, (uint32_t)was, &most, NULL, 0);
+}
+
 static bool lock_slowly(struct emu4_txn *t, struct emu4_end *e)
 {
-    const struct timespec pause = {0, CHECK_NS};
     uint64_t checked = emu4_now(), waited = 0;
 
     for (unsigned k = 0;; k++) {
@@ -146,9 +157,10 @@ static bool lock_slowly(struct emu4_txn *t, struct emu4_end *e)
             return true;
         if (k % 64)
             continue;
-        if (k >= 256)
-            sched_yield();
-        uint64_t now = emu4_now();
+        uint64_t held = atomic_load(&e->c->lock), now;
+        if (k >= 256 && EMU4_LOCK_HOLDER(held))
+            await_unlock(e->c, held);
+        now = emu4_now();
         if (now - checked < CHECK_NS)
             continue;
         waited += now - checked;
@@ -159,8 +171,6 @@ static bool lock_slowly(struct emu4_txn *t, struct emu4_end *e)
             return true;
         if (!e->peer->self && waited > PATIENCE_NS)
             return false;
-        if (waited > 10 * PATIENCE_NS)
-            nanosleep(&pause, NULL);
     }
 }
 
@@ -174,7 +184,13 @@ bool emu4_lock(struct emu4_txn *t, struct emu4_end *e)
 
 void emu4_unlock(struct emu4_txn *t)
 {
-    atomic_store_explicit(&t->e->c->lock, 0, memory_order_release);
+    struct shm_ctx *c = t->e->c;
+
+    atomic_store_explicit(&c->lock, 0, memory_order_release);
+    /* without a fence: a sleeper that is overlooked wakes up after CHECK_NS */
+    if (atomic_load_explicit(&c->lock_awaited, memory_order_relaxed) &&
+        atomic_exchange(&c->lock_awaited, 0))
+        syscall(SYS_futex, &c->lock, FUTEX_WAKE, 1 << 30, NULL, NULL, 0);
 }
 
 void emu4_txn_list(struct emu4_txn *t, uint64_t where, uint64_t value, uint32_t bytes)
