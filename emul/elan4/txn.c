@@ -10,8 +10,8 @@
  *
  * Processes other than the owner wait for about a millisecond and then treat the lock as
  * refused. The owner waits until the holder unlocks or dies: a process that is stopped in the
- * few microseconds of a change delays the owner until it continues. Waiting is a short loop, then
- * a futex: with more processes than processors the holder may wait for the waiter's processor.
+ * few microseconds of a change delays the owner until it continues. Waiting is a short loop,
+ * then a futex: with more processes than processors the holder may need the waiter's one.
  */
 #include "emul/elan4/emu.h"
 
@@ -139,7 +139,7 @@ static bool lock_free(struct emu4_txn *t, struct emu4_end *e)
     return true;
 }
 
-/* Sleeps until the holder of the lock word `was` unlocks: the holder may wait for a processor. */
+/* Sleeps until the holder of the lock word `was` unlocks; it may have no processor. */
 static void await_unlock(struct shm_ctx *c, uint64_t was)
 {
     const struct timespec most = {0, CHECK_NS};
