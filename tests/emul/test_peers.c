@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* The software HCA between processes: passive, stopped and killed peers, wake-ups, load. */
-#include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
@@ -502,24 +501,4 @@ PASSIVE(stop_while_a_receive_is_taken)
 {
     stop_at(s, "take,taken:1");
     stop_and_go_passive(s);
-}
-
-static unsigned entries(const char *dir, const char *prefix)
-{
-    unsigned n = 0;
-    DIR *d = opendir(dir);
-
-    for (struct dirent *e; d && (e = readdir(d)) != NULL;)
-        n += strncmp(e->d_name, prefix, strlen(prefix)) == 0;
-    if (d)
-        closedir(d);
-    return n;
-}
-
-CASE(killed_peer_leaves_no_files)
-{
-    assert_int_equal(
-        run_two_kill(killed_peer_ends_requests_active, killed_peer_ends_requests_passive), 0);
-    assert_int_equal(entries("/dev/shm", "emuverbs"), 0);
-    assert_int_equal(entries("/tmp", "emuverbs"), 0);
 }
