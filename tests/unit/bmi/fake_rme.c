@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +13,7 @@
 struct rme_addr {
     char name[128];
     atomic_bool dead;
-    void *host;
+    void *_Atomic host;
 };
 
 #define NO_CTX 255 /* closed */
@@ -233,12 +234,12 @@ int rme_addr_reach(struct rme *r, struct rme_addr *addr, int ms)
 
 void rme_addr_set_host(struct rme_addr *addr, void *host)
 {
-    addr->host = host;
+    atomic_store(&addr->host, host);
 }
 
 void *rme_addr_host(const struct rme_addr *addr)
 {
-    return addr->host;
+    return atomic_load(&addr->host);
 }
 
 int rme_context_open(struct rme *r, int ctx)
