@@ -459,7 +459,6 @@ void rme_frags_lost(struct rme_peer *peer)
 void rme_frags_cut(struct rme *rme, struct rme_op *op, uint64_t end)
 {
     struct rme_rndv *r = op->rndv;
-
     struct rme_frag *last;
 
     while ((last = list_last(&r->frags, struct rme_frag, link)) != NULL && last->offset >= end)
