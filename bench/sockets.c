@@ -68,9 +68,10 @@ static int open_any(const char *address, bool passive, int *fd)
             rc = -errno;
             continue;
         }
-        tune(*fd);
-        if (passive)
+        if (passive) /* no limit of silence: accept() would end by it */
             setsockopt(*fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+        else
+            tune(*fd);
         if (passive ? bind(*fd, at->ai_addr, at->ai_addrlen) || listen(*fd, SOMAXCONN)
                     : connect(*fd, at->ai_addr, at->ai_addrlen)) {
             rc = -errno;
