@@ -154,7 +154,8 @@ static uint64_t fewest(const struct rme_plan_in *in, bool send_pack)
 }
 
 /* Further requests for the sender's segments when the data is used in place.  For a list at the
- * receiver, the sender opens its own one: fewer bytes are copied.  On an idle link a
+ * receiver, the sender opens its own one: fewer bytes are copied.  A request between two lists
+ * carries one piece and counts twice.  On an idle link a
  * registration for one use counts a third: without that, four cells of ConnectX-3 take up to
  * 1.26 times the best (doc/design/list-io.md). */
 static uint64_t sender_requests(const struct rme_plan_in *in)
@@ -165,7 +166,7 @@ static uint64_t sender_requests(const struct rme_plan_in *in)
         return requests;
     if (in->recv.segments <= 1)
         return requests + (in->each && !in->busy ? in->limits->each / 3 : 0);
-    return fewest(in, false) - fewest(in, true) +
+    return 2 * (fewest(in, false) - fewest(in, true)) +
            opening(in) * (segments(&in->send, false) - 1);
 }
 
