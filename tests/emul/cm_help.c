@@ -75,6 +75,15 @@ int eat(enum rdma_cm_event_type type)
     return status;
 }
 
+struct rdma_cm_id *id_of(enum rdma_cm_event_type type)
+{
+    struct rdma_cm_event *e = next_event(type);
+    struct rdma_cm_id *id = e->id;
+
+    CHECK_EQ(rdma_ack_cm_event(e), 0);
+    return id;
+}
+
 /* Makes a QP on an id; the library makes the CQs. */
 void give_qp(struct rdma_cm_id *id)
 {
@@ -110,17 +119,15 @@ struct rdma_cm_id *accept_one(void)
                                 .rnr_retry_count = 7,
                                 .private_data = "reply",
                                 .private_data_len = 5};
-    struct rdma_cm_event *e = next_event(RDMA_CM_EVENT_CONNECT_REQUEST);
-    struct rdma_cm_id *id = e->id;
+    struct rdma_cm_id *id = id_of(RDMA_CM_EVENT_CONNECT_REQUEST);
 
-    CHECK_EQ(rdma_ack_cm_event(e), 0);
     give_qp(id);
     CHECK_EQ(rdma_accept(id, &p), 0);
     CHECK_EQ(eat(RDMA_CM_EVENT_ESTABLISHED), 0);
     return id;
 }
 
-struct rdma_cm_id *connect_to(const char *host, int port)
+static struct rdma_cm_id *ask_at(const char *host, int port)
 {
     struct rdma_conn_param p = {
         .responder_resources = 2, .initiator_depth = 2, .retry_count = 7, .rnr_retry_count = 7};
@@ -129,6 +136,18 @@ struct rdma_cm_id *connect_to(const char *host, int port)
     resolve(id, host, port);
     give_qp(id);
     CHECK_EQ(rdma_connect(id, &p), 0);
+    return id;
+}
+
+struct rdma_cm_id *ask(int port)
+{
+    return ask_at("127.0.0.1", port);
+}
+
+struct rdma_cm_id *connect_to(const char *host, int port)
+{
+    struct rdma_cm_id *id = ask_at(host, port);
+
     CHECK_EQ(eat(RDMA_CM_EVENT_ESTABLISHED), 0);
     return id;
 }

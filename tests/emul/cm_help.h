@@ -19,7 +19,11 @@ int eat(enum rdma_cm_event_type type);
 void give_qp(struct rdma_cm_id *id);
 void resolve(struct rdma_cm_id *id, const char *host, int port);
 struct rdma_cm_id *listen_at(const char *host, int port, int backlog);
+/* Takes an event, and returns its id. */
+struct rdma_cm_id *id_of(enum rdma_cm_event_type type);
 struct rdma_cm_id *accept_one(void);
+/* Requests a connection from an id with a QP, without waiting for an answer. */
+struct rdma_cm_id *ask(int port);
 struct rdma_cm_id *connect_to(const char *host, int port);
 void drop(struct rdma_cm_id *id);
 void all_gone(void);

@@ -42,13 +42,9 @@ PAIR(late_listener_gets_request, run_two)
 ACTIVE(late_listener_gets_request)
 {
     setenv("EMUVERBS_LISTEN_WAIT_MS", "20000", 1);
+    clock_stop();
     for (int i = 0; i < 2; i++) {
-        struct rdma_cm_id *id = new_id(NULL);
-        struct rdma_conn_param p = {.retry_count = 7};
-        resolve(id, "127.0.0.1", PORT + i);
-        give_qp(id);
-        clock_stop();
-        CHECK_EQ(rdma_connect(id, &p), 0);
+        struct rdma_cm_id *id = ask(PORT + i);
         for (int k = 0; k < 300; k++)
             clock_step_ms(1);
         CHECK(!readable(chan->fd, 0));
@@ -56,6 +52,7 @@ ACTIVE(late_listener_gets_request)
         meet(s); /* listening */
         clock_run();
         CHECK_EQ(eat(RDMA_CM_EVENT_ESTABLISHED), 0);
+        clock_stop();
         meet(s);
         drop(id);
     }
@@ -100,14 +97,10 @@ TEST(addresses_that_are_not_ours)
 PAIR(withdrawn_request_notifies_listener, run_two)
 ACTIVE(withdrawn_request_notifies_listener)
 {
-    struct rdma_conn_param p = {.qp_num = 7};
-
     setenv("EMUVERBS_CM_TIMEOUT_MS", "3600000", 1);
     meet(s);
     for (int i = 0; i < 3; i++) {
-        struct rdma_cm_id *id = new_id(NULL);
-        resolve(id, "127.0.0.1", PORT + 12);
-        CHECK_EQ(rdma_connect(id, &p), 0);
+        struct rdma_cm_id *id = ask(PORT + 12);
         meet(s); /* the listener has been notified */
         CHECK(!readable(chan->fd, 0));
         if (i == 0) {
@@ -133,14 +126,12 @@ PASSIVE(withdrawn_request_notifies_listener)
         meet(s);
         if (i != 1)
             meet(s); /* given up before */
-        struct rdma_cm_event *e = next_event(RDMA_CM_EVENT_CONNECT_REQUEST);
-        struct rdma_cm_id *id = e->id;
-        CHECK_EQ(rdma_ack_cm_event(e), 0);
+        struct rdma_cm_id *id = id_of(RDMA_CM_EVENT_CONNECT_REQUEST);
         if (i == 1) {
             meet(s);
             meet(s);
         }
-        e = next_event(RDMA_CM_EVENT_REJECTED);
+        struct rdma_cm_event *e = next_event(RDMA_CM_EVENT_REJECTED);
         CHECK(e->id == id);
         CHECK_EQ(e->status, 4);
         CHECK_EQ(rdma_ack_cm_event(e), 0);
@@ -175,41 +166,12 @@ TEST(black_holes_run_into_the_time_out)
     all_gone();
 }
 
-PAIR(stopped_listener_times_requests_out, run_two_kill)
-ACTIVE(stopped_listener_times_requests_out)
-{
-    struct rdma_conn_param p = {.retry_count = 7};
-
-    setenv("EMUVERBS_CM_TIMEOUT_MS", "300", 1);
-    meet(s);
-    struct rdma_cm_id *id = new_id(NULL);
-    resolve(id, "127.0.0.1", PORT + 6);
-    give_qp(id);
-    CHECK(process_stop(s->peer));
-    CHECK_EQ(rdma_connect(id, &p), 0);
-    CHECK_EQ(eat(RDMA_CM_EVENT_UNREACHABLE), -ETIMEDOUT);
-    drop(id);
-    kill(s->peer, SIGKILL);
-    all_gone();
-}
-PASSIVE(stopped_listener_times_requests_out)
-{
-    listen_at("127.0.0.1", PORT + 6, 4);
-    meet(s);
-    for (;;)
-        pause();
-}
-
 PAIR(killed_peer_disconnects, run_two_kill)
 ACTIVE(killed_peer_disconnects)
 {
     meet(s);
     struct rdma_cm_id *id = connect_to("127.0.0.1", PORT + 7);
-    struct rdma_conn_param p = {.retry_count = 7};
-    struct rdma_cm_id *waiting = new_id(NULL);
-    resolve(waiting, "127.0.0.1", PORT + 7);
-    give_qp(waiting);
-    CHECK_EQ(rdma_connect(waiting, &p), 0); /* never answered */
+    struct rdma_cm_id *waiting = ask(PORT + 7); /* never answered */
     meet(s);
     kill(s->peer, SIGKILL);
     for (int i = 0; i < 2; i++) {
@@ -220,10 +182,7 @@ ACTIVE(killed_peer_disconnects)
         rdma_ack_cm_event(e);
     }
     CHECK_EQ(eat(RDMA_CM_EVENT_TIMEWAIT_EXIT), 0);
-    struct rdma_cm_id *again = new_id(NULL);
-    resolve(again, "127.0.0.1", PORT + 7);
-    give_qp(again);
-    CHECK_EQ(rdma_connect(again, &p), 0);
+    struct rdma_cm_id *again = ask(PORT + 7);
     CHECK_EQ(eat(RDMA_CM_EVENT_REJECTED), 8);
     drop(id);
     drop(waiting);
@@ -237,8 +196,7 @@ PASSIVE(killed_peer_disconnects)
     accept_one();
     CHECK(readable(chan->fd, 60000)); /* the second request waits */
     meet(s);
-    for (;;)
-        pause();
+    pause_forever();
 }
 
 PAIR(both_disconnect_at_once, run_two)
@@ -272,15 +230,11 @@ PASSIVE(both_disconnect_at_once)
 PAIR(backlog_is_bounded, run_two)
 ACTIVE(backlog_is_bounded)
 {
-    struct rdma_conn_param p = {.retry_count = 7};
     struct rdma_cm_id *id[3];
 
     meet(s);
     for (int i = 0; i < 3; i++) {
-        id[i] = new_id(NULL);
-        resolve(id[i], "127.0.0.1", PORT + 9);
-        give_qp(id[i]);
-        CHECK_EQ(rdma_connect(id[i], &p), 0);
+        id[i] = ask(PORT + 9);
     }
     CHECK_EQ(eat(RDMA_CM_EVENT_REJECTED), 28); /* the third */
     meet(s);
@@ -382,9 +336,7 @@ PASSIVE(qps_without_rdma_create_qp)
     struct ibv_recv_wr wr = {.wr_id = 2}, *bad;
 
     meet(s);
-    struct rdma_cm_event *e = next_event(RDMA_CM_EVENT_CONNECT_REQUEST);
-    struct rdma_cm_id *id = e->id;
-    rdma_ack_cm_event(e);
+    struct rdma_cm_id *id = id_of(RDMA_CM_EVENT_CONNECT_REQUEST);
     by_hand(id, s);
     walk(id, s);
     CHECK_EQ(ibv_post_recv(s->qp, &wr, &bad), 0);

@@ -175,9 +175,7 @@ static void is_asked_with_a_type_of_service(struct side *s, bool ethernet)
     uint8_t tos = 0x22;
 
     meet(s);
-    struct rdma_cm_event *e = next_event(RDMA_CM_EVENT_CONNECT_REQUEST);
-    struct rdma_cm_id *id = e->id;
-    CHECK_EQ(rdma_ack_cm_event(e), 0);
+    struct rdma_cm_id *id = id_of(RDMA_CM_EVENT_CONNECT_REQUEST);
     CHECK_EQ(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &tos, 1), 0);
     give_qp(id);
     CHECK_EQ(rdma_accept(id, &p), 0);

@@ -126,7 +126,6 @@ TEST(extended_cq_polled_by_one_thread)
     joined(&a, &b);
     for (uint64_t i = 0; i < 4; i++)
         post_send(&a, i, WRITE, 0, 8, 0);
-    alarm(60);
     CHECK_EQ(ibv_start_poll(t.ex, &unknown), EINVAL);
     CHECK_EQ(ibv_start_poll(t.ex, &none), 0);
     uint64_t time = ibv_wc_read_completion_ts(t.ex);
@@ -148,24 +147,20 @@ TEST(extended_cq_polled_by_one_thread)
     side_close(&b);
 }
 
-TEST(unsupported_extended_cq_features_refused)
+SIDE(unsupported_extended_cq_features_refused)
 {
-    struct side a = {0};
-
-    side_open(&a);
     struct ibv_cq_init_attr_ex attr = {.cqe = 4, .wc_flags = IBV_WC_EX_WITH_TM_INFO};
-    CHECK(!ibv_create_cq_ex(a.ctx, &attr));
+    CHECK(!ibv_create_cq_ex(s->ctx, &attr));
     CHECK_EQ(errno, EOPNOTSUPP);
     attr = (struct ibv_cq_init_attr_ex){.cqe = 4,
                                         .comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS,
                                         .flags = IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN};
-    CHECK(!ibv_create_cq_ex(a.ctx, &attr));
+    CHECK(!ibv_create_cq_ex(s->ctx, &attr));
     CHECK_EQ(errno, EOPNOTSUPP);
     attr.flags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED;
-    struct ibv_cq_ex *ex = ibv_create_cq_ex(a.ctx, &attr);
+    struct ibv_cq_ex *ex = ibv_create_cq_ex(s->ctx, &attr);
     CHECK(ex);
     CHECK_EQ(ibv_destroy_cq(ibv_cq_ex_to_cq(ex)), 0);
-    side_close(&a);
 }
 
 static void writes(struct side *a, uint64_t first, uint64_t n)
@@ -256,14 +251,11 @@ TEST(payloads_move_with_their_completions)
 }
 
 /* A CQ that was resized many times frees all its memory. */
-TEST(queues_that_grew_leave_nothing)
+SIDE(queues_that_grew_leave_nothing,
+     .env = "EMUVERBS_SEGMENT_MIB=64") /* not enough otherwise */
 {
-    struct side a = {0};
-
-    setenv("EMUVERBS_SEGMENT_MIB", "64", 1); /* not enough otherwise */
-    side_open(&a);
     for (int i = 0; i < 60; i++) {
-        struct ibv_cq *cq = ibv_create_cq(a.ctx, 1, NULL, NULL, 0);
+        struct ibv_cq *cq = ibv_create_cq(s->ctx, 1, NULL, NULL, 0);
         CHECK(cq);
         for (int n = 2; n <= 16384; n *= 2)
             CHECK_EQ(ibv_resize_cq(cq, n), 0);
@@ -271,7 +263,6 @@ TEST(queues_that_grew_leave_nothing)
         CHECK_EQ(cq->cqe, 16384);
         CHECK_EQ(ibv_destroy_cq(cq), 0);
     }
-    side_close(&a);
 }
 
 static void *write_one(void *arg)
@@ -281,77 +272,18 @@ static void *write_one(void *arg)
 }
 
 /* A poster with a place in the old ring continues with its completion in the new one. */
-TEST(poster_in_old_ring_finds_new)
+LOOP(poster_in_old_ring_finds_new, .stop = "push", .a = {.cqe = 4})
 {
-    struct side a = {.cqe = 4}, b = {0};
     pthread_t poster;
-    int stop = stop_here("push");
 
-    loop_open(&a, &b);
-    CHECK_EQ(pthread_create(&poster, NULL, write_one, &a), 0);
-    wait_stopped(stop);
+    CHECK_EQ(pthread_create(&poster, NULL, write_one, a), 0);
+    wait_stopped(a->stop);
     for (int n = 8; n <= 32; n *= 2)
-        CHECK_EQ(ibv_resize_cq(a.scq, n), 0);
-    go_on(stop, 0);
+        CHECK_EQ(ibv_resize_cq(a->scq, n), 0);
+    go_on(a->stop, 0);
     CHECK_EQ(pthread_join(poster, NULL), 0);
-    expect_wc(a.scq, 7, IBV_WC_SUCCESS);
-    expect_none(a.scq);
-    loop_close(&a, &b);
-}
-
-/* A long CQ is resized while one thread adds to it and another polls: the order is kept, and it
- * never seems empty. */
-#define HELD   2500u
-#define ADDED  1500u
-#define POLLED 2000u
-
-struct busy {
-    struct side *s;
-    _Atomic unsigned added, polled;
-};
-
-static void *add(void *arg)
-{
-    struct busy *b = arg;
-
-    for (; b->added < ADDED; b->added++)
-        writes(b->s, HELD + b->added, 1);
-    return NULL;
-}
-
-static void *take(void *arg)
-{
-    struct busy *b = arg;
-    struct ibv_wc wc;
-
-    for (; b->polled < POLLED; b->polled++) {
-        CHECK_EQ(ibv_poll_cq(b->s->scq, 1, &wc), 1);
-        CHECK_EQ(wc.wr_id, b->polled);
-    }
-    return NULL;
-}
-
-TEST(growing_while_others_add_and_take)
-{
-    for (int i = 0; i < 10; i++) {
-        struct side a = {.cqe = 4096, .max_wr = 8192}, b = {0};
-        pthread_t adder, taker;
-
-        loop_open(&a, &b);
-        writes(&a, 0, HELD);
-        struct busy busy = {.s = &a};
-        CHECK_EQ(pthread_create(&adder, NULL, add, &busy), 0);
-        CHECK_EQ(pthread_create(&taker, NULL, take, &busy), 0);
-        for (int step = 1; step <= 3; step++) {
-            while (busy.added < 300 * (unsigned)step && busy.polled < 300 * (unsigned)step)
-                sched_yield();
-            CHECK_EQ(ibv_resize_cq(a.scq, 4096 << step), 0);
-        }
-        CHECK_EQ(pthread_join(adder, NULL), 0);
-        CHECK_EQ(pthread_join(taker, NULL), 0);
-        expect_from(&a, POLLED, HELD + ADDED - POLLED);
-        loop_close(&a, &b);
-    }
+    expect_wc(a->scq, 7, IBV_WC_SUCCESS);
+    expect_none(a->scq);
 }
 
 /*
@@ -404,8 +336,6 @@ static void *receive_all(void *arg)
 {
     struct grown *g = arg;
     struct side *s = g->s;
-    struct ibv_cq *cq;
-    void *context;
 
     while (g->got < MESSAGES) {
         struct ibv_wc wc;
@@ -419,9 +349,7 @@ static void *receive_all(void *arg)
         }
         if (g->got == MESSAGES)
             break;
-        CHECK(readable(s->chan->fd, 60000));
-        CHECK_EQ(ibv_get_cq_event(s->chan, &cq, &context), 0);
-        ibv_ack_cq_events(cq, 1);
+        take_event(s->chan);
     }
     return NULL;
 }
@@ -447,8 +375,7 @@ static void receiver(struct side *s)
 PAIR(growing_under_a_process_that_sends, run_two)
 ACTIVE(growing_under_a_process_that_sends)
 {
-    side_open(s);
-    side_connect(s);
+    side_join(s);
     for (int i = 0; i < ROUNDS; i++) {
         send_all(s);
         meet(s); /* the receiver makes another CQ */
@@ -464,8 +391,7 @@ ACTIVE(growing_under_a_process_that_sends)
             side_connect(s);
         }
     }
-    meet(s);
-    side_close(s);
+    side_leave(s);
 }
 PASSIVE(growing_under_a_process_that_sends)
 {
@@ -486,8 +412,7 @@ PASSIVE(growing_under_a_process_that_sends)
             side_open(s);
         }
     }
-    meet(s);
-    side_close(s);
+    side_leave(s);
 }
 
 static void *grow_once(void *arg)
@@ -520,26 +445,22 @@ static void *look_at_all(void *arg)
 
 /* Completions present before the resize are visible to a thread that polls or waits
  * meanwhile. */
-TEST(completions_stay_visible_during_resize)
+LOOP(completions_stay_visible_during_resize, .stop = "grow", .a = {.cqe = 8})
 {
-    struct side a = {.cqe = 8}, b = {0};
     pthread_t other, poller;
-    int stop = stop_here("grow");
 
-    loop_open(&a, &b);
-    writes(&a, 0, 4);
-    struct looker looker = {.cq = a.scq};
-    CHECK_EQ(pthread_create(&other, NULL, grow_once, &a), 0);
-    wait_stopped(stop);
+    writes(a, 0, 4);
+    struct looker looker = {.cq = a->scq};
+    CHECK_EQ(pthread_create(&other, NULL, grow_once, a), 0);
+    wait_stopped(a->stop);
     CHECK_EQ(pthread_create(&poller, NULL, look_at_all, &looker), 0);
     while (!atomic_load(&looker.done) &&
            !(atomic_load(&looker.tid) && thread_sleeps(atomic_load(&looker.tid))))
         sched_yield();
-    go_on(stop, 0);
+    go_on(a->stop, 0);
     CHECK_EQ(pthread_join(poller, NULL), 0);
     CHECK_EQ(pthread_join(other, NULL), 0);
-    expect_none(a.scq);
-    loop_close(&a, &b);
+    expect_none(a->scq);
 }
 
 /* Makes a CQ of the side's channel with an unfetched event. */
@@ -561,32 +482,27 @@ static struct ibv_qp *with_an_event(struct side *s, struct ibv_cq **cq)
     return qp;
 }
 
-TEST(events_go_with_their_queue)
+SIDE(events_go_with_their_queue, .a = {.use_chan = true})
 {
-    struct side s = {.use_chan = true};
-    struct ibv_cq *cq[3], *got;
+    struct ibv_cq *cq[3];
     struct ibv_qp *qp[3];
-    void *ctx;
 
-    side_open(&s);
     for (unsigned first = 0; first < 2; first++) { /* the only one, and one of several */
         for (unsigned i = 0; i <= 2 * first; i++)
-            qp[i] = with_an_event(&s, &cq[i]);
+            qp[i] = with_an_event(s, &cq[i]);
         CHECK_EQ(ibv_destroy_qp(qp[first]), 0);
         CHECK_EQ(ibv_destroy_cq(cq[first]), 0);
         for (unsigned i = 0; i < 2 * first; i++) {
-            CHECK(readable(s.chan->fd, 0));
-            CHECK_EQ(ibv_get_cq_event(s.chan, &got, &ctx), 0);
+            CHECK(readable(s->chan->fd, 0));
+            struct ibv_cq *got = take_event(s->chan);
             CHECK(got == cq[0] || got == cq[2]);
-            ibv_ack_cq_events(got, 1);
         }
-        CHECK(!readable(s.chan->fd, 0));
+        CHECK(!readable(s->chan->fd, 0));
     }
     CHECK_EQ(ibv_destroy_qp(qp[0]), 0);
     CHECK_EQ(ibv_destroy_qp(qp[2]), 0);
     CHECK_EQ(ibv_destroy_cq(cq[0]), 0);
     CHECK_EQ(ibv_destroy_cq(cq[2]), 0);
-    side_close(&s);
 }
 
 /*
@@ -610,28 +526,24 @@ static void post_meanwhile(int sig, siginfo_t *info, void *context)
         try_send(polled.s, 4, WRITE, 0, 8, IBV_SEND_SIGNALED, polled.s->raddr, polled.s->rkey);
 }
 
-TEST_UNWATCHED(free_slot_has_left_cq)
+LOOP(free_slot_has_left_cq, .a = {.cqe = 4, .max_wr = 4}, .unwatched = true)
 {
-    struct side a = {.cqe = 4, .max_wr = 4}, b = {0};
     struct sigaction fault = {.sa_sigaction = post_meanwhile,
                               .sa_flags = SA_SIGINFO | SA_RESETHAND};
 
-    alarm(60);
-    loop_open(&a, &b);
     for (unsigned i = 0; i < 4; i++)
-        post_send(&a, i, WRITE, 0, 8, 0);
-    polled.s = &a;
+        post_send(a, i, WRITE, 0, 8, 0);
+    polled.s = a;
     polled.err = -1;
     polled.wc = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(polled.wc != MAP_FAILED);
     CHECK_EQ(sigaction(SIGSEGV, &fault, NULL), 0);
-    CHECK_EQ(ibv_poll_cq(a.scq, 1, polled.wc), 1);
+    CHECK_EQ(ibv_poll_cq(a->scq, 1, polled.wc), 1);
     CHECK(polled.wc->wr_id == 0 && polled.wc->status == IBV_WC_SUCCESS);
     CHECK(polled.err == 0 || polled.err == ENOMEM); /* the place is free, or not yet */
     for (unsigned i = 1; i < (polled.err ? 4 : 5); i++)
-        expect_wc(a.scq, i, IBV_WC_SUCCESS);
-    expect_none(a.scq);
-    CHECK_EQ(qp_state(&a), IBV_QPS_RTS);
+        expect_wc(a->scq, i, IBV_WC_SUCCESS);
+    expect_none(a->scq);
+    CHECK_EQ(qp_state(a), IBV_QPS_RTS);
     CHECK_EQ(munmap(polled.wc, 4096), 0);
-    loop_close(&a, &b);
 }

@@ -231,22 +231,15 @@ static void *send_first(void *arg)
 PAIR(greeted_without_a_descriptor, run_two_kill)
 ACTIVE(greeted_without_a_descriptor)
 {
-    struct rlimit limit, few;
-
     open_ud(s);
     for (unsigned i = 0; i < 8; i++)
         post_recv(s, i, 65536, 1024);
     meet_address(s);
-    int lowest = dup(0);
-    close(lowest);
-    CHECK_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
-    few = limit;
-    few.rlim_cur = (rlim_t)lowest;
-    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+    struct rlimit limit = leave_descriptors(0);
     meet(s);
     wait_stopped(s->stop); /* the sender holds the QP */
     settle();
-    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    limit_descriptors(&limit);
     kill_peer(s);
     get_through(s);
     side_close(s);
@@ -259,8 +252,7 @@ PASSIVE(greeted_without_a_descriptor)
     struct sender t = {s, s->qp, handle(s, other.gid, 1), other.qpn};
     meet(s);
     send_first(&t);
-    for (;;)
-        pause();
+    pause_forever();
 }
 
 /* A stopped receiver gets its datagrams, like all other messages. */
@@ -293,6 +285,5 @@ PASSIVE(stopped_receiver)
     expect_wc(s->rcq, 1, IBV_WC_SUCCESS);
     meet(s);
     expect_wc(s->rcq, 2, IBV_WC_SUCCESS);
-    meet(s);
-    side_close(s);
+    side_leave(s);
 }

@@ -14,16 +14,13 @@
 PAIR(stopped_process_serves_rdma, run_two)
 ACTIVE(stopped_process_serves_rdma)
 {
-    side_open(s);
-    side_connect(s);
+    side_join(s);
     meet(s);
     CHECK(process_stop(s->peer));
     memset(s->buf, 0x42, 100000);
-    post_send(s, 1, WRITE, 0, 100000, 0);
-    expect_wc(s->scq, 1, IBV_WC_SUCCESS);
+    post_done(s, WRITE, 0, 100000, 0);
     memset(s->buf, 0, 100000);
-    post_send(s, 2, READ, 0, 100000, 0);
-    expect_wc(s->scq, 2, IBV_WC_SUCCESS);
+    post_done(s, READ, 0, 100000, 0);
     for (int i = 0; i < 100000; i++)
         CHECK_EQ(s->buf[i], 0x42);
     memset(s->buf, 7, 100);
@@ -33,8 +30,7 @@ ACTIVE(stopped_process_serves_rdma)
     for (unsigned i = 3; i < 6; i++)
         expect_wc(s->scq, i, IBV_WC_SUCCESS);
     kill(s->peer, SIGCONT);
-    meet(s);
-    side_close(s);
+    side_leave(s);
 }
 PASSIVE(stopped_process_serves_rdma)
 {
@@ -56,8 +52,7 @@ PAIR(killed_peer_ends_requests, run_two_kill)
 ACTIVE(killed_peer_ends_requests)
 {
     s->rnr_retry = 7;
-    side_open(s);
-    side_connect(s);
+    side_join(s);
     post_send(s, 1, SEND, 0, 8, 0); /* without a receive: waits */
     CHECK_EQ(kill(s->peer, SIGKILL), 0);
     expect_wc(s->scq, 1, IBV_WC_RETRY_EXC_ERR);
@@ -69,10 +64,8 @@ ACTIVE(killed_peer_ends_requests)
 }
 PASSIVE(killed_peer_ends_requests)
 {
-    side_open(s);
-    side_connect(s);
-    for (;;)
-        pause();
+    side_join(s);
+    pause_forever();
 }
 
 PAIR(kill_in_the_middle_of_traffic, run_two_kill)
@@ -84,8 +77,7 @@ ACTIVE(kill_in_the_middle_of_traffic)
 
     s->rnr_retry = 7;
     s->min_rnr_timer = 1;
-    side_open(s);
-    side_connect(s);
+    side_join(s);
     while (alive) {
         int err = try_send(s, n, n & 1 ? SEND : WRITE, 0, n % 3 ? 64 : 20000, IBV_SEND_SIGNALED,
                            s->raddr, s->rkey);
@@ -106,8 +98,7 @@ ACTIVE(kill_in_the_middle_of_traffic)
 PASSIVE(kill_in_the_middle_of_traffic)
 {
     s->min_rnr_timer = 1;
-    side_open(s);
-    side_connect(s);
+    side_join(s);
     for (unsigned i = 0; i < 60; i++)
         post_recv(s, i, 0, 65536);
     for (;;) {
@@ -122,8 +113,6 @@ PASSIVE(kill_in_the_middle_of_traffic)
 static void sleep_for(struct side *s, uint64_t id)
 {
     struct ibv_wc wc;
-    struct ibv_cq *cq;
-    void *ctx;
 
     /* the usual loop: arm, poll again, sleep; a lost wake-up would hang it */
     for (;;) {
@@ -140,96 +129,23 @@ static void sleep_for(struct side *s, uint64_t id)
             CHECK_EQ(wc.wr_id, id);
             return;
         }
-        CHECK(readable(s->chan->fd, 60000));
-        CHECK_EQ(ibv_get_cq_event(s->chan, &cq, &ctx), 0);
-        ibv_ack_cq_events(cq, 1);
+        take_event(s->chan);
     }
 }
 
 PAIR(silent_process_is_not_reached, run_two)
 ACTIVE(silent_process_is_not_reached)
 {
-    side_open(s);
-    side_connect(s);
+    side_join(s);
     post_send(s, 1, WRITE, 0, 8, 0);
     expect_wc(s->scq, 1, IBV_WC_RETRY_EXC_ERR);
-    meet(s);
-    side_close(s);
+    side_leave(s);
 }
 PASSIVE(silent_process_is_not_reached)
 {
     setenv("EMUVERBS_SILENT", "1", 1);
-    side_open(s);
-    side_connect(s);
-    meet(s);
-    side_close(s);
-}
-
-/* Both flood each other through SRQs without an RNR: a sender stays within the window of posted
- * receives, and learns the other's progress by an RDMA write. */
-PAIR(messages_both_ways_keep_order_and_content, run_two)
-static void flood(struct side *s)
-{
-    enum { TOTAL = 50000, WINDOW = 32, ACK_AT = 500000, ACK_FROM = 500064 };
-    uint64_t sent = 0, posted = 0, got = 0, acked = 0;
-    volatile uint64_t *ack = NULL;
-    struct ibv_wc wc[16];
-    int n;
-
-    s->use_srq = true;
-    s->srq_wr = WINDOW;
-    s->rnr_retry = -1;
-    s->max_wr = 256;
-    side_open(s);
-    ack = (volatile uint64_t *)(s->buf + ACK_AT);
-    for (unsigned i = 0; i < WINDOW; i++)
-        post_recv(s, i, 65536 + 64 * i, 64);
-    side_connect(s);
-    while (sent < TOTAL || acked < TOTAL || *ack < TOTAL) {
-        if (sent < TOTAL && sent - *ack < WINDOW && posted < 200) {
-            uint64_t *slot = (uint64_t *)(s->buf + 64 * (sent % 64));
-            slot[0] = sent * 3;
-            CHECK_EQ(
-                try_send(s, 0, SEND, (uint32_t)(64 * (sent % 64)), 16, IBV_SEND_SIGNALED, 0, 0),
-                0);
-            sent++;
-            posted++;
-        }
-        if (got - acked >= 8 || (got == TOTAL && acked < TOTAL)) {
-            *(uint64_t *)(s->buf + ACK_FROM) = acked = got;
-            CHECK_EQ(try_send(s, 1, WRITE, ACK_FROM, 8, IBV_SEND_SIGNALED | IBV_SEND_INLINE,
-                              s->raddr + ACK_AT, s->rkey),
-                     0);
-            posted++;
-        }
-        n = ibv_poll_cq(s->scq, 16, wc);
-        CHECK(n >= 0);
-        for (int i = 0; i < n; i++, posted--)
-            CHECK_EQ(wc[i].status, IBV_WC_SUCCESS);
-        n = ibv_poll_cq(s->rcq, 16, wc);
-        CHECK(n >= 0);
-        for (int i = 0; i < n; i++) {
-            CHECK_EQ(wc[i].status, IBV_WC_SUCCESS);
-            CHECK_EQ(*(uint64_t *)(s->buf + 65536 + 64 * wc[i].wr_id), got * 3);
-            got++;
-            post_recv(s, wc[i].wr_id, (uint32_t)(65536 + 64 * wc[i].wr_id), 64);
-        }
-        if (n == 0)
-            sched_yield();
-    }
-    CHECK_EQ(counter("rnr_events"), 0);
-    meet(s);
-    while (posted)
-        posted -= (uint64_t)ibv_poll_cq(s->scq, 1, wc);
-    side_close(s);
-}
-ACTIVE(messages_both_ways_keep_order_and_content)
-{
-    flood(s);
-}
-PASSIVE(messages_both_ways_keep_order_and_content)
-{
-    flood(s);
+    side_join(s);
+    side_leave(s);
 }
 
 /*
@@ -290,8 +206,7 @@ ACTIVE(reply_does_not_overtake_its_completion)
         post_recv(s, i + 1, 65536, 64);
     }
     pthread_join(thread, NULL);
-    meet(s);
-    side_close(s);
+    side_leave(s);
 }
 PASSIVE(reply_does_not_overtake_its_completion)
 {
@@ -303,11 +218,9 @@ PASSIVE(reply_does_not_overtake_its_completion)
     for (unsigned i = 0; i < 10000; i++) {
         sleep_for(s, i);
         post_recv(s, i + 1, 65536, 16384);
-        post_send(s, i, SEND, 0, 16, 0);
-        expect_wc(s->scq, i, IBV_WC_SUCCESS);
+        post_done(s, SEND, 0, 16, 0);
     }
-    meet(s);
-    side_close(s);
+    side_leave(s);
 }
 
 static void write_until_refused(struct side *s)
@@ -323,17 +236,14 @@ static void write_until_refused(struct side *s)
 PAIR(deregistering_waits_for_remote_writes, run_two)
 ACTIVE(deregistering_waits_for_remote_writes)
 {
-    side_open(s);
-    side_connect(s);
+    side_join(s);
     memset(s->buf, 0xee, BUF_SIZE);
     write_until_refused(s); /* the other side deregisters the memory */
-    meet(s);
-    side_close(s);
+    side_leave(s);
 }
 PASSIVE(deregistering_waits_for_remote_writes)
 {
-    side_open(s);
-    side_connect(s);
+    side_join(s);
     clock_stop(); /* users of the memory do not time out */
     while (*(volatile unsigned char *)(s->buf + BUF_SIZE - 1) != 0xee)
         ;
@@ -369,11 +279,9 @@ static pid_t bystander(struct side *s)
     CHECK(pid >= 0);
     s->sock = sv[pid == 0];
     close(sv[pid != 0]);
-    side_open(s);
-    side_connect(s);
+    side_join(s);
     if (pid == 0) {
-        meet(s);
-        side_close(s);
+        side_leave(s);
         exit(0);
     }
     return pid;
@@ -402,8 +310,7 @@ ACTIVE(deregistering_while_the_writer_is_stopped)
     }
     CHECK_EQ(counter("drains_given_up"), 0);
     side_close(s);
-    meet(&other);
-    side_close(&other);
+    side_leave(&other);
     CHECK_EQ(waitpid(pid, &st, 0), pid);
     CHECK_EQ(st, 0);
 }

@@ -83,7 +83,8 @@ TEST(ethernet_ports_have_the_given_addresses)
     static const unsigned char want[2][16] = {{[10] = 0xff, 0xff, 10, 1, 2, 3}, {[15] = 1}};
     struct side a = {.device = 0}, b = {.device = 1};
 
-    devices("2", "1");
+    setenv("EMUVERBS_DEVICES", "2", 1);
+    setenv("EMUVERBS_PORTS", "1", 1);
     setenv("EMUVERBS_ETHERNET", "1", 1);
     setenv("EMUVERBS_ADDRESSES", "10.1.2.3,::1", 1);
     side_open(&a);
@@ -95,21 +96,18 @@ TEST(ethernet_ports_have_the_given_addresses)
     loop_close(&a, &b);
 }
 
-TEST(qp_takes_ports_of_its_device)
+SIDE(qp_takes_ports_of_its_device, .a = {.port = 2},
+     .env = "EMUVERBS_DEVICES=1 EMUVERBS_PORTS=2")
 {
-    struct side a = {.port = 2};
     struct ibv_ah_attr ah = {.port_num = 2, .dlid = 1};
 
-    devices("1", "2");
-    side_open(&a);
-    struct ibv_ah *h = ibv_create_ah(a.pd, &ah);
+    struct ibv_ah *h = ibv_create_ah(s->pd, &ah);
     CHECK(h);
     CHECK_EQ(ibv_destroy_ah(h), 0);
     ah.port_num = 3;
-    CHECK(!ibv_create_ah(a.pd, &ah));
+    CHECK(!ibv_create_ah(s->pd, &ah));
     struct ibv_qp_attr qa = {.qp_state = IBV_QPS_INIT, .port_num = 3};
-    CHECK_EQ(ibv_modify_qp(a.qp, &qa, IBV_QP_STATE | IBV_QP_PORT), EINVAL);
-    side_close(&a);
+    CHECK_EQ(ibv_modify_qp(s->qp, &qa, IBV_QP_STATE | IBV_QP_PORT), EINVAL);
 }
 
 static void change_device(const char *name, const char *state, int want)
@@ -142,7 +140,8 @@ TEST(failed_device_fails_own_qps_only)
     struct ibv_port_attr pa;
     char byte;
 
-    devices("2", "1");
+    setenv("EMUVERBS_DEVICES", "2", 1);
+    setenv("EMUVERBS_PORTS", "1", 1);
     a.dlid = b.dlid = 5;
     side_open(&a);
     side_open(&b);
@@ -186,7 +185,8 @@ TEST(removed_device_is_replaced_by_another)
     struct ibv_port_attr port;
     int n;
 
-    devices("2", "1");
+    setenv("EMUVERBS_DEVICES", "2", 1);
+    setenv("EMUVERBS_PORTS", "1", 1);
     a.dlid = b.dlid = 5;
     side_open(&a);
     change_device("emu1", "nothing", -1);
@@ -218,8 +218,7 @@ TEST(removed_device_is_replaced_by_another)
     c.dlid = 5;
     side_open(&c);
     join_sides(&b, &c);
-    post_send(&b, 1, WRITE, 0, 0, 0);
-    expect_wc(b.scq, 1, IBV_WC_SUCCESS);
+    post_done(&b, WRITE, 0, 0, 0);
     loop_close(&b, &c);
     side_close(&a);
 }
@@ -272,26 +271,21 @@ TEST(ids_end_with_their_device)
     rdma_destroy_event_channel(chan);
 }
 
-TEST(port_goes_down_and_up)
+SIDE(port_goes_down_and_up, .env = "EMUVERBS_DEVICES=1 EMUVERBS_PORTS=1 EMUVERBS_ETHERNET=1")
 {
-    struct side a = {0};
     struct ibv_port_attr port;
 
-    devices("1", "1");
-    setenv("EMUVERBS_ETHERNET", "1", 1);
-    side_open(&a);
     change_device("emu0", "down", 0);
-    expect_event(a.ctx, IBV_EVENT_PORT_ERR);
-    CHECK_EQ(ibv_query_port(a.ctx, 1, &port), 0);
+    expect_event(s->ctx, IBV_EVENT_PORT_ERR);
+    CHECK_EQ(ibv_query_port(s->ctx, 1, &port), 0);
     CHECK_EQ(port.state, IBV_PORT_DOWN);
     change_device("emu0", "up", 0);
-    expect_event(a.ctx, IBV_EVENT_PORT_ACTIVE);
-    CHECK_EQ(ibv_query_port(a.ctx, 1, &port), 0);
+    expect_event(s->ctx, IBV_EVENT_PORT_ACTIVE);
+    CHECK_EQ(ibv_query_port(s->ctx, 1, &port), 0);
     CHECK_EQ(port.state, IBV_PORT_ACTIVE);
     change_device("emu0", "127.0.0.9", 0);
-    expect_event(a.ctx, IBV_EVENT_GID_CHANGE);
-    CHECK_EQ(gid_of(a.ctx, 1).raw[15], 9);
-    side_close(&a);
+    expect_event(s->ctx, IBV_EVENT_GID_CHANGE);
+    CHECK_EQ(gid_of(s->ctx, 1).raw[15], 9);
 }
 
 static _Atomic bool armed;
@@ -311,20 +305,16 @@ __attribute__((visibility("default"))) int pthread_mutex_init(pthread_mutex_t *m
 }
 
 /* A QP under construction gets no event. */
-TEST(device_failure_spares_qp_under_construction)
+SIDE(device_failure_spares_qp_under_construction)
 {
-    struct side s = {0};
-
-    side_open(&s);
     struct ibv_qp_init_attr qi = {
-        .send_cq = s.scq, .recv_cq = s.rcq, .qp_type = IBV_QPT_RC, .cap = {4, 4, 1, 1, 0}};
-    CHECK_EQ(ibv_destroy_qp(s.qp), 0);
+        .send_cq = s->scq, .recv_cq = s->rcq, .qp_type = IBV_QPT_RC, .cap = {4, 4, 1, 1, 0}};
+    CHECK_EQ(ibv_destroy_qp(s->qp), 0);
     atomic_store(&armed, true);
-    s.qp = ibv_create_qp(s.pd, &qi);
+    s->qp = ibv_create_qp(s->pd, &qi);
     CHECK(!atomic_load(&armed));
-    CHECK(s.qp);
-    CHECK_EQ(qp_init(&s), EIO);
-    side_close(&s);
+    CHECK(s->qp);
+    CHECK_EQ(qp_init(s), EIO);
 }
 
 /* Sends a datagram from the second device to the first, and back to the address in its

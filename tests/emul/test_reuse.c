@@ -13,72 +13,56 @@
 /* ---- Order ---- */
 
 /* A request behind a small message on its QP finds the message in memory, without a poll. */
-TEST(write_behind_send_overwrites_message)
+LOOP(write_behind_send_overwrites_message)
 {
-    struct side a = {0}, b = {0};
-
-    loop_open(&a, &b);
-    pattern(a.buf, SMALL, 1);
-    pattern(a.buf + SMALL, SMALL, 2);
-    post_recv(&b, 1, 0, SMALL);
-    CHECK_EQ(try_send(&a, 2, SEND, 0, SMALL, IBV_SEND_SIGNALED, 0, 0), 0);
-    CHECK_EQ(
-        try_send(&a, 3, WRITE, SMALL, SMALL, IBV_SEND_SIGNALED, (uintptr_t)b.buf, b.mr->rkey),
-        0);
-    expect_wc(a.scq, 2, IBV_WC_SUCCESS);
-    expect_wc(a.scq, 3, IBV_WC_SUCCESS);
-    expect_wc(b.rcq, 1, IBV_WC_SUCCESS);
-    CHECK(is_pattern(b.buf, SMALL, 2));
-    loop_close(&a, &b);
+    pattern(a->buf, SMALL, 1);
+    pattern(a->buf + SMALL, SMALL, 2);
+    post_recv(b, 1, 0, SMALL);
+    post_to(a, 2, SEND, 0, SMALL, 0, 0);
+    post_to(a, 3, WRITE, SMALL, SMALL, (uintptr_t)b->buf, b->mr->rkey);
+    expect_wc(a->scq, 2, IBV_WC_SUCCESS);
+    expect_wc(a->scq, 3, IBV_WC_SUCCESS);
+    expect_wc(b->rcq, 1, IBV_WC_SUCCESS);
+    CHECK(is_pattern(b->buf, SMALL, 2));
 }
 
-TEST(read_behind_send_sees_message)
+LOOP(read_behind_send_sees_message)
 {
-    struct side a = {0}, b = {0};
-
-    loop_open(&a, &b);
-    pattern(a.buf, SMALL, 1);
-    post_recv(&b, 1, 0, SMALL);
-    CHECK_EQ(try_send(&a, 2, SEND, 0, SMALL, IBV_SEND_SIGNALED, 0, 0), 0);
-    CHECK_EQ(
-        try_send(&a, 3, READ, SMALL, SMALL, IBV_SEND_SIGNALED, (uintptr_t)b.buf, b.mr->rkey),
-        0);
-    expect_wc(a.scq, 2, IBV_WC_SUCCESS);
-    expect_wc(a.scq, 3, IBV_WC_SUCCESS);
-    CHECK(is_pattern(a.buf + SMALL, SMALL, 1));
-    expect_wc(b.rcq, 1, IBV_WC_SUCCESS);
-    CHECK(is_pattern(b.buf, SMALL, 1));
-    loop_close(&a, &b);
+    pattern(a->buf, SMALL, 1);
+    post_recv(b, 1, 0, SMALL);
+    post_to(a, 2, SEND, 0, SMALL, 0, 0);
+    post_to(a, 3, READ, SMALL, SMALL, (uintptr_t)b->buf, b->mr->rkey);
+    expect_wc(a->scq, 2, IBV_WC_SUCCESS);
+    expect_wc(a->scq, 3, IBV_WC_SUCCESS);
+    CHECK(is_pattern(a->buf + SMALL, SMALL, 1));
+    expect_wc(b->rcq, 1, IBV_WC_SUCCESS);
+    CHECK(is_pattern(b->buf, SMALL, 1));
 }
 
 /* A window opens memory that was registered for local access only. */
-TEST(window_write_behind_send_overwrites_message)
+LOOP(window_write_behind_send_overwrites_message,
+     .b = {.access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND})
 {
-    struct side a = {0}, b = {.access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND};
-
-    loop_open(&a, &b);
-    struct ibv_mw *mw = ibv_alloc_mw(b.pd, IBV_MW_TYPE_1);
+    struct ibv_mw *mw = ibv_alloc_mw(b->pd, IBV_MW_TYPE_1);
     CHECK(mw);
     struct ibv_mw_bind bind = {.wr_id = 9,
                                .send_flags = IBV_SEND_SIGNALED,
-                               .bind_info = {.mr = b.mr,
-                                             .addr = (uintptr_t)b.buf,
+                               .bind_info = {.mr = b->mr,
+                                             .addr = (uintptr_t)b->buf,
                                              .length = 2 * SMALL,
                                              .mw_access_flags = IBV_ACCESS_REMOTE_WRITE}};
-    CHECK_EQ(ibv_bind_mw(b.qp, mw, &bind), 0);
-    expect_wc(b.scq, 9, IBV_WC_SUCCESS);
-    pattern(a.buf, SMALL, 1);
-    pattern(a.buf + SMALL, SMALL, 2);
-    post_recv(&b, 1, 0, SMALL);
-    CHECK_EQ(try_send(&a, 2, SEND, 0, SMALL, IBV_SEND_SIGNALED, 0, 0), 0);
-    CHECK_EQ(
-        try_send(&a, 3, WRITE, SMALL, SMALL, IBV_SEND_SIGNALED, (uintptr_t)b.buf, mw->rkey), 0);
-    expect_wc(a.scq, 2, IBV_WC_SUCCESS);
-    expect_wc(a.scq, 3, IBV_WC_SUCCESS);
-    expect_wc(b.rcq, 1, IBV_WC_SUCCESS);
-    CHECK(is_pattern(b.buf, SMALL, 2));
+    CHECK_EQ(ibv_bind_mw(b->qp, mw, &bind), 0);
+    expect_wc(b->scq, 9, IBV_WC_SUCCESS);
+    pattern(a->buf, SMALL, 1);
+    pattern(a->buf + SMALL, SMALL, 2);
+    post_recv(b, 1, 0, SMALL);
+    post_to(a, 2, SEND, 0, SMALL, 0, 0);
+    post_to(a, 3, WRITE, SMALL, SMALL, (uintptr_t)b->buf, mw->rkey);
+    expect_wc(a->scq, 2, IBV_WC_SUCCESS);
+    expect_wc(a->scq, 3, IBV_WC_SUCCESS);
+    expect_wc(b->rcq, 1, IBV_WC_SUCCESS);
+    CHECK(is_pattern(b->buf, SMALL, 2));
     CHECK_EQ(ibv_dealloc_mw(mw), 0);
-    loop_close(&a, &b);
 }
 
 /* ---- A peer without a processor ---- */
@@ -109,8 +93,7 @@ ACTIVE(retries_pause_while_peer_is_descheduled)
     enum { BOUND = 50 };
 
     setenv("EMUVERBS_RETRY_MAX_MS", "50", 1);
-    side_open(s);
-    side_connect(s);
+    side_join(s);
     meet(s);
     CHECK_EQ(read(s->sock, s->buf, 1), 1); /* the peer spins */
     clock_stop();
@@ -126,21 +109,18 @@ ACTIVE(retries_pause_while_peer_is_descheduled)
     expect_wc(s->scq, 1, IBV_WC_RETRY_EXC_ERR);
     clock_run();
     CHECK_EQ(write(s->sock, "e", 1), 1);
-    meet(s);
-    side_close(s);
+    side_leave(s);
 }
 PASSIVE(retries_pause_while_peer_is_descheduled)
 {
-    side_open(s);
-    side_connect(s);
+    side_join(s);
     CHECK_EQ(qp_error(s), 0);
     meet(s);
     CHECK_EQ(write(s->sock, "s", 1), 1);
     while (!readable(s->sock, 0))
         ;
     CHECK_EQ(read(s->sock, s->buf, 1), 1);
-    meet(s);
-    side_close(s);
+    side_leave(s);
 }
 
 /* Requests a connection to a port without a listener, beside a process that spins. */
@@ -214,18 +194,13 @@ PASSIVE(request_waits_for_descheduled_listener)
 /* ---- Owner of the memory ---- */
 
 /* A read into memory that its owner has made read-only fails at the owner, not at the peer. */
-TEST_UNWATCHED(read_into_read_only_memory_fails_locally)
+LOOP(read_into_read_only_memory_fails_locally, .unwatched = true)
 {
-    struct side a = {0}, b = {0};
-
-    loop_open(&a, &b);
-    CHECK_EQ(mprotect(a.buf + 8192, 4096, PROT_READ), 0);
-    CHECK_EQ(try_send(&a, 1, READ, 4096, 8192, IBV_SEND_SIGNALED, (uintptr_t)b.buf, b.mr->rkey),
-             0);
-    expect_wc(a.scq, 1, IBV_WC_LOC_PROT_ERR);
-    CHECK_EQ(qp_state(&b), IBV_QPS_RTS);
-    CHECK_EQ(mprotect(a.buf + 8192, 4096, PROT_READ | PROT_WRITE), 0);
-    loop_close(&a, &b);
+    CHECK_EQ(mprotect(a->buf + 8192, 4096, PROT_READ), 0);
+    post_to(a, 1, READ, 4096, 8192, (uintptr_t)b->buf, b->mr->rkey);
+    expect_wc(a->scq, 1, IBV_WC_LOC_PROT_ERR);
+    CHECK_EQ(qp_state(b), IBV_QPS_RTS);
+    CHECK_EQ(mprotect(a->buf + 8192, 4096, PROT_READ | PROT_WRITE), 0);
 }
 
 /* ---- Reused slots ---- */
@@ -282,7 +257,7 @@ TEST(qp_in_reused_slot_keeps_receives)
     ibv_ack_async_event(&event);
     CHECK_EQ(pthread_join(thread, NULL), 0);
     pattern(c.buf, 8192, 3);
-    CHECK_EQ(try_send(&c, 3, SEND, 0, 8192, IBV_SEND_SIGNALED, 0, 0), 0);
+    post_to(&c, 3, SEND, 0, 8192, 0, 0);
     expect_wc(c.scq, 3, IBV_WC_SUCCESS);
     expect_wc(d.rcq, 2, IBV_WC_SUCCESS);
     CHECK(is_pattern(d.buf + 64, 8192, 3));
