@@ -184,7 +184,13 @@ void side_open(struct side *s)
         s->chan = ibv_create_comp_channel(s->ctx);
         CHECK(s->chan);
     }
-    s->scq = ibv_create_cq(s->ctx, def(s->cqe, 256), s, s->chan, 0);
+    if (s->wc_flags) {
+        struct ibv_cq_init_attr_ex attr = {.cqe = 64, .wc_flags = s->wc_flags};
+        s->cq_ex = ibv_create_cq_ex(s->ctx, &attr);
+        s->scq = ibv_cq_ex_to_cq(s->cq_ex);
+    } else {
+        s->scq = ibv_create_cq(s->ctx, def(s->cqe, 256), s, s->chan, 0);
+    }
     s->rcq = ibv_create_cq(s->ctx, def(s->cqe, 256), s, s->chan, 0);
     CHECK(s->scq && s->rcq);
     if (s->use_srq) {
@@ -193,22 +199,30 @@ void side_open(struct side *s)
         s->srq = ibv_create_srq(s->pd, &si);
         CHECK(s->srq);
     }
-    struct ibv_qp_init_attr qi = {.send_cq = s->scq,
-                                  .recv_cq = s->rcq,
-                                  .srq = s->srq,
-                                  .qp_type = s->type ? s->type : IBV_QPT_RC,
-                                  .sq_sig_all = s->sig_all,
-                                  .cap = {.max_send_wr = (uint32_t)def(s->max_wr, 64),
-                                          .max_recv_wr = (uint32_t)def(s->max_wr, 64),
-                                          .max_send_sge = (uint32_t)def(s->max_sge, 4),
-                                          .max_recv_sge = (uint32_t)def(s->max_sge, 4),
-                                          .max_inline_data = (uint32_t)def(s->max_inline, 64)}};
-    s->qp = ibv_create_qp(s->pd, &qi);
+    struct ibv_qp_init_attr_ex qi = {
+        .send_cq = s->scq,
+        .recv_cq = s->rcq,
+        .srq = s->srq,
+        .qp_type = s->type ? s->type : IBV_QPT_RC,
+        .sq_sig_all = s->sig_all,
+        .cap = {.max_send_wr = (uint32_t)def(s->max_wr, 64),
+                .max_recv_wr = (uint32_t)def(s->max_wr, 64),
+                .max_send_sge = (uint32_t)def(s->max_sge, 4),
+                .max_recv_sge = (uint32_t)def(s->max_sge, 4),
+                .max_inline_data = (uint32_t)def(s->max_inline, 64)},
+        .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+        .pd = s->pd,
+        .send_ops_flags = s->send_ops};
+    s->qp = s->send_ops ? ibv_create_qp_ex(s->ctx, &qi)
+                        : ibv_create_qp(s->pd, (struct ibv_qp_init_attr *)(void *)&qi);
     CHECK(s->qp);
-    s->buf = aligned_alloc(4096, BUF_SIZE);
+    s->qp_ex = s->send_ops ? ibv_qp_to_qp_ex(s->qp) : NULL;
+    CHECK(!s->send_ops || s->qp_ex);
+    size_t size = s->size ? s->size : BUF_SIZE;
+    s->buf = aligned_alloc(4096, size);
     CHECK(s->buf);
-    memset(s->buf, 0, BUF_SIZE);
-    s->mr = ibv_reg_mr(s->pd, s->buf, BUF_SIZE,
+    memset(s->buf, 0, size);
+    s->mr = ibv_reg_mr(s->pd, s->buf, size,
                        def(s->access, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
                                           IBV_ACCESS_REMOTE_READ));
     CHECK(s->mr);
@@ -358,6 +372,14 @@ void renew_qp(struct side *s, enum ibv_qp_type type)
     s->qp = new_qp(s, type, 16);
 }
 
+pthread_t spawn(void *(*fn)(void *), void *arg)
+{
+    pthread_t thread;
+
+    CHECK_EQ(pthread_create(&thread, NULL, fn, arg), 0);
+    return thread;
+}
+
 struct dereg {
     struct ibv_mr *mr;
     int err;
@@ -376,11 +398,10 @@ static void *dereg_main(void *arg)
 int dereg_by_looks(struct ibv_mr *mr, pid_t peer)
 {
     struct dereg g = {.mr = mr};
-    pthread_t thread;
 
     clock_stop();
     int64_t drains = counter("drains");
-    CHECK_EQ(pthread_create(&thread, NULL, dereg_main, &g), 0);
+    pthread_t thread = spawn(dereg_main, &g);
     while (!atomic_load(&g.done) && counter("drains") == drains)
         sched_yield();
     for (unsigned looks = 0; !atomic_load(&g.done); looks++) {
@@ -485,7 +506,7 @@ void join_sides(struct side *a, struct side *b)
     CHECK_EQ(qp_rts(b), 0);
 }
 
-static void to_init(struct side *s)
+void side_reset(struct side *s)
 {
     struct ibv_qp_attr reset = {.qp_state = IBV_QPS_RESET};
 
@@ -495,8 +516,8 @@ static void to_init(struct side *s)
 
 void join_anew(struct side *a, struct side *b)
 {
-    to_init(a);
-    to_init(b);
+    side_reset(a);
+    side_reset(b);
     join_sides(a, b);
 }
 

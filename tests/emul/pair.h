@@ -8,6 +8,7 @@
 #define TESTS_EMUL_PAIR_H
 
 #include <infiniband/verbs.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -62,9 +63,13 @@ struct side {
     unsigned char *buf;
     /* options, set before side_open */
     bool use_srq, use_chan;
+    size_t size; /* of its buffer; BUF_SIZE when it is 0 */
     int cqe, max_wr, max_sge, max_inline, access, qp_access, rnr_retry, min_rnr_timer, rd_depth;
     int sig_all, srq_wr;
-    enum ibv_qp_type type;  /* RC when it is 0 */
+    enum ibv_qp_type type;       /* RC when it is 0 */
+    uint64_t wc_flags, send_ops; /* of an extended send CQ, of an extended QP */
+    struct ibv_cq_ex *cq_ex;     /* they, after side_open */
+    struct ibv_qp_ex *qp_ex;
     int device, port, dlid; /* index; port 1 and LID 1 when they are 0 */
     /* the other side's, after side_connect */
     uint64_t raddr;
@@ -118,6 +123,8 @@ void renew_qp(struct side *s, enum ibv_qp_type type);
 /* Connect the QPs of two sides of one process, from INIT, or from any state. */
 void join_sides(struct side *a, struct side *b);
 void join_anew(struct side *a, struct side *b);
+/* Brings the QP to RESET, and to INIT. */
+void side_reset(struct side *s);
 /* Makes two QPs in one process, connected to each other. */
 void loop_open(struct side *a, struct side *b);
 void loop_close(struct side *a, struct side *b);
@@ -143,6 +150,9 @@ void go_on(int fd, unsigned char next);
 
 /* Kills the other process, and waits until this process's device has handled its death. */
 void kill_peer_and_wait(struct side *s);
+
+/* Starts a thread. */
+pthread_t spawn(void *(*fn)(void *), void *arg);
 
 /* Waits until the service thread has handled all messages to this process so far. */
 void settle(void);

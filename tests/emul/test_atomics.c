@@ -77,7 +77,7 @@ PASSIVE(counts_of_processes_add_up)
     clock_stop();
     side_connect(s);
     for (int i = 0; i < 2; i++)
-        CHECK_EQ(pthread_create(&thread[i], NULL, count_up, &a[i]), 0);
+        thread[i] = spawn(count_up, &a[i]);
     for (int i = 0; i < 2; i++)
         CHECK_EQ(pthread_join(thread[i], NULL), 0);
     meet(s);

@@ -199,32 +199,28 @@ PASSIVE(killed_peer_disconnects)
     pause_forever();
 }
 
-PAIR(both_disconnect_at_once, run_two)
-static void end_together(struct side *s, struct rdma_cm_id *id)
+static void end_together(struct side *s)
 {
+    struct rdma_cm_id *l = s->peer ? NULL : listen_at("127.0.0.1", PORT + 8, 4);
+
     meet(s);
-    CHECK_EQ(rdma_disconnect(id), 0);
-    CHECK_EQ(eat(RDMA_CM_EVENT_DISCONNECTED), 0);
-    CHECK_EQ(rdma_disconnect(id), 0); /* harmless */
-    CHECK_EQ(eat(RDMA_CM_EVENT_TIMEWAIT_EXIT), 0);
-    drop(id);
-    meet(s);
-}
-ACTIVE(both_disconnect_at_once)
-{
-    meet(s);
-    for (int i = 0; i < 20; i++)
-        end_together(s, connect_to("127.0.0.1", PORT + 8));
+    for (int i = 0; i < 20; i++) {
+        struct rdma_cm_id *id = l ? accept_one() : connect_to("127.0.0.1", PORT + 8);
+        meet(s);
+        CHECK_EQ(rdma_disconnect(id), 0);
+        CHECK_EQ(eat(RDMA_CM_EVENT_DISCONNECTED), 0);
+        CHECK_EQ(rdma_disconnect(id), 0); /* harmless */
+        CHECK_EQ(eat(RDMA_CM_EVENT_TIMEWAIT_EXIT), 0);
+        drop(id);
+        meet(s);
+    }
+    if (l)
+        drop(l);
     all_gone();
 }
-PASSIVE(both_disconnect_at_once)
+CASE(both_disconnect_at_once)
 {
-    struct rdma_cm_id *l = listen_at("127.0.0.1", PORT + 8, 4);
-    meet(s);
-    for (int i = 0; i < 20; i++)
-        end_together(s, accept_one());
-    drop(l);
-    all_gone();
+    assert_int_equal(run_two(end_together, end_together), 0);
 }
 
 PAIR(backlog_is_bounded, run_two)
@@ -265,11 +261,10 @@ static void *late_ack(void *arg)
 TEST(destroying_an_id_waits_for_acknowledgements)
 {
     struct rdma_cm_id *id = new_id(NULL);
-    pthread_t t;
 
     CHECK_EQ(rdma_resolve_addr(id, NULL, at("127.0.0.1", 1), 1000), 0);
     struct rdma_cm_event *e = next_event(RDMA_CM_EVENT_ADDR_RESOLVED);
-    CHECK_EQ(pthread_create(&t, NULL, late_ack, e), 0);
+    pthread_t t = spawn(late_ack, e);
     CHECK_EQ(rdma_destroy_id(id), 0);
     CHECK_EQ(counter("rdma_ack_cm_event"), 1);
     pthread_join(t, NULL);
@@ -283,13 +278,12 @@ TEST(destroying_an_id_waits_for_acknowledgements)
 }
 
 PAIR(qps_without_rdma_create_qp, run_two)
+/* Gives an id's device a QP, or brings it to RTS. */
 static void by_hand(struct rdma_cm_id *id, struct side *s)
 {
-    struct ibv_qp_init_attr qi = {.qp_type = IBV_QPT_RC, .cap = {16, 16, 2, 2, 32}};
     s->pd = ibv_alloc_pd(id->verbs);
-    qi.send_cq = qi.recv_cq = s->scq = ibv_create_cq(id->verbs, 16, NULL, NULL, 0);
-    s->qp = ibv_create_qp(s->pd, &qi);
-    CHECK(s->qp);
+    s->scq = s->rcq = ibv_create_cq(id->verbs, 16, NULL, NULL, 0);
+    s->qp = new_qp(s, IBV_QPT_RC, 16);
 }
 static void walk(struct rdma_cm_id *id, struct side *s)
 {
@@ -309,6 +303,7 @@ static void clean(struct side *s)
 ACTIVE(qps_without_rdma_create_qp)
 {
     struct rdma_cm_id *id = new_id(NULL);
+    struct ibv_send_wr wr = {.wr_id = 1, .opcode = SEND, .send_flags = IBV_SEND_SIGNALED}, *bad;
 
     meet(s);
     resolve(id, "127.0.0.1", PORT + 11);
@@ -320,9 +315,6 @@ ACTIVE(qps_without_rdma_create_qp)
     walk(id, s);
     CHECK_EQ(rdma_establish(id), 0);
     meet(s);
-    struct ibv_send_wr wr = {
-        .wr_id = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED};
-    struct ibv_send_wr *bad;
     CHECK_EQ(ibv_post_send(s->qp, &wr, &bad), 0);
     expect_wc(s->scq, 1, IBV_WC_SUCCESS);
     meet(s);

@@ -12,7 +12,6 @@
 #include "tests/emul/cm_help.h"
 #include "tests/emul/stop.h"
 
-PAIR(thousand_connections_leave_no_descriptors, run_two)
 static unsigned open_fds(void)
 {
     unsigned n = 0;
@@ -20,42 +19,33 @@ static unsigned open_fds(void)
         n += fcntl(fd, F_GETFD) >= 0;
     return n;
 }
-ACTIVE(thousand_connections_leave_no_descriptors)
+static void thousand_times(struct side *s)
 {
+    const bool active = s->peer != 0;
+    struct rdma_cm_id *l = active ? NULL : listen_at("127.0.0.1", PORT + 12, 4);
     unsigned before = 0;
 
     setenv("EMUVERBS_TIMEWAIT_MS", "0", 1);
     meet(s);
     for (int i = 0; i < 1000; i++) {
-        struct rdma_cm_id *id = connect_to("127.0.0.1", PORT + 12);
-        CHECK_EQ(rdma_disconnect(id), 0);
+        struct rdma_cm_id *id = active ? connect_to("127.0.0.1", PORT + 12) : accept_one();
+        if (active)
+            CHECK_EQ(rdma_disconnect(id), 0);
         CHECK_EQ(eat(RDMA_CM_EVENT_DISCONNECTED), 0);
+        CHECK_EQ(rdma_disconnect(id), 0);
         drop(id);
         if (i == 10)
             before = open_fds();
     }
     CHECK_EQ(open_fds(), before);
     meet(s);
+    if (l)
+        drop(l);
     all_gone();
 }
-PASSIVE(thousand_connections_leave_no_descriptors)
+CASE(thousand_connections_leave_no_descriptors)
 {
-    struct rdma_cm_id *l = listen_at("127.0.0.1", PORT + 12, 4);
-    unsigned before = 0;
-
-    meet(s);
-    for (int i = 0; i < 1000; i++) {
-        struct rdma_cm_id *id = accept_one();
-        CHECK_EQ(eat(RDMA_CM_EVENT_DISCONNECTED), 0);
-        CHECK_EQ(rdma_disconnect(id), 0);
-        drop(id);
-        if (i == 10)
-            before = open_fds();
-    }
-    CHECK_EQ(open_fds(), before);
-    meet(s);
-    drop(l);
-    all_gone();
+    assert_int_equal(run_two(thousand_times, thousand_times), 0);
 }
 
 /* Many processes at once: each connects, sends one message that is checked, and disconnects. */
@@ -198,25 +188,21 @@ static void expect_retries(struct rdma_cm_id *id, int retries, int rnr_retries)
 }
 ACTIVE(endpoints_work_without_channels)
 {
-    struct rdma_cm_id *id;
+    /* larger counts are set to the maximum */
+    struct rdma_conn_param p = {.retry_count = 10, .rnr_retry_count = 9};
+    struct rdma_cm_id *id = endpoint(false, PORT + 14);
 
-    id = endpoint(false, PORT + 14);
     CHECK(rdma_connect(id, NULL) < 0); /* no listener there */
     CHECK_EQ(errno, ECONNREFUSED);
     rdma_destroy_ep(id);
     meet(s);
-    id = endpoint(false, PORT + 13);
-    CHECK_EQ(rdma_connect(id, NULL), 0);
-    expect_retries(id, 7, 7);
-    CHECK_EQ(rdma_disconnect(id), 0);
-    rdma_destroy_ep(id);
-    /* larger counts are set to the maximum */
-    struct rdma_conn_param p = {.retry_count = 10, .rnr_retry_count = 9};
-    id = endpoint(false, PORT + 13);
-    CHECK_EQ(rdma_connect(id, &p), 0);
-    expect_retries(id, 7, 7);
-    CHECK_EQ(rdma_disconnect(id), 0);
-    rdma_destroy_ep(id);
+    for (int i = 0; i < 2; i++) {
+        id = endpoint(false, PORT + 13);
+        CHECK_EQ(rdma_connect(id, i ? &p : NULL), 0);
+        expect_retries(id, 7, 7);
+        CHECK_EQ(rdma_disconnect(id), 0);
+        rdma_destroy_ep(id);
+    }
     CHECK_EQ(counter("live_cm_id"), 0);
     CHECK_EQ(counter("live_cm_event"), 0);
     CHECK_EQ(counter("live_cq"), 0);
@@ -224,10 +210,10 @@ ACTIVE(endpoints_work_without_channels)
 PASSIVE(endpoints_work_without_channels)
 {
     struct rdma_cm_id *l = endpoint(true, PORT + 13), *id;
+    struct rdma_conn_param p = {.rnr_retry_count = 8};
 
     CHECK_EQ(rdma_listen(l, 0), 0);
     meet(s);
-    struct rdma_conn_param p = {.rnr_retry_count = 8};
     for (int i = 0; i < 2; i++) {
         CHECK_EQ(rdma_get_request(l, &id), 0);
         CHECK(id->qp);
@@ -302,7 +288,7 @@ TEST(channel_destroyed_under_its_readers)
 
         drop(new_id(NULL));
         for (int i = 0; i < 3; i++) {
-            CHECK_EQ(pthread_create(&reader[i], NULL, read_events, (void *)&tid[i]), 0);
+            reader[i] = spawn(read_events, (void *)&tid[i]);
             while (!tid[i] || !thread_sleeps(tid[i]))
                 usleep(1000);
         }

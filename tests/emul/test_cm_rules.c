@@ -97,113 +97,68 @@ TEST(bound_id_has_domain)
     all_gone();
 }
 
-PAIR(ack_timeout_option_acts, run_two)
-ACTIVE(ack_timeout_option_acts)
+static int option(struct rdma_cm_id *id, int which, uint8_t value, size_t len)
 {
-    struct rdma_conn_param p = {.retry_count = 7};
-    struct rdma_cm_id *id = new_id(NULL);
-    struct ibv_qp_attr qa;
-    struct ibv_qp_init_attr qi;
-    uint8_t code = 32;
-
-    meet(s);
-    CHECK_EQ(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &code, 1), -1);
-    CHECK_EQ(errno, EINVAL);
-    code = 12;
-    CHECK_EQ(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &code, 1), 0);
-    resolve(id, "127.0.0.1", PORT);
-    give_qp(id);
-    CHECK_EQ(rdma_connect(id, &p), 0);
-    CHECK_EQ(eat(RDMA_CM_EVENT_ESTABLISHED), 0);
-    CHECK_EQ(ibv_query_qp(id->qp, &qa, IBV_QP_TIMEOUT, &qi), 0);
-    CHECK_EQ(qa.timeout, 12);
-    meet(s);
-    drop(id);
-    all_gone();
-}
-PASSIVE(ack_timeout_option_acts)
-{
-    struct rdma_cm_id *l = listen_at("127.0.0.1", PORT, 1);
-
-    meet(s);
-    struct rdma_cm_id *id = accept_one();
-    meet(s);
-    CHECK_EQ(eat(RDMA_CM_EVENT_DISCONNECTED), 0);
-    drop(id);
-    drop(l);
-    all_gone();
+    return rdma_set_option(id, RDMA_OPTION_ID, which, &value, len);
 }
 
-/* Returns the path with which an end's QP sends. */
-static struct ibv_ah_attr path_of(const struct rdma_cm_id *id)
+/* Returns the attributes of an end's QP, whose path has the active side's type of service. */
+static struct ibv_qp_attr asked_for(const struct rdma_cm_id *id)
 {
     struct ibv_qp_init_attr qi;
     struct ibv_qp_attr qa;
 
-    CHECK_EQ(ibv_query_qp(id->qp, &qa, IBV_QP_AV, &qi), 0);
-    return qa.ah_attr;
+    CHECK_EQ(ibv_query_qp(id->qp, &qa, IBV_QP_AV | IBV_QP_TIMEOUT, &qi), 0);
+    CHECK_EQ(qa.ah_attr.sl, 0);
+    CHECK_EQ(qa.ah_attr.grh.traffic_class, 0x6b);
+    return qa;
 }
 
 /* The active side's type of service overrides the other end's in both directions. */
-static void asks_with_a_type_of_service(bool ethernet)
+PAIR(options_of_id_act_on_qp, run_two)
+ACTIVE(options_of_id_act_on_qp)
 {
     struct rdma_conn_param p = {.retry_count = 7};
-    struct rdma_cm_id *id = new_id(NULL);
-    uint8_t tos = 0x6b;
 
-    CHECK_EQ(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &tos, 2), -1);
+    setenv("EMUVERBS_ETHERNET", "1", 1);
+    struct rdma_cm_id *id = new_id(NULL);
+    meet(s);
+    CHECK_EQ(option(id, RDMA_OPTION_ID_ACK_TIMEOUT, 32, 1), -1);
     CHECK_EQ(errno, EINVAL);
-    CHECK_EQ(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &tos, 1), 0);
+    CHECK_EQ(option(id, RDMA_OPTION_ID_ACK_TIMEOUT, 12, 1), 0);
+    CHECK_EQ(option(id, RDMA_OPTION_ID_TOS, 0x6b, 2), -1);
+    CHECK_EQ(errno, EINVAL);
+    CHECK_EQ(option(id, RDMA_OPTION_ID_TOS, 0x6b, 1), 0);
     resolve(id, "127.0.0.1", PORT);
-    tos = 1; /* too late: the route is resolved */
-    CHECK_EQ(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &tos, 1), 0);
-    CHECK_EQ(id->route.path_rec->sl, ethernet ? 0 : 0xb);
-    CHECK_EQ(id->route.path_rec->traffic_class, ethernet ? 0x6b : 0);
+    CHECK_EQ(option(id, RDMA_OPTION_ID_TOS, 1, 1), 0); /* too late: the route is resolved */
+    CHECK_EQ(id->route.path_rec->sl, 0);
+    CHECK_EQ(id->route.path_rec->traffic_class, 0x6b);
     give_qp(id);
     CHECK_EQ(rdma_connect(id, &p), 0);
     CHECK_EQ(eat(RDMA_CM_EVENT_ESTABLISHED), 0);
-    struct ibv_ah_attr av = path_of(id);
-    CHECK_EQ(av.sl, ethernet ? 0 : 0xb);
-    CHECK_EQ(av.grh.traffic_class, ethernet ? 0x6b : 0);
+    CHECK_EQ(asked_for(id).timeout, 12);
     drop(id);
+    all_gone();
 }
-
-static void is_asked_with_a_type_of_service(struct side *s, bool ethernet)
+PASSIVE(options_of_id_act_on_qp)
 {
     struct rdma_conn_param p = {.retry_count = 7};
-    struct rdma_cm_id *l = listen_at("127.0.0.1", PORT, 1);
-    uint8_t tos = 0x22;
 
+    setenv("EMUVERBS_ETHERNET", "1", 1);
+    struct rdma_cm_id *l = listen_at("127.0.0.1", PORT, 1);
     meet(s);
     struct rdma_cm_id *id = id_of(RDMA_CM_EVENT_CONNECT_REQUEST);
-    CHECK_EQ(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &tos, 1), 0);
+    CHECK_EQ(option(id, RDMA_OPTION_ID_TOS, 0x22, 1), 0);
     give_qp(id);
     CHECK_EQ(rdma_accept(id, &p), 0);
     CHECK_EQ(eat(RDMA_CM_EVENT_ESTABLISHED), 0);
-    struct ibv_ah_attr av = path_of(id);
-    CHECK_EQ(av.sl, ethernet ? 0 : 0xb);
-    CHECK_EQ(av.grh.traffic_class, ethernet ? 0x6b : 0);
+    asked_for(id);
     CHECK_EQ(eat(RDMA_CM_EVENT_DISCONNECTED), 0);
     drop(id);
     drop(l);
-}
-
-PAIR(type_of_service_is_ethernet_traffic_class, run_two)
-ACTIVE(type_of_service_is_ethernet_traffic_class)
-{
-    setenv("EMUVERBS_ETHERNET", "1", 1);
-    meet(s);
-    asks_with_a_type_of_service(true);
-    all_gone();
-}
-PASSIVE(type_of_service_is_ethernet_traffic_class)
-{
-    setenv("EMUVERBS_ETHERNET", "1", 1);
-    is_asked_with_a_type_of_service(s, true);
     all_gone();
 }
 
-/* rping's thread may ask for one more event after its channel was destroyed. */
 TEST(unsupported_rdma_cm_features_refused)
 {
     struct sockaddr ib = {.sa_family = AF_IB};
@@ -219,6 +174,7 @@ TEST(unsupported_rdma_cm_features_refused)
     drop(good);
 }
 
+/* rping's thread may ask for one more event after its channel was destroyed. */
 TEST(destroyed_channel_is_closed)
 {
     struct rdma_event_channel *c = rdma_create_event_channel();
@@ -443,7 +399,6 @@ TEST(listener_descriptor_may_be_reused)
     struct rdma_conn_param p = {.qp_num = 7};
     struct sockaddr_in sa = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t len = sizeof(sa);
-    pthread_t thread;
     char c;
 
     CHECK(sem_init(&is_in, 0, 0) == 0 && sem_init(&may_go, 0, 0) == 0);
@@ -453,7 +408,7 @@ TEST(listener_descriptor_may_be_reused)
     atomic_store(&slow, true);
     CHECK_EQ(rdma_connect(id, &p), 0);
     CHECK_EQ(sem_wait(&is_in), 0);
-    CHECK_EQ(pthread_create(&thread, NULL, let_go, NULL), 0);
+    pthread_t thread = spawn(let_go, NULL);
     CHECK_EQ(rdma_destroy_id(l), 0);
     int mine = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     CHECK(mine >= 0);

@@ -22,47 +22,16 @@ static uint64_t clock_ns(clockid_t id)
     return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
 }
 
-/* Replaces a CQ that the QP does not use yet by an extended one. */
-static struct ibv_cq_ex *extended(struct side *s, uint64_t wc_flags)
-{
-    struct ibv_cq_init_attr_ex attr = {.cqe = 64, .wc_flags = wc_flags};
-    struct ibv_cq_ex *ex = ibv_create_cq_ex(s->ctx, &attr);
-
-    CHECK(ex);
-    struct ibv_qp_init_attr qi = {.send_cq = ibv_cq_ex_to_cq(ex),
-                                  .recv_cq = s->rcq,
-                                  .qp_type = IBV_QPT_RC,
-                                  .cap = {16, 16, 1, 1, 0}};
-    CHECK_EQ(ibv_destroy_qp(s->qp), 0);
-    CHECK_EQ(ibv_destroy_cq(s->scq), 0);
-    s->scq = ibv_cq_ex_to_cq(ex);
-    s->qp = ibv_create_qp(s->pd, &qi);
-    CHECK(s->qp);
-    CHECK_EQ(qp_init(s), 0);
-    return ex;
-}
-
-static void joined(struct side *a, struct side *b)
-{
-    join_sides(a, b);
-    a->raddr = (uintptr_t)b->buf;
-    a->rkey = b->mr->rkey;
-}
-
 /* A timestamp is that of the completion, not of the poll, on the device's clock. */
-TEST(completions_tell_when_they_came)
+LOOP(completions_tell_when_they_came, .a = {.wc_flags = IBV_WC_STANDARD_FLAGS | RAW | WALL})
 {
-    struct side a = {0}, b = {0};
+    struct ibv_cq_ex *ex = a->cq_ex;
     struct ibv_poll_cq_attr none = {0};
     uint64_t t[3], last = 0;
 
-    side_open(&a);
-    side_open(&b);
-    struct ibv_cq_ex *ex = extended(&a, IBV_WC_STANDARD_FLAGS | RAW | WALL);
-    joined(&a, &b);
     for (int i = 0; i < 3; i++) {
         t[i] = clock_step_ms(1);
-        post_send(&a, (uint64_t)i, WRITE, 0, 8, 0);
+        post_send(a, (uint64_t)i, WRITE, 0, 8, 0);
     }
     last = clock_step_ms(1);
     CHECK_EQ(ibv_start_poll(ex, &none), 0);
@@ -76,8 +45,6 @@ TEST(completions_tell_when_they_came)
         CHECK_EQ(ibv_next_poll(ex), i < 2 ? 0 : ENOENT);
     }
     ibv_end_poll(ex);
-    side_close(&a);
-    side_close(&b);
 }
 
 struct turn {
@@ -113,23 +80,17 @@ static void *finds_nothing(void *arg)
 
 /* A thread that iterates over a CQ has exclusive use until the end; another one does not get
  * its completions. */
-TEST(extended_cq_polled_by_one_thread)
+LOOP(extended_cq_polled_by_one_thread, .a = {.wc_flags = IBV_WC_STANDARD_FLAGS | RAW})
 {
-    struct side a = {0}, b = {0};
     struct ibv_poll_cq_attr none = {0}, unknown = {.comp_mask = 1};
-    struct turn t = {0};
-    pthread_t other;
+    struct turn t = {.ex = a->cq_ex};
 
-    side_open(&a);
-    side_open(&b);
-    t.ex = extended(&a, IBV_WC_STANDARD_FLAGS | RAW);
-    joined(&a, &b);
     for (uint64_t i = 0; i < 4; i++)
-        post_send(&a, i, WRITE, 0, 8, 0);
+        post_send(a, i, WRITE, 0, 8, 0);
     CHECK_EQ(ibv_start_poll(t.ex, &unknown), EINVAL);
     CHECK_EQ(ibv_start_poll(t.ex, &none), 0);
     uint64_t time = ibv_wc_read_completion_ts(t.ex);
-    CHECK_EQ(pthread_create(&other, NULL, waits_for_its_turn, &t), 0);
+    pthread_t other = spawn(waits_for_its_turn, &t);
     while (!atomic_load(&t.in) && !(atomic_load(&t.tid) && thread_sleeps(t.tid)))
         usleep(1000);
     CHECK(!atomic_load(&t.in));
@@ -141,10 +102,8 @@ TEST(extended_cq_polled_by_one_thread)
     CHECK_EQ(pthread_join(other, NULL), 0);
     CHECK(t.got[0] == 2 && t.got[1] == 3);
     CHECK_EQ(ibv_start_poll(t.ex, &none), ENOENT); /* without an iteration */
-    CHECK_EQ(pthread_create(&other, NULL, finds_nothing, t.ex), 0);
+    other = spawn(finds_nothing, t.ex);
     CHECK_EQ(pthread_join(other, NULL), 0);
-    side_close(&a);
-    side_close(&b);
 }
 
 SIDE(unsupported_extended_cq_features_refused)
@@ -276,7 +235,7 @@ LOOP(poster_in_old_ring_finds_new, .stop = "push", .a = {.cqe = 4})
 {
     pthread_t poster;
 
-    CHECK_EQ(pthread_create(&poster, NULL, write_one, a), 0);
+    poster = spawn(write_one, a);
     wait_stopped(a->stop);
     for (int n = 8; n <= 32; n *= 2)
         CHECK_EQ(ibv_resize_cq(a->scq, n), 0);
@@ -287,31 +246,11 @@ LOOP(poster_in_old_ring_finds_new, .stop = "push", .a = {.cqe = 4})
 }
 
 /*
- * A CQ is resized step by step while another process, or thread, fills it and a thread that
- * sleeps between events empties it: each message comes once, in order, and the sleeper is
- * woken.
+ * A CQ is resized step by step while another process fills it and a thread that sleeps between
+ * events empties it: each message comes once, in order, and the sleeper is woken.
  */
-#define ROUNDS   8
-#define MESSAGES 3000
+#define MESSAGES 12000u
 #define DEPTH    32
-
-static void send_all(struct side *s)
-{
-    unsigned sent = 0, done = 0;
-
-    while (done < MESSAGES) {
-        struct ibv_wc wc;
-        if (sent < MESSAGES && sent - done < DEPTH)
-            post_send(s, sent++, SEND, 0, 4, 0);
-        int n = ibv_poll_cq(s->scq, 1, &wc);
-        CHECK(n >= 0);
-        if (n) {
-            CHECK_EQ(wc.status, IBV_WC_SUCCESS);
-            CHECK_EQ(wc.wr_id, done);
-            done++;
-        }
-    }
-}
 
 struct grown {
     struct side *s;
@@ -321,97 +260,59 @@ struct grown {
 static void *grow(void *arg)
 {
     struct grown *g = arg;
-    int size = DEPTH;
 
     for (unsigned step = 1; step <= 12; step++) {
         while (g->got < step * (MESSAGES / 14))
             sched_yield();
-        size *= 2;
-        CHECK_EQ(ibv_resize_cq(g->s->rcq, size), 0);
+        CHECK_EQ(ibv_resize_cq(g->s->rcq, DEPTH << step), 0);
     }
     return NULL;
-}
-
-static void *receive_all(void *arg)
-{
-    struct grown *g = arg;
-    struct side *s = g->s;
-
-    while (g->got < MESSAGES) {
-        struct ibv_wc wc;
-        CHECK_EQ(ibv_req_notify_cq(s->rcq, 0), 0);
-        for (int n; (n = ibv_poll_cq(s->rcq, 1, &wc)) != 0;) {
-            CHECK_EQ(n, 1);
-            CHECK_EQ(wc.status, IBV_WC_SUCCESS);
-            CHECK_EQ(wc.wr_id, g->got);
-            post_recv(s, g->got + DEPTH, 0, 4);
-            g->got++;
-        }
-        if (g->got == MESSAGES)
-            break;
-        take_event(s->chan);
-    }
-    return NULL;
-}
-
-static void receive_and_grow(struct side *s)
-{
-    struct grown g = {.s = s};
-    pthread_t grower;
-
-    CHECK_EQ(pthread_create(&grower, NULL, grow, &g), 0);
-    receive_all(&g);
-    CHECK_EQ(pthread_join(grower, NULL), 0);
-    expect_none(s->rcq);
-}
-
-static void receiver(struct side *s)
-{
-    s->cqe = s->max_wr = DEPTH;
-    s->use_chan = true;
-    s->min_rnr_timer = 1;
 }
 
 PAIR(growing_under_a_process_that_sends, run_two)
 ACTIVE(growing_under_a_process_that_sends)
 {
+    unsigned sent = 0;
+    struct ibv_wc wc;
+
     side_join(s);
-    for (int i = 0; i < ROUNDS; i++) {
-        send_all(s);
-        meet(s); /* the receiver makes another CQ */
-        if (i + 1 < ROUNDS) {
-            CHECK_EQ(ibv_destroy_qp(s->qp), 0);
-            struct ibv_qp_init_attr qi = {.send_cq = s->scq,
-                                          .recv_cq = s->rcq,
-                                          .qp_type = IBV_QPT_RC,
-                                          .cap = {64, 1, 1, 1, 0}};
-            s->qp = ibv_create_qp(s->pd, &qi);
-            CHECK(s->qp);
-            CHECK_EQ(qp_init(s), 0);
-            side_connect(s);
-        }
+    for (unsigned done = 0; done < MESSAGES;) {
+        if (sent < MESSAGES && sent - done < DEPTH)
+            post_send(s, sent++, SEND, 0, 4, 0);
+        if (ibv_poll_cq(s->scq, 1, &wc) == 0)
+            continue;
+        CHECK_EQ(wc.status, IBV_WC_SUCCESS);
+        CHECK_EQ(wc.wr_id, done++);
     }
     side_leave(s);
 }
 PASSIVE(growing_under_a_process_that_sends)
 {
-    receiver(s);
+    struct grown g = {.s = s};
+    struct ibv_wc wc;
+
+    s->cqe = s->max_wr = DEPTH;
+    s->use_chan = true;
+    s->min_rnr_timer = 1;
     side_open(s);
-    for (int i = 0; i < ROUNDS; i++) {
-        for (unsigned k = 0; k < DEPTH; k++)
-            post_recv(s, k, 0, 4);
-        side_connect(s);
-        receive_and_grow(s);
-        meet(s);
-        if (i + 1 < ROUNDS) {
-            int sock = s->sock;
-            side_close(s);
-            memset(s, 0, sizeof(*s));
-            s->sock = sock;
-            receiver(s);
-            side_open(s);
+    for (unsigned k = 0; k < DEPTH; k++)
+        post_recv(s, k, 0, 4);
+    side_connect(s);
+    pthread_t grower = spawn(grow, &g);
+    for (;;) {
+        CHECK_EQ(ibv_req_notify_cq(s->rcq, 0), 0);
+        while (ibv_poll_cq(s->rcq, 1, &wc) != 0) {
+            CHECK_EQ(wc.status, IBV_WC_SUCCESS);
+            CHECK_EQ(wc.wr_id, g.got);
+            post_recv(s, g.got + DEPTH, 0, 4);
+            g.got++;
         }
+        if (g.got == MESSAGES)
+            break;
+        take_event(s->chan);
     }
+    CHECK_EQ(pthread_join(grower, NULL), 0);
+    expect_none(s->rcq);
     side_leave(s);
 }
 
@@ -451,9 +352,9 @@ LOOP(completions_stay_visible_during_resize, .stop = "grow", .a = {.cqe = 8})
 
     writes(a, 0, 4);
     struct looker looker = {.cq = a->scq};
-    CHECK_EQ(pthread_create(&other, NULL, grow_once, a), 0);
+    other = spawn(grow_once, a);
     wait_stopped(a->stop);
-    CHECK_EQ(pthread_create(&poller, NULL, look_at_all, &looker), 0);
+    poller = spawn(look_at_all, &looker);
     while (!atomic_load(&looker.done) &&
            !(atomic_load(&looker.tid) && thread_sleeps(atomic_load(&looker.tid))))
         sched_yield();

@@ -86,14 +86,13 @@ PASSIVE(process_without_first_thread_is_reached)
 {
     static struct side mine;
     static pthread_t first;
-    pthread_t t;
 
     if (is_watched())
         return;
     mine = *s;
     orphan = &mine;
     first = pthread_self();
-    CHECK_EQ(pthread_create(&t, NULL, orphan_main, &first), 0);
+    spawn(orphan_main, &first);
     pthread_exit(NULL);
 }
 

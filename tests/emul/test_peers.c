@@ -185,7 +185,6 @@ ACTIVE(reply_does_not_overtake_its_completion)
 {
     struct poster p = {.s = s, .rounds = 10000};
     struct ibv_wc wc;
-    pthread_t thread;
 
     on_one_processor();
     s->use_chan = true;
@@ -193,7 +192,7 @@ ACTIVE(reply_does_not_overtake_its_completion)
     post_recv(s, 0, 65536, 64);
     side_connect(s);
     CHECK_EQ(sem_init(&p.go, 0, 0), 0);
-    CHECK_EQ(pthread_create(&thread, NULL, post_when_told, &p), 0);
+    pthread_t thread = spawn(post_when_told, &p);
     for (unsigned i = 0; i < p.rounds; i++) {
         sem_post(&p.go);
         sleep_for(s, i);
@@ -233,27 +232,74 @@ static void write_until_refused(struct side *s)
     }
     CHECK_EQ(wc.status, IBV_WC_REM_ACCESS_ERR);
 }
-PAIR(deregistering_waits_for_remote_writes, run_two)
-ACTIVE(deregistering_waits_for_remote_writes)
+static void spin_until_written(struct side *s)
 {
-    side_join(s);
-    memset(s->buf, 0xee, BUF_SIZE);
-    write_until_refused(s); /* the other side deregisters the memory */
-    side_leave(s);
-}
-PASSIVE(deregistering_waits_for_remote_writes)
-{
-    side_join(s);
-    clock_stop(); /* users of the memory do not time out */
     while (*(volatile unsigned char *)(s->buf + BUF_SIZE - 1) != 0xee)
         ;
-    CHECK_EQ(ibv_dereg_mr(s->mr), 0);
-    memset(s->buf, 0, BUF_SIZE);
-    meet(s);
-    for (int i = 0; i < BUF_SIZE; i++)
-        CHECK_EQ(s->buf[i], 0);
-    s->mr = NULL;
-    side_close(s);
+}
+
+/* Deregistration, re-registration and invalidation end behind the last write. */
+enum { DEREG, REREG, INVALIDATE, WAYS, TIMES = 20 };
+
+static void post_alone(struct side *s, struct ibv_send_wr wr)
+{
+    struct ibv_send_wr *bad;
+
+    wr.send_flags = IBV_SEND_SIGNALED;
+    CHECK_EQ(ibv_post_send(s->qp, &wr, &bad), 0);
+    expect_wc(s->scq, wr.wr_id, IBV_WC_SUCCESS);
+}
+
+static void change(struct side *s, int way, uint32_t key)
+{
+    static unsigned char other[64];
+    const int to = IBV_REREG_MR_CHANGE_TRANSLATION;
+
+    if (way == INVALIDATE)
+        post_alone(s, (struct ibv_send_wr){.opcode = IBV_WR_LOCAL_INV, .invalidate_rkey = key});
+    else if (way == REREG)
+        CHECK_EQ(ibv_rereg_mr(s->mr, to, NULL, other, sizeof(other), 0), 0);
+    else
+        CHECK_EQ(ibv_dereg_mr(s->mr), 0);
+    if (way == DEREG)
+        s->mr = NULL;
+}
+
+PAIR(memory_changes_wait_for_remote_writes, run_two)
+ACTIVE(memory_changes_wait_for_remote_writes)
+{
+    for (int i = 0; i < WAYS * TIMES; i++) {
+        side_join(s);
+        CHECK_EQ(read(s->sock, &s->rkey, sizeof(s->rkey)), sizeof(s->rkey));
+        memset(s->buf, 0xee, BUF_SIZE);
+        write_until_refused(s);
+        side_leave(s);
+    }
+}
+PASSIVE(memory_changes_wait_for_remote_writes)
+{
+    for (int i = 0; i < WAYS * TIMES; i++) {
+        s->access = RIGHTS | IBV_ACCESS_MW_BIND;
+        side_join(s);
+        struct ibv_mw *mw = ibv_alloc_mw(s->pd, IBV_MW_TYPE_2);
+        CHECK(mw);
+        uint32_t key = i % WAYS == INVALIDATE ? ibv_inc_rkey(mw->rkey) : s->mr->rkey;
+        struct ibv_mw_bind_info info = {s->mr, (uintptr_t)s->buf, BUF_SIZE,
+                                        IBV_ACCESS_REMOTE_WRITE};
+        if (i % WAYS == INVALIDATE)
+            post_alone(
+                s, (struct ibv_send_wr){.opcode = IBV_WR_BIND_MW, .bind_mw = {mw, key, info}});
+        clock_stop(); /* users of the memory do not time out */
+        CHECK_EQ(write(s->sock, &key, sizeof(key)), sizeof(key));
+        spin_until_written(s);
+        change(s, i % WAYS, key);
+        memset(s->buf, 0, BUF_SIZE);
+        meet(s);
+        for (int k = 0; k < BUF_SIZE; k++)
+            CHECK_EQ(s->buf[k], 0);
+        CHECK_EQ(ibv_dealloc_mw(mw), 0);
+        side_close(s);
+    }
 }
 
 /*
@@ -262,13 +308,6 @@ PASSIVE(deregistering_waits_for_remote_writes)
  * registration referenced.
  */
 enum { STOPPED_WRITERS = 8 };
-static void from_reset(struct side *s)
-{
-    struct ibv_qp_attr reset = {.qp_state = IBV_QPS_RESET};
-
-    CHECK_EQ(ibv_modify_qp(s->qp, &reset, IBV_QP_STATE), 0);
-    CHECK_EQ(qp_init(s), 0);
-}
 /* Starts a third process that stays connected and running until synchronized with. */
 static pid_t bystander(struct side *s)
 {
@@ -295,10 +334,9 @@ ACTIVE(deregistering_while_the_writer_is_stopped)
 
     side_open(s);
     for (int i = 0; i < STOPPED_WRITERS; i++) {
-        from_reset(s);
+        side_reset(s);
         side_connect(s);
-        while (*(volatile unsigned char *)(s->buf + BUF_SIZE - 1) != 0xee)
-            ;
+        spin_until_written(s);
         CHECK(process_stop(s->peer));
         CHECK_EQ(dereg_by_looks(s->mr, 0), 0);
         kill(s->peer, SIGCONT);
@@ -319,7 +357,7 @@ PASSIVE(deregistering_while_the_writer_is_stopped)
     side_open(s);
     memset(s->buf, 0xee, BUF_SIZE);
     for (int i = 0; i < STOPPED_WRITERS; i++) {
-        from_reset(s);
+        side_reset(s);
         side_connect(s);
         write_until_refused(s);
         meet(s);
@@ -333,7 +371,7 @@ PAIR(stop_and_go, run_two)
 enum { ROUNDS = 40, RECVS = 60 };
 static void reconnect(struct side *s)
 {
-    from_reset(s);
+    side_reset(s);
     for (unsigned i = 0; i < RECVS; i++)
         post_recv(s, i, 0, 65536);
     side_connect(s);

@@ -174,12 +174,10 @@ static void *post_one(void *arg)
  * range. If its receive is outside of that, the receive fails. */
 static void met_on_its_way(struct side *a, struct side *b, bool away)
 {
-    pthread_t poster;
-
     pattern(a->buf, 256, 5);
     memset(b->buf, 9, BUF_SIZE);
     post_recv(b, 1, 0, 256);
-    CHECK_EQ(pthread_create(&poster, NULL, post_one, a), 0);
+    pthread_t poster = spawn(post_one, a);
     wait_stopped(a->stop);
     CHECK_EQ(counter("bounced"), 1);
     CHECK_EQ(ibv_rereg_mr(b->mr, TRANSLATION, NULL, b->buf + (away ? HALF : 0), HALF, 0), 0);
@@ -196,41 +194,6 @@ LOOP(data_in_flight_spares_old_place, PRIVATE, .stop = "push")
 LOOP(data_in_flight_follows_moved_region, PRIVATE, .stop = "push")
 {
     met_on_its_way(a, b, false);
-}
-
-static void *write_on(void *arg)
-{
-    struct side *a = arg;
-    struct ibv_wc wc;
-
-    do {
-        post_to(a, 1, WRITE, 0, HALF, a->raddr, a->rkey);
-        wc = wait_wc(a->scq);
-    } while (wc.status == IBV_WC_SUCCESS);
-    CHECK_EQ(wc.status, IBV_WC_REM_ACCESS_ERR);
-    return NULL;
-}
-
-/* A write in progress has ended when ibv_rereg_mr returns. */
-TEST(writes_under_way_are_waited_for)
-{
-    for (int i = 0; i < 30; i++) {
-        struct side a = {0}, b = {0};
-        pthread_t writer;
-        int64_t before = counter("wr_write");
-
-        loop_open(&a, &b);
-        memset(a.buf, 7, HALF);
-        clock_stop(); /* users of the memory do not time out */
-        CHECK_EQ(pthread_create(&writer, NULL, write_on, &a), 0);
-        while (counter("wr_write") < before + 2)
-            sched_yield();
-        CHECK_EQ(ibv_rereg_mr(b.mr, TRANSLATION, NULL, b.buf + HALF, HALF, 0), 0);
-        memset(b.buf, 0, HALF);
-        CHECK_EQ(pthread_join(writer, NULL), 0);
-        CHECK(all_are(b.buf, BUF_SIZE, 0));
-        loop_close(&a, &b);
-    }
 }
 
 /* Unmaps memory of the sender or of the receiver; no message is copied through the segment. */

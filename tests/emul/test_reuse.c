@@ -240,7 +240,6 @@ TEST(qp_in_reused_slot_keeps_receives)
 {
     struct side a = {0}, b = {0}, c = {0}, d = {0};
     struct ibv_async_event event;
-    pthread_t thread;
 
     CHECK_EQ(setenv("EMUVERBS_MAX_QP", "3", 1), 0);
     loop_open(&a, &b);
@@ -249,7 +248,7 @@ TEST(qp_in_reused_slot_keeps_receives)
     CHECK(wait_wc(a.scq).status != IBV_WC_SUCCESS);
     CHECK_EQ(ibv_get_async_event(b.ctx, &event), 0);
     CHECK(event.element.qp == b.qp);
-    CHECK_EQ(pthread_create(&thread, NULL, destroy_qp, b.qp), 0);
+    pthread_t thread = spawn(destroy_qp, b.qp);
     b.qp = NULL;
     open_when_there_is_room(&d);
     join_sides(&c, &d);

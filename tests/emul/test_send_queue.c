@@ -77,22 +77,11 @@ LOOP(empty_queue_is_drained_immediately)
 }
 
 /* A thread polls between ibv_wr_start() and ibv_wr_complete(), while a send waits. */
-LOOP(poll_while_requests_are_built, .b = {.min_rnr_timer = 1})
+LOOP(poll_while_requests_are_built, .a = {.send_ops = IBV_QP_EX_WITH_SEND},
+     .b = {.min_rnr_timer = 1})
 {
-    struct ibv_qp_init_attr_ex qi = {.send_cq = a->scq,
-                                     .recv_cq = a->rcq,
-                                     .qp_type = IBV_QPT_RC,
-                                     .pd = a->pd,
-                                     .cap = {16, 16, 1, 1, 0},
-                                     .comp_mask =
-                                         IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
-                                     .send_ops_flags = IBV_QP_EX_WITH_SEND};
+    struct ibv_qp_ex *ex = a->qp_ex;
 
-    CHECK_EQ(ibv_destroy_qp(a->qp), 0);
-    a->qp = ibv_create_qp_ex(a->ctx, &qi);
-    CHECK(a->qp);
-    struct ibv_qp_ex *ex = ibv_qp_to_qp_ex(a->qp);
-    join_anew(a, b);
     for (uint64_t i = 0; i < 8; i++) {
         ibv_wr_start(ex);
         ex->wr_id = i;

@@ -137,29 +137,19 @@ LOOP(read_depth_zero_cannot_read, .a = {.rd_depth = -1}, .b = {.rd_depth = -1})
 }
 
 /* The calls ibv_wr_* of each kind, in one batch; what is begun and aborted is not posted. */
+#define ALL_OPS                                                                                \
+    (IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ |     \
+     IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD |                 \
+     IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_SEND_WITH_INV)
+
 LOOP(extended_post_interface,
-     .a = {.access = RIGHTS | IBV_ACCESS_MW_BIND, .qp_access = QP_RIGHTS},
+     .a = {.access = RIGHTS | IBV_ACCESS_MW_BIND, .qp_access = QP_RIGHTS, .send_ops = ALL_OPS},
      .b = {.access = RIGHTS, .qp_access = QP_RIGHTS})
 {
-    struct ibv_qp_init_attr_ex qi = {
-        .send_cq = a->scq,
-        .recv_cq = a->rcq,
-        .qp_type = IBV_QPT_RC,
-        .pd = a->pd,
-        .cap = {16, 16, 4, 4, 64},
-        .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
-        .send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
-                          IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
-                          IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_BIND_MW |
-                          IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_SEND_WITH_INV};
+    struct ibv_qp_ex *ex = a->qp_ex;
     uint64_t word = 5, got[2];
 
-    CHECK(!ibv_qp_to_qp_ex(a->qp));
-    CHECK_EQ(ibv_destroy_qp(a->qp), 0);
-    a->qp = ibv_create_qp_ex(a->ctx, &qi);
-    struct ibv_qp_ex *ex = a->qp ? ibv_qp_to_qp_ex(a->qp) : NULL;
-    CHECK(ex);
-    join_anew(a, b);
+    CHECK(!ibv_qp_to_qp_ex(b->qp));
     post_recv(b, 1, 0, 64);
     post_recv(b, 2, 0, 64);
     pattern(a->buf, 64, 1);

@@ -47,64 +47,12 @@ static void invalidate(struct side *s, uint32_t key)
     CHECK_EQ(expect_wc(s->scq, 78, IBV_WC_SUCCESS).opcode, IBV_WC_LOCAL_INV);
 }
 
-static void tell(struct side *s, uint32_t key)
-{
-    CHECK(write(s->sock, &key, sizeof(key)) == sizeof(key));
-}
-static uint32_t hear(struct side *s)
-{
-    uint32_t key;
-
-    CHECK(read(s->sock, &key, sizeof(key)) == sizeof(key));
-    return key;
-}
-
 static struct ibv_mw *window(struct side *s)
 {
     struct ibv_mw *mw = ibv_alloc_mw(s->pd, IBV_MW_TYPE_2);
 
     CHECK(mw);
     return mw;
-}
-
-/* After the completion of an invalidation nothing more is written through the window. */
-PAIR(invalidating_waits_for_remote_writes, run_two)
-ACTIVE(invalidating_waits_for_remote_writes)
-{
-    struct ibv_wc wc;
-
-    for (int i = 0; i < 20; i++) {
-        side_join(s);
-        uint32_t key = hear(s);
-        memset(s->buf, 0xee, BUF_SIZE);
-        do {
-            post_to(s, 1, WRITE, 0, BUF_SIZE, s->raddr, key);
-            wc = wait_wc(s->scq);
-        } while (wc.status == IBV_WC_SUCCESS);
-        CHECK_EQ(wc.status, IBV_WC_REM_ACCESS_ERR);
-        side_leave(s);
-    }
-}
-PASSIVE(invalidating_waits_for_remote_writes)
-{
-    for (int i = 0; i < 20; i++) {
-        s->access = BINDABLE;
-        side_open(s);
-        struct ibv_mw *mw = window(s);
-        side_connect(s);
-        uint32_t key = bind(s, mw, 0, BUF_SIZE);
-        clock_stop(); /* users of the memory do not time out */
-        tell(s, key);
-        while (*(volatile unsigned char *)(s->buf + BUF_SIZE - 1) != 0xee)
-            sched_yield();
-        invalidate(s, key);
-        memset(s->buf, 0, BUF_SIZE);
-        meet(s);
-        for (int k = 0; k < BUF_SIZE; k++)
-            CHECK_EQ(s->buf[k], 0);
-        CHECK_EQ(ibv_dealloc_mw(mw), 0);
-        side_close(s);
-    }
 }
 
 /* Windows bound by a QP are free when it is destroyed, and do not belong to its successor. */
