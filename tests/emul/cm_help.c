@@ -168,3 +168,11 @@ void all_gone(void)
     for (unsigned i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
         CHECK_EQ(counter(kinds[i]), 0);
 }
+
+void finished(struct rdma_cm_id *id, struct rdma_cm_id *other)
+{
+    drop(id);
+    if (other)
+        drop(other);
+    all_gone();
+}

@@ -27,5 +27,7 @@ struct rdma_cm_id *ask(int port);
 struct rdma_cm_id *connect_to(const char *host, int port);
 void drop(struct rdma_cm_id *id);
 void all_gone(void);
+/* Destroys up to two ids, and the channel. */
+void finished(struct rdma_cm_id *id, struct rdma_cm_id *other);
 
 #endif

@@ -169,21 +169,8 @@ static int def(int value, int fallback)
     return value == 0 ? fallback : value < 0 ? 0 : value;
 }
 
-void side_open(struct side *s)
+static void make_cqs(struct side *s)
 {
-    int n;
-    struct ibv_device **list = ibv_get_device_list(&n);
-
-    CHECK(list && n > s->device);
-    s->ctx = ibv_open_device(list[s->device]);
-    CHECK(s->ctx);
-    ibv_free_device_list(list);
-    s->pd = ibv_alloc_pd(s->ctx);
-    CHECK(s->pd);
-    if (s->use_chan) {
-        s->chan = ibv_create_comp_channel(s->ctx);
-        CHECK(s->chan);
-    }
     if (s->wc_flags) {
         struct ibv_cq_init_attr_ex attr = {.cqe = 64, .wc_flags = s->wc_flags};
         s->cq_ex = ibv_create_cq_ex(s->ctx, &attr);
@@ -193,6 +180,10 @@ void side_open(struct side *s)
     }
     s->rcq = ibv_create_cq(s->ctx, def(s->cqe, 256), s, s->chan, 0);
     CHECK(s->scq && s->rcq);
+}
+
+static void make_qp(struct side *s)
+{
     if (s->use_srq) {
         struct ibv_srq_init_attr si = {.attr = {.max_wr = (uint32_t)def(s->srq_wr, 64),
                                                 .max_sge = (uint32_t)def(s->max_sge, 4)}};
@@ -218,6 +209,25 @@ void side_open(struct side *s)
     CHECK(s->qp);
     s->qp_ex = s->send_ops ? ibv_qp_to_qp_ex(s->qp) : NULL;
     CHECK(!s->send_ops || s->qp_ex);
+}
+
+void side_open(struct side *s)
+{
+    int n;
+    struct ibv_device **list = ibv_get_device_list(&n);
+
+    CHECK(list && n > s->device);
+    s->ctx = ibv_open_device(list[s->device]);
+    CHECK(s->ctx);
+    ibv_free_device_list(list);
+    s->pd = ibv_alloc_pd(s->ctx);
+    CHECK(s->pd);
+    if (s->use_chan) {
+        s->chan = ibv_create_comp_channel(s->ctx);
+        CHECK(s->chan);
+    }
+    make_cqs(s);
+    make_qp(s);
     size_t size = s->size ? s->size : BUF_SIZE;
     s->buf = aligned_alloc(4096, size);
     CHECK(s->buf);

@@ -266,6 +266,12 @@ void emul_add(struct emul_case *c);
     {                                                                                          \
         assert_int_equal(run(name##_active, name##_passive), 0);                               \
     }
+/* TWO(name, run_two, f, g): the same with two functions. */
+#define TWO(name, run, active, passive)                                                        \
+    CASE(name)                                                                                 \
+    {                                                                                          \
+        assert_int_equal(run(active, passive), 0);                                             \
+    }
 #define ACTIVE(name)  static void name##_active(struct side *s)
 #define PASSIVE(name) static void name##_passive(struct side *s)
 

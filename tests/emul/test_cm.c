@@ -33,8 +33,7 @@ PASSIVE(every_local_address_connects)
         drop(id);
     }
     meet(s);
-    drop(l);
-    all_gone();
+    finished(l, NULL);
 }
 
 /* A server that starts to listen when it learns of a coming client is not too late. */
@@ -88,8 +87,7 @@ TEST(addresses_that_are_not_ours)
     CHECK_EQ(errno, EADDRNOTAVAIL);
     CHECK(rdma_resolve_route(id, 100) < 0);
     CHECK_EQ(errno, EINVAL);
-    drop(id);
-    all_gone();
+    finished(id, NULL);
 }
 
 /* The listener is notified that a request was given up, whether it has fetched the request or
@@ -139,8 +137,7 @@ PASSIVE(withdrawn_request_notifies_listener)
         CHECK_EQ(errno, EINVAL);
         drop(id);
     }
-    drop(l);
-    all_gone();
+    finished(l, NULL);
 }
 
 TEST(black_holes_run_into_the_time_out)
@@ -185,9 +182,7 @@ ACTIVE(killed_peer_disconnects)
     struct rdma_cm_id *again = ask(PORT + 7);
     CHECK_EQ(eat(RDMA_CM_EVENT_REJECTED), 8);
     drop(id);
-    drop(waiting);
-    drop(again);
-    all_gone();
+    finished(waiting, again);
 }
 PASSIVE(killed_peer_disconnects)
 {
@@ -218,10 +213,7 @@ static void end_together(struct side *s)
         drop(l);
     all_gone();
 }
-CASE(both_disconnect_at_once)
-{
-    assert_int_equal(run_two(end_together, end_together), 0);
-}
+TWO(both_disconnect_at_once, run_two, end_together, end_together)
 
 PAIR(backlog_is_bounded, run_two)
 ACTIVE(backlog_is_bounded)
@@ -319,8 +311,7 @@ ACTIVE(qps_without_rdma_create_qp)
     expect_wc(s->scq, 1, IBV_WC_SUCCESS);
     meet(s);
     clean(s);
-    drop(id);
-    all_gone();
+    finished(id, NULL);
 }
 PASSIVE(qps_without_rdma_create_qp)
 {
@@ -340,9 +331,7 @@ PASSIVE(qps_without_rdma_create_qp)
     meet(s);
     CHECK_EQ(eat(RDMA_CM_EVENT_DISCONNECTED), 0);
     clean(s);
-    drop(id);
-    drop(l);
-    all_gone();
+    finished(id, l);
 }
 
 /* A client that dies before it confirms was never connected. */

@@ -48,8 +48,7 @@ ACTIVE(listener_goes_away)
     struct rdma_cm_id *id = ask_for(PORT);
     meet(s);
     CHECK_EQ(eat(RDMA_CM_EVENT_UNREACHABLE), 2);
-    drop(id);
-    all_gone();
+    finished(id, NULL);
 }
 PASSIVE(listener_goes_away)
 {
@@ -60,9 +59,7 @@ PASSIVE(listener_goes_away)
     meet(s);
     struct rdma_cm_id *id = id_of(RDMA_CM_EVENT_CONNECT_REQUEST);
     meet(s);
-    drop(id);
-    drop(l);
-    all_gone();
+    finished(id, l);
 }
 
 /* A listener that does not answer ends the request by a timeout. */
@@ -76,8 +73,7 @@ ACTIVE(stopped_listener)
     CHECK_EQ(eat(RDMA_CM_EVENT_UNREACHABLE), -ETIMEDOUT);
     CHECK_EQ(kill(s->peer, SIGCONT), 0);
     meet(s);
-    drop(id);
-    all_gone();
+    finished(id, NULL);
 }
 PASSIVE(stopped_listener)
 {
@@ -101,9 +97,7 @@ TEST(port_spaces)
     struct rdma_cm_id *id = ask_for(PORT);
     CHECK_EQ(eat(RDMA_CM_EVENT_UNREACHABLE), 1);
     drop(id);
-    drop(l);
-    drop(tcp);
-    all_gone();
+    finished(l, tcp);
 }
 
 static struct sockaddr *group_at(int last)

@@ -33,9 +33,7 @@ TEST_UNWATCHED(address_without_descriptor_is_error)
     CHECK_EQ(rdma_connect(id, &(struct rdma_conn_param){.qp_num = 7}), 0);
     CHECK_EQ(eat(RDMA_CM_EVENT_UNREACHABLE), -EMFILE);
     limit_descriptors(&before);
-    drop(id);
-    drop(bound);
-    all_gone();
+    finished(id, bound);
 }
 
 /* A listener at all addresses has no device before its first request. */
@@ -55,8 +53,7 @@ ACTIVE(request_without_descriptor_rejected)
     meet(s);
     id = connect_to("127.0.0.1", PORT + 8);
     meet(s);
-    drop(id);
-    all_gone();
+    finished(id, NULL);
 }
 PASSIVE(request_without_descriptor_rejected)
 {
@@ -76,9 +73,7 @@ PASSIVE(request_without_descriptor_rejected)
     struct rdma_cm_id *id = accept_one();
     meet(s);
     CHECK_EQ(eat(RDMA_CM_EVENT_DISCONNECTED), 0);
-    drop(id);
-    drop(l);
-    all_gone();
+    finished(id, l);
 }
 
 /* The listener has no descriptor to look up the requesters. Later, with one, it gets all
@@ -130,8 +125,7 @@ PASSIVE(request_waits_for_descriptor)
         drop(id);
     }
     CHECK_EQ(heard, ((1u << ASKED) - 1) & ~(1u << TAKEN_BACK));
-    drop(l);
-    all_gone();
+    finished(l, NULL);
 }
 
 /* Returns the events that poll reports for a descriptor. */

@@ -43,10 +43,7 @@ static void thousand_times(struct side *s)
         drop(l);
     all_gone();
 }
-CASE(thousand_connections_leave_no_descriptors)
-{
-    assert_int_equal(run_two(thousand_times, thousand_times), 0);
-}
+TWO(thousand_connections_leave_no_descriptors, run_two, thousand_times, thousand_times)
 
 /* Many processes at once: each connects, sends one message that is checked, and disconnects. */
 enum { CLIENTS = 200 };
@@ -128,8 +125,7 @@ TEST(two_hundred_processes_at_once)
     }
     CHECK_EQ(sum, 0);
     CHECK_EQ(ibv_dereg_mr(mr), 0);
-    drop(l);
-    all_gone();
+    finished(l, NULL);
 }
 
 /* A process of another user is not accessible; this is reported, and nothing crashes. */
@@ -157,8 +153,7 @@ PASSIVE(no_permission_is_a_clear_error)
 
     meet(s);
     meet(s);
-    drop(l);
-    all_gone();
+    finished(l, NULL);
 }
 
 PAIR(endpoints_work_without_channels, run_two)
@@ -260,9 +255,7 @@ TEST(ids_of_a_parent_process)
     }
     CHECK(waitpid(pid, &st, 0) == pid);
     CHECK_EQ(st, 0);
-    drop(id);
-    drop(listener);
-    all_gone();
+    finished(id, listener);
 }
 
 static void *read_events(void *arg)
@@ -363,9 +356,7 @@ static void take_over(struct side *s, struct rdma_cm_id *l)
     struct rdma_cm_id *id = accept_one();
     CHECK(id->channel == chan);
     meet(s);
-    drop(id);
-    drop(l);
-    all_gone();
+    finished(id, l);
 }
 static void ask_and_wait(struct side *s)
 {
@@ -374,8 +365,7 @@ static void ask_and_wait(struct side *s)
     CHECK_EQ(eat(RDMA_CM_EVENT_ESTABLISHED), 0);
     meet(s);
     CHECK_EQ(eat(RDMA_CM_EVENT_DISCONNECTED), 0);
-    drop(id);
-    all_gone();
+    finished(id, NULL);
 }
 PAIR(request_moves_with_its_listener, run_two)
 ACTIVE(request_moves_with_its_listener)
@@ -394,8 +384,7 @@ TEST(to_move_where_one_is_changes_nothing)
     CHECK_EQ(rdma_resolve_addr(id, NULL, at("127.0.0.1", PORT), 1000), 0);
     CHECK_EQ(rdma_migrate_id(id, chan), 0);
     CHECK_EQ(eat(RDMA_CM_EVENT_ADDR_RESOLVED), 0);
-    drop(id);
-    all_gone();
+    finished(id, NULL);
 }
 
 /*
@@ -435,7 +424,5 @@ PASSIVE(library_disconnects_at_program_end)
     struct rdma_cm_id *id = accept_one();
     CHECK_EQ(eat(RDMA_CM_EVENT_DISCONNECTED), 0);
     CHECK_EQ(rdma_disconnect(id), 0);
-    drop(id);
-    drop(l);
-    all_gone();
+    finished(id, l);
 }

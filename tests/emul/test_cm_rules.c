@@ -72,8 +72,7 @@ TEST(bytes_behind_attributes_are_ignored)
             CHECK_EQ(u.bytes[i], 0xff);
         rdma_destroy_qp(id);
     }
-    drop(id);
-    all_gone();
+    finished(id, NULL);
 }
 
 TEST(bound_id_has_domain)
@@ -92,9 +91,7 @@ TEST(bound_id_has_domain)
     CHECK(mr);
     CHECK_EQ(ibv_dereg_mr(mr), 0);
     drop(id);
-    drop(bound);
-    drop(wild);
-    all_gone();
+    finished(bound, wild);
 }
 
 static int option(struct rdma_cm_id *id, int which, uint8_t value, size_t len)
@@ -137,8 +134,7 @@ ACTIVE(options_of_id_act_on_qp)
     CHECK_EQ(rdma_connect(id, &p), 0);
     CHECK_EQ(eat(RDMA_CM_EVENT_ESTABLISHED), 0);
     CHECK_EQ(asked_for(id).timeout, 12);
-    drop(id);
-    all_gone();
+    finished(id, NULL);
 }
 PASSIVE(options_of_id_act_on_qp)
 {
@@ -154,9 +150,7 @@ PASSIVE(options_of_id_act_on_qp)
     CHECK_EQ(eat(RDMA_CM_EVENT_ESTABLISHED), 0);
     asked_for(id);
     CHECK_EQ(eat(RDMA_CM_EVENT_DISCONNECTED), 0);
-    drop(id);
-    drop(l);
-    all_gone();
+    finished(id, l);
 }
 
 TEST(unsupported_rdma_cm_features_refused)
@@ -237,8 +231,16 @@ static void send_and_leave(struct side *s, bool die)
     if (die)
         _exit(0);
     CHECK_EQ(rdma_dereg_mr(mr), 0);
-    drop(id);
-    all_gone();
+    finished(id, NULL);
+}
+
+static void send_and_disconnect(struct side *s)
+{
+    send_and_leave(s, false);
+}
+static void send_and_die(struct side *s)
+{
+    send_and_leave(s, true);
 }
 
 /* The passive side, with a receive for the last message. */
@@ -292,25 +294,8 @@ static void receive_the_last(struct side *s)
     hear_of_the_end(&t);
 }
 
-PAIR(last_message_precedes_end_event, run_two)
-ACTIVE(last_message_precedes_end_event)
-{
-    send_and_leave(s, false);
-}
-PASSIVE(last_message_precedes_end_event)
-{
-    receive_the_last(s);
-}
-
-PAIR(last_message_of_dead_precedes_end, run_two)
-ACTIVE(last_message_of_dead_precedes_end)
-{
-    send_and_leave(s, true);
-}
-PASSIVE(last_message_of_dead_precedes_end)
-{
-    receive_the_last(s);
-}
+TWO(last_message_precedes_end_event, run_two, send_and_disconnect, receive_the_last)
+TWO(last_message_of_dead_precedes_end, run_two, send_and_die, receive_the_last)
 
 /* Waits until the held end has been looked at once more, and for the effect of that look. */
 static void await_look(int64_t looks)
@@ -324,12 +309,7 @@ static void await_look(int64_t looks)
  * A program that does not poll still gets the end's event, after as many looks as the delay has
  * milliseconds: a jump of the clock, a time without a processor, is one look.
  */
-PAIR(end_event_delay_is_bounded, run_two)
-ACTIVE(end_event_delay_is_bounded)
-{
-    send_and_leave(s, false);
-}
-PASSIVE(end_event_delay_is_bounded)
+static void hear_without_polling(struct side *s)
 {
     struct last t = {0};
     int steps = 0;
@@ -347,14 +327,10 @@ PASSIVE(end_event_delay_is_bounded)
     clock_run();
     hear_of_the_end(&t);
 }
+TWO(end_event_delay_is_bounded, run_two, send_and_disconnect, hear_without_polling)
 
 /* Ending the connection oneself, while a dead peer's end is delayed, does not wait. */
-PAIR(delayed_end_does_not_delay_disconnect, run_two)
-ACTIVE(delayed_end_does_not_delay_disconnect)
-{
-    send_and_leave(s, true);
-}
-PASSIVE(delayed_end_does_not_delay_disconnect)
+static void disconnect_meanwhile(struct side *s)
 {
     struct last t = {0};
 
@@ -365,6 +341,7 @@ PASSIVE(delayed_end_does_not_delay_disconnect)
     CHECK_EQ(rdma_disconnect(t.id), 0);
     hear_of_the_end(&t);
 }
+TWO(delayed_end_does_not_delay_disconnect, run_two, send_and_die, disconnect_meanwhile)
 
 static _Atomic bool slow;
 static sem_t is_in, may_go;

@@ -37,10 +37,7 @@ static void ping_pong(struct side *s)
     CHECK_EQ(ibv_destroy_ah(ah), 0);
     side_close(s);
 }
-CASE(datagrams_of_each_size_arrive)
-{
-    assert_int_equal(run_two(ping_pong, ping_pong), 0);
-}
+TWO(datagrams_of_each_size_arrive, run_two, ping_pong, ping_pong)
 
 /* Several senders to one QP wait for each other: nothing is lost by that. */
 #define EACH 250

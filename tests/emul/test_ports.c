@@ -402,8 +402,7 @@ ACTIVE(request_reaches_device_of_its_address)
     CHECK_EQ(ibv_query_qp(id->qp, &qa, 0, &qi), 0);
     CHECK_EQ(qa.ah_attr.dlid, 5);
     meet(s);
-    drop(id);
-    all_gone();
+    finished(id, NULL);
 }
 PASSIVE(request_reaches_device_of_its_address)
 {
@@ -419,7 +418,5 @@ PASSIVE(request_reaches_device_of_its_address)
     CHECK_EQ(ibv_query_qp(id->qp, &qa, 0, &qi), 0);
     CHECK_EQ(qa.ah_attr.dlid, 1);
     meet(s);
-    drop(id);
-    drop(l);
-    all_gone();
+    finished(id, l);
 }

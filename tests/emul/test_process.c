@@ -81,8 +81,7 @@ static void ask_in_vain(struct side *s)
     struct rdma_cm_id *id = ask(PORT);
     CHECK(readable(chan->fd, 59000)); /* before the timeout */
     CHECK_EQ(eat(RDMA_CM_EVENT_UNREACHABLE), -EPERM);
-    drop(id);
-    all_gone();
+    finished(id, NULL);
     meet(s);
 }
 
@@ -92,8 +91,7 @@ static void listen_in_vain(struct side *s)
 
     meet(s);
     meet(s);
-    drop(l);
-    all_gone();
+    finished(l, NULL);
 }
 
 /* A process in another user namespace may list the other's descriptors, but not open them. */

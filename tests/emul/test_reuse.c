@@ -146,8 +146,7 @@ static void refused(struct side *s, struct rdma_cm_id *id)
     clock_run();
     CHECK_EQ(write(s->sock, "e", 1), 1);
     meet(s);
-    drop(id);
-    all_gone();
+    finished(id, NULL);
 }
 
 static void spin(struct side *s)
@@ -161,8 +160,7 @@ static void spin(struct side *s)
         ;
     CHECK_EQ(read(s->sock, &byte, 1), 1);
     meet(s);
-    drop(id);
-    all_gone();
+    finished(id, NULL);
 }
 
 /* A request is not rejected before the process that will listen has run. */
