@@ -7,6 +7,7 @@
 #include "tests/ports/ports.h"
 
 struct rdma_event_channel *chan;
+enum rdma_port_space space = RDMA_PS_TCP;
 int first_port;
 
 static void take_ports(void)
@@ -27,7 +28,7 @@ struct rdma_cm_id *new_id(void *context)
     if (!chan)
         chan = rdma_create_event_channel();
     CHECK(chan);
-    CHECK_EQ(rdma_create_id(chan, &id, context, RDMA_PS_TCP), 0);
+    CHECK_EQ(rdma_create_id(chan, &id, context, space), 0);
     return id;
 }
 
@@ -87,7 +88,7 @@ struct rdma_cm_id *id_of(enum rdma_cm_event_type type)
 /* Makes a QP on an id; the library makes the CQs. */
 void give_qp(struct rdma_cm_id *id)
 {
-    struct ibv_qp_init_attr qi = {.qp_type = IBV_QPT_RC, .cap = {16, 16, 2, 2, 32}};
+    struct ibv_qp_init_attr qi = {.qp_type = id->qp_type, .cap = {16, 16, 2, 2, 32}};
 
     CHECK_EQ(rdma_create_qp(id, NULL, &qi), 0);
     CHECK(id->qp && id->send_cq && id->recv_cq && id->pd);

@@ -11,6 +11,7 @@
 
 extern int first_port; /* of this program alone */
 extern struct rdma_event_channel *chan;
+extern enum rdma_port_space space; /* of new ids */
 
 struct rdma_cm_id *new_id(void *context);
 struct sockaddr *at(const char *host, int port);

@@ -13,30 +13,30 @@
 /* ---- Order ---- */
 
 /* A request behind a small message on its QP finds the message in memory, without a poll. */
-LOOP(write_behind_send_overwrites_message)
+static void behind_a_send(struct side *a, struct side *b, enum ibv_wr_opcode op, uint32_t rkey)
 {
+    const unsigned left = op == WRITE ? 2 : 1;
+
     pattern(a->buf, SMALL, 1);
     pattern(a->buf + SMALL, SMALL, 2);
     post_recv(b, 1, 0, SMALL);
-    post_to(a, 2, SEND, 0, SMALL, 0, 0);
-    post_to(a, 3, WRITE, SMALL, SMALL, (uintptr_t)b->buf, b->mr->rkey);
+    post_send(a, 2, SEND, 0, SMALL, 0);
+    post_to(a, 3, op, SMALL, SMALL, (uintptr_t)b->buf, rkey);
     expect_wc(a->scq, 2, IBV_WC_SUCCESS);
     expect_wc(a->scq, 3, IBV_WC_SUCCESS);
+    CHECK(is_pattern(a->buf + SMALL, SMALL, left));
     expect_wc(b->rcq, 1, IBV_WC_SUCCESS);
-    CHECK(is_pattern(b->buf, SMALL, 2));
+    CHECK(is_pattern(b->buf, SMALL, left));
+}
+
+LOOP(write_behind_send_overwrites_message)
+{
+    behind_a_send(a, b, WRITE, b->mr->rkey);
 }
 
 LOOP(read_behind_send_sees_message)
 {
-    pattern(a->buf, SMALL, 1);
-    post_recv(b, 1, 0, SMALL);
-    post_to(a, 2, SEND, 0, SMALL, 0, 0);
-    post_to(a, 3, READ, SMALL, SMALL, (uintptr_t)b->buf, b->mr->rkey);
-    expect_wc(a->scq, 2, IBV_WC_SUCCESS);
-    expect_wc(a->scq, 3, IBV_WC_SUCCESS);
-    CHECK(is_pattern(a->buf + SMALL, SMALL, 1));
-    expect_wc(b->rcq, 1, IBV_WC_SUCCESS);
-    CHECK(is_pattern(b->buf, SMALL, 1));
+    behind_a_send(a, b, READ, b->mr->rkey);
 }
 
 /* A window opens memory that was registered for local access only. */
@@ -44,24 +44,15 @@ LOOP(window_write_behind_send_overwrites_message,
      .b = {.access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND})
 {
     struct ibv_mw *mw = ibv_alloc_mw(b->pd, IBV_MW_TYPE_1);
+    struct ibv_mw_bind bind = {
+        .wr_id = 9,
+        .send_flags = IBV_SEND_SIGNALED,
+        .bind_info = {b->mr, (uintptr_t)b->buf, 2 * SMALL, IBV_ACCESS_REMOTE_WRITE}};
+
     CHECK(mw);
-    struct ibv_mw_bind bind = {.wr_id = 9,
-                               .send_flags = IBV_SEND_SIGNALED,
-                               .bind_info = {.mr = b->mr,
-                                             .addr = (uintptr_t)b->buf,
-                                             .length = 2 * SMALL,
-                                             .mw_access_flags = IBV_ACCESS_REMOTE_WRITE}};
     CHECK_EQ(ibv_bind_mw(b->qp, mw, &bind), 0);
     expect_wc(b->scq, 9, IBV_WC_SUCCESS);
-    pattern(a->buf, SMALL, 1);
-    pattern(a->buf + SMALL, SMALL, 2);
-    post_recv(b, 1, 0, SMALL);
-    post_to(a, 2, SEND, 0, SMALL, 0, 0);
-    post_to(a, 3, WRITE, SMALL, SMALL, (uintptr_t)b->buf, mw->rkey);
-    expect_wc(a->scq, 2, IBV_WC_SUCCESS);
-    expect_wc(a->scq, 3, IBV_WC_SUCCESS);
-    expect_wc(b->rcq, 1, IBV_WC_SUCCESS);
-    CHECK(is_pattern(b->buf, SMALL, 2));
+    behind_a_send(a, b, WRITE, mw->rkey);
     CHECK_EQ(ibv_dealloc_mw(mw), 0);
 }
 
@@ -86,6 +77,14 @@ __attribute__((visibility("default"))) int clock_gettime(clockid_t clock, struct
     return 0;
 }
 
+static void step_while_it_runs(int ms)
+{
+    for (int i = 0; i < ms; i++) {
+        cpu_ns++;
+        clock_step_ms(1);
+    }
+}
+
 /* The peer is runnable: time counts only while it runs. */
 PAIR(retries_pause_while_peer_is_descheduled, run_two)
 ACTIVE(retries_pause_while_peer_is_descheduled)
@@ -102,10 +101,7 @@ ACTIVE(retries_pause_while_peer_is_descheduled)
         clock_step_ms(1);
         expect_none(s->scq);
     }
-    for (int i = 0; i <= BOUND; i++) {
-        cpu_ns++;
-        clock_step_ms(1);
-    }
+    step_while_it_runs(BOUND + 1);
     expect_wc(s->scq, 1, IBV_WC_RETRY_EXC_ERR);
     clock_run();
     CHECK_EQ(write(s->sock, "e", 1), 1);
@@ -123,9 +119,12 @@ PASSIVE(retries_pause_while_peer_is_descheduled)
     side_leave(s);
 }
 
-/* Requests a connection to a port without a listener, beside a process that spins. */
-static struct rdma_cm_id *ask_beside_a_spinner(struct side *s)
+/* A request to a port without a listener is not rejected before the process that will listen has
+ * run; here it spins. */
+PAIR(request_waits_for_descheduled_listener, run_two)
+ACTIVE(request_waits_for_descheduled_listener)
 {
+    enum { WAIT = 50, LOOKS = 20 };
     struct rdma_conn_param p = {.retry_count = 7};
     char byte;
 
@@ -137,19 +136,19 @@ static struct rdma_cm_id *ask_beside_a_spinner(struct side *s)
     CHECK_EQ(read(s->sock, &byte, 1), 1);
     clock_stop();
     CHECK_EQ(rdma_connect(id, &p), 0);
-    return id;
-}
-
-static void refused(struct side *s, struct rdma_cm_id *id)
-{
+    for (int i = 0; i < 4 * WAIT; i++)
+        clock_step_ms(1);
+    CHECK(!readable(chan->fd, 0));
+    step_while_it_runs(WAIT - LOOKS);
+    CHECK(!readable(chan->fd, 0)); /* its timeout begins when it first runs */
+    step_while_it_runs(2 * LOOKS);
     CHECK_EQ(eat(RDMA_CM_EVENT_REJECTED), 8);
     clock_run();
     CHECK_EQ(write(s->sock, "e", 1), 1);
     meet(s);
     finished(id, NULL);
 }
-
-static void spin(struct side *s)
+PASSIVE(request_waits_for_descheduled_listener)
 {
     struct rdma_cm_id *id = new_id(NULL);
     char byte;
@@ -161,32 +160,6 @@ static void spin(struct side *s)
     CHECK_EQ(read(s->sock, &byte, 1), 1);
     meet(s);
     finished(id, NULL);
-}
-
-/* A request is not rejected before the process that will listen has run. */
-PAIR(request_waits_for_descheduled_listener, run_two)
-ACTIVE(request_waits_for_descheduled_listener)
-{
-    enum { WAIT = 50, LOOKS = 20 };
-
-    struct rdma_cm_id *id = ask_beside_a_spinner(s);
-    for (int i = 0; i < 4 * WAIT; i++)
-        clock_step_ms(1);
-    CHECK(!readable(chan->fd, 0));
-    for (int i = 0; i < WAIT - LOOKS; i++) {
-        cpu_ns++;
-        clock_step_ms(1);
-    }
-    CHECK(!readable(chan->fd, 0)); /* its timeout begins when it first runs */
-    for (int i = 0; i < 2 * LOOKS; i++) {
-        cpu_ns++;
-        clock_step_ms(1);
-    }
-    refused(s, id);
-}
-PASSIVE(request_waits_for_descheduled_listener)
-{
-    spin(s);
 }
 
 /* ---- Owner of the memory ---- */
@@ -260,5 +233,3 @@ TEST(qp_in_reused_slot_keeps_receives)
     CHECK(is_pattern(d.buf + 64, 8192, 3));
     _exit(0);
 }
-
-/* ---- Peers with invalid state ---- */
