@@ -7,6 +7,7 @@
 #include "tests/ports/ports.h"
 
 struct rdma_event_channel *chan;
+enum rdma_port_space space = RDMA_PS_TCP;
 int first_port;
 
 static void take_ports(void)
@@ -27,7 +28,7 @@ struct rdma_cm_id *new_id(void *context)
     if (!chan)
         chan = rdma_create_event_channel();
     CHECK(chan);
-    CHECK_EQ(rdma_create_id(chan, &id, context, RDMA_PS_TCP), 0);
+    CHECK_EQ(rdma_create_id(chan, &id, context, space), 0);
     return id;
 }
 
@@ -75,10 +76,19 @@ int eat(enum rdma_cm_event_type type)
     return status;
 }
 
+struct rdma_cm_id *id_of(enum rdma_cm_event_type type)
+{
+    struct rdma_cm_event *e = next_event(type);
+    struct rdma_cm_id *id = e->id;
+
+    CHECK_EQ(rdma_ack_cm_event(e), 0);
+    return id;
+}
+
 /* Makes a QP on an id; the library makes the CQs. */
 void give_qp(struct rdma_cm_id *id)
 {
-    struct ibv_qp_init_attr qi = {.qp_type = IBV_QPT_RC, .cap = {16, 16, 2, 2, 32}};
+    struct ibv_qp_init_attr qi = {.qp_type = id->qp_type, .cap = {16, 16, 2, 2, 32}};
 
     CHECK_EQ(rdma_create_qp(id, NULL, &qi), 0);
     CHECK(id->qp && id->send_cq && id->recv_cq && id->pd);
@@ -110,17 +120,15 @@ struct rdma_cm_id *accept_one(void)
                                 .rnr_retry_count = 7,
                                 .private_data = "reply",
                                 .private_data_len = 5};
-    struct rdma_cm_event *e = next_event(RDMA_CM_EVENT_CONNECT_REQUEST);
-    struct rdma_cm_id *id = e->id;
+    struct rdma_cm_id *id = id_of(RDMA_CM_EVENT_CONNECT_REQUEST);
 
-    CHECK_EQ(rdma_ack_cm_event(e), 0);
     give_qp(id);
     CHECK_EQ(rdma_accept(id, &p), 0);
     CHECK_EQ(eat(RDMA_CM_EVENT_ESTABLISHED), 0);
     return id;
 }
 
-struct rdma_cm_id *connect_to(const char *host, int port)
+static struct rdma_cm_id *ask_at(const char *host, int port)
 {
     struct rdma_conn_param p = {
         .responder_resources = 2, .initiator_depth = 2, .retry_count = 7, .rnr_retry_count = 7};
@@ -129,6 +137,18 @@ struct rdma_cm_id *connect_to(const char *host, int port)
     resolve(id, host, port);
     give_qp(id);
     CHECK_EQ(rdma_connect(id, &p), 0);
+    return id;
+}
+
+struct rdma_cm_id *ask(int port)
+{
+    return ask_at("127.0.0.1", port);
+}
+
+struct rdma_cm_id *connect_to(const char *host, int port)
+{
+    struct rdma_cm_id *id = ask_at(host, port);
+
     CHECK_EQ(eat(RDMA_CM_EVENT_ESTABLISHED), 0);
     return id;
 }
@@ -148,4 +168,12 @@ void all_gone(void)
                                         "live_pd"};
     for (unsigned i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
         CHECK_EQ(counter(kinds[i]), 0);
+}
+
+void finished(struct rdma_cm_id *id, struct rdma_cm_id *other)
+{
+    drop(id);
+    if (other)
+        drop(other);
+    all_gone();
 }

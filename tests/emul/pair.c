@@ -2,16 +2,15 @@
 /* Helpers of the software HCA's tests: processes, and short forms of verbs. */
 #include "tests/emul/pair.h"
 #include "tests/emul/stop.h"
-#include "emul/verbs/base/shm.h"
 
 #include <dlfcn.h>
 #include <errno.h>
-#include <inttypes.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -79,6 +78,56 @@ int run_one(side_fn fn)
     return finish(start(fn, NULL, NULL, 0, 0), false);
 }
 
+static void stop_by(int fd, const char *steps)
+{
+    char number[16];
+
+    snprintf(number, sizeof(number), "%d", fd);
+    CHECK_EQ(setenv("EMUVERBS_STOP", steps, 1), 0);
+    CHECK_EQ(setenv("EMUVERBS_STOP_FD", number, 1), 0);
+}
+
+static int stop_here(const char *steps)
+{
+    int sv[2];
+
+    CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, sv), 0);
+    stop_by(sv[1], steps);
+    return sv[0];
+}
+
+static const struct setup *given;
+static loop_fn run_with;
+
+static void open_and_run(struct side *unused __attribute__((unused)))
+{
+    struct side a = given->a, b = given->b;
+    char *env = given->env ? strdup(given->env) : NULL;
+
+    for (char *next = env ? strtok(env, " ") : NULL; next; next = strtok(NULL, " "))
+        putenv(strdup(next));
+    free(env);
+    if (given->stop)
+        a.stop = stop_here(given->stop);
+    if (given->loop)
+        loop_open(&a, &b);
+    else
+        side_open(&a);
+    run_with(&a, &b);
+    side_close(&a);
+    if (given->loop)
+        side_close(&b);
+}
+
+int run_setup(loop_fn fn, const struct setup *setup)
+{
+    if (setup->unwatched && is_watched())
+        skip();
+    given = setup;
+    run_with = fn;
+    return run_one(open_and_run);
+}
+
 static int two(side_fn active, side_fn passive, bool killed)
 {
     int sv[2], stop[2];
@@ -109,9 +158,57 @@ int run_two_kill(side_fn active, side_fn passive)
     return two(active, passive, true);
 }
 
+_Noreturn void pause_forever(void)
+{
+    for (;;)
+        pause();
+}
+
 static int def(int value, int fallback)
 {
     return value == 0 ? fallback : value < 0 ? 0 : value;
+}
+
+static void make_cqs(struct side *s)
+{
+    if (s->wc_flags) {
+        struct ibv_cq_init_attr_ex attr = {.cqe = 64, .wc_flags = s->wc_flags};
+        s->cq_ex = ibv_create_cq_ex(s->ctx, &attr);
+        s->scq = ibv_cq_ex_to_cq(s->cq_ex);
+    } else {
+        s->scq = ibv_create_cq(s->ctx, def(s->cqe, 256), s, s->chan, 0);
+    }
+    s->rcq = ibv_create_cq(s->ctx, def(s->cqe, 256), s, s->chan, 0);
+    CHECK(s->scq && s->rcq);
+}
+
+static void make_qp(struct side *s)
+{
+    if (s->use_srq) {
+        struct ibv_srq_init_attr si = {.attr = {.max_wr = (uint32_t)def(s->srq_wr, 64),
+                                                .max_sge = (uint32_t)def(s->max_sge, 4)}};
+        s->srq = ibv_create_srq(s->pd, &si);
+        CHECK(s->srq);
+    }
+    struct ibv_qp_init_attr_ex qi = {
+        .send_cq = s->scq,
+        .recv_cq = s->rcq,
+        .srq = s->srq,
+        .qp_type = s->type ? s->type : IBV_QPT_RC,
+        .sq_sig_all = s->sig_all,
+        .cap = {.max_send_wr = (uint32_t)def(s->max_wr, 64),
+                .max_recv_wr = (uint32_t)def(s->max_wr, 64),
+                .max_send_sge = (uint32_t)def(s->max_sge, 4),
+                .max_recv_sge = (uint32_t)def(s->max_sge, 4),
+                .max_inline_data = (uint32_t)def(s->max_inline, 64)},
+        .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+        .pd = s->pd,
+        .send_ops_flags = s->send_ops};
+    s->qp = s->send_ops ? ibv_create_qp_ex(s->ctx, &qi)
+                        : ibv_create_qp(s->pd, (struct ibv_qp_init_attr *)(void *)&qi);
+    CHECK(s->qp);
+    s->qp_ex = s->send_ops ? ibv_qp_to_qp_ex(s->qp) : NULL;
+    CHECK(!s->send_ops || s->qp_ex);
 }
 
 void side_open(struct side *s)
@@ -129,31 +226,13 @@ void side_open(struct side *s)
         s->chan = ibv_create_comp_channel(s->ctx);
         CHECK(s->chan);
     }
-    s->scq = ibv_create_cq(s->ctx, def(s->cqe, 256), s, s->chan, 0);
-    s->rcq = ibv_create_cq(s->ctx, def(s->cqe, 256), s, s->chan, 0);
-    CHECK(s->scq && s->rcq);
-    if (s->use_srq) {
-        struct ibv_srq_init_attr si = {.attr = {.max_wr = (uint32_t)def(s->srq_wr, 64),
-                                                .max_sge = (uint32_t)def(s->max_sge, 4)}};
-        s->srq = ibv_create_srq(s->pd, &si);
-        CHECK(s->srq);
-    }
-    struct ibv_qp_init_attr qi = {.send_cq = s->scq,
-                                  .recv_cq = s->rcq,
-                                  .srq = s->srq,
-                                  .qp_type = IBV_QPT_RC,
-                                  .sq_sig_all = s->sig_all,
-                                  .cap = {.max_send_wr = (uint32_t)def(s->max_wr, 64),
-                                          .max_recv_wr = (uint32_t)def(s->max_wr, 64),
-                                          .max_send_sge = (uint32_t)def(s->max_sge, 4),
-                                          .max_recv_sge = (uint32_t)def(s->max_sge, 4),
-                                          .max_inline_data = (uint32_t)def(s->max_inline, 64)}};
-    s->qp = ibv_create_qp(s->pd, &qi);
-    CHECK(s->qp);
-    s->buf = aligned_alloc(4096, BUF_SIZE);
+    make_cqs(s);
+    make_qp(s);
+    size_t size = s->size ? s->size : BUF_SIZE;
+    s->buf = aligned_alloc(4096, size);
     CHECK(s->buf);
-    memset(s->buf, 0, BUF_SIZE);
-    s->mr = ibv_reg_mr(s->pd, s->buf, BUF_SIZE,
+    memset(s->buf, 0, size);
+    s->mr = ibv_reg_mr(s->pd, s->buf, size,
                        def(s->access, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
                                           IBV_ACCESS_REMOTE_READ));
     CHECK(s->mr);
@@ -182,9 +261,10 @@ int qp_rtr(struct side *s, uint32_t dest)
         .min_rnr_timer = (uint8_t)def(s->min_rnr_timer, 12),
         .ah_attr = {.dlid = (uint16_t)def(s->dlid, 1), .port_num = (uint8_t)def(s->port, 1)}};
 
-    return ibv_modify_qp(s->qp, &a,
-                         IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-                             IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+    return ibv_modify_qp(
+        s->qp, &a,
+        UC_RTR |
+            (s->type == IBV_QPT_UC ? 0 : IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
 }
 
 int qp_rts(struct side *s)
@@ -196,8 +276,10 @@ int qp_rts(struct side *s)
                             .max_rd_atomic = (uint8_t)def(s->rd_depth, 4)};
 
     return ibv_modify_qp(s->qp, &a,
-                         IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-                             IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
+                         UC_RTS | (s->type == IBV_QPT_UC
+                                       ? 0
+                                       : IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                                             IBV_QP_MAX_QP_RD_ATOMIC));
 }
 
 int qp_error(struct side *s)
@@ -238,27 +320,9 @@ void meet(struct side *s)
     swap(s, &c, &d, 1);
 }
 
-static void stop_by(int fd, const char *steps)
-{
-    char number[16];
-
-    snprintf(number, sizeof(number), "%d", fd);
-    CHECK_EQ(setenv("EMUVERBS_STOP", steps, 1), 0);
-    CHECK_EQ(setenv("EMUVERBS_STOP_FD", number, 1), 0);
-}
-
 void stop_at(struct side *s, const char *steps)
 {
     stop_by(s->stop, steps);
-}
-
-int stop_here(const char *steps)
-{
-    int sv[2];
-
-    CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, sv), 0);
-    stop_by(sv[1], steps);
-    return sv[0];
 }
 
 void wait_stopped(int fd)
@@ -290,6 +354,42 @@ void settle(void)
     fn();
 }
 
+struct ibv_cq *take_event(struct ibv_comp_channel *chan)
+{
+    struct ibv_cq *cq;
+    void *context;
+
+    CHECK(readable(chan->fd, 60000));
+    CHECK_EQ(ibv_get_cq_event(chan, &cq, &context), 0);
+    CHECK(context == cq->cq_context);
+    ibv_ack_cq_events(cq, 1);
+    return cq;
+}
+
+struct ibv_qp *new_qp(struct side *s, enum ibv_qp_type type, uint32_t wrs)
+{
+    struct ibv_qp_init_attr qi = {
+        .send_cq = s->scq, .recv_cq = s->rcq, .qp_type = type, .cap = {wrs, wrs, 2, 2, 32}};
+    struct ibv_qp *qp = ibv_create_qp(s->pd, &qi);
+
+    CHECK(qp);
+    return qp;
+}
+
+void renew_qp(struct side *s, enum ibv_qp_type type)
+{
+    CHECK_EQ(ibv_destroy_qp(s->qp), 0);
+    s->qp = new_qp(s, type, 16);
+}
+
+pthread_t spawn(void *(*fn)(void *), void *arg)
+{
+    pthread_t thread;
+
+    CHECK_EQ(pthread_create(&thread, NULL, fn, arg), 0);
+    return thread;
+}
+
 struct dereg {
     struct ibv_mr *mr;
     int err;
@@ -308,11 +408,10 @@ static void *dereg_main(void *arg)
 int dereg_by_looks(struct ibv_mr *mr, pid_t peer)
 {
     struct dereg g = {.mr = mr};
-    pthread_t thread;
 
     clock_stop();
     int64_t drains = counter("drains");
-    CHECK_EQ(pthread_create(&thread, NULL, dereg_main, &g), 0);
+    pthread_t thread = spawn(dereg_main, &g);
     while (!atomic_load(&g.done) && counter("drains") == drains)
         sched_yield();
     for (unsigned looks = 0; !atomic_load(&g.done); looks++) {
@@ -364,6 +463,18 @@ void side_connect(struct side *s)
     meet(s);
 }
 
+void side_join(struct side *s)
+{
+    side_open(s);
+    side_connect(s);
+}
+
+void side_leave(struct side *s)
+{
+    meet(s);
+    side_close(s);
+}
+
 void side_close(struct side *s)
 {
     if (s->qp)
@@ -405,7 +516,7 @@ void join_sides(struct side *a, struct side *b)
     CHECK_EQ(qp_rts(b), 0);
 }
 
-static void to_init(struct side *s)
+void side_reset(struct side *s)
 {
     struct ibv_qp_attr reset = {.qp_state = IBV_QPS_RESET};
 
@@ -415,8 +526,8 @@ static void to_init(struct side *s)
 
 void join_anew(struct side *a, struct side *b)
 {
-    to_init(a);
-    to_init(b);
+    side_reset(a);
+    side_reset(b);
     join_sides(a, b);
 }
 
@@ -456,8 +567,16 @@ int try_send(struct side *s, uint64_t id, enum ibv_wr_opcode op, uint32_t off, u
                              .opcode = op,
                              .send_flags = flags,
                              .imm_data = 0x01020304,
-                             .wr.rdma = {raddr, rkey}},
+                             .wr.rdma = {raddr, rkey},
+                             .qp_type.xrc.remote_srqn = s->srqn},
                        *bad = NULL;
+
+    if (op == FADD || op == SWAP) {
+        wr.wr.atomic.remote_addr = raddr;
+        wr.wr.atomic.compare_add = s->operand;
+        wr.wr.atomic.swap = s->swap;
+        wr.wr.atomic.rkey = rkey;
+    }
     int err = ibv_post_send(s->qp, &wr, &bad);
 
     CHECK(err == 0 || bad == &wr);
@@ -468,6 +587,19 @@ void post_send(struct side *s, uint64_t id, enum ibv_wr_opcode op, uint32_t off,
                uint64_t roff)
 {
     CHECK_EQ(try_send(s, id, op, off, len, IBV_SEND_SIGNALED, s->raddr + roff, s->rkey), 0);
+}
+
+void post_to(struct side *s, uint64_t id, enum ibv_wr_opcode op, uint32_t off, uint32_t len,
+             uint64_t raddr, uint32_t rkey)
+{
+    CHECK_EQ(try_send(s, id, op, off, len, IBV_SEND_SIGNALED, raddr, rkey), 0);
+}
+
+struct ibv_wc post_done(struct side *s, enum ibv_wr_opcode op, uint32_t off, uint32_t len,
+                        uint64_t roff)
+{
+    post_send(s, 1234, op, off, len, roff);
+    return expect_wc(s->scq, 1234, IBV_WC_SUCCESS);
 }
 
 uint64_t now_ms(void)
@@ -557,22 +689,47 @@ int64_t counter(const char *name)
     return v;
 }
 
-struct shm_head *own_segment(void)
+int lowest_descriptor(void)
 {
-    char line[512];
-    struct shm_head *own = NULL;
-    FILE *maps = fopen("/proc/self/maps", "re");
+    int fd = dup(0);
 
-    CHECK(maps);
-    while (!own && fgets(line, sizeof(line), maps)) {
-        uintptr_t at;
-        if (!strstr(line, "memfd:emuverbs-") || sscanf(line, "%" SCNxPTR "-", &at) != 1)
-            continue;
-        struct shm_head *seg = (struct shm_head *)at;
-        if (seg->pid == getpid()) /* the others are its peers' */
-            own = seg;
-    }
-    fclose(maps);
-    CHECK(own);
-    return own;
+    CHECK(fd >= 0);
+    close(fd);
+    return fd;
+}
+
+void limit_descriptors(const struct rlimit *limit)
+{
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, limit), 0);
+}
+
+struct rlimit leave_descriptors(int n)
+{
+    struct rlimit before, few;
+    int fd[8];
+
+    CHECK_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+    for (int i = 0; i <= n; i++) /* the lowest free ones */
+        CHECK((fd[i] = dup(0)) >= 0);
+    for (int i = 0; i <= n; i++)
+        close(fd[i]);
+    few = (struct rlimit){(rlim_t)fd[n], before.rlim_max};
+    limit_descriptors(&few);
+    return before;
+}
+
+const char *printed(void (*fn)(void *arg), void *arg)
+{
+    static char text[2000];
+    int keep = dup(2), to = memfd_create("stderr", MFD_CLOEXEC);
+
+    CHECK(keep >= 0 && to >= 0);
+    dup2(to, 2);
+    fn(arg);
+    dup2(keep, 2);
+    ssize_t n = pread(to, text, sizeof(text) - 1, 0);
+    text[n > 0 ? n : 0] = 0;
+    close(to);
+    close(keep);
+    return text;
 }

@@ -8,6 +8,7 @@
 #define TESTS_EMUL_PAIR_H
 
 #include <infiniband/verbs.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -16,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -40,7 +42,12 @@
 
 #define BUF_SIZE (1 << 20)
 
-struct shm_head; /* emul/verbs/base/shm.h */
+/* Attributes that bring a UC QP to its states. */
+#define UC_RTR (IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN)
+#define UC_RTS (IBV_QP_STATE | IBV_QP_SQ_PSN)
+
+#define QP_RIGHTS (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
+#define RIGHTS    (IBV_ACCESS_LOCAL_WRITE | QP_RIGHTS)
 
 struct side {
     int sock;   /* to the other process */
@@ -56,12 +63,20 @@ struct side {
     unsigned char *buf;
     /* options, set before side_open */
     bool use_srq, use_chan;
+    size_t size; /* of its buffer; BUF_SIZE when it is 0 */
     int cqe, max_wr, max_sge, max_inline, access, qp_access, rnr_retry, min_rnr_timer, rd_depth;
     int sig_all, srq_wr;
+    enum ibv_qp_type type;       /* RC when it is 0 */
+    uint64_t wc_flags, send_ops; /* of an extended send CQ, of an extended QP */
+    struct ibv_cq_ex *cq_ex;     /* they, after side_open */
+    struct ibv_qp_ex *qp_ex;
     int device, port, dlid; /* index; port 1 and LID 1 when they are 0 */
     /* the other side's, after side_connect */
     uint64_t raddr;
     uint32_t rkey, rqpn;
+    /* of atomic operations, and of requests of an XRC QP */
+    uint64_t operand, swap;
+    uint32_t srqn;
 };
 
 typedef void (*side_fn)(struct side *s);
@@ -75,20 +90,41 @@ void emul_before(void (*fn)(void));
 bool is_watched(void);
 /* Runs `fn` in one process; returns 0 on success. */
 int run_one(side_fn fn);
+
+/* One or two sides of one process, opened and closed around a body. */
+struct setup {
+    struct side a, b;
+    const char *env;  /* "NAME=VALUE ..." */
+    const char *stop; /* steps of a thread, which waits behind a->stop */
+    bool loop;        /* both, connected to each other */
+    bool unwatched;   /* skipped under valgrind */
+};
+typedef void (*loop_fn)(struct side *a, struct side *b);
+int run_setup(loop_fn fn, const struct setup *setup);
 /* Runs `active` and `passive` in two processes that share a socket; returns 0 if both
  * succeeded. */
 int run_two(side_fn active, side_fn passive);
 /* The same; the active process must kill the passive one. */
 int run_two_kill(side_fn active, side_fn passive);
+/* Waits to be killed. */
+_Noreturn void pause_forever(void);
 
 /* Opens the device, makes a QP in INIT, registers BUF_SIZE bytes. */
 void side_open(struct side *s);
 /* Exchanges addresses over the socket and moves the QP to RTS. */
 void side_connect(struct side *s);
 void side_close(struct side *s);
+/* Opens and connects; meets and closes. */
+void side_join(struct side *s);
+void side_leave(struct side *s);
+/* Creates an RC, UC or UD QP with the side's CQs; in renew_qp() in place of the side's QP. */
+struct ibv_qp *new_qp(struct side *s, enum ibv_qp_type type, uint32_t wrs);
+void renew_qp(struct side *s, enum ibv_qp_type type);
 /* Connect the QPs of two sides of one process, from INIT, or from any state. */
 void join_sides(struct side *a, struct side *b);
 void join_anew(struct side *a, struct side *b);
+/* Brings the QP to RESET, and to INIT. */
+void side_reset(struct side *s);
 /* Makes two QPs in one process, connected to each other. */
 void loop_open(struct side *a, struct side *b);
 void loop_close(struct side *a, struct side *b);
@@ -104,17 +140,19 @@ void meet(struct side *s);
 
 /*
  * Stopping a thread at a step (EMUVERBS_STOP). stop_at() sets the steps, before side_open();
- * stop_here() does so within one process and returns the descriptor to wait on. wait_stopped()
+ * struct setup's `stop` does so within one process, behind a->stop. wait_stopped()
  * returns when a thread has stopped. go_on() lets it continue; the next thread stops after
  * `next` further arrivals, 0: none.
  */
 void stop_at(struct side *s, const char *steps);
-int stop_here(const char *steps);
 void wait_stopped(int fd);
 void go_on(int fd, unsigned char next);
 
 /* Kills the other process, and waits until this process's device has handled its death. */
 void kill_peer_and_wait(struct side *s);
+
+/* Starts a thread. */
+pthread_t spawn(void *(*fn)(void *), void *arg);
 
 /* Waits until the service thread has handled all messages to this process so far. */
 void settle(void);
@@ -139,6 +177,15 @@ int try_send(struct side *s, uint64_t id, enum ibv_wr_opcode op, uint32_t off, u
 void post_send(struct side *s, uint64_t id, enum ibv_wr_opcode op, uint32_t off, uint32_t len,
                uint64_t roff);
 
+/* The same, to any address by any key. */
+void post_to(struct side *s, uint64_t id, enum ibv_wr_opcode op, uint32_t off, uint32_t len,
+             uint64_t raddr, uint32_t rkey);
+/* Posts a request and takes its completion, which must be a success. */
+struct ibv_wc post_done(struct side *s, enum ibv_wr_opcode op, uint32_t off, uint32_t len,
+                        uint64_t roff);
+
+/* Waits for an event of a channel and acknowledges it. */
+struct ibv_cq *take_event(struct ibv_comp_channel *chan);
 /* Waits up to a minute for a completion. */
 struct ibv_wc wait_wc(struct ibv_cq *cq);
 /* Waits for a completion and checks its id and status. */
@@ -152,6 +199,9 @@ bool readable(int fd, int ms);
 #define READ  IBV_WR_RDMA_READ
 #define SEND  IBV_WR_SEND
 #define WIMM  IBV_WR_RDMA_WRITE_WITH_IMM
+#define SIMM  IBV_WR_SEND_WITH_IMM
+#define FADD  IBV_WR_ATOMIC_FETCH_AND_ADD
+#define SWAP  IBV_WR_ATOMIC_CMP_AND_SWP
 
 /* CASE(name): a test that registers itself before main; its body runs in the program's first
  * process. */
@@ -188,6 +238,26 @@ void emul_add(struct emul_case *c);
     }                                                                                          \
     static void name##_body(struct side *unused __attribute__((unused)))
 
+/* SIDE(name, options of struct setup): a test in its own process with an open side `s`; LOOP:
+ * with two, `a` and `b`. Both are closed behind its body. */
+#define SIDE(name, ...)                                                                        \
+    static void name##_body(struct side *s, struct side *none);                                \
+    CASE(name)                                                                                 \
+    {                                                                                          \
+        assert_int_equal(run_setup(name##_body, &(const struct setup){__VA_ARGS__}), 0);       \
+    }                                                                                          \
+    static void name##_body(struct side *s __attribute__((unused)),                            \
+                            struct side *none __attribute__((unused)))
+#define LOOP(name, ...)                                                                        \
+    static void name##_body(struct side *a, struct side *b);                                   \
+    CASE(name)                                                                                 \
+    {                                                                                          \
+        assert_int_equal(                                                                      \
+            run_setup(name##_body, &(const struct setup){.loop = true, __VA_ARGS__}), 0);      \
+    }                                                                                          \
+    static void name##_body(struct side *a __attribute__((unused)),                            \
+                            struct side *b __attribute__((unused)))
+
 /* PAIR(name, run_two): a test in two processes, with bodies ACTIVE(name) and PASSIVE(name). */
 #define PAIR(name, run)                                                                        \
     static void name##_active(struct side *s);                                                 \
@@ -196,16 +266,27 @@ void emul_add(struct emul_case *c);
     {                                                                                          \
         assert_int_equal(run(name##_active, name##_passive), 0);                               \
     }
+/* TWO(name, run_two, f, g): the same with two functions. */
+#define TWO(name, run, active, passive)                                                        \
+    CASE(name)                                                                                 \
+    {                                                                                          \
+        assert_int_equal(run(active, passive), 0);                                             \
+    }
 #define ACTIVE(name)  static void name##_active(struct side *s)
 #define PASSIVE(name) static void name##_passive(struct side *s)
+
+/* Lets the process open n more descriptors; returns the limit before. */
+struct rlimit leave_descriptors(int n);
+void limit_descriptors(const struct rlimit *limit);
+/* Calls a function and returns the text that it prints on stderr. */
+const char *printed(void (*fn)(void *arg), void *arg);
+int lowest_descriptor(void);
 
 /* Bytes that depend on their position. */
 void pattern(unsigned char *p, size_t n, unsigned seed);
 bool is_pattern(const unsigned char *p, size_t n, unsigned seed);
 
 int64_t counter(const char *name);
-/* Returns the segment of this process, whose device is open. */
-struct shm_head *own_segment(void);
 uint64_t now_ms(void);
 
 #endif

@@ -5,36 +5,13 @@
 
 #include "tests/emul/pair.h"
 
-#define ADD  IBV_WR_ATOMIC_FETCH_AND_ADD
-#define SWAP IBV_WR_ATOMIC_CMP_AND_SWP
-#define RIGHTS                                                                                 \
-    (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |               \
-     IBV_ACCESS_REMOTE_ATOMIC)
 #define ROUNDS 400
 
 static void open_side(struct side *s)
 {
     s->access = RIGHTS;
-    s->qp_access = RIGHTS & ~IBV_ACCESS_LOCAL_WRITE;
+    s->qp_access = QP_RIGHTS;
     side_open(s);
-}
-
-static int try_atomic(struct side *s, uint64_t id, enum ibv_wr_opcode op, uint64_t first,
-                      uint64_t swap, uint32_t length)
-{
-    struct ibv_sge sge = {(uintptr_t)s->buf, length, s->mr->lkey};
-    struct ibv_send_wr wr = {.wr_id = id,
-                             .sg_list = &sge,
-                             .num_sge = 1,
-                             .opcode = op,
-                             .send_flags = IBV_SEND_SIGNALED},
-                       *bad;
-
-    wr.wr.atomic.remote_addr = s->raddr + 4096;
-    wr.wr.atomic.rkey = s->rkey;
-    wr.wr.atomic.compare_add = first;
-    wr.wr.atomic.swap = swap;
-    return ibv_post_send(s->qp, &wr, &bad);
 }
 
 /* Returns the former value. */
@@ -42,9 +19,10 @@ static uint64_t atomic(struct side *s, enum ibv_wr_opcode op, uint64_t first, ui
 {
     uint64_t old;
 
-    CHECK_EQ(try_atomic(s, 1, op, first, swap, 8), 0);
-    struct ibv_wc wc = expect_wc(s->scq, 1, IBV_WC_SUCCESS);
-    CHECK_EQ(wc.opcode, op == ADD ? IBV_WC_FETCH_ADD : IBV_WC_COMP_SWAP);
+    s->operand = first;
+    s->swap = swap;
+    struct ibv_wc wc = post_done(s, op, 0, 8, 4096);
+    CHECK_EQ(wc.opcode, op == FADD ? IBV_WC_FETCH_ADD : IBV_WC_COMP_SWAP);
     CHECK_EQ(wc.byte_len, 8);
     memcpy(&old, s->buf, 8);
     return old;
@@ -57,7 +35,7 @@ static void *count_up(void *arg)
 
     for (int i = 0; i < ROUNDS; i++) {
         if (i % 2) {
-            atomic(s, ADD, 1, 0);
+            atomic(s, FADD, 1, 0);
             continue;
         }
         uint64_t guess = 0, was;
@@ -76,8 +54,7 @@ ACTIVE(counts_of_processes_add_up)
     side_connect(s);
     count_up(s);
     CHECK_EQ(counter("retries"), 0);
-    meet(s);
-    side_close(s);
+    side_leave(s);
 }
 PASSIVE(counts_of_processes_add_up)
 {
@@ -90,7 +67,7 @@ PASSIVE(counts_of_processes_add_up)
     struct ibv_mr *mr[2];
     for (int i = 0; i < 2; i++) {
         a[i].access = b[i].access = RIGHTS;
-        a[i].qp_access = b[i].qp_access = RIGHTS & ~IBV_ACCESS_LOCAL_WRITE;
+        a[i].qp_access = b[i].qp_access = QP_RIGHTS;
         loop_open(&a[i], &b[i]);
         mr[i] = ibv_reg_mr(b[i].pd, s->buf, BUF_SIZE, RIGHTS);
         CHECK(mr[i]);
@@ -100,7 +77,7 @@ PASSIVE(counts_of_processes_add_up)
     clock_stop();
     side_connect(s);
     for (int i = 0; i < 2; i++)
-        CHECK_EQ(pthread_create(&thread[i], NULL, count_up, &a[i]), 0);
+        thread[i] = spawn(count_up, &a[i]);
     for (int i = 0; i < 2; i++)
         CHECK_EQ(pthread_join(thread[i], NULL), 0);
     meet(s);
@@ -122,7 +99,7 @@ ACTIVE(killed_process_loses_no_increment)
     open_side(s);
     word = (uint64_t *)(void *)(s->buf + 4096);
     own.access = other.access = RIGHTS;
-    own.qp_access = other.qp_access = RIGHTS & ~IBV_ACCESS_LOCAL_WRITE;
+    own.qp_access = other.qp_access = QP_RIGHTS;
     loop_open(&own, &other);
     struct ibv_mr *mr = ibv_reg_mr(other.pd, s->buf, BUF_SIZE, RIGHTS);
     CHECK(mr);
@@ -132,10 +109,10 @@ ACTIVE(killed_process_loses_no_increment)
     while (__atomic_load_n(word, __ATOMIC_SEQ_CST) < 50)
         ;
     CHECK_EQ(kill(s->peer, SIGKILL), 0);
-    uint64_t had = atomic(&own, ADD, 0, 0);
+    uint64_t had = atomic(&own, FADD, 0, 0);
     for (int i = 0; i < 100; i++)
-        atomic(&own, ADD, UINT64_C(1) << 32, 0);
-    uint64_t now = atomic(&own, ADD, 0, 0);
+        atomic(&own, FADD, UINT64_C(1) << 32, 0);
+    uint64_t now = atomic(&own, FADD, 0, 0);
     CHECK_EQ(now >> 32, 100);
     CHECK((uint32_t)now >= (uint32_t)had);
     CHECK_EQ(ibv_dereg_mr(mr), 0);
@@ -147,34 +124,32 @@ PASSIVE(killed_process_loses_no_increment)
     open_side(s);
     side_connect(s);
     for (;;)
-        atomic(s, ADD, 1, 0);
+        atomic(s, FADD, 1, 0);
 }
 
 /* The answer has eight bytes, for any length of the segments. */
-TEST(answer_in_pieces)
+LOOP(answer_in_pieces, .a = {.access = RIGHTS, .qp_access = QP_RIGHTS},
+     .b = {.access = RIGHTS, .qp_access = QP_RIGHTS})
 {
-    struct side a = {.access = RIGHTS, .qp_access = RIGHTS & ~IBV_ACCESS_LOCAL_WRITE}, b = a;
     uint64_t word = 0x0807060504030201;
     struct ibv_wc wc;
 
-    loop_open(&a, &b);
-    memcpy(b.buf + 4096, &word, 8);
-    memset(a.buf, 0xee, 64);
-    struct ibv_sge sge[] = {{(uintptr_t)a.buf, 3, a.mr->lkey},
-                            {(uintptr_t)a.buf + 16, 4, a.mr->lkey},
-                            {(uintptr_t)a.buf + 32, 9, a.mr->lkey}};
+    memcpy(b->buf + 4096, &word, 8);
+    memset(a->buf, 0xee, 64);
+    struct ibv_sge sge[] = {{(uintptr_t)a->buf, 3, a->mr->lkey},
+                            {(uintptr_t)a->buf + 16, 4, a->mr->lkey},
+                            {(uintptr_t)a->buf + 32, 9, a->mr->lkey}};
     struct ibv_send_wr wr = {.wr_id = 4,
                              .sg_list = sge,
                              .num_sge = 3,
-                             .opcode = ADD,
+                             .opcode = FADD,
                              .send_flags = IBV_SEND_SIGNALED},
                        *bad;
-    wr.wr.atomic.remote_addr = a.raddr + 4096;
-    wr.wr.atomic.rkey = a.rkey;
-    CHECK_EQ(ibv_post_send(a.qp, &wr, &bad), 0);
-    wc = expect_wc(a.scq, 4, IBV_WC_SUCCESS);
+    wr.wr.atomic.remote_addr = a->raddr + 4096;
+    wr.wr.atomic.rkey = a->rkey;
+    CHECK_EQ(ibv_post_send(a->qp, &wr, &bad), 0);
+    wc = expect_wc(a->scq, 4, IBV_WC_SUCCESS);
     CHECK_EQ(wc.byte_len, 8);
-    CHECK(memcmp(a.buf, "\1\2\3\xee", 4) == 0 && memcmp(a.buf + 16, "\4\5\6\7\xee", 5) == 0);
-    CHECK(memcmp(a.buf + 32, "\10\xee", 2) == 0);
-    loop_close(&a, &b);
+    CHECK(memcmp(a->buf, "\1\2\3\xee", 4) == 0 && memcmp(a->buf + 16, "\4\5\6\7\xee", 5) == 0);
+    CHECK(memcmp(a->buf + 32, "\10\xee", 2) == 0);
 }

@@ -55,79 +55,69 @@ static void check_moved(const struct side *b, unsigned from, unsigned to, bool m
     }
 }
 
-static void begin(struct side *a, struct side *b)
-{
-    loop_open(a, b);
-    fill(a, b, MANY);
-}
+#define CHAIN .a = {.max_wr = MANY, .max_sge = 2}
 
-TEST(all_of_them_arrive)
+LOOP(all_of_them_arrive, CHAIN)
 {
-    struct side a = {.max_wr = MANY, .max_sge = 2}, b = {0};
     struct ibv_send_wr *bad;
     struct chain c;
 
-    begin(&a, &b);
+    fill(a, b, MANY);
     for (unsigned n = 1; n <= MANY; n += n < 4 ? 1 : 20) {
         int64_t before = counter("chained"), writes = counter("wr_write");
-        fill(&a, &b, n);
-        make(&c, &a, n);
-        CHECK_EQ(post(&a, &c, &bad), 0);
-        expect_wc(a.scq, n - 1, IBV_WC_SUCCESS);
-        expect_none(a.scq);
-        check_moved(&b, 0, n, true);
-        check_moved(&b, n, MANY, false);
+        fill(a, b, n);
+        make(&c, a, n);
+        CHECK_EQ(post(a, &c, &bad), 0);
+        expect_wc(a->scq, n - 1, IBV_WC_SUCCESS);
+        expect_none(a->scq);
+        check_moved(b, 0, n, true);
+        check_moved(b, n, MANY, false);
         CHECK_EQ(counter("chained") - before, n > 1 ? n : 0);
         CHECK_EQ(counter("wr_write") - writes, n);
     }
-    loop_close(&a, &b);
 }
 
 /* On-demand memory is released again: deregistration does not wait. */
-TEST(memory_on_demand_is_written)
+LOOP(memory_on_demand_is_written, CHAIN)
 {
-    struct side a = {.max_wr = MANY, .max_sge = 2}, b = {0};
     struct ibv_send_wr *bad;
     struct chain c;
 
-    begin(&a, &b);
+    fill(a, b, MANY);
     struct ibv_mr *mr =
-        ibv_reg_mr(b.pd, b.buf, MANY * STEP,
+        ibv_reg_mr(b->pd, b->buf, MANY * STEP,
                    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_ON_DEMAND);
     CHECK(mr != NULL);
     int64_t before = counter("chained");
-    make(&c, &a, MANY);
+    make(&c, a, MANY);
     for (unsigned i = 0; i < MANY; i++)
         c.wr[i].wr.rdma.rkey = mr->rkey;
-    CHECK_EQ(post(&a, &c, &bad), 0);
-    expect_wc(a.scq, MANY - 1, IBV_WC_SUCCESS);
-    check_moved(&b, 0, MANY, true);
+    CHECK_EQ(post(a, &c, &bad), 0);
+    expect_wc(a->scq, MANY - 1, IBV_WC_SUCCESS);
+    check_moved(b, 0, MANY, true);
     CHECK_EQ(counter("chained") - before, MANY);
     CHECK_EQ(ibv_dereg_mr(mr), 0);
-    loop_close(&a, &b);
 }
 
 /* In posting order, including empty ones. */
-TEST(each_is_reported_that_asks)
+LOOP(each_is_reported_that_asks, CHAIN)
 {
-    struct side a = {.max_wr = MANY, .max_sge = 2}, b = {0};
     struct ibv_send_wr *bad;
     struct chain c;
 
-    begin(&a, &b);
-    make(&c, &a, MANY);
+    fill(a, b, MANY);
+    make(&c, a, MANY);
     for (unsigned i = 0; i < MANY; i += 3)
         c.wr[i].send_flags = IBV_SEND_SIGNALED;
     c.wr[6].num_sge = 0;
     c.sge[9][0].length = c.sge[9][1].length = 0;
-    CHECK_EQ(post(&a, &c, &bad), 0);
+    CHECK_EQ(post(a, &c, &bad), 0);
     for (unsigned i = 0; i < MANY; i += 3)
-        expect_wc(a.scq, i, IBV_WC_SUCCESS);
-    check_moved(&b, 0, 6, true);
-    check_moved(&b, 6, 7, false);
-    check_moved(&b, 9, 10, false);
-    check_moved(&b, 10, MANY, true);
-    loop_close(&a, &b);
+        expect_wc(a->scq, i, IBV_WC_SUCCESS);
+    check_moved(b, 0, 6, true);
+    check_moved(b, 6, 7, false);
+    check_moved(b, 9, 10, false);
+    check_moved(b, 10, MANY, true);
 }
 
 /* The 20th request fails alone: earlier ones have moved, later ones have not, and are
@@ -139,7 +129,8 @@ static void one_is_wrong(void (*spoil)(struct chain *c, struct side *a),
     struct ibv_send_wr *bad;
     struct chain c;
 
-    begin(&a, &b);
+    loop_open(&a, &b);
+    fill(&a, &b, MANY);
     int64_t chained = counter("chained");
     make(&c, &a, MANY);
     spoil(&c, &a);
@@ -189,94 +180,85 @@ TEST(wrong_request_ends_chain)
 }
 
 /* One that the post call refuses: earlier ones are posted. */
-TEST(one_is_refused)
+LOOP(one_is_refused, CHAIN)
 {
-    struct side a = {.max_wr = MANY, .max_sge = 2}, b = {0};
     struct ibv_send_wr *bad = NULL;
     struct chain c;
 
-    begin(&a, &b);
-    make(&c, &a, MANY);
+    fill(a, b, MANY);
+    make(&c, a, MANY);
     c.wr[20].num_sge = 3;
-    CHECK_EQ(post(&a, &c, &bad), EINVAL);
+    CHECK_EQ(post(a, &c, &bad), EINVAL);
     CHECK(bad == &c.wr[20]);
     CHECK_EQ(counter("chained"), 20);
-    check_moved(&b, 0, 20, true);
-    check_moved(&b, 20, MANY, false);
-    loop_close(&a, &b);
+    check_moved(b, 0, 20, true);
+    check_moved(b, 20, MANY, false);
 }
 
 /* A queue accepts as many as it has room for. */
-TEST(short_queue_takes_part_of_chain)
+LOOP(short_queue_takes_part_of_chain, .a = {.max_wr = 10, .max_sge = 2})
 {
-    struct side a = {.max_wr = 10, .max_sge = 2}, b = {0};
     struct ibv_send_wr *bad = NULL;
     struct chain c;
 
-    begin(&a, &b);
-    make(&c, &a, MANY);
-    CHECK_EQ(post(&a, &c, &bad), ENOMEM);
+    fill(a, b, MANY);
+    make(&c, a, MANY);
+    CHECK_EQ(post(a, &c, &bad), ENOMEM);
     CHECK(bad >= &c.wr[10] && bad < &c.wr[MANY]);
     unsigned n = (unsigned)(bad - c.wr);
-    check_moved(&b, 0, n, true);
-    check_moved(&b, n, MANY, false);
-    loop_close(&a, &b);
+    check_moved(b, 0, n, true);
+    check_moved(b, n, MANY, false);
 }
 
 /* Later requests see the written data; other requests in between are not part of the chain. */
-TEST(others_keep_their_places)
+LOOP(others_keep_their_places, CHAIN)
 {
-    struct side a = {.max_wr = MANY, .max_sge = 2}, b = {0};
     struct ibv_send_wr *bad;
     struct chain c;
 
-    begin(&a, &b);
-    make(&c, &a, 6);
-    post_recv(&b, 77, 0, 0);
+    fill(a, b, MANY);
+    make(&c, a, 6);
+    post_recv(b, 77, 0, 0);
     c.wr[2].opcode = READ; /* reads data of the first write into the place of the last */
-    c.wr[2].wr.rdma.remote_addr = a.raddr;
-    c.sge[2][0].addr = (uintptr_t)a.buf + 5 * STEP;
+    c.wr[2].wr.rdma.remote_addr = a->raddr;
+    c.sge[2][0].addr = (uintptr_t)a->buf + 5 * STEP;
     c.sge[2][1].addr = c.sge[2][0].addr + BYTES / 4;
     c.wr[3].send_flags = IBV_SEND_FENCE;
     c.wr[5].opcode = WIMM;
-    CHECK_EQ(post(&a, &c, &bad), 0);
-    expect_wc(b.rcq, 77, IBV_WC_SUCCESS);
-    expect_wc(a.scq, 5, IBV_WC_SUCCESS);
-    CHECK(is_pattern(a.buf + 5 * STEP, BYTES, 1));
-    CHECK(is_pattern(b.buf + 5 * STEP, BYTES, 1));
+    CHECK_EQ(post(a, &c, &bad), 0);
+    expect_wc(b->rcq, 77, IBV_WC_SUCCESS);
+    expect_wc(a->scq, 5, IBV_WC_SUCCESS);
+    CHECK(is_pattern(a->buf + 5 * STEP, BYTES, 1));
+    CHECK(is_pattern(b->buf + 5 * STEP, BYTES, 1));
     CHECK_EQ(counter("chained"), 2);
-    loop_close(&a, &b);
 }
 
 /* No chains: with the knob, for comparison; with a link, whose model gives each a time; with a
  * fault that must hit one. */
-static void one_by_one(const char *knob, const char *value)
+static void one_by_one(struct side *a, struct side *b)
 {
-    setenv(knob, value, 1);
-    struct side a = {.max_wr = MANY, .max_sge = 2}, b = {0};
     struct ibv_send_wr *bad;
     struct chain c;
 
-    begin(&a, &b);
-    make(&c, &a, MANY);
-    CHECK_EQ(post(&a, &c, &bad), 0);
-    expect_wc(a.scq, MANY - 1, IBV_WC_SUCCESS);
-    check_moved(&b, 0, MANY, true);
+    fill(a, b, MANY);
+    make(&c, a, MANY);
+    CHECK_EQ(post(a, &c, &bad), 0);
+    expect_wc(a->scq, MANY - 1, IBV_WC_SUCCESS);
+    check_moved(b, 0, MANY, true);
     CHECK_EQ(counter("chained"), 0);
-    loop_close(&a, &b);
 }
 
-TEST(one_by_one_by_option)
+LOOP(one_by_one_by_option, CHAIN, .env = "EMUVERBS_WRITE_CHAIN=1")
 {
-    one_by_one("EMUVERBS_WRITE_CHAIN", "1");
+    one_by_one(a, b);
 }
 
-TEST(one_by_one_on_a_link)
+LOOP(one_by_one_on_a_link, CHAIN, .env = "EMUVERBS_LINK_MB_S=1000")
 {
-    one_by_one("EMUVERBS_LINK_MB_S", "1000");
+    one_by_one(a, b);
 }
 
-TEST(one_by_one_where_one_may_fail)
+LOOP(one_by_one_where_one_may_fail, CHAIN, .env = "EMUVERBS_FAIL=completion:1000")
 {
-    one_by_one("EMUVERBS_FAIL", "completion:1000");
+    one_by_one(a, b);
 }

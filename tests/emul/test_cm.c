@@ -33,8 +33,7 @@ PASSIVE(every_local_address_connects)
         drop(id);
     }
     meet(s);
-    drop(l);
-    all_gone();
+    finished(l, NULL);
 }
 
 /* A server that starts to listen when it learns of a coming client is not too late. */
@@ -42,13 +41,9 @@ PAIR(late_listener_gets_request, run_two)
 ACTIVE(late_listener_gets_request)
 {
     setenv("EMUVERBS_LISTEN_WAIT_MS", "20000", 1);
+    clock_stop();
     for (int i = 0; i < 2; i++) {
-        struct rdma_cm_id *id = new_id(NULL);
-        struct rdma_conn_param p = {.retry_count = 7};
-        resolve(id, "127.0.0.1", PORT + i);
-        give_qp(id);
-        clock_stop();
-        CHECK_EQ(rdma_connect(id, &p), 0);
+        struct rdma_cm_id *id = ask(PORT + i);
         for (int k = 0; k < 300; k++)
             clock_step_ms(1);
         CHECK(!readable(chan->fd, 0));
@@ -56,6 +51,7 @@ ACTIVE(late_listener_gets_request)
         meet(s); /* listening */
         clock_run();
         CHECK_EQ(eat(RDMA_CM_EVENT_ESTABLISHED), 0);
+        clock_stop();
         meet(s);
         drop(id);
     }
@@ -91,8 +87,7 @@ TEST(addresses_that_are_not_ours)
     CHECK_EQ(errno, EADDRNOTAVAIL);
     CHECK(rdma_resolve_route(id, 100) < 0);
     CHECK_EQ(errno, EINVAL);
-    drop(id);
-    all_gone();
+    finished(id, NULL);
 }
 
 /* The listener is notified that a request was given up, whether it has fetched the request or
@@ -100,14 +95,10 @@ TEST(addresses_that_are_not_ours)
 PAIR(withdrawn_request_notifies_listener, run_two)
 ACTIVE(withdrawn_request_notifies_listener)
 {
-    struct rdma_conn_param p = {.qp_num = 7};
-
     setenv("EMUVERBS_CM_TIMEOUT_MS", "3600000", 1);
     meet(s);
     for (int i = 0; i < 3; i++) {
-        struct rdma_cm_id *id = new_id(NULL);
-        resolve(id, "127.0.0.1", PORT + 12);
-        CHECK_EQ(rdma_connect(id, &p), 0);
+        struct rdma_cm_id *id = ask(PORT + 12);
         meet(s); /* the listener has been notified */
         CHECK(!readable(chan->fd, 0));
         if (i == 0) {
@@ -133,14 +124,12 @@ PASSIVE(withdrawn_request_notifies_listener)
         meet(s);
         if (i != 1)
             meet(s); /* given up before */
-        struct rdma_cm_event *e = next_event(RDMA_CM_EVENT_CONNECT_REQUEST);
-        struct rdma_cm_id *id = e->id;
-        CHECK_EQ(rdma_ack_cm_event(e), 0);
+        struct rdma_cm_id *id = id_of(RDMA_CM_EVENT_CONNECT_REQUEST);
         if (i == 1) {
             meet(s);
             meet(s);
         }
-        e = next_event(RDMA_CM_EVENT_REJECTED);
+        struct rdma_cm_event *e = next_event(RDMA_CM_EVENT_REJECTED);
         CHECK(e->id == id);
         CHECK_EQ(e->status, 4);
         CHECK_EQ(rdma_ack_cm_event(e), 0);
@@ -148,8 +137,7 @@ PASSIVE(withdrawn_request_notifies_listener)
         CHECK_EQ(errno, EINVAL);
         drop(id);
     }
-    drop(l);
-    all_gone();
+    finished(l, NULL);
 }
 
 TEST(black_holes_run_into_the_time_out)
@@ -175,41 +163,12 @@ TEST(black_holes_run_into_the_time_out)
     all_gone();
 }
 
-PAIR(stopped_listener_times_requests_out, run_two_kill)
-ACTIVE(stopped_listener_times_requests_out)
-{
-    struct rdma_conn_param p = {.retry_count = 7};
-
-    setenv("EMUVERBS_CM_TIMEOUT_MS", "300", 1);
-    meet(s);
-    struct rdma_cm_id *id = new_id(NULL);
-    resolve(id, "127.0.0.1", PORT + 6);
-    give_qp(id);
-    CHECK(process_stop(s->peer));
-    CHECK_EQ(rdma_connect(id, &p), 0);
-    CHECK_EQ(eat(RDMA_CM_EVENT_UNREACHABLE), -ETIMEDOUT);
-    drop(id);
-    kill(s->peer, SIGKILL);
-    all_gone();
-}
-PASSIVE(stopped_listener_times_requests_out)
-{
-    listen_at("127.0.0.1", PORT + 6, 4);
-    meet(s);
-    for (;;)
-        pause();
-}
-
 PAIR(killed_peer_disconnects, run_two_kill)
 ACTIVE(killed_peer_disconnects)
 {
     meet(s);
     struct rdma_cm_id *id = connect_to("127.0.0.1", PORT + 7);
-    struct rdma_conn_param p = {.retry_count = 7};
-    struct rdma_cm_id *waiting = new_id(NULL);
-    resolve(waiting, "127.0.0.1", PORT + 7);
-    give_qp(waiting);
-    CHECK_EQ(rdma_connect(waiting, &p), 0); /* never answered */
+    struct rdma_cm_id *waiting = ask(PORT + 7); /* never answered */
     meet(s);
     kill(s->peer, SIGKILL);
     for (int i = 0; i < 2; i++) {
@@ -220,15 +179,10 @@ ACTIVE(killed_peer_disconnects)
         rdma_ack_cm_event(e);
     }
     CHECK_EQ(eat(RDMA_CM_EVENT_TIMEWAIT_EXIT), 0);
-    struct rdma_cm_id *again = new_id(NULL);
-    resolve(again, "127.0.0.1", PORT + 7);
-    give_qp(again);
-    CHECK_EQ(rdma_connect(again, &p), 0);
+    struct rdma_cm_id *again = ask(PORT + 7);
     CHECK_EQ(eat(RDMA_CM_EVENT_REJECTED), 8);
     drop(id);
-    drop(waiting);
-    drop(again);
-    all_gone();
+    finished(waiting, again);
 }
 PASSIVE(killed_peer_disconnects)
 {
@@ -237,50 +191,38 @@ PASSIVE(killed_peer_disconnects)
     accept_one();
     CHECK(readable(chan->fd, 60000)); /* the second request waits */
     meet(s);
-    for (;;)
-        pause();
+    pause_forever();
 }
 
-PAIR(both_disconnect_at_once, run_two)
-static void end_together(struct side *s, struct rdma_cm_id *id)
+static void end_together(struct side *s)
 {
+    struct rdma_cm_id *l = s->peer ? NULL : listen_at("127.0.0.1", PORT + 8, 4);
+
     meet(s);
-    CHECK_EQ(rdma_disconnect(id), 0);
-    CHECK_EQ(eat(RDMA_CM_EVENT_DISCONNECTED), 0);
-    CHECK_EQ(rdma_disconnect(id), 0); /* harmless */
-    CHECK_EQ(eat(RDMA_CM_EVENT_TIMEWAIT_EXIT), 0);
-    drop(id);
-    meet(s);
-}
-ACTIVE(both_disconnect_at_once)
-{
-    meet(s);
-    for (int i = 0; i < 20; i++)
-        end_together(s, connect_to("127.0.0.1", PORT + 8));
+    for (int i = 0; i < 20; i++) {
+        struct rdma_cm_id *id = l ? accept_one() : connect_to("127.0.0.1", PORT + 8);
+        meet(s);
+        CHECK_EQ(rdma_disconnect(id), 0);
+        CHECK_EQ(eat(RDMA_CM_EVENT_DISCONNECTED), 0);
+        CHECK_EQ(rdma_disconnect(id), 0); /* harmless */
+        CHECK_EQ(eat(RDMA_CM_EVENT_TIMEWAIT_EXIT), 0);
+        drop(id);
+        meet(s);
+    }
+    if (l)
+        drop(l);
     all_gone();
 }
-PASSIVE(both_disconnect_at_once)
-{
-    struct rdma_cm_id *l = listen_at("127.0.0.1", PORT + 8, 4);
-    meet(s);
-    for (int i = 0; i < 20; i++)
-        end_together(s, accept_one());
-    drop(l);
-    all_gone();
-}
+TWO(both_disconnect_at_once, run_two, end_together, end_together)
 
 PAIR(backlog_is_bounded, run_two)
 ACTIVE(backlog_is_bounded)
 {
-    struct rdma_conn_param p = {.retry_count = 7};
     struct rdma_cm_id *id[3];
 
     meet(s);
     for (int i = 0; i < 3; i++) {
-        id[i] = new_id(NULL);
-        resolve(id[i], "127.0.0.1", PORT + 9);
-        give_qp(id[i]);
-        CHECK_EQ(rdma_connect(id[i], &p), 0);
+        id[i] = ask(PORT + 9);
     }
     CHECK_EQ(eat(RDMA_CM_EVENT_REJECTED), 28); /* the third */
     meet(s);
@@ -311,11 +253,10 @@ static void *late_ack(void *arg)
 TEST(destroying_an_id_waits_for_acknowledgements)
 {
     struct rdma_cm_id *id = new_id(NULL);
-    pthread_t t;
 
     CHECK_EQ(rdma_resolve_addr(id, NULL, at("127.0.0.1", 1), 1000), 0);
     struct rdma_cm_event *e = next_event(RDMA_CM_EVENT_ADDR_RESOLVED);
-    CHECK_EQ(pthread_create(&t, NULL, late_ack, e), 0);
+    pthread_t t = spawn(late_ack, e);
     CHECK_EQ(rdma_destroy_id(id), 0);
     CHECK_EQ(counter("rdma_ack_cm_event"), 1);
     pthread_join(t, NULL);
@@ -329,13 +270,12 @@ TEST(destroying_an_id_waits_for_acknowledgements)
 }
 
 PAIR(qps_without_rdma_create_qp, run_two)
+/* Gives an id's device a QP, or brings it to RTS. */
 static void by_hand(struct rdma_cm_id *id, struct side *s)
 {
-    struct ibv_qp_init_attr qi = {.qp_type = IBV_QPT_RC, .cap = {16, 16, 2, 2, 32}};
     s->pd = ibv_alloc_pd(id->verbs);
-    qi.send_cq = qi.recv_cq = s->scq = ibv_create_cq(id->verbs, 16, NULL, NULL, 0);
-    s->qp = ibv_create_qp(s->pd, &qi);
-    CHECK(s->qp);
+    s->scq = s->rcq = ibv_create_cq(id->verbs, 16, NULL, NULL, 0);
+    s->qp = new_qp(s, IBV_QPT_RC, 16);
 }
 static void walk(struct rdma_cm_id *id, struct side *s)
 {
@@ -355,6 +295,7 @@ static void clean(struct side *s)
 ACTIVE(qps_without_rdma_create_qp)
 {
     struct rdma_cm_id *id = new_id(NULL);
+    struct ibv_send_wr wr = {.wr_id = 1, .opcode = SEND, .send_flags = IBV_SEND_SIGNALED}, *bad;
 
     meet(s);
     resolve(id, "127.0.0.1", PORT + 11);
@@ -366,15 +307,11 @@ ACTIVE(qps_without_rdma_create_qp)
     walk(id, s);
     CHECK_EQ(rdma_establish(id), 0);
     meet(s);
-    struct ibv_send_wr wr = {
-        .wr_id = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED};
-    struct ibv_send_wr *bad;
     CHECK_EQ(ibv_post_send(s->qp, &wr, &bad), 0);
     expect_wc(s->scq, 1, IBV_WC_SUCCESS);
     meet(s);
     clean(s);
-    drop(id);
-    all_gone();
+    finished(id, NULL);
 }
 PASSIVE(qps_without_rdma_create_qp)
 {
@@ -382,9 +319,7 @@ PASSIVE(qps_without_rdma_create_qp)
     struct ibv_recv_wr wr = {.wr_id = 2}, *bad;
 
     meet(s);
-    struct rdma_cm_event *e = next_event(RDMA_CM_EVENT_CONNECT_REQUEST);
-    struct rdma_cm_id *id = e->id;
-    rdma_ack_cm_event(e);
+    struct rdma_cm_id *id = id_of(RDMA_CM_EVENT_CONNECT_REQUEST);
     by_hand(id, s);
     walk(id, s);
     CHECK_EQ(ibv_post_recv(s->qp, &wr, &bad), 0);
@@ -396,9 +331,7 @@ PASSIVE(qps_without_rdma_create_qp)
     meet(s);
     CHECK_EQ(eat(RDMA_CM_EVENT_DISCONNECTED), 0);
     clean(s);
-    drop(id);
-    drop(l);
-    all_gone();
+    finished(id, l);
 }
 
 /* A client that dies before it confirms was never connected. */

@@ -10,83 +10,45 @@
 
 #define HEADER 40
 
-static struct rdma_cm_id *new_ud(void)
-{
-    struct rdma_cm_id *id;
-
-    if (!chan)
-        chan = rdma_create_event_channel();
-    CHECK(chan);
-    CHECK_EQ(rdma_create_id(chan, &id, NULL, RDMA_PS_UDP), 0);
-    CHECK_EQ(id->qp_type, IBV_QPT_UD);
-    return id;
-}
-
-static void give_ud(struct rdma_cm_id *id)
-{
-    struct ibv_qp_init_attr qi = {.qp_type = IBV_QPT_UD, .cap = {16, 16, 2, 2, 32}};
-
-    CHECK_EQ(rdma_create_qp(id, NULL, &qi), 0);
-}
-
-static struct rdma_cm_id *ask_for(int port)
-{
-    struct rdma_conn_param p = {.private_data = "where", .private_data_len = 5};
-    struct rdma_cm_id *id = new_ud();
-
-    resolve(id, "127.0.0.1", port);
-    give_ud(id);
-    CHECK_EQ(rdma_connect(id, &p), 0);
-    return id;
-}
-
 /* A listener that is destroyed with a request open rejects it. */
 PAIR(listener_goes_away, run_two)
 ACTIVE(listener_goes_away)
 {
+    space = RDMA_PS_UDP;
     meet(s);
-    struct rdma_cm_id *id = ask_for(PORT);
+    struct rdma_cm_id *id = ask(PORT);
     meet(s);
     CHECK_EQ(eat(RDMA_CM_EVENT_UNREACHABLE), 2);
-    drop(id);
-    all_gone();
+    finished(id, NULL);
 }
 PASSIVE(listener_goes_away)
 {
-    struct rdma_cm_id *l = new_ud();
-
-    CHECK_EQ(rdma_bind_addr(l, at("127.0.0.1", PORT)), 0);
-    CHECK_EQ(rdma_listen(l, 4), 0);
+    space = RDMA_PS_UDP;
+    struct rdma_cm_id *l = listen_at("127.0.0.1", PORT, 4);
     meet(s);
-    struct rdma_cm_event *e = next_event(RDMA_CM_EVENT_CONNECT_REQUEST);
-    struct rdma_cm_id *id = e->id;
-    CHECK_EQ(rdma_ack_cm_event(e), 0);
+    struct rdma_cm_id *id = id_of(RDMA_CM_EVENT_CONNECT_REQUEST);
     meet(s);
-    drop(id);
-    drop(l);
-    all_gone();
+    finished(id, l);
 }
 
 /* A listener that does not answer ends the request by a timeout. */
 PAIR(stopped_listener, run_two)
 ACTIVE(stopped_listener)
 {
+    space = RDMA_PS_UDP;
     setenv("EMUVERBS_CM_TIMEOUT_MS", "200", 1);
     meet(s);
     CHECK(process_stop(s->peer));
-    struct rdma_cm_id *id = ask_for(PORT);
+    struct rdma_cm_id *id = ask(PORT);
     CHECK_EQ(eat(RDMA_CM_EVENT_UNREACHABLE), -ETIMEDOUT);
     CHECK_EQ(kill(s->peer, SIGCONT), 0);
     meet(s);
-    drop(id);
-    all_gone();
+    finished(id, NULL);
 }
 PASSIVE(stopped_listener)
 {
-    struct rdma_cm_id *l = new_ud();
-
-    CHECK_EQ(rdma_bind_addr(l, at("127.0.0.1", PORT)), 0);
-    CHECK_EQ(rdma_listen(l, 4), 0);
+    space = RDMA_PS_UDP;
+    struct rdma_cm_id *l = listen_at("127.0.0.1", PORT, 4);
     meet(s);
     meet(s);
     drop(l); /* and the request, for which nothing waits */
@@ -96,16 +58,17 @@ PASSIVE(stopped_listener)
 /* Ports of the two port spaces are independent. */
 TEST(port_spaces)
 {
-    struct rdma_cm_id *tcp = listen_at("127.0.0.1", PORT, 4), *l = new_ud();
+    struct rdma_cm_id *tcp = listen_at("127.0.0.1", PORT, 4);
 
+    space = RDMA_PS_UDP;
+    struct rdma_cm_id *l = new_id(NULL);
+    CHECK_EQ(l->qp_type, IBV_QPT_UD);
     CHECK_EQ(rdma_bind_addr(l, at("127.0.0.1", PORT)), 0);
     setenv("EMUVERBS_LISTEN_WAIT_MS", "0", 1);
-    struct rdma_cm_id *id = ask_for(PORT);
+    struct rdma_cm_id *id = ask(PORT);
     CHECK_EQ(eat(RDMA_CM_EVENT_UNREACHABLE), 1);
     drop(id);
-    drop(l);
-    drop(tcp);
-    all_gone();
+    finished(l, tcp);
 }
 
 static struct sockaddr *group_at(int last)
@@ -124,10 +87,11 @@ PAIR(group_members_leave_in_any_order, run_two)
 ACTIVE(group_members_leave_in_any_order)
 {
     unsigned char buf[32] = "to all";
-    struct rdma_cm_id *id = new_ud();
 
+    space = RDMA_PS_UDP;
+    struct rdma_cm_id *id = new_id(NULL);
     CHECK_EQ(rdma_bind_addr(id, at("127.0.0.1", 0)), 0);
-    give_ud(id);
+    give_qp(id);
     CHECK_EQ(rdma_join_multicast(id, group_at(1), buf), 0);
     struct rdma_cm_event *e = next_event(RDMA_CM_EVENT_MULTICAST_JOIN);
     CHECK(e->param.ud.private_data == buf);

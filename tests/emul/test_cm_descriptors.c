@@ -9,23 +9,6 @@
 
 #include "tests/emul/cm_help.h"
 
-/* Lets the process open n more descriptors. */
-static struct rlimit leave_descriptors(int n)
-{
-    struct rlimit before, few;
-    int fd[8];
-
-    for (int i = 0; i <= n; i++)
-        fd[i] = dup(0); /* the lowest free ones */
-    CHECK_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
-    few = before;
-    few.rlim_cur = (rlim_t)fd[n];
-    for (int i = 0; i <= n; i++)
-        close(fd[i]);
-    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
-    return before;
-}
-
 /* An id without a device because of a missing descriptor reports an error. */
 TEST_UNWATCHED(address_without_descriptor_is_error)
 {
@@ -34,14 +17,14 @@ TEST_UNWATCHED(address_without_descriptor_is_error)
     CHECK_EQ(rdma_resolve_addr(id, NULL, at("127.0.0.1", PORT), 1000), 0);
     struct rlimit before = leave_descriptors(0);
     CHECK_EQ(eat(RDMA_CM_EVENT_ADDR_ERROR), -EMFILE);
-    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+    limit_descriptors(&before);
     CHECK(!id->verbs && !id->pd);
     CHECK(rdma_resolve_route(id, 1000) < 0);
     CHECK_EQ(errno, EINVAL);
     before = leave_descriptors(2); /* one to claim the address */
     CHECK(rdma_bind_addr(bound, at("127.0.0.1", PORT + 1)) < 0);
     CHECK_EQ(errno, EMFILE);
-    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+    limit_descriptors(&before);
     CHECK(!bound->verbs && !bound->pd);
     CHECK_EQ(rdma_bind_addr(bound, at("127.0.0.1", PORT + 1)), 0);
     CHECK(bound->verbs && bound->pd);
@@ -49,10 +32,8 @@ TEST_UNWATCHED(address_without_descriptor_is_error)
     before = leave_descriptors(0);
     CHECK_EQ(rdma_connect(id, &(struct rdma_conn_param){.qp_num = 7}), 0);
     CHECK_EQ(eat(RDMA_CM_EVENT_UNREACHABLE), -EMFILE);
-    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
-    drop(id);
-    drop(bound);
-    all_gone();
+    limit_descriptors(&before);
+    finished(id, bound);
 }
 
 /* A listener at all addresses has no device before its first request. */
@@ -72,8 +53,7 @@ ACTIVE(request_without_descriptor_rejected)
     meet(s);
     id = connect_to("127.0.0.1", PORT + 8);
     meet(s);
-    drop(id);
-    all_gone();
+    finished(id, NULL);
 }
 PASSIVE(request_without_descriptor_rejected)
 {
@@ -88,14 +68,12 @@ PASSIVE(request_without_descriptor_rejected)
     struct rlimit before = leave_descriptors(0);
     CHECK(rdma_get_cm_event(chan, &e) < 0);
     CHECK_EQ(errno, EAGAIN);
-    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+    limit_descriptors(&before);
     meet(s);
     struct rdma_cm_id *id = accept_one();
     meet(s);
     CHECK_EQ(eat(RDMA_CM_EVENT_DISCONNECTED), 0);
-    drop(id);
-    drop(l);
-    all_gone();
+    finished(id, l);
 }
 
 /* The listener has no descriptor to look up the requesters. Later, with one, it gets all
@@ -137,7 +115,7 @@ PASSIVE(request_waits_for_descriptor)
     meet(s);
     meet(s);
     settle();
-    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+    limit_descriptors(&before);
     for (int i = 0; i < ASKED - 1; i++) {
         struct rdma_cm_event *e = next_event(RDMA_CM_EVENT_CONNECT_REQUEST);
         struct rdma_cm_id *id = e->id;
@@ -147,8 +125,7 @@ PASSIVE(request_waits_for_descriptor)
         drop(id);
     }
     CHECK_EQ(heard, ((1u << ASKED) - 1) & ~(1u << TAKEN_BACK));
-    drop(l);
-    all_gone();
+    finished(l, NULL);
 }
 
 /* Returns the events that poll reports for a descriptor. */
@@ -161,19 +138,17 @@ static short polled(int fd)
 }
 
 /* As with a device, whose descriptors are read only. */
-TEST(event_descriptors_are_never_writable)
+SIDE(event_descriptors_are_never_writable, .a = {.use_chan = true})
 {
-    struct side a = {.use_chan = true};
     struct epoll_event edge = {.events = EPOLLIN | EPOLLOUT | EPOLLET}, seen;
     int set = epoll_create1(EPOLL_CLOEXEC);
     struct ibv_cq *cq;
     void *context;
 
-    side_open(&a);
     struct rdma_cm_id *id = new_id(NULL);
-    CHECK_EQ(epoll_ctl(set, EPOLL_CTL_ADD, a.chan->fd, &edge), 0);
-    CHECK_EQ(polled(a.chan->fd), 0);
-    CHECK_EQ(polled(a.ctx->async_fd), 0);
+    CHECK_EQ(epoll_ctl(set, EPOLL_CTL_ADD, s->chan->fd, &edge), 0);
+    CHECK_EQ(polled(s->chan->fd), 0);
+    CHECK_EQ(polled(s->ctx->async_fd), 0);
     CHECK_EQ(polled(chan->fd), 0);
     CHECK_EQ(rdma_resolve_addr(id, NULL, at("127.0.0.1", PORT), 1000), 0);
     CHECK(readable(chan->fd, 59000));
@@ -181,22 +156,20 @@ TEST(event_descriptors_are_never_writable)
     CHECK_EQ(eat(RDMA_CM_EVENT_ADDR_RESOLVED), 0);
     CHECK_EQ(polled(chan->fd), 0);
     drop(id);
-    CHECK_EQ(fcntl(a.chan->fd, F_SETFL, O_NONBLOCK), 0);
+    CHECK_EQ(fcntl(s->chan->fd, F_SETFL, O_NONBLOCK), 0);
     for (int i = 0; i < 3; i++) {
-        CHECK_EQ(ibv_req_notify_cq(a.rcq, 0), 0);
+        CHECK_EQ(ibv_req_notify_cq(s->rcq, 0), 0);
         CHECK_EQ(epoll_wait(set, &seen, 1, 0), 0);
-        CHECK_EQ(qp_error(&a), 0);
-        post_recv(&a, 1, 0, 64); /* flushed */
+        CHECK_EQ(qp_error(s), 0);
+        post_recv(s, 1, 0, 64); /* flushed */
         CHECK_EQ(epoll_wait(set, &seen, 1, 59000), 1);
-        CHECK_EQ(polled(a.chan->fd), POLLIN);
-        CHECK_EQ(ibv_get_cq_event(a.chan, &cq, &context), 0);
-        ibv_ack_cq_events(cq, 1);
-        CHECK_EQ(polled(a.chan->fd), 0);
-        CHECK(ibv_get_cq_event(a.chan, &cq, &context) < 0 && errno == EAGAIN);
-        expect_wc(a.rcq, 1, IBV_WC_WR_FLUSH_ERR);
+        CHECK_EQ(polled(s->chan->fd), POLLIN);
+        take_event(s->chan);
+        CHECK_EQ(polled(s->chan->fd), 0);
+        CHECK(ibv_get_cq_event(s->chan, &cq, &context) < 0 && errno == EAGAIN);
+        expect_wc(s->rcq, 1, IBV_WC_WR_FLUSH_ERR);
     }
     close(set);
-    side_close(&a);
 }
 
 /* Objects of the parent, and its own device, in a child of fork. */
@@ -220,23 +193,16 @@ static void destroy_as_child(struct side *a, struct rdma_cm_id *id)
     CHECK(waitpid(child, &status, 0) == child && status == 0);
 }
 
-TEST(event_descriptors_survive_destruction_in_child)
+SIDE(event_descriptors_survive_destruction_in_child, .a = {.use_chan = true})
 {
-    struct side a = {.use_chan = true};
-    struct ibv_cq *cq;
-    void *context;
-
-    side_open(&a);
     struct rdma_cm_id *id = new_id(NULL);
-    destroy_as_child(&a, id);
+    destroy_as_child(s, id);
     resolve(id, "127.0.0.1", PORT);
     CHECK_EQ(rdma_connect(id, &(struct rdma_conn_param){.qp_num = 7}), 0);
     eat(RDMA_CM_EVENT_REJECTED); /* nobody listens: by a timer */
-    CHECK_EQ(ibv_req_notify_cq(a.rcq, 0), 0);
-    CHECK_EQ(qp_error(&a), 0);
-    post_recv(&a, 1, 0, 64);
-    CHECK_EQ(ibv_get_cq_event(a.chan, &cq, &context), 0);
-    ibv_ack_cq_events(cq, 1);
+    CHECK_EQ(ibv_req_notify_cq(s->rcq, 0), 0);
+    CHECK_EQ(qp_error(s), 0);
+    post_recv(s, 1, 0, 64);
+    take_event(s->chan);
     drop(id);
-    side_close(&a);
 }

@@ -10,8 +10,8 @@
 #include <sys/wait.h>
 
 #include "tests/emul/cm_help.h"
+#include "tests/emul/stop.h"
 
-PAIR(thousand_connections_leave_no_descriptors, run_two)
 static unsigned open_fds(void)
 {
     unsigned n = 0;
@@ -19,32 +19,18 @@ static unsigned open_fds(void)
         n += fcntl(fd, F_GETFD) >= 0;
     return n;
 }
-ACTIVE(thousand_connections_leave_no_descriptors)
+static void thousand_times(struct side *s)
 {
+    const bool active = s->peer != 0;
+    struct rdma_cm_id *l = active ? NULL : listen_at("127.0.0.1", PORT + 12, 4);
     unsigned before = 0;
 
     setenv("EMUVERBS_TIMEWAIT_MS", "0", 1);
     meet(s);
     for (int i = 0; i < 1000; i++) {
-        struct rdma_cm_id *id = connect_to("127.0.0.1", PORT + 12);
-        CHECK_EQ(rdma_disconnect(id), 0);
-        CHECK_EQ(eat(RDMA_CM_EVENT_DISCONNECTED), 0);
-        drop(id);
-        if (i == 10)
-            before = open_fds();
-    }
-    CHECK_EQ(open_fds(), before);
-    meet(s);
-    all_gone();
-}
-PASSIVE(thousand_connections_leave_no_descriptors)
-{
-    struct rdma_cm_id *l = listen_at("127.0.0.1", PORT + 12, 4);
-    unsigned before = 0;
-
-    meet(s);
-    for (int i = 0; i < 1000; i++) {
-        struct rdma_cm_id *id = accept_one();
+        struct rdma_cm_id *id = active ? connect_to("127.0.0.1", PORT + 12) : accept_one();
+        if (active)
+            CHECK_EQ(rdma_disconnect(id), 0);
         CHECK_EQ(eat(RDMA_CM_EVENT_DISCONNECTED), 0);
         CHECK_EQ(rdma_disconnect(id), 0);
         drop(id);
@@ -53,9 +39,11 @@ PASSIVE(thousand_connections_leave_no_descriptors)
     }
     CHECK_EQ(open_fds(), before);
     meet(s);
-    drop(l);
+    if (l)
+        drop(l);
     all_gone();
 }
+TWO(thousand_connections_leave_no_descriptors, run_two, thousand_times, thousand_times)
 
 /* Many processes at once: each connects, sends one message that is checked, and disconnects. */
 enum { CLIENTS = 200 };
@@ -137,34 +125,24 @@ TEST(two_hundred_processes_at_once)
     }
     CHECK_EQ(sum, 0);
     CHECK_EQ(ibv_dereg_mr(mr), 0);
-    drop(l);
-    all_gone();
+    finished(l, NULL);
 }
 
 /* A process of another user is not accessible; this is reported, and nothing crashes. */
 PAIR(no_permission_is_a_clear_error, run_two)
+static void ask_as_nobody(void *unused)
+{
+    (void)unused;
+    CHECK(setgid(65534) == 0 && setuid(65534) == 0);
+    struct rdma_cm_id *id = ask(PORT + 16);
+    CHECK_EQ(eat(RDMA_CM_EVENT_UNREACHABLE), -EPERM);
+    drop(id);
+}
 ACTIVE(no_permission_is_a_clear_error)
 {
-    struct rdma_conn_param p = {.retry_count = 7};
-    char text[2000] = "";
-    int err[2];
-
     meet(s);
     if (geteuid() == 0) {
-        CHECK_EQ(setgid(65534), 0);
-        CHECK_EQ(setuid(65534), 0);
-        CHECK_EQ(pipe(err), 0);
-        int keep = dup(2);
-        dup2(err[1], 2);
-        struct rdma_cm_id *id = new_id(NULL);
-        resolve(id, "127.0.0.1", PORT + 16);
-        give_qp(id);
-        CHECK_EQ(rdma_connect(id, &p), 0);
-        CHECK_EQ(eat(RDMA_CM_EVENT_UNREACHABLE), -EPERM);
-        drop(id);
-        dup2(keep, 2);
-        CHECK(read(err[0], text, sizeof(text) - 1) > 0);
-        CHECK(strstr(text, "/proc/sys/kernel/yama/ptrace_scope"));
+        CHECK(strstr(printed(ask_as_nobody, NULL), "/proc/sys/kernel/yama/ptrace_scope"));
         all_gone();
     }
     meet(s);
@@ -175,8 +153,7 @@ PASSIVE(no_permission_is_a_clear_error)
 
     meet(s);
     meet(s);
-    drop(l);
-    all_gone();
+    finished(l, NULL);
 }
 
 PAIR(endpoints_work_without_channels, run_two)
@@ -206,25 +183,21 @@ static void expect_retries(struct rdma_cm_id *id, int retries, int rnr_retries)
 }
 ACTIVE(endpoints_work_without_channels)
 {
-    struct rdma_cm_id *id;
+    /* larger counts are set to the maximum */
+    struct rdma_conn_param p = {.retry_count = 10, .rnr_retry_count = 9};
+    struct rdma_cm_id *id = endpoint(false, PORT + 14);
 
-    id = endpoint(false, PORT + 14);
     CHECK(rdma_connect(id, NULL) < 0); /* no listener there */
     CHECK_EQ(errno, ECONNREFUSED);
     rdma_destroy_ep(id);
     meet(s);
-    id = endpoint(false, PORT + 13);
-    CHECK_EQ(rdma_connect(id, NULL), 0);
-    expect_retries(id, 7, 7);
-    CHECK_EQ(rdma_disconnect(id), 0);
-    rdma_destroy_ep(id);
-    /* larger counts are set to the maximum */
-    struct rdma_conn_param p = {.retry_count = 10, .rnr_retry_count = 9};
-    id = endpoint(false, PORT + 13);
-    CHECK_EQ(rdma_connect(id, &p), 0);
-    expect_retries(id, 7, 7);
-    CHECK_EQ(rdma_disconnect(id), 0);
-    rdma_destroy_ep(id);
+    for (int i = 0; i < 2; i++) {
+        id = endpoint(false, PORT + 13);
+        CHECK_EQ(rdma_connect(id, i ? &p : NULL), 0);
+        expect_retries(id, 7, 7);
+        CHECK_EQ(rdma_disconnect(id), 0);
+        rdma_destroy_ep(id);
+    }
     CHECK_EQ(counter("live_cm_id"), 0);
     CHECK_EQ(counter("live_cm_event"), 0);
     CHECK_EQ(counter("live_cq"), 0);
@@ -232,10 +205,10 @@ ACTIVE(endpoints_work_without_channels)
 PASSIVE(endpoints_work_without_channels)
 {
     struct rdma_cm_id *l = endpoint(true, PORT + 13), *id;
+    struct rdma_conn_param p = {.rnr_retry_count = 8};
 
     CHECK_EQ(rdma_listen(l, 0), 0);
     meet(s);
-    struct rdma_conn_param p = {.rnr_retry_count = 8};
     for (int i = 0; i < 2; i++) {
         CHECK_EQ(rdma_get_request(l, &id), 0);
         CHECK(id->qp);
@@ -282,9 +255,7 @@ TEST(ids_of_a_parent_process)
     }
     CHECK(waitpid(pid, &st, 0) == pid);
     CHECK_EQ(st, 0);
-    drop(id);
-    drop(listener);
-    all_gone();
+    finished(id, listener);
 }
 
 static void *read_events(void *arg)
@@ -299,21 +270,6 @@ static void interrupt(int sig __attribute__((unused)))
 {
 }
 
-static void wait_asleep(const _Atomic pid_t *tid)
-{
-    char path[64], state = 0;
-
-    while (state != 'S') {
-        usleep(1000);
-        snprintf(path, sizeof(path), "/proc/self/task/%d/stat", *tid);
-        FILE *f = *tid ? fopen(path, "r") : NULL;
-        if (!f)
-            continue;
-        CHECK(fscanf(f, "%*d (%*[^)]) %c", &state) == 1);
-        fclose(f);
-    }
-}
-
 /* A channel is destroyed while threads read it: each waits on, as in the kernel, until a signal
  * interrupts it; the last one frees the channel. */
 TEST(channel_destroyed_under_its_readers)
@@ -325,8 +281,9 @@ TEST(channel_destroyed_under_its_readers)
 
         drop(new_id(NULL));
         for (int i = 0; i < 3; i++) {
-            CHECK_EQ(pthread_create(&reader[i], NULL, read_events, (void *)&tid[i]), 0);
-            wait_asleep(&tid[i]);
+            reader[i] = spawn(read_events, (void *)&tid[i]);
+            while (!tid[i] || !thread_sleeps(tid[i]))
+                usleep(1000);
         }
         rdma_destroy_event_channel(chan);
         void *other = malloc(32); /* reuses memory that was freed too early */
@@ -343,18 +300,6 @@ TEST(channel_destroyed_under_its_readers)
     }
 }
 
-/* Requests a connection, without waiting for an answer. */
-static struct rdma_cm_id *ask(int port)
-{
-    struct rdma_conn_param p = {.responder_resources = 2, .initiator_depth = 2};
-    struct rdma_cm_id *id = new_id(NULL);
-
-    resolve(id, "127.0.0.1", port);
-    give_qp(id);
-    CHECK_EQ(rdma_connect(id, &p), 0);
-    return id;
-}
-
 /* The request was not fetched, its client has died, and the listener is destroyed: no event
  * refers to an unknown id. */
 PAIR(destroyed_listener_drops_its_requests, run_two)
@@ -366,8 +311,7 @@ ACTIVE(destroyed_listener_drops_its_requests)
     pid_t pid = fork();
     if (pid == 0) {
         ask(PORT + 20);
-        for (;;)
-            pause();
+        pause_forever();
     }
     meet(s); /* the request was sent */
     CHECK_EQ(kill(pid, SIGKILL), 0);
@@ -412,9 +356,7 @@ static void take_over(struct side *s, struct rdma_cm_id *l)
     struct rdma_cm_id *id = accept_one();
     CHECK(id->channel == chan);
     meet(s);
-    drop(id);
-    drop(l);
-    all_gone();
+    finished(id, l);
 }
 static void ask_and_wait(struct side *s)
 {
@@ -423,8 +365,7 @@ static void ask_and_wait(struct side *s)
     CHECK_EQ(eat(RDMA_CM_EVENT_ESTABLISHED), 0);
     meet(s);
     CHECK_EQ(eat(RDMA_CM_EVENT_DISCONNECTED), 0);
-    drop(id);
-    all_gone();
+    finished(id, NULL);
 }
 PAIR(request_moves_with_its_listener, run_two)
 ACTIVE(request_moves_with_its_listener)
@@ -441,11 +382,9 @@ TEST(to_move_where_one_is_changes_nothing)
     struct rdma_cm_id *id = new_id(NULL);
 
     CHECK_EQ(rdma_resolve_addr(id, NULL, at("127.0.0.1", PORT), 1000), 0);
-    alarm(20); /* ends a hang */
     CHECK_EQ(rdma_migrate_id(id, chan), 0);
     CHECK_EQ(eat(RDMA_CM_EVENT_ADDR_RESOLVED), 0);
-    drop(id);
-    all_gone();
+    finished(id, NULL);
 }
 
 /*
@@ -460,7 +399,6 @@ static void ends_it(int status, void *arg)
     (void)status, (void)arg;
     if (!kept)
         return;
-    alarm(60);
     CHECK_EQ(rdma_disconnect(kept), 0);
     CHECK_EQ(eat(RDMA_CM_EVENT_DISCONNECTED), 0);
     drop(kept);
@@ -486,7 +424,5 @@ PASSIVE(library_disconnects_at_program_end)
     struct rdma_cm_id *id = accept_one();
     CHECK_EQ(eat(RDMA_CM_EVENT_DISCONNECTED), 0);
     CHECK_EQ(rdma_disconnect(id), 0);
-    drop(id);
-    drop(l);
-    all_gone();
+    finished(id, l);
 }

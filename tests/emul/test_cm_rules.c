@@ -72,8 +72,7 @@ TEST(bytes_behind_attributes_are_ignored)
             CHECK_EQ(u.bytes[i], 0xff);
         rdma_destroy_qp(id);
     }
-    drop(id);
-    all_gone();
+    finished(id, NULL);
 }
 
 TEST(bound_id_has_domain)
@@ -92,120 +91,68 @@ TEST(bound_id_has_domain)
     CHECK(mr);
     CHECK_EQ(ibv_dereg_mr(mr), 0);
     drop(id);
-    drop(bound);
-    drop(wild);
-    all_gone();
+    finished(bound, wild);
 }
 
-PAIR(ack_timeout_option_acts, run_two)
-ACTIVE(ack_timeout_option_acts)
+static int option(struct rdma_cm_id *id, int which, uint8_t value, size_t len)
 {
-    struct rdma_conn_param p = {.retry_count = 7};
-    struct rdma_cm_id *id = new_id(NULL);
-    struct ibv_qp_attr qa;
-    struct ibv_qp_init_attr qi;
-    uint8_t code = 32;
-
-    meet(s);
-    CHECK_EQ(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &code, 1), -1);
-    CHECK_EQ(errno, EINVAL);
-    code = 12;
-    CHECK_EQ(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &code, 1), 0);
-    resolve(id, "127.0.0.1", PORT);
-    give_qp(id);
-    CHECK_EQ(rdma_connect(id, &p), 0);
-    CHECK_EQ(eat(RDMA_CM_EVENT_ESTABLISHED), 0);
-    CHECK_EQ(ibv_query_qp(id->qp, &qa, IBV_QP_TIMEOUT, &qi), 0);
-    CHECK_EQ(qa.timeout, 12);
-    meet(s);
-    drop(id);
-    all_gone();
-}
-PASSIVE(ack_timeout_option_acts)
-{
-    struct rdma_cm_id *l = listen_at("127.0.0.1", PORT, 1);
-
-    meet(s);
-    struct rdma_cm_id *id = accept_one();
-    meet(s);
-    CHECK_EQ(eat(RDMA_CM_EVENT_DISCONNECTED), 0);
-    drop(id);
-    drop(l);
-    all_gone();
+    return rdma_set_option(id, RDMA_OPTION_ID, which, &value, len);
 }
 
-/* Returns the path with which an end's QP sends. */
-static struct ibv_ah_attr path_of(const struct rdma_cm_id *id)
+/* Returns the attributes of an end's QP, whose path has the active side's type of service. */
+static struct ibv_qp_attr asked_for(const struct rdma_cm_id *id)
 {
     struct ibv_qp_init_attr qi;
     struct ibv_qp_attr qa;
 
-    CHECK_EQ(ibv_query_qp(id->qp, &qa, IBV_QP_AV, &qi), 0);
-    return qa.ah_attr;
+    CHECK_EQ(ibv_query_qp(id->qp, &qa, IBV_QP_AV | IBV_QP_TIMEOUT, &qi), 0);
+    CHECK_EQ(qa.ah_attr.sl, 0);
+    CHECK_EQ(qa.ah_attr.grh.traffic_class, 0x6b);
+    return qa;
 }
 
 /* The active side's type of service overrides the other end's in both directions. */
-static void asks_with_a_type_of_service(bool ethernet)
+PAIR(options_of_id_act_on_qp, run_two)
+ACTIVE(options_of_id_act_on_qp)
 {
     struct rdma_conn_param p = {.retry_count = 7};
-    struct rdma_cm_id *id = new_id(NULL);
-    uint8_t tos = 0x6b;
 
-    CHECK_EQ(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &tos, 2), -1);
+    setenv("EMUVERBS_ETHERNET", "1", 1);
+    struct rdma_cm_id *id = new_id(NULL);
+    meet(s);
+    CHECK_EQ(option(id, RDMA_OPTION_ID_ACK_TIMEOUT, 32, 1), -1);
     CHECK_EQ(errno, EINVAL);
-    CHECK_EQ(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &tos, 1), 0);
+    CHECK_EQ(option(id, RDMA_OPTION_ID_ACK_TIMEOUT, 12, 1), 0);
+    CHECK_EQ(option(id, RDMA_OPTION_ID_TOS, 0x6b, 2), -1);
+    CHECK_EQ(errno, EINVAL);
+    CHECK_EQ(option(id, RDMA_OPTION_ID_TOS, 0x6b, 1), 0);
     resolve(id, "127.0.0.1", PORT);
-    tos = 1; /* too late: the route is resolved */
-    CHECK_EQ(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &tos, 1), 0);
-    CHECK_EQ(id->route.path_rec->sl, ethernet ? 0 : 0xb);
-    CHECK_EQ(id->route.path_rec->traffic_class, ethernet ? 0x6b : 0);
+    CHECK_EQ(option(id, RDMA_OPTION_ID_TOS, 1, 1), 0); /* too late: the route is resolved */
+    CHECK_EQ(id->route.path_rec->sl, 0);
+    CHECK_EQ(id->route.path_rec->traffic_class, 0x6b);
     give_qp(id);
     CHECK_EQ(rdma_connect(id, &p), 0);
     CHECK_EQ(eat(RDMA_CM_EVENT_ESTABLISHED), 0);
-    struct ibv_ah_attr av = path_of(id);
-    CHECK_EQ(av.sl, ethernet ? 0 : 0xb);
-    CHECK_EQ(av.grh.traffic_class, ethernet ? 0x6b : 0);
-    drop(id);
+    CHECK_EQ(asked_for(id).timeout, 12);
+    finished(id, NULL);
 }
-
-static void is_asked_with_a_type_of_service(struct side *s, bool ethernet)
+PASSIVE(options_of_id_act_on_qp)
 {
     struct rdma_conn_param p = {.retry_count = 7};
-    struct rdma_cm_id *l = listen_at("127.0.0.1", PORT, 1);
-    uint8_t tos = 0x22;
 
+    setenv("EMUVERBS_ETHERNET", "1", 1);
+    struct rdma_cm_id *l = listen_at("127.0.0.1", PORT, 1);
     meet(s);
-    struct rdma_cm_event *e = next_event(RDMA_CM_EVENT_CONNECT_REQUEST);
-    struct rdma_cm_id *id = e->id;
-    CHECK_EQ(rdma_ack_cm_event(e), 0);
-    CHECK_EQ(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &tos, 1), 0);
+    struct rdma_cm_id *id = id_of(RDMA_CM_EVENT_CONNECT_REQUEST);
+    CHECK_EQ(option(id, RDMA_OPTION_ID_TOS, 0x22, 1), 0);
     give_qp(id);
     CHECK_EQ(rdma_accept(id, &p), 0);
     CHECK_EQ(eat(RDMA_CM_EVENT_ESTABLISHED), 0);
-    struct ibv_ah_attr av = path_of(id);
-    CHECK_EQ(av.sl, ethernet ? 0 : 0xb);
-    CHECK_EQ(av.grh.traffic_class, ethernet ? 0x6b : 0);
+    asked_for(id);
     CHECK_EQ(eat(RDMA_CM_EVENT_DISCONNECTED), 0);
-    drop(id);
-    drop(l);
+    finished(id, l);
 }
 
-PAIR(type_of_service_is_ethernet_traffic_class, run_two)
-ACTIVE(type_of_service_is_ethernet_traffic_class)
-{
-    setenv("EMUVERBS_ETHERNET", "1", 1);
-    meet(s);
-    asks_with_a_type_of_service(true);
-    all_gone();
-}
-PASSIVE(type_of_service_is_ethernet_traffic_class)
-{
-    setenv("EMUVERBS_ETHERNET", "1", 1);
-    is_asked_with_a_type_of_service(s, true);
-    all_gone();
-}
-
-/* rping's thread may ask for one more event after its channel was destroyed. */
 TEST(unsupported_rdma_cm_features_refused)
 {
     struct sockaddr ib = {.sa_family = AF_IB};
@@ -221,6 +168,7 @@ TEST(unsupported_rdma_cm_features_refused)
     drop(good);
 }
 
+/* rping's thread may ask for one more event after its channel was destroyed. */
 TEST(destroyed_channel_is_closed)
 {
     struct rdma_event_channel *c = rdma_create_event_channel();
@@ -283,8 +231,16 @@ static void send_and_leave(struct side *s, bool die)
     if (die)
         _exit(0);
     CHECK_EQ(rdma_dereg_mr(mr), 0);
-    drop(id);
-    all_gone();
+    finished(id, NULL);
+}
+
+static void send_and_disconnect(struct side *s)
+{
+    send_and_leave(s, false);
+}
+static void send_and_die(struct side *s)
+{
+    send_and_leave(s, true);
 }
 
 /* The passive side, with a receive for the last message. */
@@ -338,25 +294,8 @@ static void receive_the_last(struct side *s)
     hear_of_the_end(&t);
 }
 
-PAIR(last_message_precedes_end_event, run_two)
-ACTIVE(last_message_precedes_end_event)
-{
-    send_and_leave(s, false);
-}
-PASSIVE(last_message_precedes_end_event)
-{
-    receive_the_last(s);
-}
-
-PAIR(last_message_of_dead_precedes_end, run_two)
-ACTIVE(last_message_of_dead_precedes_end)
-{
-    send_and_leave(s, true);
-}
-PASSIVE(last_message_of_dead_precedes_end)
-{
-    receive_the_last(s);
-}
+TWO(last_message_precedes_end_event, run_two, send_and_disconnect, receive_the_last)
+TWO(last_message_of_dead_precedes_end, run_two, send_and_die, receive_the_last)
 
 /* Waits until the held end has been looked at once more, and for the effect of that look. */
 static void await_look(int64_t looks)
@@ -370,12 +309,7 @@ static void await_look(int64_t looks)
  * A program that does not poll still gets the end's event, after as many looks as the delay has
  * milliseconds: a jump of the clock, a time without a processor, is one look.
  */
-PAIR(end_event_delay_is_bounded, run_two)
-ACTIVE(end_event_delay_is_bounded)
-{
-    send_and_leave(s, false);
-}
-PASSIVE(end_event_delay_is_bounded)
+static void hear_without_polling(struct side *s)
 {
     struct last t = {0};
     int steps = 0;
@@ -393,14 +327,10 @@ PASSIVE(end_event_delay_is_bounded)
     clock_run();
     hear_of_the_end(&t);
 }
+TWO(end_event_delay_is_bounded, run_two, send_and_disconnect, hear_without_polling)
 
 /* Ending the connection oneself, while a dead peer's end is delayed, does not wait. */
-PAIR(delayed_end_does_not_delay_disconnect, run_two)
-ACTIVE(delayed_end_does_not_delay_disconnect)
-{
-    send_and_leave(s, true);
-}
-PASSIVE(delayed_end_does_not_delay_disconnect)
+static void disconnect_meanwhile(struct side *s)
 {
     struct last t = {0};
 
@@ -411,6 +341,7 @@ PASSIVE(delayed_end_does_not_delay_disconnect)
     CHECK_EQ(rdma_disconnect(t.id), 0);
     hear_of_the_end(&t);
 }
+TWO(delayed_end_does_not_delay_disconnect, run_two, send_and_die, disconnect_meanwhile)
 
 static _Atomic bool slow;
 static sem_t is_in, may_go;
@@ -445,7 +376,6 @@ TEST(listener_descriptor_may_be_reused)
     struct rdma_conn_param p = {.qp_num = 7};
     struct sockaddr_in sa = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t len = sizeof(sa);
-    pthread_t thread;
     char c;
 
     CHECK(sem_init(&is_in, 0, 0) == 0 && sem_init(&may_go, 0, 0) == 0);
@@ -455,7 +385,7 @@ TEST(listener_descriptor_may_be_reused)
     atomic_store(&slow, true);
     CHECK_EQ(rdma_connect(id, &p), 0);
     CHECK_EQ(sem_wait(&is_in), 0);
-    CHECK_EQ(pthread_create(&thread, NULL, let_go, NULL), 0);
+    pthread_t thread = spawn(let_go, NULL);
     CHECK_EQ(rdma_destroy_id(l), 0);
     int mine = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     CHECK(mine >= 0);

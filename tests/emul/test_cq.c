@@ -22,47 +22,16 @@ static uint64_t clock_ns(clockid_t id)
     return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
 }
 
-/* Replaces a CQ that the QP does not use yet by an extended one. */
-static struct ibv_cq_ex *extended(struct side *s, uint64_t wc_flags)
-{
-    struct ibv_cq_init_attr_ex attr = {.cqe = 64, .wc_flags = wc_flags};
-    struct ibv_cq_ex *ex = ibv_create_cq_ex(s->ctx, &attr);
-
-    CHECK(ex);
-    struct ibv_qp_init_attr qi = {.send_cq = ibv_cq_ex_to_cq(ex),
-                                  .recv_cq = s->rcq,
-                                  .qp_type = IBV_QPT_RC,
-                                  .cap = {16, 16, 1, 1, 0}};
-    CHECK_EQ(ibv_destroy_qp(s->qp), 0);
-    CHECK_EQ(ibv_destroy_cq(s->scq), 0);
-    s->scq = ibv_cq_ex_to_cq(ex);
-    s->qp = ibv_create_qp(s->pd, &qi);
-    CHECK(s->qp);
-    CHECK_EQ(qp_init(s), 0);
-    return ex;
-}
-
-static void joined(struct side *a, struct side *b)
-{
-    join_sides(a, b);
-    a->raddr = (uintptr_t)b->buf;
-    a->rkey = b->mr->rkey;
-}
-
 /* A timestamp is that of the completion, not of the poll, on the device's clock. */
-TEST(completions_tell_when_they_came)
+LOOP(completions_tell_when_they_came, .a = {.wc_flags = IBV_WC_STANDARD_FLAGS | RAW | WALL})
 {
-    struct side a = {0}, b = {0};
+    struct ibv_cq_ex *ex = a->cq_ex;
     struct ibv_poll_cq_attr none = {0};
     uint64_t t[3], last = 0;
 
-    side_open(&a);
-    side_open(&b);
-    struct ibv_cq_ex *ex = extended(&a, IBV_WC_STANDARD_FLAGS | RAW | WALL);
-    joined(&a, &b);
     for (int i = 0; i < 3; i++) {
         t[i] = clock_step_ms(1);
-        post_send(&a, (uint64_t)i, WRITE, 0, 8, 0);
+        post_send(a, (uint64_t)i, WRITE, 0, 8, 0);
     }
     last = clock_step_ms(1);
     CHECK_EQ(ibv_start_poll(ex, &none), 0);
@@ -76,8 +45,6 @@ TEST(completions_tell_when_they_came)
         CHECK_EQ(ibv_next_poll(ex), i < 2 ? 0 : ENOENT);
     }
     ibv_end_poll(ex);
-    side_close(&a);
-    side_close(&b);
 }
 
 struct turn {
@@ -113,24 +80,17 @@ static void *finds_nothing(void *arg)
 
 /* A thread that iterates over a CQ has exclusive use until the end; another one does not get
  * its completions. */
-TEST(extended_cq_polled_by_one_thread)
+LOOP(extended_cq_polled_by_one_thread, .a = {.wc_flags = IBV_WC_STANDARD_FLAGS | RAW})
 {
-    struct side a = {0}, b = {0};
     struct ibv_poll_cq_attr none = {0}, unknown = {.comp_mask = 1};
-    struct turn t = {0};
-    pthread_t other;
+    struct turn t = {.ex = a->cq_ex};
 
-    side_open(&a);
-    side_open(&b);
-    t.ex = extended(&a, IBV_WC_STANDARD_FLAGS | RAW);
-    joined(&a, &b);
     for (uint64_t i = 0; i < 4; i++)
-        post_send(&a, i, WRITE, 0, 8, 0);
-    alarm(60);
+        post_send(a, i, WRITE, 0, 8, 0);
     CHECK_EQ(ibv_start_poll(t.ex, &unknown), EINVAL);
     CHECK_EQ(ibv_start_poll(t.ex, &none), 0);
     uint64_t time = ibv_wc_read_completion_ts(t.ex);
-    CHECK_EQ(pthread_create(&other, NULL, waits_for_its_turn, &t), 0);
+    pthread_t other = spawn(waits_for_its_turn, &t);
     while (!atomic_load(&t.in) && !(atomic_load(&t.tid) && thread_sleeps(t.tid)))
         usleep(1000);
     CHECK(!atomic_load(&t.in));
@@ -142,30 +102,24 @@ TEST(extended_cq_polled_by_one_thread)
     CHECK_EQ(pthread_join(other, NULL), 0);
     CHECK(t.got[0] == 2 && t.got[1] == 3);
     CHECK_EQ(ibv_start_poll(t.ex, &none), ENOENT); /* without an iteration */
-    CHECK_EQ(pthread_create(&other, NULL, finds_nothing, t.ex), 0);
+    other = spawn(finds_nothing, t.ex);
     CHECK_EQ(pthread_join(other, NULL), 0);
-    side_close(&a);
-    side_close(&b);
 }
 
-TEST(unsupported_extended_cq_features_refused)
+SIDE(unsupported_extended_cq_features_refused)
 {
-    struct side a = {0};
-
-    side_open(&a);
     struct ibv_cq_init_attr_ex attr = {.cqe = 4, .wc_flags = IBV_WC_EX_WITH_TM_INFO};
-    CHECK(!ibv_create_cq_ex(a.ctx, &attr));
+    CHECK(!ibv_create_cq_ex(s->ctx, &attr));
     CHECK_EQ(errno, EOPNOTSUPP);
     attr = (struct ibv_cq_init_attr_ex){.cqe = 4,
                                         .comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS,
                                         .flags = IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN};
-    CHECK(!ibv_create_cq_ex(a.ctx, &attr));
+    CHECK(!ibv_create_cq_ex(s->ctx, &attr));
     CHECK_EQ(errno, EOPNOTSUPP);
     attr.flags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED;
-    struct ibv_cq_ex *ex = ibv_create_cq_ex(a.ctx, &attr);
+    struct ibv_cq_ex *ex = ibv_create_cq_ex(s->ctx, &attr);
     CHECK(ex);
     CHECK_EQ(ibv_destroy_cq(ibv_cq_ex_to_cq(ex)), 0);
-    side_close(&a);
 }
 
 static void writes(struct side *a, uint64_t first, uint64_t n)
@@ -256,14 +210,11 @@ TEST(payloads_move_with_their_completions)
 }
 
 /* A CQ that was resized many times frees all its memory. */
-TEST(queues_that_grew_leave_nothing)
+SIDE(queues_that_grew_leave_nothing,
+     .env = "EMUVERBS_SEGMENT_MIB=64") /* not enough otherwise */
 {
-    struct side a = {0};
-
-    setenv("EMUVERBS_SEGMENT_MIB", "64", 1); /* not enough otherwise */
-    side_open(&a);
     for (int i = 0; i < 60; i++) {
-        struct ibv_cq *cq = ibv_create_cq(a.ctx, 1, NULL, NULL, 0);
+        struct ibv_cq *cq = ibv_create_cq(s->ctx, 1, NULL, NULL, 0);
         CHECK(cq);
         for (int n = 2; n <= 16384; n *= 2)
             CHECK_EQ(ibv_resize_cq(cq, n), 0);
@@ -271,7 +222,6 @@ TEST(queues_that_grew_leave_nothing)
         CHECK_EQ(cq->cqe, 16384);
         CHECK_EQ(ibv_destroy_cq(cq), 0);
     }
-    side_close(&a);
 }
 
 static void *write_one(void *arg)
@@ -281,105 +231,26 @@ static void *write_one(void *arg)
 }
 
 /* A poster with a place in the old ring continues with its completion in the new one. */
-TEST(poster_in_old_ring_finds_new)
+LOOP(poster_in_old_ring_finds_new, .stop = "push", .a = {.cqe = 4})
 {
-    struct side a = {.cqe = 4}, b = {0};
     pthread_t poster;
-    int stop = stop_here("push");
 
-    loop_open(&a, &b);
-    CHECK_EQ(pthread_create(&poster, NULL, write_one, &a), 0);
-    wait_stopped(stop);
+    poster = spawn(write_one, a);
+    wait_stopped(a->stop);
     for (int n = 8; n <= 32; n *= 2)
-        CHECK_EQ(ibv_resize_cq(a.scq, n), 0);
-    go_on(stop, 0);
+        CHECK_EQ(ibv_resize_cq(a->scq, n), 0);
+    go_on(a->stop, 0);
     CHECK_EQ(pthread_join(poster, NULL), 0);
-    expect_wc(a.scq, 7, IBV_WC_SUCCESS);
-    expect_none(a.scq);
-    loop_close(&a, &b);
-}
-
-/* A long CQ is resized while one thread adds to it and another polls: the order is kept, and it
- * never seems empty. */
-#define HELD   2500u
-#define ADDED  1500u
-#define POLLED 2000u
-
-struct busy {
-    struct side *s;
-    _Atomic unsigned added, polled;
-};
-
-static void *add(void *arg)
-{
-    struct busy *b = arg;
-
-    for (; b->added < ADDED; b->added++)
-        writes(b->s, HELD + b->added, 1);
-    return NULL;
-}
-
-static void *take(void *arg)
-{
-    struct busy *b = arg;
-    struct ibv_wc wc;
-
-    for (; b->polled < POLLED; b->polled++) {
-        CHECK_EQ(ibv_poll_cq(b->s->scq, 1, &wc), 1);
-        CHECK_EQ(wc.wr_id, b->polled);
-    }
-    return NULL;
-}
-
-TEST(growing_while_others_add_and_take)
-{
-    for (int i = 0; i < 10; i++) {
-        struct side a = {.cqe = 4096, .max_wr = 8192}, b = {0};
-        pthread_t adder, taker;
-
-        loop_open(&a, &b);
-        writes(&a, 0, HELD);
-        struct busy busy = {.s = &a};
-        CHECK_EQ(pthread_create(&adder, NULL, add, &busy), 0);
-        CHECK_EQ(pthread_create(&taker, NULL, take, &busy), 0);
-        for (int step = 1; step <= 3; step++) {
-            while (busy.added < 300 * (unsigned)step && busy.polled < 300 * (unsigned)step)
-                sched_yield();
-            CHECK_EQ(ibv_resize_cq(a.scq, 4096 << step), 0);
-        }
-        CHECK_EQ(pthread_join(adder, NULL), 0);
-        CHECK_EQ(pthread_join(taker, NULL), 0);
-        expect_from(&a, POLLED, HELD + ADDED - POLLED);
-        loop_close(&a, &b);
-    }
+    expect_wc(a->scq, 7, IBV_WC_SUCCESS);
+    expect_none(a->scq);
 }
 
 /*
- * A CQ is resized step by step while another process, or thread, fills it and a thread that
- * sleeps between events empties it: each message comes once, in order, and the sleeper is
- * woken.
+ * A CQ is resized step by step while another process fills it and a thread that sleeps between
+ * events empties it: each message comes once, in order, and the sleeper is woken.
  */
-#define ROUNDS   8
-#define MESSAGES 3000
+#define MESSAGES 12000u
 #define DEPTH    32
-
-static void send_all(struct side *s)
-{
-    unsigned sent = 0, done = 0;
-
-    while (done < MESSAGES) {
-        struct ibv_wc wc;
-        if (sent < MESSAGES && sent - done < DEPTH)
-            post_send(s, sent++, SEND, 0, 4, 0);
-        int n = ibv_poll_cq(s->scq, 1, &wc);
-        CHECK(n >= 0);
-        if (n) {
-            CHECK_EQ(wc.status, IBV_WC_SUCCESS);
-            CHECK_EQ(wc.wr_id, done);
-            done++;
-        }
-    }
-}
 
 struct grown {
     struct side *s;
@@ -389,105 +260,60 @@ struct grown {
 static void *grow(void *arg)
 {
     struct grown *g = arg;
-    int size = DEPTH;
 
     for (unsigned step = 1; step <= 12; step++) {
         while (g->got < step * (MESSAGES / 14))
             sched_yield();
-        size *= 2;
-        CHECK_EQ(ibv_resize_cq(g->s->rcq, size), 0);
+        CHECK_EQ(ibv_resize_cq(g->s->rcq, DEPTH << step), 0);
     }
     return NULL;
-}
-
-static void *receive_all(void *arg)
-{
-    struct grown *g = arg;
-    struct side *s = g->s;
-    struct ibv_cq *cq;
-    void *context;
-
-    while (g->got < MESSAGES) {
-        struct ibv_wc wc;
-        CHECK_EQ(ibv_req_notify_cq(s->rcq, 0), 0);
-        for (int n; (n = ibv_poll_cq(s->rcq, 1, &wc)) != 0;) {
-            CHECK_EQ(n, 1);
-            CHECK_EQ(wc.status, IBV_WC_SUCCESS);
-            CHECK_EQ(wc.wr_id, g->got);
-            post_recv(s, g->got + DEPTH, 0, 4);
-            g->got++;
-        }
-        if (g->got == MESSAGES)
-            break;
-        CHECK(readable(s->chan->fd, 60000));
-        CHECK_EQ(ibv_get_cq_event(s->chan, &cq, &context), 0);
-        ibv_ack_cq_events(cq, 1);
-    }
-    return NULL;
-}
-
-static void receive_and_grow(struct side *s)
-{
-    struct grown g = {.s = s};
-    pthread_t grower;
-
-    CHECK_EQ(pthread_create(&grower, NULL, grow, &g), 0);
-    receive_all(&g);
-    CHECK_EQ(pthread_join(grower, NULL), 0);
-    expect_none(s->rcq);
-}
-
-static void receiver(struct side *s)
-{
-    s->cqe = s->max_wr = DEPTH;
-    s->use_chan = true;
-    s->min_rnr_timer = 1;
 }
 
 PAIR(growing_under_a_process_that_sends, run_two)
 ACTIVE(growing_under_a_process_that_sends)
 {
-    side_open(s);
-    side_connect(s);
-    for (int i = 0; i < ROUNDS; i++) {
-        send_all(s);
-        meet(s); /* the receiver makes another CQ */
-        if (i + 1 < ROUNDS) {
-            CHECK_EQ(ibv_destroy_qp(s->qp), 0);
-            struct ibv_qp_init_attr qi = {.send_cq = s->scq,
-                                          .recv_cq = s->rcq,
-                                          .qp_type = IBV_QPT_RC,
-                                          .cap = {64, 1, 1, 1, 0}};
-            s->qp = ibv_create_qp(s->pd, &qi);
-            CHECK(s->qp);
-            CHECK_EQ(qp_init(s), 0);
-            side_connect(s);
-        }
+    unsigned sent = 0;
+    struct ibv_wc wc;
+
+    side_join(s);
+    for (unsigned done = 0; done < MESSAGES;) {
+        if (sent < MESSAGES && sent - done < DEPTH)
+            post_send(s, sent++, SEND, 0, 4, 0);
+        if (ibv_poll_cq(s->scq, 1, &wc) == 0)
+            continue;
+        CHECK_EQ(wc.status, IBV_WC_SUCCESS);
+        CHECK_EQ(wc.wr_id, done++);
     }
-    meet(s);
-    side_close(s);
+    side_leave(s);
 }
 PASSIVE(growing_under_a_process_that_sends)
 {
-    receiver(s);
+    struct grown g = {.s = s};
+    struct ibv_wc wc;
+
+    s->cqe = s->max_wr = DEPTH;
+    s->use_chan = true;
+    s->min_rnr_timer = 1;
     side_open(s);
-    for (int i = 0; i < ROUNDS; i++) {
-        for (unsigned k = 0; k < DEPTH; k++)
-            post_recv(s, k, 0, 4);
-        side_connect(s);
-        receive_and_grow(s);
-        meet(s);
-        if (i + 1 < ROUNDS) {
-            int sock = s->sock;
-            side_close(s);
-            memset(s, 0, sizeof(*s));
-            s->sock = sock;
-            receiver(s);
-            side_open(s);
+    for (unsigned k = 0; k < DEPTH; k++)
+        post_recv(s, k, 0, 4);
+    side_connect(s);
+    pthread_t grower = spawn(grow, &g);
+    for (;;) {
+        CHECK_EQ(ibv_req_notify_cq(s->rcq, 0), 0);
+        while (ibv_poll_cq(s->rcq, 1, &wc) != 0) {
+            CHECK_EQ(wc.status, IBV_WC_SUCCESS);
+            CHECK_EQ(wc.wr_id, g.got);
+            post_recv(s, g.got + DEPTH, 0, 4);
+            g.got++;
         }
+        if (g.got == MESSAGES)
+            break;
+        take_event(s->chan);
     }
-    meet(s);
-    side_close(s);
+    CHECK_EQ(pthread_join(grower, NULL), 0);
+    expect_none(s->rcq);
+    side_leave(s);
 }
 
 static void *grow_once(void *arg)
@@ -520,26 +346,22 @@ static void *look_at_all(void *arg)
 
 /* Completions present before the resize are visible to a thread that polls or waits
  * meanwhile. */
-TEST(completions_stay_visible_during_resize)
+LOOP(completions_stay_visible_during_resize, .stop = "grow", .a = {.cqe = 8})
 {
-    struct side a = {.cqe = 8}, b = {0};
     pthread_t other, poller;
-    int stop = stop_here("grow");
 
-    loop_open(&a, &b);
-    writes(&a, 0, 4);
-    struct looker looker = {.cq = a.scq};
-    CHECK_EQ(pthread_create(&other, NULL, grow_once, &a), 0);
-    wait_stopped(stop);
-    CHECK_EQ(pthread_create(&poller, NULL, look_at_all, &looker), 0);
+    writes(a, 0, 4);
+    struct looker looker = {.cq = a->scq};
+    other = spawn(grow_once, a);
+    wait_stopped(a->stop);
+    poller = spawn(look_at_all, &looker);
     while (!atomic_load(&looker.done) &&
            !(atomic_load(&looker.tid) && thread_sleeps(atomic_load(&looker.tid))))
         sched_yield();
-    go_on(stop, 0);
+    go_on(a->stop, 0);
     CHECK_EQ(pthread_join(poller, NULL), 0);
     CHECK_EQ(pthread_join(other, NULL), 0);
-    expect_none(a.scq);
-    loop_close(&a, &b);
+    expect_none(a->scq);
 }
 
 /* Makes a CQ of the side's channel with an unfetched event. */
@@ -561,32 +383,27 @@ static struct ibv_qp *with_an_event(struct side *s, struct ibv_cq **cq)
     return qp;
 }
 
-TEST(events_go_with_their_queue)
+SIDE(events_go_with_their_queue, .a = {.use_chan = true})
 {
-    struct side s = {.use_chan = true};
-    struct ibv_cq *cq[3], *got;
+    struct ibv_cq *cq[3];
     struct ibv_qp *qp[3];
-    void *ctx;
 
-    side_open(&s);
     for (unsigned first = 0; first < 2; first++) { /* the only one, and one of several */
         for (unsigned i = 0; i <= 2 * first; i++)
-            qp[i] = with_an_event(&s, &cq[i]);
+            qp[i] = with_an_event(s, &cq[i]);
         CHECK_EQ(ibv_destroy_qp(qp[first]), 0);
         CHECK_EQ(ibv_destroy_cq(cq[first]), 0);
         for (unsigned i = 0; i < 2 * first; i++) {
-            CHECK(readable(s.chan->fd, 0));
-            CHECK_EQ(ibv_get_cq_event(s.chan, &got, &ctx), 0);
+            CHECK(readable(s->chan->fd, 0));
+            struct ibv_cq *got = take_event(s->chan);
             CHECK(got == cq[0] || got == cq[2]);
-            ibv_ack_cq_events(got, 1);
         }
-        CHECK(!readable(s.chan->fd, 0));
+        CHECK(!readable(s->chan->fd, 0));
     }
     CHECK_EQ(ibv_destroy_qp(qp[0]), 0);
     CHECK_EQ(ibv_destroy_qp(qp[2]), 0);
     CHECK_EQ(ibv_destroy_cq(cq[0]), 0);
     CHECK_EQ(ibv_destroy_cq(cq[2]), 0);
-    side_close(&s);
 }
 
 /*
@@ -610,28 +427,24 @@ static void post_meanwhile(int sig, siginfo_t *info, void *context)
         try_send(polled.s, 4, WRITE, 0, 8, IBV_SEND_SIGNALED, polled.s->raddr, polled.s->rkey);
 }
 
-TEST_UNWATCHED(free_slot_has_left_cq)
+LOOP(free_slot_has_left_cq, .a = {.cqe = 4, .max_wr = 4}, .unwatched = true)
 {
-    struct side a = {.cqe = 4, .max_wr = 4}, b = {0};
     struct sigaction fault = {.sa_sigaction = post_meanwhile,
                               .sa_flags = SA_SIGINFO | SA_RESETHAND};
 
-    alarm(60);
-    loop_open(&a, &b);
     for (unsigned i = 0; i < 4; i++)
-        post_send(&a, i, WRITE, 0, 8, 0);
-    polled.s = &a;
+        post_send(a, i, WRITE, 0, 8, 0);
+    polled.s = a;
     polled.err = -1;
     polled.wc = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(polled.wc != MAP_FAILED);
     CHECK_EQ(sigaction(SIGSEGV, &fault, NULL), 0);
-    CHECK_EQ(ibv_poll_cq(a.scq, 1, polled.wc), 1);
+    CHECK_EQ(ibv_poll_cq(a->scq, 1, polled.wc), 1);
     CHECK(polled.wc->wr_id == 0 && polled.wc->status == IBV_WC_SUCCESS);
     CHECK(polled.err == 0 || polled.err == ENOMEM); /* the place is free, or not yet */
     for (unsigned i = 1; i < (polled.err ? 4 : 5); i++)
-        expect_wc(a.scq, i, IBV_WC_SUCCESS);
-    expect_none(a.scq);
-    CHECK_EQ(qp_state(&a), IBV_QPS_RTS);
+        expect_wc(a->scq, i, IBV_WC_SUCCESS);
+    expect_none(a->scq);
+    CHECK_EQ(qp_state(a), IBV_QPS_RTS);
     CHECK_EQ(munmap(polled.wc, 4096), 0);
-    loop_close(&a, &b);
 }

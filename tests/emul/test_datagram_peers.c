@@ -10,9 +10,10 @@ static const uint32_t sizes[] = {0, 1, 63, 64, 1000, 4055, 4056, 4057, 4096};
 #define NSIZES (sizeof(sizes) / sizeof(sizes[0]))
 #define ROUNDS 400
 
-PAIR(ping_pong, run_two)
-static void ping_pong_side(struct side *s, bool first)
+static void ping_pong(struct side *s)
 {
+    const bool first = s->peer != 0; /* the active one */
+
     open_ud(s);
     struct address other = meet_address(s);
     struct ibv_ah *ah = handle(s, other.gid, 1);
@@ -36,14 +37,7 @@ static void ping_pong_side(struct side *s, bool first)
     CHECK_EQ(ibv_destroy_ah(ah), 0);
     side_close(s);
 }
-ACTIVE(ping_pong)
-{
-    ping_pong_side(s, true);
-}
-PASSIVE(ping_pong)
-{
-    ping_pong_side(s, false);
-}
+TWO(datagrams_of_each_size_arrive, run_two, ping_pong, ping_pong)
 
 /* Several senders to one QP wait for each other: nothing is lost by that. */
 #define EACH 250
@@ -80,7 +74,7 @@ ACTIVE(many_senders)
     meet(s);
     for (int i = 0; i < 2; i++) {
         t[i] = (struct sender){s, ud_qp(s, NULL, 0), ah, other.qpn};
-        CHECK_EQ(pthread_create(&thread[i], NULL, send_many, &t[i]), 0);
+        thread[i] = spawn(send_many, &t[i]);
     }
     for (int i = 0; i < 2; i++) {
         CHECK_EQ(pthread_join(thread[i], NULL), 0);
@@ -231,22 +225,15 @@ static void *send_first(void *arg)
 PAIR(greeted_without_a_descriptor, run_two_kill)
 ACTIVE(greeted_without_a_descriptor)
 {
-    struct rlimit limit, few;
-
     open_ud(s);
     for (unsigned i = 0; i < 8; i++)
         post_recv(s, i, 65536, 1024);
     meet_address(s);
-    int lowest = dup(0);
-    close(lowest);
-    CHECK_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
-    few = limit;
-    few.rlim_cur = (rlim_t)lowest;
-    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+    struct rlimit limit = leave_descriptors(0);
     meet(s);
     wait_stopped(s->stop); /* the sender holds the QP */
     settle();
-    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    limit_descriptors(&limit);
     kill_peer(s);
     get_through(s);
     side_close(s);
@@ -259,8 +246,7 @@ PASSIVE(greeted_without_a_descriptor)
     struct sender t = {s, s->qp, handle(s, other.gid, 1), other.qpn};
     meet(s);
     send_first(&t);
-    for (;;)
-        pause();
+    pause_forever();
 }
 
 /* A stopped receiver gets its datagrams, like all other messages. */
@@ -293,6 +279,5 @@ PASSIVE(stopped_receiver)
     expect_wc(s->rcq, 1, IBV_WC_SUCCESS);
     meet(s);
     expect_wc(s->rcq, 2, IBV_WC_SUCCESS);
-    meet(s);
-    side_close(s);
+    side_leave(s);
 }

@@ -6,10 +6,6 @@
 
 #include "tests/emul/pair.h"
 
-#define FADD IBV_WR_ATOMIC_FETCH_AND_ADD
-#define RIGHTS                                                                                 \
-    (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |               \
-     IBV_ACCESS_REMOTE_ATOMIC)
 #define DEMAND (RIGHTS | IBV_ACCESS_ON_DEMAND)
 #define PAGE   4096u
 
@@ -60,7 +56,7 @@ static void aim(struct side *s, const struct side *at)
 
 static void demand_loop(struct side *a, struct side *b)
 {
-    a->qp_access = b->qp_access = RIGHTS & ~IBV_ACCESS_LOCAL_WRITE;
+    a->qp_access = b->qp_access = QP_RIGHTS;
     loop_open(a, b);
     on_demand(a);
     on_demand(b);
@@ -75,26 +71,10 @@ static void demand_close(struct side *s)
     side_close(s);
 }
 
-/* Posts an atomic operation at the start of the other's buffer, or any other request. */
 static enum ibv_wc_status request(struct side *a, enum ibv_wr_opcode op, uint32_t len)
 {
-    struct ibv_sge sge = {(uintptr_t)a->buf, len, a->mr->lkey};
-    struct ibv_send_wr wr = {.wr_id = 1,
-                             .sg_list = &sge,
-                             .num_sge = 1,
-                             .opcode = op,
-                             .send_flags = IBV_SEND_SIGNALED},
-                       *bad;
-
-    if (op == FADD) {
-        wr.wr.atomic.remote_addr = a->raddr;
-        wr.wr.atomic.rkey = a->rkey;
-        wr.wr.atomic.compare_add = 5;
-    } else {
-        wr.wr.rdma.remote_addr = a->raddr;
-        wr.wr.rdma.rkey = a->rkey;
-    }
-    CHECK_EQ(ibv_post_send(a->qp, &wr, &bad), 0);
+    a->operand = 5;
+    post_send(a, 1, op, 0, len, 0);
     return wait_wc(a->scq).status;
 }
 
@@ -105,36 +85,31 @@ static const struct {
 #define KINDS (sizeof(kinds) / sizeof(kinds[0]))
 
 /* Neither the limit nor the count of pinned memory includes it, and no page is allocated. */
-TEST(odp_region_pins_no_memory)
+LOOP(odp_region_pins_no_memory,
+     .env = "EMUVERBS_MEMLOCK=2097152") /* used by the two sides at first */
 {
-    struct side a = {0}, b = {0};
-
-    setenv("EMUVERBS_MEMLOCK", "2097152", 1); /* used by the two sides at first */
-    loop_open(&a, &b);
     int64_t pinned = counter("pinned_bytes");
     errno = 0;
-    CHECK(!ibv_reg_mr(a.pd, a.buf, PAGE, RIGHTS));
+    CHECK(!ibv_reg_mr(a->pd, a->buf, PAGE, RIGHTS));
     CHECK_EQ(errno, ENOMEM);
     unsigned char *p = nothing(NULL, BUF_SIZE);
-    struct ibv_mr *mr = ibv_reg_mr(a.pd, p, BUF_SIZE, DEMAND);
+    struct ibv_mr *mr = ibv_reg_mr(a->pd, p, BUF_SIZE, DEMAND);
     CHECK(mr);
     CHECK_EQ(counter("pinned_bytes"), pinned);
     something(p, BUF_SIZE);
     CHECK_EQ(present(p, BUF_SIZE), 0);
-    CHECK_EQ(
-        try_send(&b, 1, WRITE, 0, 64, IBV_SEND_SIGNALED, (uintptr_t)p + 3 * PAGE, mr->rkey), 0);
-    expect_wc(b.scq, 1, IBV_WC_SUCCESS);
+    post_to(b, 1, WRITE, 0, 64, (uintptr_t)p + 3 * PAGE, mr->rkey);
+    expect_wc(b->scq, 1, IBV_WC_SUCCESS);
     CHECK_EQ(present(p, BUF_SIZE), 1);
     CHECK_EQ(present(p + 3 * PAGE, PAGE), 1);
     CHECK_EQ(ibv_dereg_mr(mr), 0);
     CHECK_EQ(counter("pinned_bytes"), pinned);
     nothing(p, BUF_SIZE);
     errno = 0;
-    CHECK_EQ(ibv_dereg_mr(a.mr), 0);
-    CHECK(!ibv_reg_mr(a.pd, p, PAGE, RIGHTS)); /* without the flag the memory must be mapped */
+    CHECK_EQ(ibv_dereg_mr(a->mr), 0);
+    CHECK(!ibv_reg_mr(a->pd, p, PAGE, RIGHTS)); /* without the flag the memory must be mapped */
     CHECK_EQ(errno, EFAULT);
-    a.mr = NULL;
-    loop_close(&a, &b);
+    a->mr = NULL;
 }
 
 /* All requests use memory mapped after the registration. */
@@ -162,44 +137,32 @@ TEST(pages_come)
     }
 }
 
-/* The requester gets the error at once; its peer is not involved. */
-TEST(not_there_at_the_requester)
+/* Of either side: the requester gets the error at once, and its peer is not involved; at the
+ * peer it fails both, like any access that is not permitted. */
+TEST(absent_memory_fails_its_side)
 {
-    for (unsigned k = 0; k < KINDS; k++) {
+    for (unsigned k = 0; k < 2 * KINDS; k++) {
+        bool own = k % 2;
+        enum ibv_wr_opcode op = kinds[k / 2].op;
         struct side a = {0}, b = {0};
 
         demand_loop(&a, &b);
-        something(b.buf, BUF_SIZE);
+        something(own ? b.buf : a.buf, BUF_SIZE);
         post_recv(&b, 2, 0, 65536);
-        CHECK_EQ(request(&a, kinds[k].op, kinds[k].len), IBV_WC_LOC_PROT_ERR);
+        CHECK_EQ(request(&a, op, kinds[k / 2].len),
+                 own ? IBV_WC_LOC_PROT_ERR : IBV_WC_REM_OP_ERR);
         CHECK_EQ(qp_state(&a), IBV_QPS_ERR);
-        CHECK_EQ(qp_state(&b), IBV_QPS_RTS);
-        expect_none(b.rcq);
-        CHECK(!readable(b.ctx->async_fd, 0));
-        CHECK(b.buf[0] == 0 && b.buf[63] == 0);
-        demand_close(&a);
-        demand_close(&b);
-    }
-}
-
-/* At the peer it fails both sides, like any access that is not permitted. */
-TEST(not_there_at_the_peer)
-{
-    for (unsigned k = 0; k < KINDS; k++) {
-        struct side a = {0}, b = {0};
-
-        demand_loop(&a, &b);
-        something(a.buf, BUF_SIZE);
-        post_recv(&b, 2, 0, 65536);
-        CHECK_EQ(request(&a, kinds[k].op, kinds[k].len), IBV_WC_REM_OP_ERR);
-        CHECK_EQ(qp_state(&a), IBV_QPS_ERR);
-        if (kinds[k].op == SEND)
-            expect_wc(b.rcq, 2, IBV_WC_LOC_PROT_ERR);
-        else if (kinds[k].op != WIMM)
-            expect_wc(b.rcq, 2, IBV_WC_WR_FLUSH_ERR);
-        else
-            CHECK(wait_wc(b.rcq).status != IBV_WC_SUCCESS);
-        CHECK_EQ(qp_state(&b), IBV_QPS_ERR);
+        CHECK_EQ(qp_state(&b), own ? IBV_QPS_RTS : IBV_QPS_ERR);
+        if (own) {
+            expect_none(b.rcq);
+            CHECK(!readable(b.ctx->async_fd, 0));
+            CHECK(b.buf[0] == 0 && b.buf[63] == 0);
+        } else {
+            struct ibv_wc wc = wait_wc(b.rcq);
+            CHECK(op == WIMM
+                      ? wc.status != IBV_WC_SUCCESS
+                      : wc.status == (op == SEND ? IBV_WC_LOC_PROT_ERR : IBV_WC_WR_FLUSH_ERR));
+        }
         demand_close(&a);
         demand_close(&b);
     }
@@ -234,33 +197,29 @@ TEST(mapped_anew)
 
 /* One registration of all addresses: its access rights are checked, and the current pages are
  * used. */
-TEST(all_of_the_address_space)
+LOOP(all_of_the_address_space)
 {
-    struct side a = {0}, b = {0};
     unsigned char there[64] = {0};
 
-    loop_open(&a, &b);
-    struct ibv_mr *all = ibv_reg_mr(b.pd, NULL, SIZE_MAX, DEMAND);
+    struct ibv_mr *all = ibv_reg_mr(b->pd, NULL, SIZE_MAX, DEMAND);
     struct ibv_mr *own =
-        ibv_reg_mr(b.pd, NULL, SIZE_MAX, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND);
+        ibv_reg_mr(b->pd, NULL, SIZE_MAX, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND);
     CHECK(all && own && all->rkey != own->rkey);
-    pattern(a.buf, 64, 4);
-    CHECK_EQ(try_send(&a, 1, WRITE, 0, 64, IBV_SEND_SIGNALED, (uintptr_t)there, all->rkey), 0);
-    expect_wc(a.scq, 1, IBV_WC_SUCCESS);
+    pattern(a->buf, 64, 4);
+    post_to(a, 1, WRITE, 0, 64, (uintptr_t)there, all->rkey);
+    expect_wc(a->scq, 1, IBV_WC_SUCCESS);
     CHECK(is_pattern(there, 64, 4));
     struct ibv_sge sge = {(uintptr_t)there, 32, own->lkey};
     struct ibv_recv_wr wr = {.wr_id = 2, .sg_list = &sge, .num_sge = 1}, *bad;
-    CHECK_EQ(ibv_post_recv(b.qp, &wr, &bad), 0);
-    memset(a.buf, 6, 32);
-    post_send(&a, 3, SEND, 0, 32, 0);
-    expect_wc(a.scq, 3, IBV_WC_SUCCESS);
-    expect_wc(b.rcq, 2, IBV_WC_SUCCESS);
+    CHECK_EQ(ibv_post_recv(b->qp, &wr, &bad), 0);
+    memset(a->buf, 6, 32);
+    post_done(a, SEND, 0, 32, 0);
+    expect_wc(b->rcq, 2, IBV_WC_SUCCESS);
     CHECK(there[0] == 6 && there[31] == 6 && there[32] != 6);
-    CHECK_EQ(try_send(&a, 4, WRITE, 0, 64, IBV_SEND_SIGNALED, (uintptr_t)there, own->rkey), 0);
-    expect_wc(a.scq, 4, IBV_WC_REM_ACCESS_ERR);
+    post_to(a, 4, WRITE, 0, 64, (uintptr_t)there, own->rkey);
+    expect_wc(a->scq, 4, IBV_WC_REM_ACCESS_ERR);
     CHECK_EQ(ibv_dereg_mr(all), 0);
     CHECK_EQ(ibv_dereg_mr(own), 0);
-    loop_close(&a, &b);
 }
 
 #define FETCH IBV_ADVISE_MR_ADVICE_PREFETCH
@@ -273,86 +232,77 @@ static int advise(struct ibv_pd *pd, int advice, uint32_t flags, void *at, uint3
 {
     struct ibv_sge sge = {(uintptr_t)at, n, key};
 
-    return ibv_advise_mr(pd, (enum ibv_advise_mr_advice)advice, flags, &sge, 1);
+    return ibv_advise_mr(pd, (enum ibv_advise_mr_advice)advice, flags, &sge, n ? 1 : 0);
 }
 
-TEST(advice_is_checked)
+SIDE(advice_is_checked)
 {
-    struct side s = {0};
-
-    side_open(&s);
-    struct ibv_mr *pinned = s.mr;
     unsigned char *p = nothing(NULL, BUF_SIZE);
-    struct ibv_mr *mr = ibv_reg_mr(s.pd, p, BUF_SIZE, DEMAND);
-    struct ibv_mr *no = ibv_reg_mr(s.pd, p, BUF_SIZE, IBV_ACCESS_ON_DEMAND);
-    struct ibv_pd *pd = ibv_alloc_pd(s.ctx);
+    struct ibv_mr *mr = ibv_reg_mr(s->pd, p, BUF_SIZE, DEMAND);
+    struct ibv_mr *no = ibv_reg_mr(s->pd, p, BUF_SIZE, IBV_ACCESS_ON_DEMAND);
+    struct ibv_pd *pd = ibv_alloc_pd(s->ctx);
     CHECK(mr && no && pd);
-    CHECK_EQ(advise(s.pd, STORE, FLUSH, p, PAGE, mr->lkey), EFAULT);
-    CHECK_EQ(advise(s.pd, STORE, 0, p, PAGE, mr->lkey), 0); /* without waiting */
+    CHECK_EQ(advise(s->pd, STORE, FLUSH, p, PAGE, mr->lkey), EFAULT);
+    CHECK_EQ(advise(s->pd, STORE, 0, p, PAGE, mr->lkey), 0); /* without waiting */
     something(p, BUF_SIZE);
-    CHECK_EQ(advise(s.pd, AS_IS, FLUSH, p, PAGE, mr->lkey), 0);
-    CHECK_EQ(present(p, BUF_SIZE), 0);
-    CHECK_EQ(advise(s.pd, STORE, FLUSH, p + PAGE, 2 * PAGE, mr->lkey), 0);
-    CHECK_EQ(present(p, BUF_SIZE), 2);
+    const struct {
+        unsigned char *at;
+        struct ibv_pd *pd;
+        int advice;
+        uint32_t flags, n, key;
+        int want;
+    } row[] = {{p, s->pd, AS_IS, FLUSH, PAGE, mr->lkey, 0},
+               {p + PAGE, s->pd, STORE, FLUSH, 2 * PAGE, mr->lkey, 0},
+               {p + 8 * PAGE, s->pd, FETCH, FLUSH, 1, no->lkey, 0},
+               {p, s->pd, STORE, FLUSH, PAGE, no->lkey, EPERM},
+               {p, pd, FETCH, FLUSH, PAGE, mr->lkey, EPERM},
+               {p, s->pd, FETCH, FLUSH, PAGE, mr->lkey ^ 1, ENOENT},
+               {p, s->pd, FETCH, FLUSH, PAGE, mr->rkey, ENOENT},
+               {s->buf, s->pd, FETCH, FLUSH, PAGE, s->mr->lkey, ENOENT}, /* pinned */
+               {p, s->pd, FETCH, FLUSH, BUF_SIZE + 1, mr->lkey, EFAULT},
+               {p - 1, s->pd, FETCH, FLUSH, 2, mr->lkey, EFAULT},
+               {p, s->pd, FETCH, 2, PAGE, mr->lkey, EINVAL},
+               {p, s->pd, 77, FLUSH, PAGE, mr->lkey, EOPNOTSUPP},
+               {p, s->pd, FETCH, FLUSH, 0, mr->lkey, EINVAL}};
+    for (unsigned i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
+        CHECK_EQ(
+            advise(row[i].pd, row[i].advice, row[i].flags, row[i].at, row[i].n, row[i].key),
+            row[i].want);
+        CHECK_EQ(present(p, BUF_SIZE) != 0, i > 0);
+    }
     CHECK_EQ(present(p + PAGE, 2 * PAGE), 2);
-    CHECK_EQ(advise(s.pd, FETCH, FLUSH, p + 8 * PAGE, 1, no->lkey), 0);
-    CHECK_EQ(advise(s.pd, STORE, FLUSH, p, PAGE, no->lkey), EPERM);
-    CHECK_EQ(advise(pd, FETCH, FLUSH, p, PAGE, mr->lkey), EPERM);
-    CHECK_EQ(advise(s.pd, FETCH, FLUSH, p, PAGE, mr->lkey ^ 1), ENOENT);
-    CHECK_EQ(advise(s.pd, FETCH, FLUSH, p, PAGE, mr->rkey), ENOENT);
-    CHECK_EQ(advise(s.pd, FETCH, FLUSH, s.buf, PAGE, pinned->lkey), ENOENT);
-    CHECK_EQ(advise(s.pd, FETCH, FLUSH, p, BUF_SIZE + 1, mr->lkey), EFAULT);
-    CHECK_EQ(advise(s.pd, FETCH, FLUSH, p - 1, 2, mr->lkey), EFAULT);
-    CHECK_EQ(advise(s.pd, FETCH, 2, p, PAGE, mr->lkey), EINVAL);
-    CHECK_EQ(advise(s.pd, 77, FLUSH, p, PAGE, mr->lkey), EOPNOTSUPP);
-    CHECK_EQ(ibv_advise_mr(s.pd, FETCH, FLUSH, NULL, 0), EINVAL);
     CHECK_EQ(ibv_dereg_mr(mr), 0);
     CHECK_EQ(ibv_dereg_mr(no), 0);
     CHECK_EQ(ibv_dealloc_pd(pd), 0);
     CHECK_EQ(munmap(p, BUF_SIZE), 0);
-    side_close(&s);
 }
 
 /* A registration may be changed to on-demand paging, and back. */
-TEST(of_another_kind)
+SIDE(of_another_kind)
 {
-    struct side s = {0};
-
-    side_open(&s);
     int64_t before = counter("pinned_bytes");
-    CHECK_EQ(ibv_rereg_mr(s.mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, DEMAND), 0);
+    CHECK_EQ(ibv_rereg_mr(s->mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, DEMAND), 0);
     CHECK_EQ(counter("pinned_bytes"), before - BUF_SIZE);
     unsigned char *p = nothing(NULL, BUF_SIZE);
     int both = IBV_REREG_MR_CHANGE_ACCESS | IBV_REREG_MR_CHANGE_TRANSLATION;
-    CHECK_EQ(ibv_rereg_mr(s.mr, both, NULL, p, BUF_SIZE, RIGHTS), IBV_REREG_MR_ERR_INPUT);
+    CHECK_EQ(ibv_rereg_mr(s->mr, both, NULL, p, BUF_SIZE, RIGHTS), IBV_REREG_MR_ERR_INPUT);
     CHECK_EQ(errno, EFAULT);
-    CHECK_EQ(ibv_rereg_mr(s.mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, p, BUF_SIZE, 0), 0);
+    CHECK_EQ(ibv_rereg_mr(s->mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, p, BUF_SIZE, 0), 0);
     CHECK_EQ(counter("pinned_bytes"), before - BUF_SIZE);
-    CHECK_EQ(ibv_rereg_mr(s.mr, both, NULL, s.buf, PAGE, RIGHTS), 0);
+    CHECK_EQ(ibv_rereg_mr(s->mr, both, NULL, s->buf, PAGE, RIGHTS), 0);
     CHECK_EQ(counter("pinned_bytes"), before - BUF_SIZE + PAGE);
     CHECK_EQ(munmap(p, BUF_SIZE), 0);
-    side_close(&s);
 }
 
-static struct ibv_odp_caps capabilities(struct ibv_context *ctx)
+SIDE(device_without_odp_refuses_it, .env = "EMUVERBS_ODP=0")
 {
-    struct ibv_device_attr_ex a;
+    struct ibv_device_attr_ex attr;
 
-    CHECK_EQ(ibv_query_device_ex(ctx, NULL, &a), 0);
-    return a.odp_caps;
-}
-
-TEST(device_without_odp_refuses_it)
-{
-    struct side s = {0};
-
-    setenv("EMUVERBS_ODP", "0", 1);
-    side_open(&s);
-    CHECK_EQ(capabilities(s.ctx).general_caps, 0);
-    CHECK_EQ(capabilities(s.ctx).per_transport_caps.rc_odp_caps, 0);
+    CHECK_EQ(ibv_query_device_ex(s->ctx, NULL, &attr), 0);
+    CHECK_EQ(attr.odp_caps.general_caps, 0);
+    CHECK_EQ(attr.odp_caps.per_transport_caps.rc_odp_caps, 0);
     errno = 0;
-    CHECK(!ibv_reg_mr(s.pd, s.buf, PAGE, DEMAND));
+    CHECK(!ibv_reg_mr(s->pd, s->buf, PAGE, DEMAND));
     CHECK_EQ(errno, EOPNOTSUPP);
-    CHECK_EQ(advise(s.pd, FETCH, FLUSH, s.buf, PAGE, s.mr->lkey), EOPNOTSUPP);
-    side_close(&s);
+    CHECK_EQ(advise(s->pd, FETCH, FLUSH, s->buf, PAGE, s->mr->lkey), EOPNOTSUPP);
 }

@@ -17,19 +17,17 @@ static struct ibv_dm *alloc(struct side *s, size_t n)
 }
 
 /* Requests of both sides access it by the registration's keys; its addresses begin at zero. */
-TEST(device_memory_is_written_and_read)
+LOOP(device_memory_is_written_and_read)
 {
-    struct side a = {0}, b = {0};
     unsigned char got[512];
 
-    loop_open(&a, &b);
-    struct ibv_dm *dm = alloc(&b, 4096);
+    struct ibv_dm *dm = alloc(b, 4096);
     CHECK(dm);
-    struct ibv_mr *mr = ibv_reg_dm_mr(b.pd, dm, 1024, 1024, DM_ACCESS);
+    struct ibv_mr *mr = ibv_reg_dm_mr(b->pd, dm, 1024, 1024, DM_ACCESS);
     CHECK(mr);
-    pattern(a.buf, 512, 5);
-    CHECK_EQ(try_send(&a, 1, WRITE, 0, 512, IBV_SEND_SIGNALED, 512, mr->rkey), 0);
-    expect_wc(a.scq, 1, IBV_WC_SUCCESS);
+    pattern(a->buf, 512, 5);
+    post_to(a, 1, WRITE, 0, 512, 512, mr->rkey);
+    expect_wc(a->scq, 1, IBV_WC_SUCCESS);
     CHECK_EQ(ibv_memcpy_from_dm(got, dm, 1024 + 512, sizeof(got)), 0);
     CHECK(is_pattern(got, sizeof(got), 5));
     CHECK_EQ(ibv_memcpy_from_dm(got, dm, 0, sizeof(got)), 0);
@@ -38,36 +36,33 @@ TEST(device_memory_is_written_and_read)
 
     pattern(got, sizeof(got), 9);
     CHECK_EQ(ibv_memcpy_to_dm(dm, 1024, got, sizeof(got)), 0);
-    CHECK_EQ(try_send(&a, 2, READ, 8192, 512, IBV_SEND_SIGNALED, 0, mr->rkey), 0);
-    expect_wc(a.scq, 2, IBV_WC_SUCCESS);
-    CHECK(is_pattern(a.buf + 8192, 512, 9));
+    post_to(a, 2, READ, 8192, 512, 0, mr->rkey);
+    expect_wc(a->scq, 2, IBV_WC_SUCCESS);
+    CHECK(is_pattern(a->buf + 8192, 512, 9));
 
     /* as a local segment */
     struct ibv_sge sge = {0, 512, mr->lkey};
     struct ibv_send_wr wr = {.wr_id = 3, .sg_list = &sge, .num_sge = 1, .opcode = SEND}, *bad;
     wr.send_flags = IBV_SEND_SIGNALED;
-    post_recv(&a, 7, 16384, 512);
-    CHECK_EQ(ibv_post_send(b.qp, &wr, &bad), 0);
-    expect_wc(a.rcq, 7, IBV_WC_SUCCESS);
-    CHECK(is_pattern(a.buf + 16384, 512, 9));
-    expect_wc(b.scq, 3, IBV_WC_SUCCESS);
+    post_recv(a, 7, 16384, 512);
+    CHECK_EQ(ibv_post_send(b->qp, &wr, &bad), 0);
+    expect_wc(a->rcq, 7, IBV_WC_SUCCESS);
+    CHECK(is_pattern(a->buf + 16384, 512, 9));
+    expect_wc(b->scq, 3, IBV_WC_SUCCESS);
 
     CHECK_EQ(ibv_free_dm(dm), EBUSY);
     CHECK_EQ(ibv_dereg_mr(mr), 0);
     CHECK_EQ(ibv_free_dm(dm), 0);
-    loop_close(&a, &b);
 }
 
-TEST(invalid_device_memory_refused)
+SIDE(invalid_device_memory_refused)
 {
-    struct side s = {0};
     char four[8] = {0};
 
-    side_open(&s);
     struct ibv_alloc_dm_attr attr = {.length = 64, .comp_mask = 1};
-    CHECK(!ibv_alloc_dm(s.ctx, &attr) && errno == EINVAL);
-    CHECK(!alloc(&s, 0) && errno == EINVAL);
-    struct ibv_dm *dm = alloc(&s, 64);
+    CHECK(!ibv_alloc_dm(s->ctx, &attr) && errno == EINVAL);
+    CHECK(!alloc(s, 0) && errno == EINVAL);
+    struct ibv_dm *dm = alloc(s, 64);
     CHECK(dm);
     CHECK_EQ(ibv_memcpy_to_dm(dm, 1, four, 4), EINVAL);
     CHECK_EQ(ibv_memcpy_to_dm(dm, 0, four, 3), EINVAL);
@@ -75,15 +70,14 @@ TEST(invalid_device_memory_refused)
     CHECK_EQ(ibv_memcpy_from_dm(four, dm, 68, 4), EINVAL);
     CHECK_EQ(ibv_memcpy_from_dm(four, dm, UINT64_MAX - 3, 8), EINVAL);
     CHECK_EQ(ibv_memcpy_to_dm(dm, 60, four, 4), 0);
-    CHECK(!ibv_reg_dm_mr(s.pd, dm, 0, 68, DM_ACCESS) && errno == EINVAL);
-    CHECK(!ibv_reg_dm_mr(s.pd, dm, 0, 64, DM_ACCESS & ~IBV_ACCESS_ZERO_BASED));
+    CHECK(!ibv_reg_dm_mr(s->pd, dm, 0, 68, DM_ACCESS) && errno == EINVAL);
+    CHECK(!ibv_reg_dm_mr(s->pd, dm, 0, 64, DM_ACCESS & ~IBV_ACCESS_ZERO_BASED));
     CHECK_EQ(errno, EINVAL);
-    struct ibv_mr *mr = ibv_reg_dm_mr(s.pd, dm, 0, 64, DM_ACCESS);
+    struct ibv_mr *mr = ibv_reg_dm_mr(s->pd, dm, 0, 64, DM_ACCESS);
     CHECK(mr && !mr->addr);
     CHECK(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, 0) != 0);
     CHECK_EQ(ibv_dereg_mr(mr), 0);
     CHECK_EQ(ibv_free_dm(dm), 0);
-    side_close(&s);
 }
 
 /* Objects of one domain work with objects of the other. */
@@ -130,22 +124,21 @@ static void check_inherited(struct side *s, struct ibv_mw *mw, struct ibv_ah *ah
 
 /* Neither before a forked child opens the device nor afterwards. The child's own objects
  * work. */
-TEST_UNWATCHED(objects_of_a_parent_process)
+LOOP(objects_of_a_parent_process, .a = {.use_srq = true, .use_chan = true},
+     .b = {.use_srq = true, .use_chan = true}, .unwatched = true)
 {
-    struct side a = {.use_srq = true, .use_chan = true}, b = a;
     struct ibv_ah_attr to = {.dlid = 1, .port_num = 1};
     struct ibv_device **list = ibv_get_device_list(NULL);
     int st;
 
-    loop_open(&a, &b);
-    struct ibv_mw *mw = ibv_alloc_mw(a.pd, IBV_MW_TYPE_1);
-    struct ibv_ah *ah = ibv_create_ah(a.pd, &to);
+    struct ibv_mw *mw = ibv_alloc_mw(a->pd, IBV_MW_TYPE_1);
+    struct ibv_ah *ah = ibv_create_ah(a->pd, &to);
     CHECK(list && mw && ah);
     pid_t pid = fork();
     CHECK(pid >= 0);
     if (pid == 0) {
         struct side c = {0}, d = {0};
-        check_inherited(&a, mw, ah);
+        check_inherited(a, mw, ah);
         struct ibv_context *ctx = ibv_open_device(list[0]); /* by its parent's list */
         CHECK(ctx);
         struct ibv_pd *pd = ibv_alloc_pd(ctx);
@@ -153,50 +146,44 @@ TEST_UNWATCHED(objects_of_a_parent_process)
         CHECK_EQ(ibv_dealloc_pd(pd), 0);
         CHECK_EQ(ibv_close_device(ctx), 0);
         loop_open(&c, &d);
-        check_inherited(&a, mw, ah);
+        check_inherited(a, mw, ah);
         post_recv(&d, 1, 0, 64);
-        post_send(&c, 2, SEND, 0, 8, 0);
-        expect_wc(c.scq, 2, IBV_WC_SUCCESS);
+        post_done(&c, SEND, 0, 8, 0);
         expect_wc(d.rcq, 1, IBV_WC_SUCCESS);
         loop_close(&c, &d);
         _exit(0); /* leave the parent's objects */
     }
     CHECK(waitpid(pid, &st, 0) == pid);
     CHECK_EQ(st, 0);
-    post_recv(&b, 1, 0, 64);
-    post_send(&a, 2, SEND, 0, 8, 0);
-    expect_wc(a.scq, 2, IBV_WC_SUCCESS);
-    expect_wc(b.rcq, 1, IBV_WC_SUCCESS);
+    post_recv(b, 1, 0, 64);
+    post_done(a, SEND, 0, 8, 0);
+    expect_wc(b->rcq, 1, IBV_WC_SUCCESS);
     CHECK_EQ(ibv_dealloc_mw(mw), 0);
     CHECK_EQ(ibv_destroy_ah(ah), 0);
     ibv_free_device_list(list);
-    loop_close(&a, &b);
 }
 
-TEST(parent_domain_equals_its_domain)
+LOOP(parent_domain_equals_its_domain)
 {
-    struct side a = {0}, b = {0};
     struct ibv_td_init_attr ti = {0};
 
-    loop_open(&a, &b);
-    struct ibv_td *td = ibv_alloc_td(b.ctx, &ti);
+    struct ibv_td *td = ibv_alloc_td(b->ctx, &ti);
     CHECK(td);
-    struct ibv_parent_domain_init_attr attr = {.pd = b.pd, .td = td};
-    struct ibv_pd *parent = ibv_alloc_parent_domain(b.ctx, &attr);
-    CHECK(parent && parent != b.pd);
+    struct ibv_parent_domain_init_attr attr = {.pd = b->pd, .td = td};
+    struct ibv_pd *parent = ibv_alloc_parent_domain(b->ctx, &attr);
+    CHECK(parent && parent != b->pd);
     struct ibv_mr *mr =
-        ibv_reg_mr(parent, b.buf, 4096, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+        ibv_reg_mr(parent, b->buf, 4096, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
     CHECK(mr);
     CHECK_EQ(ibv_dealloc_pd(parent), EBUSY); /* used by the registration */
-    pattern(a.buf, 64, 1);
-    CHECK_EQ(try_send(&a, 1, WRITE, 0, 64, IBV_SEND_SIGNALED, a.raddr, mr->rkey), 0);
-    expect_wc(a.scq, 1, IBV_WC_SUCCESS);
-    CHECK(is_pattern(b.buf, 64, 1));
+    pattern(a->buf, 64, 1);
+    post_to(a, 1, WRITE, 0, 64, a->raddr, mr->rkey);
+    expect_wc(a->scq, 1, IBV_WC_SUCCESS);
+    CHECK(is_pattern(b->buf, 64, 1));
     CHECK_EQ(ibv_dereg_mr(mr), 0);
 
     CHECK_EQ(ibv_dealloc_td(td), EBUSY);
     CHECK_EQ(ibv_dealloc_pd(parent), 0);
     CHECK_EQ(ibv_dealloc_td(td), 0);
     CHECK_EQ(counter("live_td"), 0);
-    loop_close(&a, &b);
 }

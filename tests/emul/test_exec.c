@@ -18,32 +18,22 @@ static bool first_has_ended(void)
     return state == 'Z';
 }
 
-/* Exchanges all kinds of messages, with memory moved by the kernel, and a wake-up. */
+/* Receives messages, one of which the kernel copies, with a wake-up, and writes to itself. */
 static void serve(struct side *s)
 {
-    struct ibv_cq *cq;
-    void *ctx;
-
     s->use_chan = true;
-    s->access = s->qp_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
-                               IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
     side_open(s);
     CHECK_EQ(ibv_req_notify_cq(s->rcq, 0), 0);
     post_recv(s, 1, 0, 8);
     post_recv(s, 2, 0, 100000);
     side_connect(s);
-    CHECK(readable(s->chan->fd, 60000));
-    CHECK_EQ(ibv_get_cq_event(s->chan, &cq, &ctx), 0);
-    ibv_ack_cq_events(cq, 1);
+    take_event(s->chan);
     expect_wc(s->rcq, 1, IBV_WC_SUCCESS);
     expect_wc(s->rcq, 2, IBV_WC_SUCCESS);
     CHECK(is_pattern(s->buf, 100000, 3));
     CHECK(is_pattern(s->buf + 200000, 100000, 4));
-    /* to itself */
-    post_send(s, 3, WRITE, 0, 50000, 0);
-    expect_wc(s->scq, 3, IBV_WC_SUCCESS);
-    meet(s);
-    side_close(s);
+    post_done(s, WRITE, 0, 50000, 0); /* to itself */
+    side_leave(s);
     meet(s);
 }
 
@@ -58,9 +48,7 @@ static void *orphan_main(void *first)
     meet(orphan);
     struct rdma_cm_id *id = accept_one();
     CHECK_EQ(eat(RDMA_CM_EVENT_DISCONNECTED), 0);
-    drop(id);
-    drop(l);
-    all_gone();
+    finished(id, l);
     _exit(0); /* LeakSanitizer does not find memory on the first thread's stack any more */
 }
 
@@ -71,42 +59,34 @@ ACTIVE(process_without_first_thread_is_reached)
     if (is_watched()) /* valgrind does not see the first thread's stack */
         return;
     s->access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
-    side_open(s);
-    side_connect(s);
+    side_join(s);
     pattern(s->buf, 100000, 4);
-    post_send(s, 1, WRITE, 0, 100000, 200000);
-    expect_wc(s->scq, 1, IBV_WC_SUCCESS);
+    post_done(s, WRITE, 0, 100000, 200000);
     pattern(s->buf, 100000, 3);
-    post_send(s, 2, SEND, 0, 8, 0);
-    expect_wc(s->scq, 2, IBV_WC_SUCCESS);
-    post_send(s, 3, SEND, 0, 100000, 0);
-    expect_wc(s->scq, 3, IBV_WC_SUCCESS);
-    post_send(s, 4, READ, 500000, 100000, 200000);
-    expect_wc(s->scq, 4, IBV_WC_SUCCESS);
+    post_done(s, SEND, 0, 8, 0);
+    post_done(s, SEND, 0, 100000, 0);
+    post_done(s, READ, 500000, 100000, 200000);
     CHECK(is_pattern(s->buf + 500000, 100000, 4));
     meet(s);
     CHECK(is_pattern(s->buf, 50000, 3));
-    meet(s);
-    side_close(s);
+    side_leave(s);
     meet(s);
     struct rdma_cm_id *id = connect_to("127.0.0.1", PORT + 3);
     CHECK_EQ(rdma_disconnect(id), 0);
     CHECK_EQ(eat(RDMA_CM_EVENT_DISCONNECTED), 0);
-    drop(id);
-    all_gone();
+    finished(id, NULL);
 }
 PASSIVE(process_without_first_thread_is_reached)
 {
     static struct side mine;
     static pthread_t first;
-    pthread_t t;
 
     if (is_watched())
         return;
     mine = *s;
     orphan = &mine;
     first = pthread_self();
-    CHECK_EQ(pthread_create(&t, NULL, orphan_main, &first), 0);
+    spawn(orphan_main, &first);
     pthread_exit(NULL);
 }
 
@@ -175,8 +155,7 @@ static void survive(struct side *s, bool has_device)
 {
     struct side other = {.sock = s->sock};
 
-    side_open(s);
-    side_connect(s);
+    side_join(s);
     meet(s);
     for (int i = 0; i < 2; i++) { /* the peer checks once a second */
         clock_step_ms(1000);
@@ -185,8 +164,7 @@ static void survive(struct side *s, bool has_device)
     clock_run();
     CHECK_EQ(counter("peers_died"), 0);
     struct rdma_cm_id *id = connect_to("127.0.0.1", PORT + 4);
-    post_send(s, 1, SEND, 0, 8, 0);
-    expect_wc(s->scq, 1, IBV_WC_SUCCESS);
+    post_done(s, SEND, 0, 8, 0);
     post_recv(s, 9, 0, 8);
     meet(s);
     meet(s); /* the other program */
@@ -198,8 +176,7 @@ static void survive(struct side *s, bool has_device)
     drop(id);
     meet(s);
     if (has_device) {
-        side_open(&other);
-        side_connect(&other);
+        side_join(&other);
         pattern(other.buf, 100000, 7);
         post_send(&other, 1, WRITE, 0, 100000, 4096);
         post_send(&other, 2, SEND, 0, 64, 0);

@@ -14,7 +14,7 @@ _Static_assert(KEPT > INBOX + 200, "all of them do not fit");
 static struct rdma_cm_id *ids[MANY];
 static const struct rdma_conn_param params = {.qp_num = 1, .retry_count = 7};
 
-static void ask(struct rdma_cm_id *id)
+static void ask_by(struct rdma_cm_id *id)
 {
     struct rdma_conn_param p = params;
 
@@ -56,7 +56,7 @@ ACTIVE(connection_messages_survive_full_inbox)
     say(s, getpid());
     CHECK(process_stop(s->peer));
     for (int i = 0; i < MANY; i++)
-        ask(ids[i]);
+        ask_by(ids[i]);
     kill(s->peer, SIGCONT);
     meet(s); /* answered while this process was stopped */
     while (answered + rejected < MANY) {
@@ -165,7 +165,6 @@ PAIR(object_events_survive_full_inbox, run_two)
 ACTIVE(object_events_survive_full_inbox)
 {
     struct side all[KINDS];
-    struct rlimit limit, few;
 
     if (is_watched()) /* valgrind emulates the limit of descriptors */
         return;
@@ -183,13 +182,8 @@ ACTIVE(object_events_survive_full_inbox)
     resolve_many(INBOX + 300);
     CHECK(process_stop(s->peer));
     for (int i = 0; i < INBOX + 300; i++)
-        ask(ids[i]);
-    int lowest = dup(0);
-    close(lowest);
-    CHECK_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
-    few = limit;
-    few.rlim_cur = (rlim_t)lowest;
-    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+        ask_by(ids[i]);
+    struct rlimit limit = leave_descriptors(0);
     post_send(&all[FIRST], 1, SEND, 0, 8, 0);
     expect_wc(all[FIRST].scq, 1, IBV_WC_SUCCESS);
     CHECK_EQ(try_send(&all[DENIED], 1, WRITE, 0, 8, IBV_SEND_SIGNALED, all[DENIED].raddr,
@@ -204,7 +198,7 @@ ACTIVE(object_events_survive_full_inbox)
     }
     post_send(&all[WOKEN], 1, SEND, 0, 8, 0);
     expect_wc(all[WOKEN].scq, 1, IBV_WC_SUCCESS);
-    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    limit_descriptors(&limit);
     kill(s->peer, SIGCONT);
     meet(s);
     for (int i = 0; i < INBOX + 300; i++)
@@ -216,8 +210,6 @@ PASSIVE(object_events_survive_full_inbox)
 {
     struct ibv_srq_attr attr = {.srq_limit = 4};
     struct side all[KINDS];
-    struct ibv_cq *cq;
-    void *ctx;
 
     if (is_watched())
         return;
@@ -241,9 +233,7 @@ PASSIVE(object_events_survive_full_inbox)
         expect_wc(all[DENIED].rcq, i, IBV_WC_WR_FLUSH_ERR);
     expect_async(&all[LIMIT], IBV_EVENT_SRQ_LIMIT_REACHED, all[LIMIT].srq);
     expect_async(&all[OVERRUN], IBV_EVENT_CQ_ERR, all[OVERRUN].rcq);
-    CHECK(readable(all[WOKEN].chan->fd, 60000));
-    CHECK_EQ(ibv_get_cq_event(all[WOKEN].chan, &cq, &ctx), 0);
-    ibv_ack_cq_events(cq, 1);
+    take_event(all[WOKEN].chan);
     expect_wc(all[WOKEN].rcq, 0, IBV_WC_SUCCESS);
     for (int k = 0; k < KINDS; k++) /* one event each */
         CHECK(k == OVERRUN || k == LIMIT || !readable(all[k].ctx->async_fd, 0));

@@ -6,16 +6,12 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 
-#include "emul/verbs/base/shm.h"
 #include "tests/emul/pair.h"
 #include "tests/emul/stop.h"
 
 /* A poster is killed at a step of its wake-up: the owner gets the completion and one event. */
 static void survive_dead_poster(struct side *s, bool raised)
 {
-    struct ibv_cq *cq;
-    void *ctx;
-
     s->use_chan = true;
     side_open(s);
     post_recv(s, 1, 0, 64);
@@ -26,9 +22,7 @@ static void survive_dead_poster(struct side *s, bool raised)
     CHECK_EQ(readable(s->chan->fd, 0), raised);
     kill_peer_and_wait(s);
     CHECK(readable(s->chan->fd, 0));
-    CHECK_EQ(ibv_get_cq_event(s->chan, &cq, &ctx), 0);
-    CHECK(cq == s->rcq);
-    ibv_ack_cq_events(cq, 1);
+    CHECK(take_event(s->chan) == s->rcq);
     CHECK(!readable(s->chan->fd, 0));
     expect_wc(s->rcq, 1, IBV_WC_SUCCESS);
     expect_none(s->rcq);
@@ -47,12 +41,10 @@ static const char *step; /* where the poster stops */
 static void send_and_stop(struct side *s)
 {
     stop_at(s, step);
-    side_open(s);
-    side_connect(s);
+    side_join(s);
     meet(s);
     post_send(s, 1, SEND, 0, 8, 0);
-    for (;;)
-        pause();
+    pause_forever();
 }
 
 CASE(event_of_dead_poster_counted_once)
@@ -71,18 +63,10 @@ CASE(event_of_dead_poster_counted_once)
  * both since: each event wakes. */
 static void each_event_wakes(struct side *s)
 {
-    struct ibv_cq *cq;
-    void *ctx;
-
     s->use_chan = true;
     side_open(s);
     struct side own = *s; /* a second QP with the same CQs */
-    struct ibv_qp_init_attr qi = {.send_cq = s->scq,
-                                  .recv_cq = s->rcq,
-                                  .qp_type = IBV_QPT_RC,
-                                  .cap = {.max_recv_wr = 1, .max_recv_sge = 1}};
-    own.qp = ibv_create_qp(s->pd, &qi);
-    CHECK(own.qp);
+    own.qp = new_qp(s, IBV_QPT_RC, 1);
     CHECK_EQ(qp_init(&own), 0);
     post_recv(&own, 2, 0, 64);
     post_recv(s, 1, 0, 64);
@@ -99,9 +83,7 @@ static void each_event_wakes(struct side *s)
     kill_peer_and_wait(s);
     for (int i = 0; i < 2; i++) {
         CHECK(readable(s->chan->fd, 0));
-        CHECK_EQ(ibv_get_cq_event(s->chan, &cq, &ctx), 0);
-        CHECK(cq == s->rcq);
-        ibv_ack_cq_events(cq, 1);
+        CHECK(take_event(s->chan) == s->rcq);
     }
     CHECK(!readable(s->chan->fd, 0));
     CHECK_EQ(ibv_destroy_qp(own.qp), 0);
@@ -139,12 +121,24 @@ ACTIVE(late_wake_up_spares_reused_descriptor)
 PASSIVE(late_wake_up_spares_reused_descriptor)
 {
     stop_at(s, "signal");
-    side_open(s);
-    side_connect(s);
+    side_join(s);
     meet(s);
     post_send(s, 1, SEND, 0, 8, 0);
-    meet(s);
-    side_close(s);
+    side_leave(s);
+}
+
+static int first_eventfd(void)
+{
+    char path[64], link[32];
+    ssize_t n;
+
+    for (int fd = 3;; fd++) {
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+        if ((n = readlink(path, link, sizeof(link))) > 0 &&
+            memcmp(link, "anon_inode:[eventfd", 19) == 0)
+            return fd;
+        CHECK(fd < 1000);
+    }
 }
 
 /* A program has closed the descriptor that wakes its service thread, and uses its number for a
@@ -156,7 +150,7 @@ ACTIVE(reused_wake_descriptor_is_not_written)
     char byte;
 
     side_open(s);
-    int bell = own_segment()->bell_fd;
+    int bell = first_eventfd(); /* that wakes the service thread */
     CHECK_EQ(pipe(end), 0);
     side_connect(s);
     CHECK_EQ(dup2(end[1], bell), bell);
@@ -168,19 +162,16 @@ ACTIVE(reused_wake_descriptor_is_not_written)
     close(end[1]);
     CHECK(readable(end[0], 60000)); /* EOF: the other process has no copy */
     CHECK_EQ(read(end[0], &byte, 1), 0);
-    meet(s);
-    side_close(s);
+    side_leave(s);
 }
 PASSIVE(reused_wake_descriptor_is_not_written)
 {
-    side_open(s);
-    side_connect(s);
+    side_join(s);
     meet(s);
-    CHECK_EQ(try_send(s, 1, WRITE, 0, 8, IBV_SEND_SIGNALED, s->raddr, s->rkey ^ 2), 0);
+    post_to(s, 1, WRITE, 0, 8, s->raddr, s->rkey ^ 2);
     expect_wc(s->scq, 1, IBV_WC_REM_ACCESS_ERR);
     meet(s);
-    meet(s);
-    side_close(s);
+    side_leave(s);
 }
 
 /* A poster is stopped while it holds a cell of a CQ. Its QP and the CQ are destroyed; its later
@@ -219,12 +210,10 @@ ACTIVE(cq_destroyed_under_stopped_poster)
 PASSIVE(cq_destroyed_under_stopped_poster)
 {
     stop_at(s, "push");
-    side_open(s);
-    side_connect(s);
+    side_join(s);
     meet(s);
     CHECK_EQ(try_send(s, 1, SEND, 0, 8, 0, 0, 0), 0);
-    meet(s);
-    side_close(s);
+    side_leave(s);
 }
 
 /* A message has taken its receive, and its notification is late. Meanwhile the receive's memory
@@ -234,52 +223,41 @@ enum fate { STAYS, UNMAPPED, DEREGISTERED };
 static enum fate fate;
 static void overtake(struct side *s)
 {
-    enum ibv_wc_status status = fate == STAYS ? IBV_WC_SUCCESS : IBV_WC_LOC_PROT_ERR;
-    const size_t size = 4096;
-    struct ibv_recv_wr *bad;
+    const int demand = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND;
 
+    s->access = IBV_ACCESS_LOCAL_WRITE; /* copied when it is polled */
     side_open(s);
-    unsigned char *at =
-        mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    CHECK(at != MAP_FAILED);
-    struct ibv_mr *mr = ibv_reg_mr(s->pd, at, size, IBV_ACCESS_LOCAL_WRITE);
-    CHECK(mr);
-    struct ibv_sge sge = {(uintptr_t)at, 64, mr->lkey};
-    struct ibv_recv_wr wr = {.wr_id = 1, .sg_list = &sge, .num_sge = 1};
-    CHECK_EQ(ibv_post_recv(s->qp, &wr, &bad), 0);
+    post_recv(s, 1, 0, 64);
     side_connect(s);
     meet(s);
     wait_stopped(s->stop);
     expect_none(s->rcq);
     if (fate == DEREGISTERED)
-        CHECK_EQ(ibv_dereg_mr(mr), 0);
+        CHECK_EQ(ibv_dereg_mr(s->mr), 0);
     else
-        CHECK_EQ(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0,
-                              IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND),
-                 0);
+        CHECK_EQ(ibv_rereg_mr(s->mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, demand), 0);
     if (fate == UNMAPPED)
-        CHECK_EQ(munmap(at, size), 0);
+        CHECK_EQ(munmap(s->buf, 4096), 0);
     go_on(s->stop, 0);
-    expect_wc(s->rcq, 1, status);
-    if (fate == STAYS)
-        CHECK(is_pattern(at, 64, 5));
+    expect_wc(s->rcq, 1, fate == STAYS ? IBV_WC_SUCCESS : IBV_WC_LOC_PROT_ERR);
+    if (fate == UNMAPPED) /* for free() */
+        CHECK(mmap(s->buf, 4096, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == s->buf);
+    CHECK_EQ(is_pattern(s->buf, 64, 5), fate == STAYS);
     CHECK_EQ(qp_state(s), fate == STAYS ? IBV_QPS_RTS : IBV_QPS_ERR);
-    meet(s);
-    if (fate != DEREGISTERED)
-        CHECK_EQ(ibv_dereg_mr(mr), 0);
-    side_close(s);
+    if (fate == DEREGISTERED)
+        s->mr = NULL;
+    side_leave(s);
 }
 
 static void send_late(struct side *s)
 {
     stop_at(s, "push");
-    side_open(s);
-    side_connect(s);
+    side_join(s);
     pattern(s->buf, 64, 5);
     meet(s);
     CHECK_EQ(try_send(s, 1, SEND, 0, 64, 0, 0, 0), 0);
-    meet(s);
-    side_close(s);
+    side_leave(s);
 }
 
 CASE(memory_changed_behind_late_message_is_checked)
@@ -292,110 +270,42 @@ CASE(memory_changed_behind_late_message_is_checked)
  * this one after its copy: until then deregistration must wait. */
 #define LARGE (128u << 20)
 
-struct target {
-    uint64_t at, rkey;
-};
-
-static unsigned char *large_memory(struct side *s, struct ibv_mr **mr)
-{
-    unsigned char *at =
-        mmap(NULL, LARGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-    CHECK(at != MAP_FAILED);
-    *mr = ibv_reg_mr(s->pd, at, LARGE, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-    CHECK(*mr);
-    return at;
-}
-
 PAIR(memory_is_kept_while_a_process_stops, run_two)
 ACTIVE(memory_is_kept_while_a_process_stops)
 {
-    struct ibv_mr *mr;
-
-    side_open(s);
-    volatile unsigned char *at = large_memory(s, &mr);
-    struct target target = {(uintptr_t)at, mr->rkey};
-    side_connect(s);
-    CHECK_EQ(write(s->sock, &target, sizeof(target)), sizeof(target));
+    s->size = LARGE;
+    side_join(s);
+    volatile unsigned char *at = s->buf;
+    meet(s);
     while (!at[0])
         ;
     CHECK_EQ(kill(s->peer, SIGSTOP), 0);
-    CHECK_EQ(dereg_by_looks(mr, s->peer), 0);
+    CHECK_EQ(dereg_by_looks(s->mr, s->peer), 0);
     CHECK_EQ(counter("drains_given_up"), 0);
     unsigned char last = at[LARGE - 1];
     CHECK(process_stop(s->peer));
     CHECK_EQ(at[LARGE - 1], last);
     CHECK_EQ(kill(s->peer, SIGCONT), 0);
-    meet(s);
-    CHECK_EQ(munmap((void *)target.at, LARGE), 0);
-    side_close(s);
+    s->mr = NULL;
+    side_leave(s);
 }
 
-struct writer {
-    struct side *s;
-    struct ibv_mr *mr;
-    struct target to;
-};
-
-static void *write_all(void *arg)
+static void *write_all(void *s)
 {
-    struct writer *w = arg;
-    struct ibv_sge sge = {(uintptr_t)w->mr->addr, LARGE, w->mr->lkey};
-    struct ibv_send_wr wr = {.wr_id = 1,
-                             .sg_list = &sge,
-                             .num_sge = 1,
-                             .opcode = WRITE,
-                             .send_flags = IBV_SEND_SIGNALED},
-                       *bad;
-
-    wr.wr.rdma.remote_addr = w->to.at;
-    wr.wr.rdma.rkey = (uint32_t)w->to.rkey;
-    CHECK_EQ(ibv_post_send(w->s->qp, &wr, &bad), 0);
+    post_send(s, 1, WRITE, 0, LARGE, 0);
     return NULL;
 }
 
 PASSIVE(memory_is_kept_while_a_process_stops)
 {
-    struct writer w = {.s = s};
-    pthread_t thread;
-
     /* tests parsing of the state behind the name */
     CHECK_EQ(prctl(PR_SET_NAME, "a) R", 0, 0, 0), 0);
-    side_open(s);
-    unsigned char *at = large_memory(s, &w.mr);
-    memset(at, 1, LARGE);
-    side_connect(s);
-    CHECK_EQ(read(s->sock, &w.to, sizeof(w.to)), sizeof(w.to));
-    CHECK_EQ(pthread_create(&thread, NULL, write_all, &w), 0);
-    CHECK_EQ(pthread_join(thread, NULL), 0); /* this thread waits, and stops at once */
-    expect_wc(s->scq, 1, IBV_WC_SUCCESS);
+    s->size = LARGE;
+    side_join(s);
+    memset(s->buf, 1, LARGE);
     meet(s);
-    CHECK_EQ(ibv_dereg_mr(w.mr), 0);
-    CHECK_EQ(munmap(at, LARGE), 0);
-    side_close(s);
-}
-
-/* A revoked token stays recorded after its process has ended. Another process in the same slot
- * must therefore begin with other tokens. */
-PAIR(tokens_of_ended_process_not_reused, run_two)
-static void tell_serial(struct side *s, uint64_t *mine, uint64_t *other)
-{
-    side_open(s);
-    *mine = atomic_load(&own_segment()->serial);
-    CHECK_EQ(write(s->sock, mine, sizeof(*mine)), sizeof(*mine));
-    CHECK_EQ(read(s->sock, other, sizeof(*other)), sizeof(*other));
-    side_close(s);
-}
-ACTIVE(tokens_of_ended_process_not_reused)
-{
-    uint64_t mine, other;
-
-    tell_serial(s, &mine, &other);
-    CHECK((mine > other ? mine - other : other - mine) > 1000000);
-}
-PASSIVE(tokens_of_ended_process_not_reused)
-{
-    uint64_t mine, other;
-
-    tell_serial(s, &mine, &other);
+    /* this thread waits, and stops at once */
+    CHECK_EQ(pthread_join(spawn(write_all, s), NULL), 0);
+    expect_wc(s->scq, 1, IBV_WC_SUCCESS);
+    side_leave(s);
 }

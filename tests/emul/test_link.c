@@ -5,75 +5,58 @@
 
 #include "tests/emul/pair.h"
 
-#define SLOW "20" /* MB/s: the whole buffer, 1 MiB, takes 52.4 ms, a header 3.2 us */
-
-/* Sets the link's rate for devices opened from now on. */
-static void link_of(const char *mb_s)
-{
-    setenv("EMUVERBS_LINK_MB_S", mb_s, 1);
-}
-
 #define MANY 60u /* writes of the whole buffer at 1 MB/s: each takes 1.049 s */
 
-TEST(operations_complete_over_timed_link)
+LOOP(operations_complete_over_timed_link, .a = {.rd_depth = 2}, .b = {.rd_depth = 2},
+     .env = "EMUVERBS_LINK_MB_S=1000")
 {
-    struct side a = {.rd_depth = 2}, b = {.rd_depth = 2};
-
-    link_of("1000");
-    loop_open(&a, &b);
-    post_recv(&b, 50, 500000, 64);
-    post_recv(&b, 51, 600000, 64);
-    post_recv(&b, 52, 600000, 64);
-    pattern(a.buf, 100000, 1);
-    pattern(a.buf + 150000, 16, 3);
-    pattern(b.buf + 200000, 100000, 2);
-    post_send(&a, 1, SEND, 0, 64, 0);
-    post_send(&a, 2, WRITE, 0, 100000, 0);
+    post_recv(b, 50, 500000, 64);
+    post_recv(b, 51, 600000, 64);
+    post_recv(b, 52, 600000, 64);
+    pattern(a->buf, 100000, 1);
+    pattern(a->buf + 150000, 16, 3);
+    pattern(b->buf + 200000, 100000, 2);
+    post_send(a, 1, SEND, 0, 64, 0);
+    post_send(a, 2, WRITE, 0, 100000, 0);
     for (unsigned i = 0; i < 5; i++) /* more than its depth */
-        post_send(&a, 3 + i, READ, 200000 + 20000 * i, 20000, 200000 + 20000 * i);
-    CHECK_EQ(try_send(&a, 8, WIMM, 0, 8, IBV_SEND_SIGNALED | IBV_SEND_FENCE, a.raddr + 700000,
-                      a.rkey),
+        post_send(a, 3 + i, READ, 200000 + 20000 * i, 20000, 200000 + 20000 * i);
+    CHECK_EQ(try_send(a, 8, WIMM, 0, 8, IBV_SEND_SIGNALED | IBV_SEND_FENCE, a->raddr + 700000,
+                      a->rkey),
              0);
-    CHECK_EQ(try_send(&a, 9, SEND, 150000, 16, IBV_SEND_SIGNALED | IBV_SEND_INLINE, 0, 0), 0);
-    memset(a.buf + 150000, 0, 16); /* inline data has left already */
+    CHECK_EQ(try_send(a, 9, SEND, 150000, 16, IBV_SEND_SIGNALED | IBV_SEND_INLINE, 0, 0), 0);
+    memset(a->buf + 150000, 0, 16); /* inline data has left already */
     for (unsigned i = 1; i < 10; i++)
-        expect_wc(a.scq, i, IBV_WC_SUCCESS);
+        expect_wc(a->scq, i, IBV_WC_SUCCESS);
     for (unsigned i = 50; i < 53; i++)
-        expect_wc(b.rcq, i, IBV_WC_SUCCESS);
-    CHECK(is_pattern(b.buf + 500000, 64, 1));
-    CHECK(is_pattern(b.buf, 100000, 1));
-    CHECK(is_pattern(a.buf + 200000, 100000, 2));
-    CHECK(is_pattern(b.buf + 600000, 16, 3));
-    CHECK(is_pattern(b.buf + 700000, 8, 1));
-    loop_close(&a, &b);
+        expect_wc(b->rcq, i, IBV_WC_SUCCESS);
+    CHECK(is_pattern(b->buf + 500000, 64, 1));
+    CHECK(is_pattern(b->buf, 100000, 1));
+    CHECK(is_pattern(a->buf + 200000, 100000, 2));
+    CHECK(is_pattern(b->buf + 600000, 16, 3));
+    CHECK(is_pattern(b->buf + 700000, 8, 1));
 }
 
-TEST(destroyed_qp_loses_data_in_flight)
+LOOP(destroyed_qp_loses_data_in_flight, .env = "EMUVERBS_LINK_MB_S=1")
 {
-    struct side a = {0}, b = {0};
-
-    link_of("1");
-    loop_open(&a, &b);
     clock_stop();
-    memset(a.buf, 7, BUF_SIZE);
+    memset(a->buf, 7, BUF_SIZE);
     for (unsigned i = 0; i < MANY; i++)
-        post_send(&a, i, WRITE, 0, BUF_SIZE, 0);
+        post_send(a, i, WRITE, 0, BUF_SIZE, 0);
     clock_step_ms(1048);
-    expect_none(a.scq);
+    expect_none(a->scq);
     clock_step_ms(1);
-    expect_wc(a.scq, 0, IBV_WC_SUCCESS);
-    expect_none(a.scq);
-    CHECK_EQ(qp_error(&a), 0);
+    expect_wc(a->scq, 0, IBV_WC_SUCCESS);
+    expect_none(a->scq);
+    CHECK_EQ(qp_error(a), 0);
     for (unsigned i = 1; i < MANY; i++)
-        expect_wc(a.scq, i, IBV_WC_WR_FLUSH_ERR);
-    loop_close(&a, &b);
+        expect_wc(a->scq, i, IBV_WC_WR_FLUSH_ERR);
 }
 
 TEST(message_behind_other_qps_bulk_waits)
 {
     struct side a = {0}, b = {0}, c = {0}, d = {0};
 
-    link_of(SLOW);
+    setenv("EMUVERBS_LINK_MB_S", "20", 1);
     loop_open(&a, &b);
     loop_open(&c, &d);
     clock_stop();
@@ -95,7 +78,7 @@ TEST(answers_to_reads_are_in_order)
 {
     struct side a = {0}, b = {0}, c = {0}, d = {0};
 
-    link_of(SLOW);
+    setenv("EMUVERBS_LINK_MB_S", "20", 1);
     loop_open(&a, &b);
     loop_open(&c, &d);
     clock_stop();
@@ -114,7 +97,7 @@ TEST(each_device_has_a_link)
 {
     struct side a = {0}, b = {0}, c = {.device = 1, .dlid = 5}, d = {.device = 1, .dlid = 5};
 
-    link_of("1");
+    setenv("EMUVERBS_LINK_MB_S", "1", 1);
     setenv("EMUVERBS_DEVICES", "2", 1);
     loop_open(&a, &b);
     loop_open(&c, &d);
@@ -130,7 +113,6 @@ TEST(each_device_has_a_link)
     CHECK_EQ(qp_error(&a), 0);
     loop_close(&c, &d);
     loop_close(&a, &b);
-    unsetenv("EMUVERBS_DEVICES");
 }
 
 /* The other process writes for a minute; reads from it are queued behind that. */
@@ -140,11 +122,9 @@ ACTIVE(read_response_follows_responders_writes)
     struct side t = {.sock = s->sock};
     uint64_t later;
 
-    link_of("1");
-    side_open(s);
-    side_connect(s);
-    side_open(&t);
-    side_connect(&t);
+    setenv("EMUVERBS_LINK_MB_S", "1", 1);
+    side_join(s);
+    side_join(&t);
     clock_stop(); /* before the other's starts */
     meet(s);
     meet(s);
@@ -166,11 +146,9 @@ PASSIVE(read_response_follows_responders_writes)
 {
     struct side t = {.sock = s->sock};
 
-    link_of("1");
-    side_open(s);
-    side_connect(s);
-    side_open(&t);
-    side_connect(&t);
+    setenv("EMUVERBS_LINK_MB_S", "1", 1);
+    side_join(s);
+    side_join(&t);
     meet(s);
     clock_stop();
     for (unsigned i = 0; i < MANY; i++)
@@ -191,9 +169,8 @@ ACTIVE(killed_process_loses_data_in_flight)
 {
     struct ibv_wc wc;
 
-    link_of("1");
-    side_open(s);
-    side_connect(s);
+    setenv("EMUVERBS_LINK_MB_S", "1", 1);
+    side_join(s);
     clock_stop();
     meet(s);
     for (unsigned i = 0; i < MANY; i++)
@@ -214,9 +191,8 @@ ACTIVE(killed_process_loses_data_in_flight)
 }
 PASSIVE(killed_process_loses_data_in_flight)
 {
-    link_of("1");
-    side_open(s);
-    side_connect(s);
+    setenv("EMUVERBS_LINK_MB_S", "1", 1);
+    side_join(s);
     clock_stop();
     s->buf[4096] = 9;
     for (unsigned i = 0; i < MANY; i++)
@@ -225,6 +201,5 @@ PASSIVE(killed_process_loses_data_in_flight)
     clock_step_ms(1050);
     expect_wc(s->scq, 0, IBV_WC_SUCCESS);
     meet(s);
-    for (;;)
-        pause();
+    pause_forever();
 }

@@ -14,16 +14,13 @@
 PAIR(stopped_process_serves_rdma, run_two)
 ACTIVE(stopped_process_serves_rdma)
 {
-    side_open(s);
-    side_connect(s);
+    side_join(s);
     meet(s);
     CHECK(process_stop(s->peer));
     memset(s->buf, 0x42, 100000);
-    post_send(s, 1, WRITE, 0, 100000, 0);
-    expect_wc(s->scq, 1, IBV_WC_SUCCESS);
+    post_done(s, WRITE, 0, 100000, 0);
     memset(s->buf, 0, 100000);
-    post_send(s, 2, READ, 0, 100000, 0);
-    expect_wc(s->scq, 2, IBV_WC_SUCCESS);
+    post_done(s, READ, 0, 100000, 0);
     for (int i = 0; i < 100000; i++)
         CHECK_EQ(s->buf[i], 0x42);
     memset(s->buf, 7, 100);
@@ -33,8 +30,7 @@ ACTIVE(stopped_process_serves_rdma)
     for (unsigned i = 3; i < 6; i++)
         expect_wc(s->scq, i, IBV_WC_SUCCESS);
     kill(s->peer, SIGCONT);
-    meet(s);
-    side_close(s);
+    side_leave(s);
 }
 PASSIVE(stopped_process_serves_rdma)
 {
@@ -56,8 +52,7 @@ PAIR(killed_peer_ends_requests, run_two_kill)
 ACTIVE(killed_peer_ends_requests)
 {
     s->rnr_retry = 7;
-    side_open(s);
-    side_connect(s);
+    side_join(s);
     post_send(s, 1, SEND, 0, 8, 0); /* without a receive: waits */
     CHECK_EQ(kill(s->peer, SIGKILL), 0);
     expect_wc(s->scq, 1, IBV_WC_RETRY_EXC_ERR);
@@ -69,10 +64,8 @@ ACTIVE(killed_peer_ends_requests)
 }
 PASSIVE(killed_peer_ends_requests)
 {
-    side_open(s);
-    side_connect(s);
-    for (;;)
-        pause();
+    side_join(s);
+    pause_forever();
 }
 
 PAIR(kill_in_the_middle_of_traffic, run_two_kill)
@@ -84,8 +77,7 @@ ACTIVE(kill_in_the_middle_of_traffic)
 
     s->rnr_retry = 7;
     s->min_rnr_timer = 1;
-    side_open(s);
-    side_connect(s);
+    side_join(s);
     while (alive) {
         int err = try_send(s, n, n & 1 ? SEND : WRITE, 0, n % 3 ? 64 : 20000, IBV_SEND_SIGNALED,
                            s->raddr, s->rkey);
@@ -106,8 +98,7 @@ ACTIVE(kill_in_the_middle_of_traffic)
 PASSIVE(kill_in_the_middle_of_traffic)
 {
     s->min_rnr_timer = 1;
-    side_open(s);
-    side_connect(s);
+    side_join(s);
     for (unsigned i = 0; i < 60; i++)
         post_recv(s, i, 0, 65536);
     for (;;) {
@@ -122,8 +113,6 @@ PASSIVE(kill_in_the_middle_of_traffic)
 static void sleep_for(struct side *s, uint64_t id)
 {
     struct ibv_wc wc;
-    struct ibv_cq *cq;
-    void *ctx;
 
     /* the usual loop: arm, poll again, sleep; a lost wake-up would hang it */
     for (;;) {
@@ -140,96 +129,23 @@ static void sleep_for(struct side *s, uint64_t id)
             CHECK_EQ(wc.wr_id, id);
             return;
         }
-        CHECK(readable(s->chan->fd, 60000));
-        CHECK_EQ(ibv_get_cq_event(s->chan, &cq, &ctx), 0);
-        ibv_ack_cq_events(cq, 1);
+        take_event(s->chan);
     }
 }
 
 PAIR(silent_process_is_not_reached, run_two)
 ACTIVE(silent_process_is_not_reached)
 {
-    side_open(s);
-    side_connect(s);
+    side_join(s);
     post_send(s, 1, WRITE, 0, 8, 0);
     expect_wc(s->scq, 1, IBV_WC_RETRY_EXC_ERR);
-    meet(s);
-    side_close(s);
+    side_leave(s);
 }
 PASSIVE(silent_process_is_not_reached)
 {
     setenv("EMUVERBS_SILENT", "1", 1);
-    side_open(s);
-    side_connect(s);
-    meet(s);
-    side_close(s);
-}
-
-/* Both flood each other through SRQs without an RNR: a sender stays within the window of posted
- * receives, and learns the other's progress by an RDMA write. */
-PAIR(messages_both_ways_keep_order_and_content, run_two)
-static void flood(struct side *s)
-{
-    enum { TOTAL = 50000, WINDOW = 32, ACK_AT = 500000, ACK_FROM = 500064 };
-    uint64_t sent = 0, posted = 0, got = 0, acked = 0;
-    volatile uint64_t *ack = NULL;
-    struct ibv_wc wc[16];
-    int n;
-
-    s->use_srq = true;
-    s->srq_wr = WINDOW;
-    s->rnr_retry = -1;
-    s->max_wr = 256;
-    side_open(s);
-    ack = (volatile uint64_t *)(s->buf + ACK_AT);
-    for (unsigned i = 0; i < WINDOW; i++)
-        post_recv(s, i, 65536 + 64 * i, 64);
-    side_connect(s);
-    while (sent < TOTAL || acked < TOTAL || *ack < TOTAL) {
-        if (sent < TOTAL && sent - *ack < WINDOW && posted < 200) {
-            uint64_t *slot = (uint64_t *)(s->buf + 64 * (sent % 64));
-            slot[0] = sent * 3;
-            CHECK_EQ(
-                try_send(s, 0, SEND, (uint32_t)(64 * (sent % 64)), 16, IBV_SEND_SIGNALED, 0, 0),
-                0);
-            sent++;
-            posted++;
-        }
-        if (got - acked >= 8 || (got == TOTAL && acked < TOTAL)) {
-            *(uint64_t *)(s->buf + ACK_FROM) = acked = got;
-            CHECK_EQ(try_send(s, 1, WRITE, ACK_FROM, 8, IBV_SEND_SIGNALED | IBV_SEND_INLINE,
-                              s->raddr + ACK_AT, s->rkey),
-                     0);
-            posted++;
-        }
-        n = ibv_poll_cq(s->scq, 16, wc);
-        CHECK(n >= 0);
-        for (int i = 0; i < n; i++, posted--)
-            CHECK_EQ(wc[i].status, IBV_WC_SUCCESS);
-        n = ibv_poll_cq(s->rcq, 16, wc);
-        CHECK(n >= 0);
-        for (int i = 0; i < n; i++) {
-            CHECK_EQ(wc[i].status, IBV_WC_SUCCESS);
-            CHECK_EQ(*(uint64_t *)(s->buf + 65536 + 64 * wc[i].wr_id), got * 3);
-            got++;
-            post_recv(s, wc[i].wr_id, (uint32_t)(65536 + 64 * wc[i].wr_id), 64);
-        }
-        if (n == 0)
-            sched_yield();
-    }
-    CHECK_EQ(counter("rnr_events"), 0);
-    meet(s);
-    while (posted)
-        posted -= (uint64_t)ibv_poll_cq(s->scq, 1, wc);
-    side_close(s);
-}
-ACTIVE(messages_both_ways_keep_order_and_content)
-{
-    flood(s);
-}
-PASSIVE(messages_both_ways_keep_order_and_content)
-{
-    flood(s);
+    side_join(s);
+    side_leave(s);
 }
 
 /*
@@ -269,7 +185,6 @@ ACTIVE(reply_does_not_overtake_its_completion)
 {
     struct poster p = {.s = s, .rounds = 10000};
     struct ibv_wc wc;
-    pthread_t thread;
 
     on_one_processor();
     s->use_chan = true;
@@ -277,7 +192,7 @@ ACTIVE(reply_does_not_overtake_its_completion)
     post_recv(s, 0, 65536, 64);
     side_connect(s);
     CHECK_EQ(sem_init(&p.go, 0, 0), 0);
-    CHECK_EQ(pthread_create(&thread, NULL, post_when_told, &p), 0);
+    pthread_t thread = spawn(post_when_told, &p);
     for (unsigned i = 0; i < p.rounds; i++) {
         sem_post(&p.go);
         sleep_for(s, i);
@@ -290,8 +205,7 @@ ACTIVE(reply_does_not_overtake_its_completion)
         post_recv(s, i + 1, 65536, 64);
     }
     pthread_join(thread, NULL);
-    meet(s);
-    side_close(s);
+    side_leave(s);
 }
 PASSIVE(reply_does_not_overtake_its_completion)
 {
@@ -303,11 +217,9 @@ PASSIVE(reply_does_not_overtake_its_completion)
     for (unsigned i = 0; i < 10000; i++) {
         sleep_for(s, i);
         post_recv(s, i + 1, 65536, 16384);
-        post_send(s, i, SEND, 0, 16, 0);
-        expect_wc(s->scq, i, IBV_WC_SUCCESS);
+        post_done(s, SEND, 0, 16, 0);
     }
-    meet(s);
-    side_close(s);
+    side_leave(s);
 }
 
 static void write_until_refused(struct side *s)
@@ -320,30 +232,74 @@ static void write_until_refused(struct side *s)
     }
     CHECK_EQ(wc.status, IBV_WC_REM_ACCESS_ERR);
 }
-PAIR(deregistering_waits_for_remote_writes, run_two)
-ACTIVE(deregistering_waits_for_remote_writes)
+static void spin_until_written(struct side *s)
 {
-    side_open(s);
-    side_connect(s);
-    memset(s->buf, 0xee, BUF_SIZE);
-    write_until_refused(s); /* the other side deregisters the memory */
-    meet(s);
-    side_close(s);
-}
-PASSIVE(deregistering_waits_for_remote_writes)
-{
-    side_open(s);
-    side_connect(s);
-    clock_stop(); /* users of the memory do not time out */
     while (*(volatile unsigned char *)(s->buf + BUF_SIZE - 1) != 0xee)
         ;
-    CHECK_EQ(ibv_dereg_mr(s->mr), 0);
-    memset(s->buf, 0, BUF_SIZE);
-    meet(s);
-    for (int i = 0; i < BUF_SIZE; i++)
-        CHECK_EQ(s->buf[i], 0);
-    s->mr = NULL;
-    side_close(s);
+}
+
+/* Deregistration, re-registration and invalidation end behind the last write. */
+enum { DEREG, REREG, INVALIDATE, WAYS, TIMES = 20 };
+
+static void post_alone(struct side *s, struct ibv_send_wr wr)
+{
+    struct ibv_send_wr *bad;
+
+    wr.send_flags = IBV_SEND_SIGNALED;
+    CHECK_EQ(ibv_post_send(s->qp, &wr, &bad), 0);
+    expect_wc(s->scq, wr.wr_id, IBV_WC_SUCCESS);
+}
+
+static void change(struct side *s, int way, uint32_t key)
+{
+    static unsigned char other[64];
+    const int to = IBV_REREG_MR_CHANGE_TRANSLATION;
+
+    if (way == INVALIDATE)
+        post_alone(s, (struct ibv_send_wr){.opcode = IBV_WR_LOCAL_INV, .invalidate_rkey = key});
+    else if (way == REREG)
+        CHECK_EQ(ibv_rereg_mr(s->mr, to, NULL, other, sizeof(other), 0), 0);
+    else
+        CHECK_EQ(ibv_dereg_mr(s->mr), 0);
+    if (way == DEREG)
+        s->mr = NULL;
+}
+
+PAIR(memory_changes_wait_for_remote_writes, run_two)
+ACTIVE(memory_changes_wait_for_remote_writes)
+{
+    for (int i = 0; i < WAYS * TIMES; i++) {
+        side_join(s);
+        CHECK_EQ(read(s->sock, &s->rkey, sizeof(s->rkey)), sizeof(s->rkey));
+        memset(s->buf, 0xee, BUF_SIZE);
+        write_until_refused(s);
+        side_leave(s);
+    }
+}
+PASSIVE(memory_changes_wait_for_remote_writes)
+{
+    for (int i = 0; i < WAYS * TIMES; i++) {
+        s->access = RIGHTS | IBV_ACCESS_MW_BIND;
+        side_join(s);
+        struct ibv_mw *mw = ibv_alloc_mw(s->pd, IBV_MW_TYPE_2);
+        CHECK(mw);
+        uint32_t key = i % WAYS == INVALIDATE ? ibv_inc_rkey(mw->rkey) : s->mr->rkey;
+        struct ibv_mw_bind_info info = {s->mr, (uintptr_t)s->buf, BUF_SIZE,
+                                        IBV_ACCESS_REMOTE_WRITE};
+        if (i % WAYS == INVALIDATE)
+            post_alone(
+                s, (struct ibv_send_wr){.opcode = IBV_WR_BIND_MW, .bind_mw = {mw, key, info}});
+        clock_stop(); /* users of the memory do not time out */
+        CHECK_EQ(write(s->sock, &key, sizeof(key)), sizeof(key));
+        spin_until_written(s);
+        change(s, i % WAYS, key);
+        memset(s->buf, 0, BUF_SIZE);
+        meet(s);
+        for (int k = 0; k < BUF_SIZE; k++)
+            CHECK_EQ(s->buf[k], 0);
+        CHECK_EQ(ibv_dealloc_mw(mw), 0);
+        side_close(s);
+    }
 }
 
 /*
@@ -352,13 +308,6 @@ PASSIVE(deregistering_waits_for_remote_writes)
  * registration referenced.
  */
 enum { STOPPED_WRITERS = 8 };
-static void from_reset(struct side *s)
-{
-    struct ibv_qp_attr reset = {.qp_state = IBV_QPS_RESET};
-
-    CHECK_EQ(ibv_modify_qp(s->qp, &reset, IBV_QP_STATE), 0);
-    CHECK_EQ(qp_init(s), 0);
-}
 /* Starts a third process that stays connected and running until synchronized with. */
 static pid_t bystander(struct side *s)
 {
@@ -369,11 +318,9 @@ static pid_t bystander(struct side *s)
     CHECK(pid >= 0);
     s->sock = sv[pid == 0];
     close(sv[pid != 0]);
-    side_open(s);
-    side_connect(s);
+    side_join(s);
     if (pid == 0) {
-        meet(s);
-        side_close(s);
+        side_leave(s);
         exit(0);
     }
     return pid;
@@ -387,10 +334,9 @@ ACTIVE(deregistering_while_the_writer_is_stopped)
 
     side_open(s);
     for (int i = 0; i < STOPPED_WRITERS; i++) {
-        from_reset(s);
+        side_reset(s);
         side_connect(s);
-        while (*(volatile unsigned char *)(s->buf + BUF_SIZE - 1) != 0xee)
-            ;
+        spin_until_written(s);
         CHECK(process_stop(s->peer));
         CHECK_EQ(dereg_by_looks(s->mr, 0), 0);
         kill(s->peer, SIGCONT);
@@ -402,8 +348,7 @@ ACTIVE(deregistering_while_the_writer_is_stopped)
     }
     CHECK_EQ(counter("drains_given_up"), 0);
     side_close(s);
-    meet(&other);
-    side_close(&other);
+    side_leave(&other);
     CHECK_EQ(waitpid(pid, &st, 0), pid);
     CHECK_EQ(st, 0);
 }
@@ -412,7 +357,7 @@ PASSIVE(deregistering_while_the_writer_is_stopped)
     side_open(s);
     memset(s->buf, 0xee, BUF_SIZE);
     for (int i = 0; i < STOPPED_WRITERS; i++) {
-        from_reset(s);
+        side_reset(s);
         side_connect(s);
         write_until_refused(s);
         meet(s);
@@ -426,7 +371,7 @@ PAIR(stop_and_go, run_two)
 enum { ROUNDS = 40, RECVS = 60 };
 static void reconnect(struct side *s)
 {
-    from_reset(s);
+    side_reset(s);
     for (unsigned i = 0; i < RECVS; i++)
         post_recv(s, i, 0, 65536);
     side_connect(s);

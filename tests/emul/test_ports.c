@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 
 #include "tests/emul/cm_help.h"
+#include "tests/emul/datagrams.h"
 
 static void devices(const char *number, const char *ports)
 {
@@ -15,7 +16,7 @@ static void devices(const char *number, const char *ports)
     setenv("EMUVERBS_RETRY_MAX_MS", "50", 1);
 }
 
-static union ibv_gid gid_of(struct ibv_context *ctx, uint8_t port)
+static union ibv_gid gid_at(struct ibv_context *ctx, uint8_t port)
 {
     union ibv_gid gid;
 
@@ -57,7 +58,7 @@ TEST(devices_have_own_names_and_guids)
         struct ibv_gid_entry e[3];
         CHECK_EQ(ibv_query_gid_table(ctx, e, 3, 0), 2);
         for (uint8_t port = 1; port <= 2; port++) {
-            gid[2 * i + port - 1] = gid_of(ctx, port);
+            gid[2 * i + port - 1] = gid_at(ctx, port);
             lid[2 * i + port - 1] = lid_of(ctx, port);
             CHECK_EQ(e[port - 1].port_num, port);
             CHECK(memcmp(&e[port - 1].gid, &gid[2 * i + port - 1], 16) == 0);
@@ -83,33 +84,31 @@ TEST(ethernet_ports_have_the_given_addresses)
     static const unsigned char want[2][16] = {{[10] = 0xff, 0xff, 10, 1, 2, 3}, {[15] = 1}};
     struct side a = {.device = 0}, b = {.device = 1};
 
-    devices("2", "1");
+    setenv("EMUVERBS_DEVICES", "2", 1);
+    setenv("EMUVERBS_PORTS", "1", 1);
     setenv("EMUVERBS_ETHERNET", "1", 1);
     setenv("EMUVERBS_ADDRESSES", "10.1.2.3,::1", 1);
     side_open(&a);
     side_open(&b);
-    union ibv_gid ga = gid_of(a.ctx, 1), gb = gid_of(b.ctx, 1);
+    union ibv_gid ga = gid_at(a.ctx, 1), gb = gid_at(b.ctx, 1);
     CHECK(memcmp(&ga, want[0], 16) == 0);
     CHECK(memcmp(&gb, want[1], 16) == 0);
     CHECK_EQ(lid_of(b.ctx, 1), 0);
     loop_close(&a, &b);
 }
 
-TEST(qp_takes_ports_of_its_device)
+SIDE(qp_takes_ports_of_its_device, .a = {.port = 2},
+     .env = "EMUVERBS_DEVICES=1 EMUVERBS_PORTS=2")
 {
-    struct side a = {.port = 2};
     struct ibv_ah_attr ah = {.port_num = 2, .dlid = 1};
 
-    devices("1", "2");
-    side_open(&a);
-    struct ibv_ah *h = ibv_create_ah(a.pd, &ah);
+    struct ibv_ah *h = ibv_create_ah(s->pd, &ah);
     CHECK(h);
     CHECK_EQ(ibv_destroy_ah(h), 0);
     ah.port_num = 3;
-    CHECK(!ibv_create_ah(a.pd, &ah));
+    CHECK(!ibv_create_ah(s->pd, &ah));
     struct ibv_qp_attr qa = {.qp_state = IBV_QPS_INIT, .port_num = 3};
-    CHECK_EQ(ibv_modify_qp(a.qp, &qa, IBV_QP_STATE | IBV_QP_PORT), EINVAL);
-    side_close(&a);
+    CHECK_EQ(ibv_modify_qp(s->qp, &qa, IBV_QP_STATE | IBV_QP_PORT), EINVAL);
 }
 
 static void change_device(const char *name, const char *state, int want)
@@ -138,7 +137,6 @@ static void expect_event(struct ibv_context *ctx, enum ibv_event_type type)
 TEST(failed_device_fails_own_qps_only)
 {
     struct side a = {.device = 1}, b = {.device = 1}, c = {0}, d = {0};
-    struct ibv_async_event e;
     struct ibv_port_attr pa;
     char byte;
 
@@ -153,9 +151,7 @@ TEST(failed_device_fails_own_qps_only)
     fail_device("emu1", 0);
     fail_device("emu1", 0); /* one event only */
     expect_wc(a.rcq, 7, IBV_WC_WR_FLUSH_ERR);
-    CHECK_EQ(ibv_get_async_event(a.ctx, &e), 0);
-    CHECK_EQ(e.event_type, IBV_EVENT_DEVICE_FATAL);
-    ibv_ack_async_event(&e);
+    expect_event(a.ctx, IBV_EVENT_DEVICE_FATAL);
     CHECK(!readable(a.ctx->async_fd, 0));
     CHECK(!readable(c.ctx->async_fd, 0));
     CHECK(!ibv_reg_mr(a.pd, &byte, 1, 0));
@@ -171,9 +167,8 @@ TEST(failed_device_fails_own_qps_only)
     CHECK_EQ(pa.state, IBV_PORT_DOWN);
     CHECK_EQ(ibv_query_port(c.ctx, 1, &pa), 0);
     CHECK_EQ(pa.state, IBV_PORT_ACTIVE);
-    post_send(&c, 1, WRITE, 0, 100, 0); /* the other device works */
-    expect_wc(c.scq, 1, IBV_WC_SUCCESS);
-    loop_close(&a, &b); /* remaining objects can be destroyed */
+    post_done(&c, WRITE, 0, 100, 0); /* the other device works */
+    loop_close(&a, &b);              /* remaining objects can be destroyed */
     loop_close(&c, &d);
 }
 
@@ -218,8 +213,7 @@ TEST(removed_device_is_replaced_by_another)
     c.dlid = 5;
     side_open(&c);
     join_sides(&b, &c);
-    post_send(&b, 1, WRITE, 0, 0, 0);
-    expect_wc(b.scq, 1, IBV_WC_SUCCESS);
+    post_done(&b, WRITE, 0, 0, 0);
     loop_close(&b, &c);
     side_close(&a);
 }
@@ -272,26 +266,21 @@ TEST(ids_end_with_their_device)
     rdma_destroy_event_channel(chan);
 }
 
-TEST(port_goes_down_and_up)
+SIDE(port_goes_down_and_up, .env = "EMUVERBS_DEVICES=1 EMUVERBS_PORTS=1 EMUVERBS_ETHERNET=1")
 {
-    struct side a = {0};
     struct ibv_port_attr port;
 
-    devices("1", "1");
-    setenv("EMUVERBS_ETHERNET", "1", 1);
-    side_open(&a);
     change_device("emu0", "down", 0);
-    expect_event(a.ctx, IBV_EVENT_PORT_ERR);
-    CHECK_EQ(ibv_query_port(a.ctx, 1, &port), 0);
+    expect_event(s->ctx, IBV_EVENT_PORT_ERR);
+    CHECK_EQ(ibv_query_port(s->ctx, 1, &port), 0);
     CHECK_EQ(port.state, IBV_PORT_DOWN);
     change_device("emu0", "up", 0);
-    expect_event(a.ctx, IBV_EVENT_PORT_ACTIVE);
-    CHECK_EQ(ibv_query_port(a.ctx, 1, &port), 0);
+    expect_event(s->ctx, IBV_EVENT_PORT_ACTIVE);
+    CHECK_EQ(ibv_query_port(s->ctx, 1, &port), 0);
     CHECK_EQ(port.state, IBV_PORT_ACTIVE);
     change_device("emu0", "127.0.0.9", 0);
-    expect_event(a.ctx, IBV_EVENT_GID_CHANGE);
-    CHECK_EQ(gid_of(a.ctx, 1).raw[15], 9);
-    side_close(&a);
+    expect_event(s->ctx, IBV_EVENT_GID_CHANGE);
+    CHECK_EQ(gid_at(s->ctx, 1).raw[15], 9);
 }
 
 static _Atomic bool armed;
@@ -311,20 +300,23 @@ __attribute__((visibility("default"))) int pthread_mutex_init(pthread_mutex_t *m
 }
 
 /* A QP under construction gets no event. */
-TEST(device_failure_spares_qp_under_construction)
+SIDE(device_failure_spares_qp_under_construction)
 {
-    struct side s = {0};
-
-    side_open(&s);
     struct ibv_qp_init_attr qi = {
-        .send_cq = s.scq, .recv_cq = s.rcq, .qp_type = IBV_QPT_RC, .cap = {4, 4, 1, 1, 0}};
-    CHECK_EQ(ibv_destroy_qp(s.qp), 0);
+        .send_cq = s->scq, .recv_cq = s->rcq, .qp_type = IBV_QPT_RC, .cap = {4, 4, 1, 1, 0}};
+    CHECK_EQ(ibv_destroy_qp(s->qp), 0);
     atomic_store(&armed, true);
-    s.qp = ibv_create_qp(s.pd, &qi);
+    s->qp = ibv_create_qp(s->pd, &qi);
     CHECK(!atomic_load(&armed));
-    CHECK(s.qp);
-    CHECK_EQ(qp_init(&s), EIO);
-    side_close(&s);
+    CHECK(s->qp);
+    CHECK_EQ(qp_init(s), EIO);
+}
+
+static void send_by_lid(struct side *s, struct ibv_ah *ah, uint32_t qpn)
+{
+    CHECK(ah);
+    datagram(s, 1, ah, qpn, 0, 16);
+    CHECK_EQ(ibv_destroy_ah(ah), 0);
 }
 
 /* Sends a datagram from the second device to the first, and back to the address in its
@@ -332,55 +324,20 @@ TEST(device_failure_spares_qp_under_construction)
 TEST(datagrams_go_from_device_to_device)
 {
     struct side a = {.device = 1}, b = {.device = 0};
-    struct side *both[2] = {&a, &b};
 
     devices("2", "1");
-    for (int i = 0; i < 2; i++) {
-        struct side *s = both[i];
-        side_open(s);
-        CHECK_EQ(ibv_destroy_qp(s->qp), 0);
-        struct ibv_qp_init_attr qi = {.send_cq = s->scq,
-                                      .recv_cq = s->rcq,
-                                      .qp_type = IBV_QPT_UD,
-                                      .cap = {8, 8, 1, 1, 0}};
-        struct ibv_qp_attr qa = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = 5};
-        s->qp = ibv_create_qp(s->pd, &qi);
-        CHECK(s->qp);
-        CHECK_EQ(ibv_modify_qp(s->qp, &qa,
-                               IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY),
-                 0);
-        qa.qp_state = IBV_QPS_RTR;
-        CHECK_EQ(ibv_modify_qp(s->qp, &qa, IBV_QP_STATE), 0);
-        qa.qp_state = IBV_QPS_RTS;
-        CHECK_EQ(ibv_modify_qp(s->qp, &qa, IBV_QP_STATE | IBV_QP_SQ_PSN), 0);
-        post_recv(s, 10, 4096, 200);
-    }
+    open_ud(&a);
+    open_ud(&b);
+    post_recv(&a, 10, 4096, 200);
+    post_recv(&b, 10, 4096, 200);
     struct ibv_ah_attr to = {.port_num = 1, .dlid = lid_of(b.ctx, 1)};
-    struct ibv_ah *ah = ibv_create_ah(a.pd, &to);
-    CHECK(ah);
-    struct ibv_sge sge = {(uintptr_t)a.buf, 16, a.mr->lkey};
-    struct ibv_send_wr wr = {.sg_list = &sge,
-                             .num_sge = 1,
-                             .opcode = SEND,
-                             .send_flags = IBV_SEND_SIGNALED,
-                             .wr.ud = {ah, b.qp->qp_num, 5}},
-                       *bad;
-    CHECK_EQ(ibv_post_send(a.qp, &wr, &bad), 0);
-    expect_wc(a.scq, 0, IBV_WC_SUCCESS);
+    send_by_lid(&a, ibv_create_ah(a.pd, &to), b.qp->qp_num);
     struct ibv_wc wc = expect_wc(b.rcq, 10, IBV_WC_SUCCESS);
     CHECK_EQ(wc.slid, lid_of(a.ctx, 1));
-    struct ibv_ah *back = ibv_create_ah_from_wc(b.pd, &wc, NULL, 1);
-    CHECK(back);
-    sge = (struct ibv_sge){(uintptr_t)b.buf, 16, b.mr->lkey};
-    wr.wr.ud.ah = back;
-    wr.wr.ud.remote_qpn = wc.src_qp;
-    CHECK_EQ(ibv_post_send(b.qp, &wr, &bad), 0);
-    expect_wc(b.scq, 0, IBV_WC_SUCCESS);
+    send_by_lid(&b, ibv_create_ah_from_wc(b.pd, &wc, NULL, 1), wc.src_qp);
     expect_wc(a.rcq, 10, IBV_WC_SUCCESS);
-    CHECK_EQ(ibv_destroy_ah(back), 0);
     CHECK_EQ(counter("1.1 bytes"), 16);
     CHECK_EQ(counter("0.1 bytes"), 16);
-    CHECK_EQ(ibv_destroy_ah(ah), 0);
     loop_close(&a, &b);
 }
 
@@ -445,8 +402,7 @@ ACTIVE(request_reaches_device_of_its_address)
     CHECK_EQ(ibv_query_qp(id->qp, &qa, 0, &qi), 0);
     CHECK_EQ(qa.ah_attr.dlid, 5);
     meet(s);
-    drop(id);
-    all_gone();
+    finished(id, NULL);
 }
 PASSIVE(request_reaches_device_of_its_address)
 {
@@ -462,7 +418,5 @@ PASSIVE(request_reaches_device_of_its_address)
     CHECK_EQ(ibv_query_qp(id->qp, &qa, 0, &qi), 0);
     CHECK_EQ(qa.ah_attr.dlid, 1);
     meet(s);
-    drop(id);
-    drop(l);
-    all_gone();
+    finished(id, l);
 }

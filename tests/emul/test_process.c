@@ -15,7 +15,6 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 
-#include "emul/verbs/base/shm.h"
 #include "tests/emul/cm_help.h"
 
 /* The library's own descriptors do not take the numbers of the standard streams. */
@@ -43,32 +42,33 @@ TEST(no_stream_is_the_devices_own)
             CHECK(strncmp(link[fd], own[i], strlen(own[i])) != 0);
 }
 
-/* A path that LD_PRELOAD cannot contain is refused; else the program would run without the
- * library. */
-TEST(library_path_with_space_refused)
+/* Runs emuverbs with a library in a folder whose name has a space. */
+static void run_in_vain(void *status)
 {
     const char *emuverbs = getenv("EMUVERBS");
-    char folder[] = "/tmp/emuverbs with space XXXXXX", library[128], text[1000] = "";
-    int err[2], status = 0;
+    char folder[] = "/tmp/emuverbs with space XXXXXX", library[128];
 
     CHECK(mkdtemp(folder));
     snprintf(library, sizeof(library), "%s/libemuverbs.so", folder);
-    int fd = open(library, O_CREAT | O_WRONLY | O_CLOEXEC, 0644);
-    CHECK(fd >= 0);
-    close(fd);
-    CHECK_EQ(pipe(err), 0);
+    close(open(library, O_CREAT | O_WRONLY | O_CLOEXEC, 0644));
     pid_t pid = fork();
     if (pid == 0) {
-        dup2(err[1], 2);
         setenv("EMUVERBS_LIBRARY", library, 1);
         execl(emuverbs ? emuverbs : "emul/verbs/emuverbs", "emuverbs", "true", (char *)NULL);
         _exit(99);
     }
-    CHECK_EQ(waitpid(pid, &status, 0), pid);
+    CHECK_EQ(waitpid(pid, status, 0), pid);
     unlink(library);
     rmdir(folder);
-    close(err[1]);
-    CHECK(read(err[0], text, sizeof(text) - 1) > 0);
+}
+
+/* A path that LD_PRELOAD cannot contain is refused; else the program would run without the
+ * library. */
+TEST(library_path_with_space_refused)
+{
+    int status = 0;
+    const char *text = printed(run_in_vain, &status);
+
     CHECK(WIFEXITED(status));
     CHECK_EQ(WEXITSTATUS(status), 2);
     CHECK(strstr(text, "cannot be preloaded"));
@@ -77,17 +77,11 @@ TEST(library_path_with_space_refused)
 
 static void ask_in_vain(struct side *s)
 {
-    struct rdma_conn_param p = {.retry_count = 7};
-
     meet(s);
-    struct rdma_cm_id *id = new_id(NULL);
-    resolve(id, "127.0.0.1", PORT);
-    give_qp(id);
-    CHECK_EQ(rdma_connect(id, &p), 0);
+    struct rdma_cm_id *id = ask(PORT);
     CHECK(readable(chan->fd, 59000)); /* before the timeout */
     CHECK_EQ(eat(RDMA_CM_EVENT_UNREACHABLE), -EPERM);
-    drop(id);
-    all_gone();
+    finished(id, NULL);
     meet(s);
 }
 
@@ -97,8 +91,7 @@ static void listen_in_vain(struct side *s)
 
     meet(s);
     meet(s);
-    drop(l);
-    all_gone();
+    finished(l, NULL);
 }
 
 /* A process in another user namespace may list the other's descriptors, but not open them. */
@@ -117,13 +110,18 @@ PASSIVE(another_user_namespace_is_no_permission)
     listen_in_vain(s);
 }
 
+static void (*in_root)(struct side *s);
+static void call(void *s)
+{
+    in_root(s);
+}
+
 /* Enters an empty root folder, where permitted. */
 static void in_an_empty_root(void (*fn)(struct side *s), struct side *s)
 {
-    char folder[] = "/tmp/empty-root-XXXXXX", text[1000] = "";
-    int keep = dup(2), to = memfd_create("stderr", MFD_CLOEXEC);
+    char folder[] = "/tmp/empty-root-XXXXXX";
 
-    CHECK(mkdtemp(folder) && keep >= 0 && to >= 0);
+    CHECK(mkdtemp(folder));
     struct rdma_cm_id *first = new_id(NULL); /* creates the device */
     int top = open("/", O_PATH | O_CLOEXEC), up = chdir(folder), entered = chroot(folder);
     CHECK(top >= 0 && up == 0);
@@ -134,11 +132,9 @@ static void in_an_empty_root(void (*fn)(struct side *s), struct side *s)
         drop(first);
         _exit(0);
     }
-    dup2(to, 2);
     drop(first);
-    fn(s);
-    dup2(keep, 2);
-    CHECK(pread(to, text, sizeof(text) - 1, 0) > 0);
+    in_root = fn;
+    const char *text = printed(call, s);
     CHECK(strstr(text, "no /proc here") && strstr(text, "; mount /proc there"));
     _exit(0); /* LeakSanitizer needs /proc */
 }
@@ -176,32 +172,23 @@ static void refuse_pidfds(void)
 static void send_one_without_pidfds(struct side *s)
 {
     refuse_pidfds();
-    side_open(s);
-    side_connect(s);
+    side_join(s);
     meet(s);
-    post_send(s, 1, SEND, 0, 64, 0);
-    expect_wc(s->scq, 1, IBV_WC_SUCCESS);
-    meet(s);
-    side_close(s);
+    post_done(s, SEND, 0, 64, 0);
+    side_leave(s);
 }
 /* Wakes up by the channel. */
 static void receive_one_without_pidfds(struct side *s)
 {
-    struct ibv_cq *cq;
-    void *context;
-
     refuse_pidfds();
     s->use_chan = true;
-    side_open(s);
-    side_connect(s);
+    side_join(s);
     post_recv(s, 2, 0, 64);
     CHECK_EQ(ibv_req_notify_cq(s->rcq, 0), 0);
     meet(s);
-    CHECK_EQ(ibv_get_cq_event(s->chan, &cq, &context), 0);
-    ibv_ack_cq_events(cq, 1);
+    take_event(s->chan);
     expect_wc(s->rcq, 2, IBV_WC_SUCCESS);
-    meet(s);
-    side_close(s);
+    side_leave(s);
 }
 CASE(refused_pidfd_peers_still_connect)
 {
@@ -296,21 +283,6 @@ TEST(failed_device_open_leaves_nothing)
     ibv_free_device_list(list);
 }
 
-/* Captures a function's output on stderr. */
-static void printed(char *text, size_t size, void (*fn)(void *arg), void *arg)
-{
-    int keep = dup(2), to = memfd_create("stderr", MFD_CLOEXEC);
-
-    CHECK(keep >= 0 && to >= 0);
-    dup2(to, 2);
-    fn(arg);
-    dup2(keep, 2);
-    ssize_t n = pread(to, text, size - 1, 0);
-    text[n > 0 ? n : 0] = 0;
-    close(to);
-    close(keep);
-}
-
 static void open_in_vain(void *list)
 {
     CHECK(!ibv_open_device(((struct ibv_device **)list)[0]));
@@ -333,13 +305,13 @@ static void refused_by(struct ibv_device **list, int resource, rlim_t value, con
                        const char *remedy)
 {
     struct rlimit limit, little;
-    char text[1000], said[64];
+    char said[64];
 
     CHECK_EQ(getrlimit(resource, &limit), 0);
     little = limit;
     little.rlim_cur = value;
     CHECK_EQ(setrlimit(resource, &little), 0);
-    printed(text, sizeof(text), open_in_vain, list);
+    const char *text = printed(open_in_vain, list);
     CHECK_EQ(setrlimit(resource, &limit), 0);
     snprintf(said, sizeof(said), "%s is %llu)", name, (unsigned long long)value);
     CHECK(strstr(text, said));
@@ -365,11 +337,23 @@ TEST(file_size_limit_is_reported)
 /* Opens the service thread's state in /proc, for service_rests(). */
 static int service_state(void)
 {
-    char path[64];
+    char path[400], name[16] = "";
+    DIR *tasks = opendir("/proc/self/task");
+    int fd = -1;
 
-    snprintf(path, sizeof(path), "/proc/self/task/%d/stat",
-             SHM_KEEPER(atomic_load(&own_segment()->keeper)));
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    CHECK(tasks);
+    for (struct dirent *e; strcmp(name, "emuverbs\n") != 0 && (e = readdir(tasks));) {
+        snprintf(path, sizeof(path), "/proc/self/task/%s/comm", e->d_name);
+        FILE *f = fopen(path, "re");
+        if (f && !fgets(name, sizeof(name), f))
+            name[0] = 0;
+        if (f)
+            fclose(f);
+        snprintf(path, sizeof(path), "/proc/self/task/%s/stat", e->d_name);
+    }
+    closedir(tasks);
+    CHECK(strcmp(name, "emuverbs\n") == 0);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
     CHECK(fd >= 0);
     return fd;
 }
@@ -391,23 +375,14 @@ static void service_rests(int state)
     }
 }
 
-static int lowest_free(void)
-{
-    int fd = dup(0);
-
-    CHECK(fd >= 0);
-    close(fd);
-    return fd;
-}
-
 /* Waits until the service thread has closed the descriptors of connections to its slot. */
 static void wait_for_quiet(void)
 {
-    int free_now = lowest_free();
+    int free_now = lowest_descriptor();
 
     for (int same = 0; same < 20; same++) {
         usleep(5000);
-        int fd = lowest_free();
+        int fd = lowest_descriptor();
         if (fd != free_now)
             same = 0;
         free_now = fd;
@@ -415,17 +390,16 @@ static void wait_for_quiet(void)
 }
 
 /* A connection that cannot be accepted does not make the service thread loop. */
-TEST(without_descriptors_nothing_spins)
+SIDE(without_descriptors_nothing_spins)
 {
     struct rlimit limit = {256, 256};
     struct sockaddr_un name = {0};
-    struct side a = {0};
     socklen_t len = 0;
     bool found = false;
 
     if (is_watched()) /* valgrind emulates the limit of descriptors */
         return;
-    side_open(&a);
+
     int state = service_state();
     for (int fd = 3; fd < 64 && !found; fd++) {
         len = sizeof(name);
@@ -434,68 +408,47 @@ TEST(without_descriptors_nothing_spins)
                 strncmp(name.sun_path + 1, "emuverbs/slot/", 14) == 0;
     }
     CHECK(found);
-    int s = socket(AF_UNIX, SOCK_STREAM, 0), filled = 0;
-    CHECK(s >= 0);
+    int one = socket(AF_UNIX, SOCK_STREAM, 0), filled = 0;
+    CHECK(one >= 0);
     CHECK_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
     wait_for_quiet();
-    while (dup(s) >= 0)
+    while (dup(one) >= 0)
         filled++;
     CHECK(filled > 0 && errno == EMFILE);
     int64_t rounds = counter("service_rounds");
-    CHECK_EQ(connect(s, (struct sockaddr *)&name, len), 0);
+    CHECK_EQ(connect(one, (struct sockaddr *)&name, len), 0);
     while (counter("service_rounds") == rounds)
         sched_yield();
     service_rests(state);
-    CHECK(dup(s) < 0 && errno == EMFILE); /* and no connection is dropped while this lasts */
-    side_close(&a);
+    CHECK(dup(one) < 0 && errno == EMFILE); /* and no connection is dropped while this lasts */
 }
 
-/* Leaves n descriptors to this process, and returns the limit. */
-static rlim_t leave_descriptors(unsigned n)
-{
-    struct rlimit limit;
-    int fd[8];
-
-    wait_for_quiet();
-    CHECK_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
-    for (unsigned i = 0; i <= n; i++) /* the lowest free ones */
-        CHECK((fd[i] = dup(0)) >= 0);
-    for (unsigned i = 0; i <= n; i++)
-        close(fd[i]);
-    limit.rlim_cur = (rlim_t)fd[n];
-    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
-    return limit.rlim_cur;
-}
-
-static unsigned left;
+static int left;
 static struct rlimit before;
-static rlim_t lowered;
+static struct rlimit lowered;
 static void connect_without(void *arg)
 {
-    lowered = leave_descriptors(left);
+    wait_for_quiet();
+    before = leave_descriptors(left);
+    CHECK_EQ(getrlimit(RLIMIT_NOFILE, &lowered), 0);
     side_connect(arg);
-    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+    limit_descriptors(&before);
 }
 static void too_few_descriptors(struct side *s)
 {
-    char text[1000], value[64];
+    char value[64];
 
     side_open(s);
-    CHECK_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
-    printed(text, sizeof(text), connect_without, s);
-    snprintf(value, sizeof(value), "limit is %llu (RLIMIT_NOFILE)",
-             (unsigned long long)lowered);
+    const char *text = printed(connect_without, s);
+    snprintf(value, sizeof(value), "limit is %d (RLIMIT_NOFILE)", (int)lowered.rlim_cur);
     CHECK(strstr(text, value));
     CHECK(strstr(text, "; raise the limit (ulimit -n)"));
-    meet(s);
-    side_close(s);
+    side_leave(s);
 }
 static void connect_and_close(struct side *s)
 {
-    side_open(s);
-    side_connect(s);
-    meet(s);
-    side_close(s);
+    side_join(s);
+    side_leave(s);
 }
 
 /* Each operation that lacks a descriptor to look up a peer reports an error. */
@@ -572,7 +525,7 @@ static void fail_without(void *arg)
     struct side *s = arg;
 
     CHECK_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
-    CHECK_EQ(try_send(s, 1, WRITE, 0, 8, IBV_SEND_SIGNALED, s->raddr, s->rkey ^ 2), 0);
+    post_to(s, 1, WRITE, 0, 8, s->raddr, s->rkey ^ 2);
     expect_wc(s->scq, 1, IBV_WC_REM_ACCESS_ERR);
     CHECK_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
@@ -581,22 +534,16 @@ static void fail_without(void *arg)
 PAIR(peer_that_cannot_wake_polls, run_two)
 ACTIVE(peer_that_cannot_wake_polls)
 {
-    char text[1000];
-
-    side_open(s);
-    side_connect(s);
+    side_join(s);
     CHECK_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
-    printed(text, sizeof(text), fail_without, s);
+    const char *text = printed(fail_without, s);
     CHECK(is_watched() || strstr(text, "may be woken late"));
     CHECK(is_watched() || strstr(text, "RLIMIT_NOFILE"));
-    meet(s);
-    side_close(s);
+    side_leave(s);
 }
 PASSIVE(peer_that_cannot_wake_polls)
 {
-    side_open(s);
-    side_connect(s);
+    side_join(s);
     expect_async(s, IBV_EVENT_QP_ACCESS_ERR, s->qp);
-    meet(s);
-    side_close(s);
+    side_leave(s);
 }

@@ -125,7 +125,7 @@ static uint32_t frame(unsigned char *p, uint8_t to, int version, uint8_t proto, 
 
 static void put(struct side *s, uint64_t id, uint32_t len)
 {
-    CHECK_EQ(try_send(s, id, SEND, 0, len, IBV_SEND_SIGNALED, 0, 0), 0);
+    post_to(s, id, SEND, 0, len, 0, 0);
     CHECK_EQ(expect_wc(s->scq, id, IBV_WC_SUCCESS).opcode, IBV_WC_SEND);
 }
 
@@ -241,17 +241,13 @@ TEST(flow_matches_each_field)
 }
 
 /* Without permission for packet sockets no such QP can be made. */
-TEST(raw_qp_needs_permission)
+SIDE(raw_qp_needs_permission, .env = "EMUVERBS_ETHERNET=1")
 {
-    struct side s = {0};
     struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
     struct __user_cap_data_struct caps[2];
 
-    setenv("EMUVERBS_ETHERNET", "1", 1);
-    side_open(&s);
     CHECK_EQ(syscall(SYS_capget, &head, caps), 0);
     caps[0].effective &= ~(1u << CAP_NET_RAW);
     CHECK_EQ(syscall(SYS_capset, &head, caps), 0);
-    CHECK(!raw_qp(&s) && errno == EPERM);
-    side_close(&s);
+    CHECK(!raw_qp(s) && errno == EPERM);
 }

@@ -15,7 +15,7 @@
 /* Writes 64 bytes to b's memory at `to` by its registration's key. */
 static enum ibv_wc_status write_to(struct side *a, struct side *b, const void *to)
 {
-    CHECK_EQ(try_send(a, 1, WRITE, 0, 64, IBV_SEND_SIGNALED, (uintptr_t)to, b->mr->rkey), 0);
+    post_to(a, 1, WRITE, 0, 64, (uintptr_t)to, b->mr->rkey);
     return wait_wc(a->scq).status;
 }
 
@@ -52,53 +52,34 @@ TEST(another_place_of_another_size)
     free(other);
 }
 
-TEST(reregistered_region_ends_at_new_end)
+LOOP(other_rights, .b = {.access = IBV_ACCESS_LOCAL_WRITE})
 {
-    struct side a = {0}, b = {0};
-
-    loop_open(&a, &b);
-    CHECK_EQ(ibv_rereg_mr(b.mr, TRANSLATION, NULL, b.buf, 4096, 0), 0);
-    CHECK_EQ(write_to(&a, &b, b.buf + 4096 - 64), IBV_WC_SUCCESS);
-    CHECK_EQ(write_to(&a, &b, b.buf + 4096 - 63), IBV_WC_REM_ACCESS_ERR);
-    loop_close(&a, &b);
-}
-
-TEST(other_rights)
-{
-    struct side a = {0}, b = {.access = IBV_ACCESS_LOCAL_WRITE};
-
-    loop_open(&a, &b);
-    CHECK_EQ(ibv_rereg_mr(b.mr, ACCESS, NULL, NULL, 0,
+    CHECK_EQ(ibv_rereg_mr(b->mr, ACCESS, NULL, NULL, 0,
                           IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE),
              0);
-    CHECK_EQ(write_to(&a, &b, b.buf), IBV_WC_SUCCESS);
-    CHECK_EQ(ibv_rereg_mr(b.mr, ACCESS, NULL, NULL, 0, IBV_ACCESS_LOCAL_WRITE), 0);
-    CHECK_EQ(write_to(&a, &b, b.buf), IBV_WC_REM_ACCESS_ERR);
-    loop_close(&a, &b);
+    CHECK_EQ(write_to(a, b, b->buf), IBV_WC_SUCCESS);
+    CHECK_EQ(ibv_rereg_mr(b->mr, ACCESS, NULL, NULL, 0, IBV_ACCESS_LOCAL_WRITE), 0);
+    CHECK_EQ(write_to(a, b, b->buf), IBV_WC_REM_ACCESS_ERR);
 }
 
-TEST(another_domain)
+LOOP(another_domain)
 {
-    struct side a = {0}, b = {0};
-
-    loop_open(&a, &b);
-    struct ibv_pd *pd = ibv_alloc_pd(b.ctx);
+    struct ibv_pd *pd = ibv_alloc_pd(b->ctx);
     CHECK(pd);
-    CHECK_EQ(ibv_rereg_mr(b.mr, PD, pd, NULL, 0, 0), 0);
-    CHECK(b.mr->pd == pd);
+    CHECK_EQ(ibv_rereg_mr(b->mr, PD, pd, NULL, 0, 0), 0);
+    CHECK(b->mr->pd == pd);
     CHECK_EQ(ibv_dealloc_pd(pd), EBUSY);
-    CHECK_EQ(ibv_rereg_mr(b.mr, PD, b.pd, NULL, 0, 0), 0);
+    CHECK_EQ(ibv_rereg_mr(b->mr, PD, b->pd, NULL, 0, 0), 0);
     CHECK_EQ(ibv_dealloc_pd(pd), 0);
-    CHECK_EQ(write_to(&a, &b, b.buf), IBV_WC_SUCCESS);
+    CHECK_EQ(write_to(a, b, b->buf), IBV_WC_SUCCESS);
 
-    pd = ibv_alloc_pd(b.ctx);
+    pd = ibv_alloc_pd(b->ctx);
     CHECK(pd);
-    CHECK_EQ(ibv_rereg_mr(b.mr, PD, pd, NULL, 0, 0), 0);
-    CHECK_EQ(write_to(&a, &b, b.buf), IBV_WC_REM_ACCESS_ERR);
-    CHECK_EQ(ibv_dereg_mr(b.mr), 0);
-    b.mr = NULL;
+    CHECK_EQ(ibv_rereg_mr(b->mr, PD, pd, NULL, 0, 0), 0);
+    CHECK_EQ(write_to(a, b, b->buf), IBV_WC_REM_ACCESS_ERR);
+    CHECK_EQ(ibv_dereg_mr(b->mr), 0);
+    b->mr = NULL;
     CHECK_EQ(ibv_dealloc_pd(pd), 0);
-    loop_close(&a, &b);
 }
 
 static void refused(struct side *s, int flags, struct ibv_pd *pd, void *addr, size_t length,
@@ -154,43 +135,33 @@ TEST(invalid_reregistrations_refused)
     free(large);
 }
 
-/* Sends through the shared segment: a page and usual headers, no more. */
-TEST(small_sends_make_no_call)
-{
-    struct side a = {0}, b = {0};
-    int64_t before = counter("bounced");
+/* Sent data is not accessible otherwise. */
+#define PRIVATE .a = {.access = IBV_ACCESS_LOCAL_WRITE}, .b = {.access = IBV_ACCESS_LOCAL_WRITE}
 
-    a.access = b.access = IBV_ACCESS_LOCAL_WRITE; /* sent data is not accessible otherwise */
-    loop_open(&a, &b);
-    for (uint64_t size = 4671; size <= 4673; size++) {
-        post_recv(&b, size, 0, 8192);
-        post_send(&a, size, SEND, 0, (uint32_t)size, 0);
-        expect_wc(a.scq, size, IBV_WC_SUCCESS);
-        expect_wc(b.rcq, size, IBV_WC_SUCCESS);
+/* Sends through the shared segment: a page and usual headers, no more. */
+LOOP(small_sends_make_no_call, PRIVATE)
+{
+    for (uint32_t size = 4671; size <= 4673; size++) {
+        post_recv(b, size, 0, 8192);
+        post_done(a, SEND, 0, size, 0);
+        expect_wc(b->rcq, size, IBV_WC_SUCCESS);
     }
-    CHECK_EQ(counter("bounced"), before + 2);
-    loop_close(&a, &b);
+    CHECK_EQ(counter("bounced"), 2);
 }
 
 /* A message that has arrived and was not polled is in memory before ibv_rereg_mr returns; later
  * changes by the program stay. */
-TEST(arrived_message_copied_before_rereg_returns)
+LOOP(arrived_message_copied_before_rereg_returns, PRIVATE)
 {
-    struct side a = {0}, b = {0};
-
-    a.access = b.access = IBV_ACCESS_LOCAL_WRITE; /* sent data is not accessible otherwise */
-    loop_open(&a, &b);
-    pattern(a.buf, 256, 5);
-    post_recv(&b, 1, 0, 256);
-    post_send(&a, 2, SEND, 0, 256, 0);
-    expect_wc(a.scq, 2, IBV_WC_SUCCESS);
+    pattern(a->buf, 256, 5);
+    post_recv(b, 1, 0, 256);
+    post_done(a, SEND, 0, 256, 0);
     CHECK_EQ(counter("bounced"), 1);
-    CHECK_EQ(ibv_rereg_mr(b.mr, TRANSLATION, NULL, b.buf + HALF, HALF, 0), 0);
-    CHECK(is_pattern(b.buf, 256, 5));
-    memset(b.buf, 9, 256);
-    expect_wc(b.rcq, 1, IBV_WC_SUCCESS);
-    CHECK(all_are(b.buf, 256, 9));
-    loop_close(&a, &b);
+    CHECK_EQ(ibv_rereg_mr(b->mr, TRANSLATION, NULL, b->buf + HALF, HALF, 0), 0);
+    CHECK(is_pattern(b->buf, 256, 5));
+    memset(b->buf, 9, 256);
+    expect_wc(b->rcq, 1, IBV_WC_SUCCESS);
+    CHECK(all_are(b->buf, 256, 9));
 }
 
 static void *post_one(void *arg)
@@ -201,73 +172,28 @@ static void *post_one(void *arg)
 
 /* A message that is checked and not yet pushed is written only into the registration's current
  * range. If its receive is outside of that, the receive fails. */
-static void met_on_its_way(bool away)
+static void met_on_its_way(struct side *a, struct side *b, bool away)
 {
-    struct side a = {0}, b = {0};
-    pthread_t poster;
-    int stop = stop_here("push");
-
-    a.access = b.access = IBV_ACCESS_LOCAL_WRITE;
-    loop_open(&a, &b);
-    pattern(a.buf, 256, 5);
-    memset(b.buf, 9, BUF_SIZE);
-    post_recv(&b, 1, 0, 256);
-    CHECK_EQ(pthread_create(&poster, NULL, post_one, &a), 0);
-    wait_stopped(stop);
+    pattern(a->buf, 256, 5);
+    memset(b->buf, 9, BUF_SIZE);
+    post_recv(b, 1, 0, 256);
+    pthread_t poster = spawn(post_one, a);
+    wait_stopped(a->stop);
     CHECK_EQ(counter("bounced"), 1);
-    CHECK_EQ(ibv_rereg_mr(b.mr, TRANSLATION, NULL, b.buf + (away ? HALF : 0), HALF, 0), 0);
-    expect_none(a.scq);
-    go_on(stop, 0);
+    CHECK_EQ(ibv_rereg_mr(b->mr, TRANSLATION, NULL, b->buf + (away ? HALF : 0), HALF, 0), 0);
+    expect_none(a->scq);
+    go_on(a->stop, 0);
     CHECK_EQ(pthread_join(poster, NULL), 0);
-    CHECK_EQ(wait_wc(b.rcq).status, away ? IBV_WC_LOC_PROT_ERR : IBV_WC_SUCCESS);
-    if (away)
-        CHECK(all_are(b.buf, BUF_SIZE, 9));
-    else
-        CHECK(is_pattern(b.buf, 256, 5));
-    loop_close(&a, &b);
+    CHECK_EQ(wait_wc(b->rcq).status, away ? IBV_WC_LOC_PROT_ERR : IBV_WC_SUCCESS);
+    CHECK(away ? all_are(b->buf, BUF_SIZE, 9) : is_pattern(b->buf, 256, 5));
 }
-TEST(data_in_flight_spares_old_place)
+LOOP(data_in_flight_spares_old_place, PRIVATE, .stop = "push")
 {
-    met_on_its_way(true);
+    met_on_its_way(a, b, true);
 }
-TEST(data_in_flight_follows_moved_region)
+LOOP(data_in_flight_follows_moved_region, PRIVATE, .stop = "push")
 {
-    met_on_its_way(false);
-}
-
-static void *write_on(void *arg)
-{
-    struct side *a = arg;
-    struct ibv_wc wc;
-
-    do {
-        CHECK_EQ(try_send(a, 1, WRITE, 0, HALF, IBV_SEND_SIGNALED, a->raddr, a->rkey), 0);
-        wc = wait_wc(a->scq);
-    } while (wc.status == IBV_WC_SUCCESS);
-    CHECK_EQ(wc.status, IBV_WC_REM_ACCESS_ERR);
-    return NULL;
-}
-
-/* A write in progress has ended when ibv_rereg_mr returns. */
-TEST(writes_under_way_are_waited_for)
-{
-    for (int i = 0; i < 30; i++) {
-        struct side a = {0}, b = {0};
-        pthread_t writer;
-        int64_t before = counter("wr_write");
-
-        loop_open(&a, &b);
-        memset(a.buf, 7, HALF);
-        clock_stop(); /* users of the memory do not time out */
-        CHECK_EQ(pthread_create(&writer, NULL, write_on, &a), 0);
-        while (counter("wr_write") < before + 2)
-            sched_yield();
-        CHECK_EQ(ibv_rereg_mr(b.mr, TRANSLATION, NULL, b.buf + HALF, HALF, 0), 0);
-        memset(b.buf, 0, HALF);
-        CHECK_EQ(pthread_join(writer, NULL), 0);
-        CHECK(all_are(b.buf, BUF_SIZE, 0));
-        loop_close(&a, &b);
-    }
+    met_on_its_way(a, b, false);
 }
 
 /* Unmaps memory of the sender or of the receiver; no message is copied through the segment. */

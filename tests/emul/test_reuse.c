@@ -13,72 +13,47 @@
 /* ---- Order ---- */
 
 /* A request behind a small message on its QP finds the message in memory, without a poll. */
-TEST(write_behind_send_overwrites_message)
+static void behind_a_send(struct side *a, struct side *b, enum ibv_wr_opcode op, uint32_t rkey)
 {
-    struct side a = {0}, b = {0};
+    const unsigned left = op == WRITE ? 2 : 1;
 
-    loop_open(&a, &b);
-    pattern(a.buf, SMALL, 1);
-    pattern(a.buf + SMALL, SMALL, 2);
-    post_recv(&b, 1, 0, SMALL);
-    CHECK_EQ(try_send(&a, 2, SEND, 0, SMALL, IBV_SEND_SIGNALED, 0, 0), 0);
-    CHECK_EQ(
-        try_send(&a, 3, WRITE, SMALL, SMALL, IBV_SEND_SIGNALED, (uintptr_t)b.buf, b.mr->rkey),
-        0);
-    expect_wc(a.scq, 2, IBV_WC_SUCCESS);
-    expect_wc(a.scq, 3, IBV_WC_SUCCESS);
-    expect_wc(b.rcq, 1, IBV_WC_SUCCESS);
-    CHECK(is_pattern(b.buf, SMALL, 2));
-    loop_close(&a, &b);
+    pattern(a->buf, SMALL, 1);
+    pattern(a->buf + SMALL, SMALL, 2);
+    post_recv(b, 1, 0, SMALL);
+    post_send(a, 2, SEND, 0, SMALL, 0);
+    post_to(a, 3, op, SMALL, SMALL, (uintptr_t)b->buf, rkey);
+    expect_wc(a->scq, 2, IBV_WC_SUCCESS);
+    expect_wc(a->scq, 3, IBV_WC_SUCCESS);
+    CHECK(is_pattern(a->buf + SMALL, SMALL, left));
+    expect_wc(b->rcq, 1, IBV_WC_SUCCESS);
+    CHECK(is_pattern(b->buf, SMALL, left));
 }
 
-TEST(read_behind_send_sees_message)
+LOOP(write_behind_send_overwrites_message)
 {
-    struct side a = {0}, b = {0};
+    behind_a_send(a, b, WRITE, b->mr->rkey);
+}
 
-    loop_open(&a, &b);
-    pattern(a.buf, SMALL, 1);
-    post_recv(&b, 1, 0, SMALL);
-    CHECK_EQ(try_send(&a, 2, SEND, 0, SMALL, IBV_SEND_SIGNALED, 0, 0), 0);
-    CHECK_EQ(
-        try_send(&a, 3, READ, SMALL, SMALL, IBV_SEND_SIGNALED, (uintptr_t)b.buf, b.mr->rkey),
-        0);
-    expect_wc(a.scq, 2, IBV_WC_SUCCESS);
-    expect_wc(a.scq, 3, IBV_WC_SUCCESS);
-    CHECK(is_pattern(a.buf + SMALL, SMALL, 1));
-    expect_wc(b.rcq, 1, IBV_WC_SUCCESS);
-    CHECK(is_pattern(b.buf, SMALL, 1));
-    loop_close(&a, &b);
+LOOP(read_behind_send_sees_message)
+{
+    behind_a_send(a, b, READ, b->mr->rkey);
 }
 
 /* A window opens memory that was registered for local access only. */
-TEST(window_write_behind_send_overwrites_message)
+LOOP(window_write_behind_send_overwrites_message,
+     .b = {.access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND})
 {
-    struct side a = {0}, b = {.access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND};
+    struct ibv_mw *mw = ibv_alloc_mw(b->pd, IBV_MW_TYPE_1);
+    struct ibv_mw_bind bind = {
+        .wr_id = 9,
+        .send_flags = IBV_SEND_SIGNALED,
+        .bind_info = {b->mr, (uintptr_t)b->buf, 2 * SMALL, IBV_ACCESS_REMOTE_WRITE}};
 
-    loop_open(&a, &b);
-    struct ibv_mw *mw = ibv_alloc_mw(b.pd, IBV_MW_TYPE_1);
     CHECK(mw);
-    struct ibv_mw_bind bind = {.wr_id = 9,
-                               .send_flags = IBV_SEND_SIGNALED,
-                               .bind_info = {.mr = b.mr,
-                                             .addr = (uintptr_t)b.buf,
-                                             .length = 2 * SMALL,
-                                             .mw_access_flags = IBV_ACCESS_REMOTE_WRITE}};
-    CHECK_EQ(ibv_bind_mw(b.qp, mw, &bind), 0);
-    expect_wc(b.scq, 9, IBV_WC_SUCCESS);
-    pattern(a.buf, SMALL, 1);
-    pattern(a.buf + SMALL, SMALL, 2);
-    post_recv(&b, 1, 0, SMALL);
-    CHECK_EQ(try_send(&a, 2, SEND, 0, SMALL, IBV_SEND_SIGNALED, 0, 0), 0);
-    CHECK_EQ(
-        try_send(&a, 3, WRITE, SMALL, SMALL, IBV_SEND_SIGNALED, (uintptr_t)b.buf, mw->rkey), 0);
-    expect_wc(a.scq, 2, IBV_WC_SUCCESS);
-    expect_wc(a.scq, 3, IBV_WC_SUCCESS);
-    expect_wc(b.rcq, 1, IBV_WC_SUCCESS);
-    CHECK(is_pattern(b.buf, SMALL, 2));
+    CHECK_EQ(ibv_bind_mw(b->qp, mw, &bind), 0);
+    expect_wc(b->scq, 9, IBV_WC_SUCCESS);
+    behind_a_send(a, b, WRITE, mw->rkey);
     CHECK_EQ(ibv_dealloc_mw(mw), 0);
-    loop_close(&a, &b);
 }
 
 /* ---- A peer without a processor ---- */
@@ -102,6 +77,14 @@ __attribute__((visibility("default"))) int clock_gettime(clockid_t clock, struct
     return 0;
 }
 
+static void step_while_it_runs(int ms)
+{
+    for (int i = 0; i < ms; i++) {
+        cpu_ns++;
+        clock_step_ms(1);
+    }
+}
+
 /* The peer is runnable: time counts only while it runs. */
 PAIR(retries_pause_while_peer_is_descheduled, run_two)
 ACTIVE(retries_pause_while_peer_is_descheduled)
@@ -109,8 +92,7 @@ ACTIVE(retries_pause_while_peer_is_descheduled)
     enum { BOUND = 50 };
 
     setenv("EMUVERBS_RETRY_MAX_MS", "50", 1);
-    side_open(s);
-    side_connect(s);
+    side_join(s);
     meet(s);
     CHECK_EQ(read(s->sock, s->buf, 1), 1); /* the peer spins */
     clock_stop();
@@ -119,33 +101,30 @@ ACTIVE(retries_pause_while_peer_is_descheduled)
         clock_step_ms(1);
         expect_none(s->scq);
     }
-    for (int i = 0; i <= BOUND; i++) {
-        cpu_ns++;
-        clock_step_ms(1);
-    }
+    step_while_it_runs(BOUND + 1);
     expect_wc(s->scq, 1, IBV_WC_RETRY_EXC_ERR);
     clock_run();
     CHECK_EQ(write(s->sock, "e", 1), 1);
-    meet(s);
-    side_close(s);
+    side_leave(s);
 }
 PASSIVE(retries_pause_while_peer_is_descheduled)
 {
-    side_open(s);
-    side_connect(s);
+    side_join(s);
     CHECK_EQ(qp_error(s), 0);
     meet(s);
     CHECK_EQ(write(s->sock, "s", 1), 1);
     while (!readable(s->sock, 0))
         ;
     CHECK_EQ(read(s->sock, s->buf, 1), 1);
-    meet(s);
-    side_close(s);
+    side_leave(s);
 }
 
-/* Requests a connection to a port without a listener, beside a process that spins. */
-static struct rdma_cm_id *ask_beside_a_spinner(struct side *s)
+/* A request to a port without a listener is not rejected before the process that will listen has
+ * run; here it spins. */
+PAIR(request_waits_for_descheduled_listener, run_two)
+ACTIVE(request_waits_for_descheduled_listener)
 {
+    enum { WAIT = 50, LOOKS = 20 };
     struct rdma_conn_param p = {.retry_count = 7};
     char byte;
 
@@ -157,20 +136,19 @@ static struct rdma_cm_id *ask_beside_a_spinner(struct side *s)
     CHECK_EQ(read(s->sock, &byte, 1), 1);
     clock_stop();
     CHECK_EQ(rdma_connect(id, &p), 0);
-    return id;
-}
-
-static void refused(struct side *s, struct rdma_cm_id *id)
-{
+    for (int i = 0; i < 4 * WAIT; i++)
+        clock_step_ms(1);
+    CHECK(!readable(chan->fd, 0));
+    step_while_it_runs(WAIT - LOOKS);
+    CHECK(!readable(chan->fd, 0)); /* its timeout begins when it first runs */
+    step_while_it_runs(2 * LOOKS);
     CHECK_EQ(eat(RDMA_CM_EVENT_REJECTED), 8);
     clock_run();
     CHECK_EQ(write(s->sock, "e", 1), 1);
     meet(s);
-    drop(id);
-    all_gone();
+    finished(id, NULL);
 }
-
-static void spin(struct side *s)
+PASSIVE(request_waits_for_descheduled_listener)
 {
     struct rdma_cm_id *id = new_id(NULL);
     char byte;
@@ -181,51 +159,19 @@ static void spin(struct side *s)
         ;
     CHECK_EQ(read(s->sock, &byte, 1), 1);
     meet(s);
-    drop(id);
-    all_gone();
-}
-
-/* A request is not rejected before the process that will listen has run. */
-PAIR(request_waits_for_descheduled_listener, run_two)
-ACTIVE(request_waits_for_descheduled_listener)
-{
-    enum { WAIT = 50, LOOKS = 20 };
-
-    struct rdma_cm_id *id = ask_beside_a_spinner(s);
-    for (int i = 0; i < 4 * WAIT; i++)
-        clock_step_ms(1);
-    CHECK(!readable(chan->fd, 0));
-    for (int i = 0; i < WAIT - LOOKS; i++) {
-        cpu_ns++;
-        clock_step_ms(1);
-    }
-    CHECK(!readable(chan->fd, 0)); /* its timeout begins when it first runs */
-    for (int i = 0; i < 2 * LOOKS; i++) {
-        cpu_ns++;
-        clock_step_ms(1);
-    }
-    refused(s, id);
-}
-PASSIVE(request_waits_for_descheduled_listener)
-{
-    spin(s);
+    finished(id, NULL);
 }
 
 /* ---- Owner of the memory ---- */
 
 /* A read into memory that its owner has made read-only fails at the owner, not at the peer. */
-TEST_UNWATCHED(read_into_read_only_memory_fails_locally)
+LOOP(read_into_read_only_memory_fails_locally, .unwatched = true)
 {
-    struct side a = {0}, b = {0};
-
-    loop_open(&a, &b);
-    CHECK_EQ(mprotect(a.buf + 8192, 4096, PROT_READ), 0);
-    CHECK_EQ(try_send(&a, 1, READ, 4096, 8192, IBV_SEND_SIGNALED, (uintptr_t)b.buf, b.mr->rkey),
-             0);
-    expect_wc(a.scq, 1, IBV_WC_LOC_PROT_ERR);
-    CHECK_EQ(qp_state(&b), IBV_QPS_RTS);
-    CHECK_EQ(mprotect(a.buf + 8192, 4096, PROT_READ | PROT_WRITE), 0);
-    loop_close(&a, &b);
+    CHECK_EQ(mprotect(a->buf + 8192, 4096, PROT_READ), 0);
+    post_to(a, 1, READ, 4096, 8192, (uintptr_t)b->buf, b->mr->rkey);
+    expect_wc(a->scq, 1, IBV_WC_LOC_PROT_ERR);
+    CHECK_EQ(qp_state(b), IBV_QPS_RTS);
+    CHECK_EQ(mprotect(a->buf + 8192, 4096, PROT_READ | PROT_WRITE), 0);
 }
 
 /* ---- Reused slots ---- */
@@ -265,7 +211,6 @@ TEST(qp_in_reused_slot_keeps_receives)
 {
     struct side a = {0}, b = {0}, c = {0}, d = {0};
     struct ibv_async_event event;
-    pthread_t thread;
 
     CHECK_EQ(setenv("EMUVERBS_MAX_QP", "3", 1), 0);
     loop_open(&a, &b);
@@ -274,7 +219,7 @@ TEST(qp_in_reused_slot_keeps_receives)
     CHECK(wait_wc(a.scq).status != IBV_WC_SUCCESS);
     CHECK_EQ(ibv_get_async_event(b.ctx, &event), 0);
     CHECK(event.element.qp == b.qp);
-    CHECK_EQ(pthread_create(&thread, NULL, destroy_qp, b.qp), 0);
+    pthread_t thread = spawn(destroy_qp, b.qp);
     b.qp = NULL;
     open_when_there_is_room(&d);
     join_sides(&c, &d);
@@ -282,11 +227,9 @@ TEST(qp_in_reused_slot_keeps_receives)
     ibv_ack_async_event(&event);
     CHECK_EQ(pthread_join(thread, NULL), 0);
     pattern(c.buf, 8192, 3);
-    CHECK_EQ(try_send(&c, 3, SEND, 0, 8192, IBV_SEND_SIGNALED, 0, 0), 0);
+    post_to(&c, 3, SEND, 0, 8192, 0, 0);
     expect_wc(c.scq, 3, IBV_WC_SUCCESS);
     expect_wc(d.rcq, 2, IBV_WC_SUCCESS);
     CHECK(is_pattern(d.buf + 64, 8192, 3));
     _exit(0);
 }
-
-/* ---- Peers with invalid state ---- */

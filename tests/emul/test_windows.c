@@ -7,9 +7,7 @@
 
 #include "tests/emul/pair.h"
 
-#define RIGHTS                                                                                 \
-    (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |               \
-     IBV_ACCESS_MW_BIND)
+#define BINDABLE (RIGHTS | IBV_ACCESS_MW_BIND)
 
 static int try_bind(struct side *s, uint64_t id, struct ibv_mw *mw, uint32_t key, uint32_t off,
                     uint32_t len, unsigned rights, unsigned flags)
@@ -49,18 +47,6 @@ static void invalidate(struct side *s, uint32_t key)
     CHECK_EQ(expect_wc(s->scq, 78, IBV_WC_SUCCESS).opcode, IBV_WC_LOCAL_INV);
 }
 
-static void tell(struct side *s, uint32_t key)
-{
-    CHECK(write(s->sock, &key, sizeof(key)) == sizeof(key));
-}
-static uint32_t hear(struct side *s)
-{
-    uint32_t key;
-
-    CHECK(read(s->sock, &key, sizeof(key)) == sizeof(key));
-    return key;
-}
-
 static struct ibv_mw *window(struct side *s)
 {
     struct ibv_mw *mw = ibv_alloc_mw(s->pd, IBV_MW_TYPE_2);
@@ -69,233 +55,168 @@ static struct ibv_mw *window(struct side *s)
     return mw;
 }
 
-/* After the completion of an invalidation nothing more is written through the window. */
-PAIR(invalidating_waits_for_remote_writes, run_two)
-ACTIVE(invalidating_waits_for_remote_writes)
-{
-    struct ibv_wc wc;
-
-    for (int i = 0; i < 20; i++) {
-        side_open(s);
-        side_connect(s);
-        uint32_t key = hear(s);
-        memset(s->buf, 0xee, BUF_SIZE);
-        do {
-            CHECK_EQ(try_send(s, 1, WRITE, 0, BUF_SIZE, IBV_SEND_SIGNALED, s->raddr, key), 0);
-            wc = wait_wc(s->scq);
-        } while (wc.status == IBV_WC_SUCCESS);
-        CHECK_EQ(wc.status, IBV_WC_REM_ACCESS_ERR);
-        meet(s);
-        side_close(s);
-    }
-}
-PASSIVE(invalidating_waits_for_remote_writes)
-{
-    for (int i = 0; i < 20; i++) {
-        s->access = RIGHTS;
-        side_open(s);
-        struct ibv_mw *mw = window(s);
-        side_connect(s);
-        uint32_t key = bind(s, mw, 0, BUF_SIZE);
-        clock_stop(); /* users of the memory do not time out */
-        tell(s, key);
-        while (*(volatile unsigned char *)(s->buf + BUF_SIZE - 1) != 0xee)
-            sched_yield();
-        invalidate(s, key);
-        memset(s->buf, 0, BUF_SIZE);
-        meet(s);
-        for (int k = 0; k < BUF_SIZE; k++)
-            CHECK_EQ(s->buf[k], 0);
-        CHECK_EQ(ibv_dealloc_mw(mw), 0);
-        side_close(s);
-    }
-}
-
 /* Windows bound by a QP are free when it is destroyed, and do not belong to its successor. */
-TEST(destroyed_qp_frees_its_windows)
+LOOP(destroyed_qp_frees_its_windows, .b = {.access = BINDABLE},
+     .env = "EMUVERBS_MAX_QP=2") /* so that the next one has the same number */
 {
-    struct side a = {0}, b = {.access = RIGHTS};
-
-    setenv("EMUVERBS_MAX_QP", "2", 1); /* so that the next one has the same number */
-    loop_open(&a, &b);
-    struct ibv_mw *mw = window(&b);
-    uint32_t key = bind(&b, mw, 0, 4096), number = b.qp->qp_num;
+    struct ibv_mw *mw = window(b);
+    uint32_t key = bind(b, mw, 0, 4096), number = b->qp->qp_num;
     struct ibv_qp_init_attr init = {
-        .send_cq = b.scq, .recv_cq = b.rcq, .qp_type = IBV_QPT_RC, .cap = {16, 16, 1, 1, 0}};
-    CHECK_EQ(ibv_destroy_qp(b.qp), 0);
-    b.qp = ibv_create_qp(b.pd, &init);
-    CHECK(b.qp);
-    CHECK_EQ(b.qp->qp_num, number);
+        .send_cq = b->scq, .recv_cq = b->rcq, .qp_type = IBV_QPT_RC, .cap = {16, 16, 1, 1, 0}};
+    CHECK_EQ(ibv_destroy_qp(b->qp), 0);
+    b->qp = ibv_create_qp(b->pd, &init);
+    CHECK(b->qp);
+    CHECK_EQ(b->qp->qp_num, number);
     struct ibv_qp_attr reset = {.qp_state = IBV_QPS_RESET};
-    CHECK_EQ(ibv_modify_qp(a.qp, &reset, IBV_QP_STATE), 0);
-    CHECK_EQ(qp_init(&a), 0);
-    CHECK_EQ(qp_init(&b), 0);
-    CHECK_EQ(qp_rtr(&a, number), 0);
-    CHECK_EQ(qp_rtr(&b, a.qp->qp_num), 0);
-    CHECK_EQ(qp_rts(&a), 0);
-    CHECK_EQ(qp_rts(&b), 0);
-    CHECK_EQ(try_send(&a, 3, WRITE, 0, 64, IBV_SEND_SIGNALED, a.raddr, key), 0);
-    expect_wc(a.scq, 3, IBV_WC_REM_ACCESS_ERR);
-    CHECK_EQ(ibv_dereg_mr(b.mr), 0);
-    b.mr = NULL;
+    CHECK_EQ(ibv_modify_qp(a->qp, &reset, IBV_QP_STATE), 0);
+    CHECK_EQ(qp_init(a), 0);
+    CHECK_EQ(qp_init(b), 0);
+    CHECK_EQ(qp_rtr(a, number), 0);
+    CHECK_EQ(qp_rtr(b, a->qp->qp_num), 0);
+    CHECK_EQ(qp_rts(a), 0);
+    CHECK_EQ(qp_rts(b), 0);
+    post_to(a, 3, WRITE, 0, 64, a->raddr, key);
+    expect_wc(a->scq, 3, IBV_WC_REM_ACCESS_ERR);
+    CHECK_EQ(ibv_dereg_mr(b->mr), 0);
+    b->mr = NULL;
     CHECK_EQ(ibv_dealloc_mw(mw), 0);
-    loop_close(&a, &b);
 }
 
 /* A registration keeps track of a window after others were unbound. */
-TEST(regions_know_their_windows)
+LOOP(regions_know_their_windows, .b = {.access = BINDABLE})
 {
-    struct side a = {0}, b = {.access = RIGHTS};
     struct ibv_mw *mw[3];
 
-    loop_open(&a, &b);
     for (int i = 0; i < 3; i++)
-        bind(&b, mw[i] = window(&b), 4096 * (uint32_t)i, 4096);
+        bind(b, mw[i] = window(b), 4096 * (uint32_t)i, 4096);
     for (int round = 0; round < 3; round++) {
         static const int order[3][3] = {{0, 1, 2}, {2, 1, 0}, {1, 0, 2}};
         for (int i = 0; i < 3; i++) {
-            CHECK_EQ(ibv_dereg_mr(b.mr), EINVAL);
-            invalidate(&b, mw[order[round][i]]->rkey);
+            CHECK_EQ(ibv_dereg_mr(b->mr), EINVAL);
+            invalidate(b, mw[order[round][i]]->rkey);
         }
         for (int i = 0; i < 3 && round < 2; i++)
-            bind(&b, mw[i], 0, 4096);
+            bind(b, mw[i], 0, 4096);
     }
-    CHECK_EQ(ibv_dereg_mr(b.mr), 0);
-    b.mr = NULL;
+    CHECK_EQ(ibv_dereg_mr(b->mr), 0);
+    b->mr = NULL;
     for (int i = 0; i < 3; i++)
         CHECK_EQ(ibv_dealloc_mw(mw[i]), 0);
-    loop_close(&a, &b);
 }
 
 /* An invalidation keeps its order: behind the reads that its fence waits for. */
-TEST(fenced_invalidation_waits_for_reads)
+LOOP(fenced_invalidation_waits_for_reads, .b = {.access = BINDABLE},
+     .env = "EMUVERBS_READ_DELAY_US=50000")
 {
-    struct side a = {0}, b = {.access = RIGHTS};
     struct ibv_wc wc;
 
-    setenv("EMUVERBS_READ_DELAY_US", "50000", 1);
-    loop_open(&a, &b);
     clock_stop();
-    struct ibv_mw *mw = window(&b);
-    uint32_t key = bind(&b, mw, 0, 4096);
-    post_send(&b, 1, READ, 0, 64, 0);
-    CHECK_EQ(try_invalidate(&b, 2, IBV_WR_LOCAL_INV, key, IBV_SEND_SIGNALED | IBV_SEND_FENCE),
+    struct ibv_mw *mw = window(b);
+    uint32_t key = bind(b, mw, 0, 4096);
+    post_send(b, 1, READ, 0, 64, 0);
+    CHECK_EQ(try_invalidate(b, 2, IBV_WR_LOCAL_INV, key, IBV_SEND_SIGNALED | IBV_SEND_FENCE),
              0);
-    CHECK_EQ(try_send(&a, 3, WRITE, 0, 64, IBV_SEND_SIGNALED, a.raddr, key), 0);
-    expect_wc(a.scq, 3, IBV_WC_SUCCESS); /* the key is valid until then */
-    expect_none(b.scq);
+    post_to(a, 3, WRITE, 0, 64, a->raddr, key);
+    expect_wc(a->scq, 3, IBV_WC_SUCCESS); /* the key is valid until then */
+    expect_none(b->scq);
     clock_step_ms(50);
-    wc = expect_wc(b.scq, 1, IBV_WC_SUCCESS);
+    wc = expect_wc(b->scq, 1, IBV_WC_SUCCESS);
     CHECK_EQ(wc.opcode, IBV_WC_RDMA_READ);
-    expect_wc(b.scq, 2, IBV_WC_SUCCESS);
-    CHECK_EQ(try_send(&a, 4, WRITE, 0, 64, IBV_SEND_SIGNALED, a.raddr, key), 0);
-    expect_wc(a.scq, 4, IBV_WC_REM_ACCESS_ERR);
+    expect_wc(b->scq, 2, IBV_WC_SUCCESS);
+    post_to(a, 4, WRITE, 0, 64, a->raddr, key);
+    expect_wc(a->scq, 4, IBV_WC_REM_ACCESS_ERR);
     CHECK_EQ(ibv_dealloc_mw(mw), 0);
-    loop_close(&a, &b);
 }
 
 /* Bytes without a registration: an adapter's library would dereference a null pointer, so the
  * call refuses. */
-TEST(window_without_region_refused)
+LOOP(window_without_region_refused, .b = {.access = BINDABLE})
 {
-    struct side a = {0}, b = {.access = RIGHTS};
-
-    loop_open(&a, &b);
-    struct ibv_mw *one = ibv_alloc_mw(b.pd, IBV_MW_TYPE_1), *mw = window(&b);
-    struct ibv_mw_bind request = {.bind_info = {NULL, (uintptr_t)b.buf, 4096, 0}};
-    struct ibv_mr *mr = b.mr;
+    struct ibv_mw *one = ibv_alloc_mw(b->pd, IBV_MW_TYPE_1), *mw = window(b);
+    struct ibv_mw_bind request = {.bind_info = {NULL, (uintptr_t)b->buf, 4096, 0}};
+    struct ibv_mr *mr = b->mr;
     CHECK(one);
-    CHECK_EQ(ibv_bind_mw(b.qp, one, &request), EINVAL);
-    b.mr = NULL;
-    CHECK_EQ(try_bind(&b, 1, mw, ibv_inc_rkey(mw->rkey), 0, 4096, IBV_ACCESS_REMOTE_WRITE,
+    CHECK_EQ(ibv_bind_mw(b->qp, one, &request), EINVAL);
+    b->mr = NULL;
+    CHECK_EQ(try_bind(b, 1, mw, ibv_inc_rkey(mw->rkey), 0, 4096, IBV_ACCESS_REMOTE_WRITE,
                       IBV_SEND_SIGNALED),
              EINVAL);
-    b.mr = mr;
-    bind(&b, mw, 0, 4096); /* neither was affected */
+    b->mr = mr;
+    bind(b, mw, 0, 4096); /* neither was affected */
     CHECK_EQ(ibv_dealloc_mw(one), 0);
     CHECK_EQ(ibv_dealloc_mw(mw), 0);
-    loop_close(&a, &b);
 }
 
 /* A window can be bound again after a bind that failed, or was never executed. */
-TEST(window_bound_again_after_failure)
+LOOP(window_bound_again_after_failure, .b = {.access = BINDABLE})
 {
-    struct side a = {0}, b = {.access = RIGHTS};
     struct ibv_mw_bind bind = {.wr_id = 1, .send_flags = IBV_SEND_SIGNALED};
 
-    loop_open(&a, &b);
-    struct ibv_mw *mw = ibv_alloc_mw(b.pd, IBV_MW_TYPE_1);
+    struct ibv_mw *mw = ibv_alloc_mw(b->pd, IBV_MW_TYPE_1);
     CHECK(mw);
     for (int i = 0; i < 3; i++) {
         bind.bind_info = (struct ibv_mw_bind_info){
-            b.mr, (uintptr_t)b.buf, i < 2 ? BUF_SIZE + 1 : 4096, IBV_ACCESS_REMOTE_WRITE};
+            b->mr, (uintptr_t)b->buf, i < 2 ? BUF_SIZE + 1 : 4096, IBV_ACCESS_REMOTE_WRITE};
         if (i == 1)
-            CHECK_EQ(qp_error(&b), 0);
-        CHECK_EQ(ibv_bind_mw(b.qp, mw, &bind), 0);
-        expect_wc(b.scq, 1,
+            CHECK_EQ(qp_error(b), 0);
+        CHECK_EQ(ibv_bind_mw(b->qp, mw, &bind), 0);
+        expect_wc(b->scq, 1,
                   i == 0   ? IBV_WC_MW_BIND_ERR
                   : i == 1 ? IBV_WC_WR_FLUSH_ERR
                            : IBV_WC_SUCCESS);
         if (i < 2)
-            join_anew(&a, &b);
+            join_anew(a, b);
     }
-    CHECK_EQ(try_send(&a, 3, WRITE, 0, 64, IBV_SEND_SIGNALED, a.raddr, mw->rkey), 0);
-    expect_wc(a.scq, 3, IBV_WC_SUCCESS);
+    post_to(a, 3, WRITE, 0, 64, a->raddr, mw->rkey);
+    expect_wc(a->scq, 3, IBV_WC_SUCCESS);
     CHECK_EQ(ibv_dealloc_mw(mw), 0);
-    loop_close(&a, &b);
 }
 
-TEST(device_without_windows_refuses_them)
+LOOP(device_without_windows_refuses_them, .env = "EMUVERBS_MAX_MW=0")
 {
-    struct side a = {0}, b = {0};
     struct ibv_device_attr attr;
 
-    setenv("EMUVERBS_MAX_MW", "0", 1);
-    loop_open(&a, &b);
-    CHECK_EQ(ibv_query_device(a.ctx, &attr), 0);
+    CHECK_EQ(ibv_query_device(a->ctx, &attr), 0);
     CHECK_EQ(attr.max_mw, 0);
     CHECK_EQ(attr.device_cap_flags & (IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2A |
                                       IBV_DEVICE_MEM_WINDOW_TYPE_2B),
              0);
     for (int type = IBV_MW_TYPE_1; type <= IBV_MW_TYPE_2; type++) {
         errno = 0;
-        CHECK(!ibv_alloc_mw(a.pd, (enum ibv_mw_type)type));
+        CHECK(!ibv_alloc_mw(a->pd, (enum ibv_mw_type)type));
         CHECK_EQ(errno, EOPNOTSUPP);
     }
-    CHECK_EQ(try_invalidate(&a, 1, IBV_WR_LOCAL_INV, a.mr->rkey, 0), EOPNOTSUPP);
-    CHECK_EQ(try_invalidate(&a, 1, IBV_WR_SEND_WITH_INV, b.mr->rkey, 0), EOPNOTSUPP);
+    CHECK_EQ(try_invalidate(a, 1, IBV_WR_LOCAL_INV, a->mr->rkey, 0), EOPNOTSUPP);
+    CHECK_EQ(try_invalidate(a, 1, IBV_WR_SEND_WITH_INV, b->mr->rkey, 0), EOPNOTSUPP);
     struct ibv_mw none = {.type = IBV_MW_TYPE_2};
-    CHECK_EQ(try_bind(&a, 1, &none, 1, 0, 16, 0, 0), EOPNOTSUPP);
-    struct ibv_qp_init_attr_ex init = {.send_cq = a.scq,
-                                       .recv_cq = a.rcq,
+    CHECK_EQ(try_bind(a, 1, &none, 1, 0, 16, 0, 0), EOPNOTSUPP);
+    struct ibv_qp_init_attr_ex init = {.send_cq = a->scq,
+                                       .recv_cq = a->rcq,
                                        .qp_type = IBV_QPT_RC,
                                        .cap = {16, 16, 1, 1, 0},
-                                       .pd = a.pd,
+                                       .pd = a->pd,
                                        .comp_mask = IBV_QP_INIT_ATTR_PD |
                                                     IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
                                        .send_ops_flags = IBV_QP_EX_WITH_BIND_MW};
-    CHECK(!ibv_create_qp_ex(a.ctx, &init));
+    CHECK(!ibv_create_qp_ex(a->ctx, &init));
     CHECK_EQ(errno, EOPNOTSUPP);
-    loop_close(&a, &b);
 }
 
 /* Keys are not predictable from others: differences of neighbours do not repeat, and all bits
  * are used. */
-TEST(keys_cannot_be_foreseen)
+SIDE(keys_cannot_be_foreseen)
 {
     enum { N = 512 };
-    struct side a = {0};
     struct ibv_mr *mr[N];
     struct ibv_mw *mw[N];
     uint32_t key[N], all_set = ~0u, any_set = 0;
 
-    side_open(&a);
     for (int windows = 0; windows < 2; windows++) {
         for (int i = 0; i < N; i++) {
             if (windows)
-                mw[i] = window(&a);
+                mw[i] = window(s);
             else
-                CHECK(mr[i] = ibv_reg_mr(a.pd, a.buf, 4096, IBV_ACCESS_REMOTE_READ));
+                CHECK(mr[i] = ibv_reg_mr(s->pd, s->buf, 4096, IBV_ACCESS_REMOTE_READ));
             key[i] = windows ? mw[i]->rkey >> 8 : mr[i]->rkey;
             all_set &= key[i];
             any_set |= key[i];
@@ -316,58 +237,52 @@ TEST(keys_cannot_be_foreseen)
         CHECK_EQ(ibv_dereg_mr(mr[i]), 0);
         CHECK_EQ(ibv_dealloc_mw(mw[i]), 0);
     }
-    side_close(&a);
 }
 
 /* Bind, invalidation and a message that invalidates take the times that are set, and requests
  * behind wait.  A registration takes at least its time. */
-TEST(windows_take_the_time_that_is_set)
+LOOP(
+    windows_take_the_time_that_is_set, .a = {.access = BINDABLE}, .b = {.access = BINDABLE},
+    .env =
+        "EMUVERBS_LINK_MB_S=1000 EMUVERBS_BIND_NS=3000000 EMUVERBS_INVALIDATE_NS=5000000 EMUVERBS_REGISTER_NS=200000 EMUVERBS_REGISTER_PAGE_NS=100")
 {
-    struct side a = {.access = RIGHTS}, b = {.access = RIGHTS};
     struct timespec from, to;
 
-    setenv("EMUVERBS_LINK_MB_S", "1000", 1);
-    setenv("EMUVERBS_BIND_NS", "3000000", 1);
-    setenv("EMUVERBS_INVALIDATE_NS", "5000000", 1);
-    setenv("EMUVERBS_REGISTER_NS", "200000", 1);
-    setenv("EMUVERBS_REGISTER_PAGE_NS", "100", 1);
-    loop_open(&a, &b);
-    struct ibv_mw *mw = window(&a);
+    struct ibv_mw *mw = window(a);
     uint32_t key = ibv_inc_rkey(mw->rkey);
     clock_stop();
-    post_recv(&a, 60, 0, 64);
-    post_recv(&b, 50, 0, 64);
-    CHECK_EQ(try_bind(&a, 1, mw, key, 0, 64, IBV_ACCESS_REMOTE_WRITE, IBV_SEND_SIGNALED), 0);
+    post_recv(a, 60, 0, 64);
+    post_recv(b, 50, 0, 64);
+    CHECK_EQ(try_bind(a, 1, mw, key, 0, 64, IBV_ACCESS_REMOTE_WRITE, IBV_SEND_SIGNALED), 0);
     mw->rkey = key;
-    post_send(&a, 2, SEND, 0, 8, 0);
+    post_send(a, 2, SEND, 0, 8, 0);
     clock_step_ns(2999999);
-    expect_none(a.scq);
+    expect_none(a->scq);
     clock_step_ns(1);
-    expect_wc(a.scq, 1, IBV_WC_SUCCESS);
-    expect_none(b.rcq);
+    expect_wc(a->scq, 1, IBV_WC_SUCCESS);
+    expect_none(b->rcq);
     clock_step_ns(10000);
-    expect_wc(a.scq, 2, IBV_WC_SUCCESS);
-    expect_wc(b.rcq, 50, IBV_WC_SUCCESS);
-    CHECK_EQ(try_invalidate(&b, 3, IBV_WR_SEND_WITH_INV, key, IBV_SEND_SIGNALED), 0);
+    expect_wc(a->scq, 2, IBV_WC_SUCCESS);
+    expect_wc(b->rcq, 50, IBV_WC_SUCCESS);
+    CHECK_EQ(try_invalidate(b, 3, IBV_WR_SEND_WITH_INV, key, IBV_SEND_SIGNALED), 0);
     clock_step_ns(5000000);
-    expect_none(a.rcq);
+    expect_none(a->rcq);
     clock_step_ns(10000);
-    CHECK_EQ(expect_wc(a.rcq, 60, IBV_WC_SUCCESS).invalidated_rkey, key);
+    CHECK_EQ(expect_wc(a->rcq, 60, IBV_WC_SUCCESS).invalidated_rkey, key);
     key = ibv_inc_rkey(mw->rkey);
-    CHECK_EQ(try_bind(&a, 4, mw, key, 0, 64, IBV_ACCESS_REMOTE_WRITE, IBV_SEND_SIGNALED), 0);
-    CHECK_EQ(try_invalidate(&a, 5, IBV_WR_LOCAL_INV, key, IBV_SEND_SIGNALED), 0);
+    CHECK_EQ(try_bind(a, 4, mw, key, 0, 64, IBV_ACCESS_REMOTE_WRITE, IBV_SEND_SIGNALED), 0);
+    CHECK_EQ(try_invalidate(a, 5, IBV_WR_LOCAL_INV, key, IBV_SEND_SIGNALED), 0);
     clock_step_ns(7999999);
-    expect_wc(a.scq, 4, IBV_WC_SUCCESS);
-    expect_none(a.scq);
+    expect_wc(a->scq, 4, IBV_WC_SUCCESS);
+    expect_none(a->scq);
     clock_step_ns(1);
-    expect_wc(a.scq, 5, IBV_WC_SUCCESS);
+    expect_wc(a->scq, 5, IBV_WC_SUCCESS);
     clock_gettime(CLOCK_MONOTONIC, &from);
-    struct ibv_mr *mr = ibv_reg_mr(a.pd, a.buf, BUF_SIZE, 0);
+    struct ibv_mr *mr = ibv_reg_mr(a->pd, a->buf, BUF_SIZE, 0);
     clock_gettime(CLOCK_MONOTONIC, &to);
     CHECK(mr);
     CHECK((to.tv_sec - from.tv_sec) * 1000000000L + to.tv_nsec - from.tv_nsec >=
           200000 + 100 * (long)BUF_SIZE / 4096);
     ibv_dereg_mr(mr);
     ibv_dealloc_mw(mw);
-    loop_close(&a, &b);
 }

@@ -128,6 +128,18 @@ static void datagrams_ready(struct end *e)
     NEED(ibv_modify_qp(e->qp, &a, IBV_QP_STATE | IBV_QP_SQ_PSN) == 0);
 }
 
+int end_init(struct end *e, uint8_t port)
+{
+    struct ibv_qp_attr a = {
+        .qp_state = IBV_QPS_INIT,
+        .port_num = port,
+        .qp_access_flags =
+            (unsigned)given(e->qp_rights, IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)};
+
+    return ibv_modify_qp(e->qp, &a,
+                         IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+}
+
 void end_open(struct end *e, bool passive)
 {
     if (e->with)
@@ -166,14 +178,7 @@ void end_open(struct end *e, bool passive)
         datagrams_ready(e);
         return;
     }
-    struct ibv_qp_attr a = {
-        .qp_state = IBV_QPS_INIT,
-        .port_num = 1,
-        .qp_access_flags =
-            (unsigned)given(e->qp_rights, IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)};
-    NEED(ibv_modify_qp(e->qp, &a,
-                       IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) ==
-         0);
+    NEED(end_init(e, 1) == 0);
 }
 
 int end_rtr(struct end *e, const struct end *peer, uint32_t qpn)
@@ -214,6 +219,11 @@ void ends_open(struct end *a, struct end *b)
     end_open(b, true);
     a->other = b;
     b->other = a;
+    ends_connect(a, b);
+}
+
+void ends_connect(struct end *a, struct end *b)
+{
     NEED(end_rtr(b, a, a->qp->qp_num) == 0);
     NEED(end_rtr(a, b, b->qp->qp_num) == 0);
     NEED(end_rts(b) == 0);
@@ -225,11 +235,6 @@ int end_to(struct end *e, enum ibv_qp_state state)
     struct ibv_qp_attr a = {.qp_state = state};
 
     return ibv_modify_qp(e->qp, &a, IBV_QP_STATE);
-}
-
-const char *end_state(struct end *e)
-{
-    return qp_state(e->qp);
 }
 
 const char *qp_state(struct ibv_qp *qp)
@@ -261,6 +266,21 @@ int send_to(struct end *e, uint64_t id, enum ibv_wr_opcode op, uint32_t length, 
                              .wr.rdma = {raddr, rkey}},
                        *bad;
 
+    if (op == IBV_WR_SEND_WITH_INV || op == IBV_WR_LOCAL_INV)
+        wr.invalidate_rkey = rkey;
+    if (op == IBV_WR_LOCAL_INV)
+        wr.num_sge = 0;
+    if (op == IBV_WR_ATOMIC_FETCH_AND_ADD || op == IBV_WR_ATOMIC_CMP_AND_SWP) {
+        wr.wr.atomic.remote_addr = raddr;
+        wr.wr.atomic.compare_add = e->operand;
+        wr.wr.atomic.swap = e->swap;
+        wr.wr.atomic.rkey = rkey;
+    }
+    if (e->datagrams) {
+        wr.wr.ud.ah = e->ah;
+        wr.wr.ud.remote_qpn = e->to;
+        wr.wr.ud.remote_qkey = e->qkey;
+    }
     return ibv_post_send(e->qp, &wr, &bad);
 }
 
@@ -386,4 +406,82 @@ void answer_async(const char *who, struct end *e)
     NEED(ibv_get_async_event(e->ctx, &event) == 0);
     answer("%s: %s", who, ibv_event_type_str(event.event_type));
     ibv_ack_async_event(&event);
+}
+
+/* ---- Questions ---- */
+
+const struct question *asked;
+
+bool posted(int ret)
+{
+    answer("posting: %s", result(ret));
+    return ret == 0;
+}
+
+static bool is_untouched(const struct end *e)
+{
+    for (unsigned i = 0; i < END_SIZE; i++)
+        if (e->buf[i] != 0x55)
+            return false;
+    return true;
+}
+
+void tell(struct end *a, struct end *b, const char *words)
+{
+    char text[128], *rest;
+    struct ibv_wc wc;
+
+    snprintf(text, sizeof(text), "%s", words);
+    for (char *w = strtok_r(text, " ", &rest); w; w = strtok_r(NULL, " ", &rest))
+        if (strcmp(w, "states") == 0)
+            answer("states %s and %s", qp_state(a->qp), qp_state(b->qp));
+        else if (strcmp(w, "state") == 0)
+            answer("state %s", qp_state(a->qp));
+        else if (strcmp(w, "memory") == 0)
+            answer("memory %s", is_untouched(b) ? "untouched" : "changed");
+        else if (strcmp(w, "responder") == 0)
+            answer_async(w, b);
+        else if (strcmp(w, "receiver?") == 0)
+            answer("receiver: %s",
+                   next_wc(b->rcq, &wc, NONE_MS) ? status_name(wc.status) : "nothing");
+        else
+            answer_wc(w, strcmp(w, "receiver") == 0 ? b->rcq : a->scq);
+}
+
+static void request(struct end *a, struct end *b)
+{
+    const struct request *r = &asked->request;
+    struct ibv_mr *mr = a->mr;
+    bool tells = strncmp(asked->tell, "posting", 7) == 0;
+
+    memset(b->buf, 0x55, END_SIZE);
+    memset(a->buf, 0xaa, END_SIZE);
+    NEED(!r->receive || receive(b, 2, r->receive) == 0);
+    struct ibv_mr other = {.lkey = mr->lkey ^ r->lkey_xor};
+    struct end from = *a;
+    from.mr = &other;
+    from.buf += r->from;
+    int ret = send_to(&from, 1, r->op, r->length, SIGNALED | r->flags,
+                      (uintptr_t)b->buf + r->offset, b->mr->rkey ^ r->key_xor);
+    NEED(tells || ret == 0);
+    if (!tells || posted(ret))
+        tell(a, b, asked->tell + (tells ? 7 : 0));
+}
+
+void question_put(const struct question *q)
+{
+    static struct end a, b;
+
+    asked = q;
+    a = q->a;
+    b = q->b;
+    a.other = &b;
+    b.other = &a;
+    if (q->setup == CONNECTED)
+        ends_open(&a, &b);
+    else if (q->setup != NOTHING)
+        end_open(&a, false);
+    if (q->setup == APART)
+        end_open(&b, true);
+    (q->ask ? q->ask : request)(&a, &b);
 }

@@ -13,15 +13,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct question {
-    const char *text;
-    void (*ask)(void);
-};
-
-extern const struct question memory_questions[], window_questions[], queue_questions[],
-    flow_questions[], event_questions[], cm_questions[], datagram_questions[],
-    atomic_questions[];
-
 /* Arguments of main. */
 extern const char *from_name, *to_name; /* devices; NULL is the first */
 /* address of rdma_cm's listener: an IPv4 address of the device `to` */
@@ -63,23 +54,65 @@ struct end {
     int rights, qp_rights, cqe, srq_wr, rnr_retry, retry, timeout, reads, granted_reads,
         sig_all;
     bool with_channel;
-    bool datagrams;        /* a UD QP, which end_open brings to RTS */
+    bool datagrams; /* a UD QP, which end_open brings to RTS */
+    /* Set before sending: of atomic operations, and of datagrams. */
+    uint64_t operand, swap;
+    struct ibv_ah *ah;
+    uint32_t to, qkey;
     struct end *with;      /* shares the device and the domain of this end */
     struct ibv_qp_cap cap; /* granted, after end_open */
 };
 
+/* Which of a question's ends are open, a on `from` and b on `to`: both, connected or in INIT; a
+ * alone; none. */
+enum setup { CONNECTED, APART, ALONE, NOTHING };
+
+/* A question is a function, or a request from a to b's buffer and what to tell of its end. */
+struct question {
+    const char *text;
+    void (*ask)(struct end *a, struct end *b);
+    enum setup setup;
+    struct end a, b;
+    struct request {
+        enum ibv_wr_opcode op;
+        uint32_t length;
+        uint64_t offset, from;
+        uint32_t key_xor, lkey_xor;
+        unsigned flags;
+        uint32_t receive; /* bytes of a receive posted before, 0: none */
+    } request;
+    const char *tell;
+    int n; /* of questions that share a function */
+};
+extern const struct question *asked;
+extern const struct question memory_questions[], window_questions[], queue_questions[],
+    flow_questions[], event_questions[], cm_questions[], datagram_questions[],
+    atomic_questions[];
+void question_put(const struct question *q);
+#define ASK(name)                                                                              \
+    static void name(struct end *a __attribute__((unused)),                                    \
+                     struct end *b __attribute__((unused)))
+
+/* Answers with the results that are named by words: requester, sender, it (completions of a),
+ * receiver (of b; with ?: none is expected), responder (b's event), state (of a), states,
+ * memory (whether b's is as it was). */
+void tell(struct end *a, struct end *b, const char *words);
+/* Answers with the result of posting; returns whether it succeeded. */
+bool posted(int ret);
 void end_open(struct end *e, bool passive); /* a QP in INIT */
+int end_init(struct end *e, uint8_t port);
 int end_rtr(struct end *e, const struct end *peer, uint32_t qpn);
 int end_rts(struct end *e);
 void ends_open(struct end *a, struct end *b); /* and connected; a is on `from`, b on `to` */
+void ends_connect(struct end *a, struct end *b);
 int end_to(struct end *e, enum ibv_qp_state state);
 /* Returns the state; if it is not ERR, after half a second: a completion may precede the
  * state. */
-const char *end_state(struct end *e);
 const char *qp_state(struct ibv_qp *qp);
 const char *state_name(enum ibv_qp_state state);
 
-/* Posts from the buffer's start, with id 1; the remote address is the other end's buffer. */
+/* Posts from the buffer's start, with id 1; the remote address is the other end's buffer. With
+ * SEND_WITH_INV or LOCAL_INV `rkey` is invalidated. */
 int send_plain(struct end *e, enum ibv_wr_opcode op, uint32_t length, unsigned flags);
 int send_to(struct end *e, uint64_t id, enum ibv_wr_opcode op, uint32_t length, unsigned flags,
             uint64_t raddr, uint32_t rkey);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Questions about rdma_cm: private data, rejections, the end of connections. */
+/* Questions about rdma_cm: private data, rejections, the end of connections, and where to send
+ * datagrams. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -15,6 +16,7 @@
 
 static struct rdma_event_channel *channel;
 static uint8_t data[256];
+static enum rdma_port_space space; /* of new ids; 0: TCP */
 /* The software HCA's clock is per process: its steps do not apply to another process, so events
  * from there are waited for without a limit (see PATIENCE_S). */
 static bool other_process;
@@ -34,7 +36,7 @@ static struct rdma_cm_id *new_id(void)
 
     if (!channel)
         channel = rdma_create_event_channel();
-    NEED(channel && rdma_create_id(channel, &id, NULL, RDMA_PS_TCP) == 0);
+    NEED(channel && rdma_create_id(channel, &id, NULL, space ? space : RDMA_PS_TCP) == 0);
     return id;
 }
 
@@ -47,9 +49,10 @@ static struct rdma_cm_event event(int ms)
         return copy;
     NEED(rdma_get_cm_event(channel, &e) == 0);
     copy = *e;
+    /* datagrams have them in the same place */
     size_t n = e->param.conn.private_data ? e->param.conn.private_data_len : 0;
     memset(data, 0, sizeof(data));
-    if (n)
+    if (n && e->event != RDMA_CM_EVENT_MULTICAST_JOIN)
         memcpy(data, e->param.conn.private_data, n);
     rdma_ack_cm_event(e);
     return copy;
@@ -70,7 +73,8 @@ static const char *event_name(const struct rdma_cm_event *e)
 
 static void give_qp(struct rdma_cm_id *id)
 {
-    struct ibv_qp_init_attr qi = {.qp_type = IBV_QPT_RC, .cap = {16, 16, 1, 1, 0}};
+    struct ibv_qp_init_attr qi = {.qp_type = space == RDMA_PS_UDP ? IBV_QPT_UD : IBV_QPT_RC,
+                                  .cap = {16, 16, 1, 1, 0}};
 
     NEED(rdma_create_qp(id, NULL, &qi) == 0);
 }
@@ -141,7 +145,7 @@ static void connected(struct rdma_cm_id **active, struct rdma_cm_id **passive)
     expect(RDMA_CM_EVENT_ESTABLISHED);
 }
 
-static void request_data(void)
+ASK(request_data)
 {
     struct rdma_conn_param p = parameters(57);
     struct rdma_cm_event e;
@@ -161,7 +165,7 @@ static void request_data(void)
            ntohs(rdma_get_src_port(e.id)) == cm_port ? "right" : "wrong");
 }
 
-static void request_without_data(void)
+ASK(request_without_data)
 {
     struct rdma_conn_param p = parameters(0);
 
@@ -172,22 +176,27 @@ static void request_without_data(void)
     answer("the listener gets %d bytes", e.param.conn.private_data_len);
 }
 
-static void accept_data(void)
+static struct rdma_cm_id *accepted(struct rdma_cm_id **active)
 {
-    struct rdma_cm_id *id, *other = requested(&id);
-    struct rdma_conn_param p = parameters(197);
+    struct rdma_cm_id *other = requested(active);
+    struct rdma_conn_param p = parameters(asked->n);
 
     give_qp(other);
-    answer("197 bytes: %s", result(rdma_accept(other, &p)));
+    answer("%d bytes: %s", asked->n, result(rdma_accept(other, &p)));
+    return other;
 }
 
-static void accept_data_most(void)
+ASK(accept_data)
 {
-    struct rdma_cm_id *id, *other = requested(&id);
-    struct rdma_conn_param p = parameters(196);
+    struct rdma_cm_id *id;
 
-    give_qp(other);
-    answer("196 bytes: %s", result(rdma_accept(other, &p)));
+    accepted(&id);
+}
+
+ASK(accept_data_most)
+{
+    struct rdma_cm_id *id, *other = accepted(&id);
+
     for (int i = 0; i < 2; i++) {
         struct rdma_cm_event e = expect(RDMA_CM_EVENT_ESTABLISHED);
         if (e.id == id)
@@ -199,34 +208,22 @@ static void accept_data_most(void)
     answer("queue pairs are in %s and %s", qp_state(id->qp), qp_state(other->qp));
 }
 
-static void reject_with(int length)
+ASK(reject)
 {
-    struct rdma_conn_param p = parameters(length);
+    struct rdma_conn_param p = parameters(asked->n);
     struct rdma_cm_id *id, *other = requested(&id);
     struct rdma_cm_event e;
 
-    answer("%d bytes: %s", length,
+    answer("%d bytes: %s", asked->n,
            result(rdma_reject(other, p.private_data, p.private_data_len)));
-    if (length > 148)
+    if (asked->n > 148)
         return;
     e = event(WAIT_MS);
     answer("%s, status %d, %d bytes, right are %d", event_name(&e), e.status,
            e.param.conn.private_data_len, right_bytes());
 }
-static void reject_most(void)
-{
-    reject_with(148);
-}
-static void reject_too_much(void)
-{
-    reject_with(149);
-}
-static void reject_bare(void)
-{
-    reject_with(0);
-}
 
-static void nobody_listens(void)
+ASK(nobody_listens)
 {
     struct rdma_conn_param p = parameters(4);
     struct rdma_cm_event e;
@@ -237,7 +234,7 @@ static void nobody_listens(void)
     answer("%s, status %d", event_name(&e), e.status);
 }
 
-static void listener_closed(void)
+ASK(listener_closed)
 {
     struct rdma_conn_param p = parameters(4);
     struct rdma_cm_event e;
@@ -252,36 +249,36 @@ static void listener_closed(void)
            e.param.conn.private_data_len);
 }
 
-static void disconnecting(void)
+ASK(disconnecting)
 {
-    struct rdma_cm_id *a, *p;
+    struct rdma_cm_id *own, *other;
 
-    connected(&a, &p);
-    answer("disconnecting: %s", result(rdma_disconnect(a)));
+    connected(&own, &other);
+    answer("disconnecting: %s", result(rdma_disconnect(own)));
     unsigned active = 0, passive = 0, others = 0;
     for (struct rdma_cm_event e; (e = event(1000)).event != RDMA_CM_EVENT_MULTICAST_ERROR;) {
         if (e.event == RDMA_CM_EVENT_DISCONNECTED)
-            *(e.id == a ? &active : &passive) += 1;
+            *(e.id == own ? &active : &passive) += 1;
         else if (e.event != RDMA_CM_EVENT_TIMEWAIT_EXIT)
             others++;
     }
     answer("told so: active %u, passive %u, other events %u", active, passive, others);
-    answer("queue pairs are in %s and %s", qp_state(a->qp), qp_state(p->qp));
-    answer("once more: %s", result(rdma_disconnect(a)));
+    answer("queue pairs are in %s and %s", qp_state(own->qp), qp_state(other->qp));
+    answer("once more: %s", result(rdma_disconnect(own)));
 }
 
-static void destroyed_without_disconnect(void)
+ASK(destroyed_without_disconnect)
 {
-    struct rdma_cm_id *a, *p;
+    struct rdma_cm_id *own, *other;
 
-    connected(&a, &p);
-    rdma_destroy_qp(a);
-    answer("destroying: %s", result(rdma_destroy_id(a)));
+    connected(&own, &other);
+    rdma_destroy_qp(own);
+    answer("destroying: %s", result(rdma_destroy_id(own)));
     struct rdma_cm_event e = event(WAIT_MS);
     answer("the other side: %s, status %d", event_name(&e), e.status);
 }
 
-static void calls_out_of_order(void)
+ASK(calls_out_of_order)
 {
     struct rdma_conn_param p = parameters(4);
     struct rdma_cm_id *id = new_id();
@@ -300,35 +297,34 @@ static void calls_out_of_order(void)
     answer("connect again: %s", result(rdma_connect(id, &p)));
 }
 
-static void ports(void)
+static void answer_bind(const char *what, struct sockaddr *to)
 {
-    listening();
     struct rdma_cm_id *id = new_id();
-    int ret = rdma_bind_addr(id, address(cm_port));
-    answer("the same port again: %s", result(ret));
-    struct sockaddr_in any = {.sin_family = AF_INET, .sin_port = htons((uint16_t)cm_port)};
-    id = new_id();
-    ret = rdma_bind_addr(id, (struct sockaddr *)&any);
-    answer("at all addresses: %s", result(ret));
-    any.sin_port = htons((uint16_t)(cm_port + 1));
-    NEED(rdma_bind_addr(new_id(), (struct sockaddr *)&any) == 0);
-    id = new_id();
-    ret = rdma_bind_addr(id, address(cm_port + 1));
-    answer("one address where all are taken: %s", result(ret));
-    id = new_id();
-    ret = rdma_bind_addr(id, (struct sockaddr *)&any);
-    answer("all of them again: %s", result(ret));
-    id = new_id();
-    answer("any port: %s", result(rdma_bind_addr(id, address(0))));
-    answer("it has a number: %s", rdma_get_src_port(id) ? "yes" : "no");
-    struct sockaddr_in nowhere = {.sin_family = AF_INET};
-    inet_pton(AF_INET, "192.0.2.77", &nowhere.sin_addr);
-    id = new_id();
-    answer("an address that is not ours: %s",
-           result(rdma_bind_addr(id, (struct sockaddr *)&nowhere)));
+
+    answer("%s: %s", what, result(rdma_bind_addr(id, to)));
 }
 
-static void killed(void)
+ASK(ports)
+{
+    struct sockaddr_in any = {.sin_family = AF_INET, .sin_port = htons((uint16_t)cm_port)};
+    struct sockaddr_in nowhere = {.sin_family = AF_INET};
+    struct sockaddr *all = (struct sockaddr *)&any;
+
+    listening();
+    answer_bind("the same port again", address(cm_port));
+    answer_bind("at all addresses", all);
+    any.sin_port = htons((uint16_t)(cm_port + 1));
+    NEED(rdma_bind_addr(new_id(), all) == 0);
+    answer_bind("one address where all are taken", address(cm_port + 1));
+    answer_bind("all of them again", all);
+    struct rdma_cm_id *id = new_id();
+    answer("any port: %s", result(rdma_bind_addr(id, address(0))));
+    answer("it has a number: %s", rdma_get_src_port(id) ? "yes" : "no");
+    inet_pton(AF_INET, "192.0.2.77", &nowhere.sin_addr);
+    answer_bind("an address that is not ours", (struct sockaddr *)&nowhere);
+}
+
+ASK(killed)
 {
     struct rdma_conn_param p = parameters(4);
     int go[2];
@@ -359,7 +355,7 @@ static void killed(void)
     answer("the other side: %s, status %d", event_name(&e), e.status);
 }
 
-static void channels(void)
+ASK(channels)
 {
     struct rdma_cm_event *e;
 
@@ -369,21 +365,128 @@ static void channels(void)
     answer("an id without a device: %s", id->verbs ? "has one" : "has none");
 }
 
+/* ---- Datagrams ---- */
+
+static struct rdma_cm_id *looked_up(struct rdma_cm_id **active)
+{
+    struct rdma_conn_param p = parameters(181);
+
+    space = RDMA_PS_UDP;
+    listening();
+    *active = resolved(cm_port);
+    answer("queue pair in %s", qp_state((*active)->qp));
+    answer("181 bytes: %s", result(rdma_connect(*active, &p)));
+    p = parameters(180);
+    answer("180 bytes: %s", result(rdma_connect(*active, &p)));
+    struct rdma_cm_event e = expect(RDMA_CM_EVENT_CONNECT_REQUEST);
+    answer("the listener gets %d, right are %d", e.param.ud.private_data_len, right_bytes());
+    return e.id;
+}
+
+ASK(too_long_answer)
+{
+    struct rdma_conn_param p = parameters(137);
+    struct rdma_cm_id *id, *other = looked_up(&id);
+
+    give_qp(other);
+    answer("137 bytes: %s", result(rdma_accept(other, &p)));
+}
+
+ASK(resolve_service)
+{
+    struct rdma_conn_param p = parameters(136);
+    struct rdma_cm_id *id, *other = looked_up(&id);
+    static unsigned char buf[256];
+    struct ibv_wc wc;
+
+    give_qp(other);
+    answer("answering with 136 bytes: %s", result(rdma_accept(other, &p)));
+    struct rdma_cm_event e = expect(RDMA_CM_EVENT_ESTABLISHED);
+    answer("the active side gets %d, right are %d", e.param.ud.private_data_len, right_bytes());
+    answer("it is told %s", e.id == id && e.param.ud.qp_num == other->qp->qp_num
+                                ? "the queue pair"
+                                : "another queue pair");
+    answer("Q_Key %x", e.param.ud.qkey);
+    answer("the passive side: %s", readable(channel->fd, NONE_MS) ? "an event" : "no event");
+    struct ibv_mr *mr = ibv_reg_mr(other->pd, buf, sizeof(buf), IBV_ACCESS_LOCAL_WRITE);
+    struct ibv_ah *ah = ibv_create_ah(id->pd, &e.param.ud.ah_attr);
+    NEED(mr && ah);
+    struct ibv_sge sge = {(uintptr_t)buf, sizeof(buf), mr->lkey};
+    struct ibv_recv_wr rr = {.sg_list = &sge, .num_sge = 1}, *bad_rr;
+    NEED(ibv_post_recv(other->qp, &rr, &bad_rr) == 0);
+    struct ibv_send_wr wr = {.opcode = SEND, .send_flags = SIGNALED}, *bad;
+    wr.wr.ud.ah = ah;
+    wr.wr.ud.remote_qpn = e.param.ud.qp_num;
+    wr.wr.ud.remote_qkey = e.param.ud.qkey;
+    NEED(ibv_post_send(id->qp, &wr, &bad) == 0);
+    NEED(next_wc(other->recv_cq, &wc, WAIT_MS));
+    answer("a datagram there: %s, %u bytes", status_name(wc.status), wc.byte_len);
+    answer("disconnecting: %s", result(rdma_disconnect(id)));
+}
+
+ASK(refused_service)
+{
+    struct rdma_cm_id *id, *other = looked_up(&id);
+
+    answer("refusing: %s", result(rdma_reject(other, NULL, 0)));
+    answer("status %d", expect(RDMA_CM_EVENT_UNREACHABLE).status);
+}
+
+ASK(no_service)
+{
+    struct rdma_conn_param p = parameters(4);
+
+    space = RDMA_PS_UDP;
+    struct rdma_cm_id *id = resolved(cm_port);
+    NEED(rdma_connect(id, &p) == 0);
+    answer("status %d", expect(RDMA_CM_EVENT_UNREACHABLE).status);
+}
+
+ASK(join)
+{
+    struct sockaddr_in to = {.sin_family = AF_INET};
+
+    space = RDMA_PS_UDP;
+    struct rdma_cm_id *id = new_id();
+    to.sin_addr.s_addr = htonl(0xef070703);
+    answer("without an address: %s",
+           result(rdma_join_multicast(id, (struct sockaddr *)&to, NULL)));
+    NEED(rdma_bind_addr(id, address(0)) == 0);
+    give_qp(id);
+    answer("joining: %s", result(rdma_join_multicast(id, (struct sockaddr *)&to, &to)));
+    struct rdma_cm_event e = expect(RDMA_CM_EVENT_MULTICAST_JOIN);
+    answer("status %d", e.status);
+    answer("the context is %s", e.param.ud.private_data == &to ? "right" : "wrong");
+    answer("queue pair %x, Q_Key %x", e.param.ud.qp_num, e.param.ud.qkey);
+    const uint8_t *gid = e.param.ud.ah_attr.grh.dgid.raw;
+    bool v4 = gid[0] == 0 && gid[10] == 0xff && gid[12] == 239;
+    answer("a group: %s",
+           e.param.ud.ah_attr.is_global && (gid[0] == 0xff || v4) ? "yes" : "no");
+    answer("leaving: %s", result(rdma_leave_multicast(id, (struct sockaddr *)&to)));
+    answer("again: %s", result(rdma_leave_multicast(id, (struct sockaddr *)&to)));
+}
+
 const struct question cm_questions[] = {
-    {"private data of a request", request_data},
-    {"request without private data", request_without_data},
-    {"more private data than an answer takes", accept_data},
-    {"private data of an answer", accept_data_most},
-    {"private data of a refusal", reject_most},
-    {"more private data than a refusal takes", reject_too_much},
-    {"refusal without private data", reject_bare},
-    {"connecting where nobody listens", nobody_listens},
-    {"listener and request destroyed", listener_closed},
-    {"disconnecting", disconnecting},
-    {"destroyed without disconnecting", destroyed_without_disconnect},
-    {"calls out of order", calls_out_of_order},
-    {"binding", ports},
-    {"other process killed", killed},
-    {"event channels", channels},
-    {NULL, NULL},
+    {"private data of a request", .ask = request_data, .setup = NOTHING},
+    {"request without private data", .ask = request_without_data, .setup = NOTHING},
+    {"more private data than an answer takes", .ask = accept_data, .n = 197, .setup = NOTHING},
+    {"private data of an answer", .ask = accept_data_most, .n = 196, .setup = NOTHING},
+    {"private data of a refusal", .ask = reject, .n = 148, .setup = NOTHING},
+    {"more private data than a refusal takes", .ask = reject, .n = 149, .setup = NOTHING},
+    {"refusal without private data", .ask = reject, .setup = NOTHING},
+    {"connecting where nobody listens", .ask = nobody_listens, .setup = NOTHING},
+    {"listener and request destroyed", .ask = listener_closed, .setup = NOTHING},
+    {"disconnecting", .ask = disconnecting, .setup = NOTHING},
+    {"destroyed without disconnecting", .ask = destroyed_without_disconnect, .setup = NOTHING},
+    {"calls out of order", .ask = calls_out_of_order, .setup = NOTHING},
+    {"binding", .ask = ports, .setup = NOTHING},
+    {"other process killed", .ask = killed, .setup = NOTHING},
+    {"event channels", .ask = channels, .setup = NOTHING},
+    {"asking where to send datagrams", .ask = resolve_service, .setup = NOTHING},
+    {"answering more than fits where to send datagrams", .ask = too_long_answer,
+     .setup = NOTHING},
+    {"refusing to say where to send datagrams", .ask = refused_service, .setup = NOTHING},
+    {"asking where nobody listens", .ask = no_service, .setup = NOTHING},
+    {"joining a group by its address", .ask = join, .setup = NOTHING},
+    {NULL},
 };
