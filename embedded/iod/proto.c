@@ -16,7 +16,6 @@
 
 #define REQUEST_MAGIC 0x51444f49u /* "IODQ" in memory order */
 #define REPLY_MAGIC   0x52444f49u /* "IODR" */
-#define EXTENT_BYTES  16u
 
 struct wire {
     uint8_t *out;      /* encoding: destination; NULL when decoding */
@@ -101,25 +100,6 @@ static void wire_string(struct wire *w, struct iod_string *string)
     string->text = (const char *)bytes;
 }
 
-static void wire_extents(struct wire *w, struct iod_extents *extents)
-{
-    wire_u32(w, &extents->count);
-    if (w->bad || extents->count > IOD_EXTENTS_MAX) {
-        w->bad = true;
-        return;
-    }
-    if (!w->out) {
-        extents->array = NULL;
-        wire_bytes(w, &extents->wire, (size_t)extents->count * EXTENT_BYTES);
-        return;
-    }
-    for (uint32_t i = 0; i < extents->count; i++) {
-        struct iod_extent extent = iod_extents_at(extents, i);
-        wire_u64(w, &extent.offset);
-        wire_u64(w, &extent.length);
-    }
-}
-
 static void wire_layout(struct wire *w, struct iod_layout *layout)
 {
     wire_u64(w, &layout->size);
@@ -160,25 +140,22 @@ enum field {
     MODE = 8,
     GRANT = 16, /* size and number of buffers */
     NAME = 32,
-    SERVERS = 64,
-    TAG = 128,
-    EXTENTS = 256,
-    FROM = 512,
-    ENTRIES = 1024,
-    TEXT = 2048,
-    UNKNOWN = 4096
+    TAG = 64,
+    ENTRIES = 128,
+    TEXT = 256,
+    UNKNOWN = 512
 };
 
 static const struct {
     unsigned request, reply;
 } fields[] = {
-    [IOD_OP_PUT_OPEN] = {ID | LAYOUT | MODE | GRANT | NAME | SERVERS, HANDLE | ID | GRANT},
-    [IOD_OP_WRITE] = {HANDLE | TAG | EXTENTS, 0},
+    [IOD_OP_PUT_OPEN] = {ID | LAYOUT | MODE | GRANT | NAME, HANDLE | ID | GRANT},
+    [IOD_OP_WRITE] = {HANDLE | TAG, 0},
     [IOD_OP_SEAL] = {HANDLE, 0},
     [IOD_OP_COMMIT] = {HANDLE, 0},
-    [IOD_OP_GET_OPEN] = {ID | GRANT | NAME, HANDLE | ID | LAYOUT | MODE | GRANT | SERVERS},
-    [IOD_OP_EXTENTS] = {HANDLE | FROM, EXTENTS | FROM},
-    [IOD_OP_READ] = {HANDLE | TAG | EXTENTS, 0},
+    [IOD_OP_GET_OPEN] = {ID | GRANT | NAME, HANDLE | ID | LAYOUT | MODE | GRANT},
+    [IOD_OP_KEEP] = {HANDLE, 0},
+    [IOD_OP_READ] = {HANDLE | TAG, 0},
     [IOD_OP_CLOSE] = {HANDLE, 0},
     [IOD_OP_LIST] = {ID | NAME, ENTRIES},
     [IOD_OP_REMOVE] = {ID | NAME, 0},
@@ -216,14 +193,8 @@ static void body(struct wire *w, struct iod_message *m, unsigned has)
     }
     if (has & NAME)
         wire_string(w, &m->name);
-    if (has & SERVERS)
-        wire_string(w, &m->servers);
     if (has & TAG)
         wire_i32(w, &m->data_tag);
-    if (has & EXTENTS)
-        wire_extents(w, &m->extents);
-    if (has & FROM)
-        wire_u64(w, &m->from);
     if (has & ENTRIES)
         wire_entries(w, &m->entries);
     if (has & TEXT)
@@ -239,12 +210,6 @@ static bool name_ok(const struct iod_string *name, uint32_t least)
            (name->length == 0 || !memchr(name->text, 0, name->length));
 }
 
-static bool servers_ok(const struct iod_string *servers)
-{
-    return servers->length <= IOD_SERVERS_MAX &&
-           (servers->length == 0 || !memchr(servers->text, 0, servers->length));
-}
-
 static bool layout_ok(const struct iod_layout *l)
 {
     return l->size <= IOD_SIZE_MAX && l->strip >= IOD_STRIP_MIN && l->strip <= IOD_STRIP_MAX &&
@@ -255,21 +220,6 @@ static bool buffers_ok(uint32_t size, uint32_t count)
 {
     return size >= IOD_BUFFER_MIN && size <= IOD_BUFFER_MAX && count >= 1 &&
            count <= IOD_BUFFERS_MAX;
-}
-
-/* Returns true for ascending, non-empty extents without overlap below IOD_SIZE_MAX. */
-static bool extents_ok(const struct iod_extents *extents)
-{
-    uint64_t end = 0;
-
-    for (uint32_t i = 0; i < extents->count; i++) {
-        struct iod_extent e = iod_extents_at(extents, i);
-        if (e.length == 0 || e.length > IOD_SIZE_MAX || e.offset > IOD_SIZE_MAX - e.length ||
-            e.offset < end)
-            return false;
-        end = e.offset + e.length;
-    }
-    return true;
 }
 
 static bool entries_ok(const struct iod_entries *entries)
@@ -296,7 +246,7 @@ static bool op_ok(const struct iod_message *m, bool reply)
         return (m->id.upload == 0) == (m->layout.index == 0);
     case IOD_OP_WRITE:
     case IOD_OP_READ:
-        return m->data_tag >= 0 && m->extents.count > 0;
+        return m->data_tag >= 0;
     case IOD_OP_REMOVE:
         return m->id.upload != 0;
     default:
@@ -312,9 +262,6 @@ static bool message_ok(const struct iod_message *m, bool reply)
            (!(has & MODE) || m->mode <= 0777) &&
            (!(has & GRANT) || buffers_ok(m->buffer_size, m->buffers)) &&
            (!(has & NAME) || name_ok(&m->name, m->op != IOD_OP_LIST)) &&
-           (!(has & SERVERS) || servers_ok(&m->servers)) &&
-           (!(has & EXTENTS) || extents_ok(&m->extents)) &&
-           (!(has & FROM) || m->from <= IOD_SIZE_MAX) &&
            (!(has & ENTRIES) || entries_ok(&m->entries)) &&
            (has & TEXT ? m->text.length <= IOD_TEXT_MAX : has == 0 || op_ok(m, reply));
 }
@@ -424,30 +371,7 @@ int64_t iod_reply_encode(const struct iod_message *reply, void *buf, size_t size
     return encode(reply, buf, size, true);
 }
 
-/* ---- extents, entries, names ---- */
-
-struct iod_extent iod_extents_at(const struct iod_extents *extents, uint32_t i)
-{
-    struct iod_extent e = {0, 0};
-
-    if (i >= extents->count)
-        return e;
-    if (extents->array)
-        return extents->array[i];
-    struct wire w = {.in = extents->wire + (size_t)i * EXTENT_BYTES, .left = EXTENT_BYTES};
-    wire_u64(&w, &e.offset);
-    wire_u64(&w, &e.length);
-    return e;
-}
-
-uint64_t iod_extents_bytes(const struct iod_extents *extents)
-{
-    uint64_t sum = 0;
-
-    for (uint32_t i = 0; i < extents->count; i++)
-        sum += iod_extents_at(extents, i).length;
-    return sum;
-}
+/* ---- entries, names ---- */
 
 bool iod_entry_append(const struct iod_entry *entry, uint8_t *buf, size_t size,
                       uint32_t *length)

@@ -23,6 +23,7 @@
 #include <sys/resource.h>
 
 #define UNEXPECTED_BATCH 16
+#define THREADS          4 /* for the disk */
 #define TRANSFERS_MAX    16384
 #define TICK_MS          500
 #define TRIM_MS          5000  /* ms; unused memory is freed as often */
@@ -264,13 +265,13 @@ static int open_store(struct server *server, const struct server_config *c)
     return error;
 }
 
-static int open_workers(struct server *server, const struct server_config *c)
+static int open_workers(struct server *server)
 {
-    int error = workers_start(c->threads, &server->workers);
+    int error = workers_start(THREADS, &server->workers);
 
     if (error)
-        log_line(LOG_ERRORS, "cannot start %d threads: %s; give a smaller --threads",
-                 c->threads, strerror(-error));
+        log_line(LOG_ERRORS, "cannot start threads: %s; allow more processes (ulimit -u)",
+                 strerror(-error));
     return error;
 }
 
@@ -353,7 +354,7 @@ int server_open(const struct server_config *config, struct server **out)
     error = open_store(server, config);
     if (error)
         goto no_store;
-    error = open_workers(server, config);
+    error = open_workers(server);
     if (error)
         goto no_workers;
     error = open_network(server, config);

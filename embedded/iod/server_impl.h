@@ -42,7 +42,8 @@
 
 #define SERVER_KEEPALIVE_MS                                                                    \
     2000 /* ms between the keep-alives of a request that is still in progress */
-#define SERVER_PEER_REQUESTS 64 /* unanswered requests of one peer; more are dropped */
+#define SERVER_PEER_TRANSFERS 64 /* open objects of one peer */
+#define SERVER_PEER_REQUESTS  64 /* unanswered requests of one peer; more are dropped */
 #define SERVER_REQUEST_BYTES                                                                   \
     (UINT64_C(32) << 20)    /* bytes; limit on messages and replies of all requests */
 #define SERVER_BUCKETS 1024 /* size of the table of peers */
@@ -113,7 +114,7 @@ struct transfer {
     uint64_t handle;
     bool upload;
     bool sealed;
-    bool failed; /* data is missing: cannot be sealed */
+    bool whole; /* all data of an upload is written */
     bool committed;
     bool closing;  /* ends as soon as nothing works on it */
     bool busy;     /* a job works on it, including the one that opens it */
@@ -121,7 +122,6 @@ struct transfer {
     char name[IOD_NAME_MAX + 1];
     struct object *object;
     uint32_t buffer_size, buffers;
-    uint64_t written; /* offset in the object below which data was announced */
     struct flow *flow;
     struct request *active; /* request of the flow; NULL when answered */
     struct request *closer; /* request to be answered when closed; NULL: none */
@@ -184,7 +184,6 @@ void request_keep_alive(struct request *request);
 /* transfer.c; work_*() run on a worker without the lock, the others with the lock held */
 void work_put_open(struct request *request);
 void work_get_open(struct request *request);
-void work_extents(struct request *request);
 void work_seal(struct request *request);
 void work_commit(struct request *request);
 void work_remove(struct request *request);
