@@ -38,8 +38,8 @@ struct args_list {
 };
 
 /*
- * Option with its value: ARGS_FLAG sets a bool, ARGS_TEXT a const char *, ARGS_NUMBER a uint64_t
- * between `least` and `most` (a suffix K, M or G is a power of 1024), ARGS_SERVERS a struct
+ * Option with its value: ARGS_FLAG sets a bool, ARGS_TEXT a const char *, ARGS_NUMBER a
+ * uint64_t between `least` and `most` (a suffix K, M or G is a power of 1024), ARGS_SERVERS a struct
  * args_list, ARGS_ACCESS a struct access *.
  */
 enum args_kind { ARGS_FLAG, ARGS_TEXT, ARGS_NUMBER, ARGS_SERVERS, ARGS_ACCESS };
@@ -80,7 +80,7 @@ bool args_number(const char *option, const char *text, uint64_t least, uint64_t 
  * divides. */
 const char *args_size_text(uint64_t bytes, char *text, size_t size);
 
-/* Splits a list of different addresses like "scheme://host:port" at commas, and prints errors. */
+/* Splits a list of different addresses like "scheme://host:port" at commas; prints errors. */
 bool args_list(const char *option, const char *text, struct args_list *list);
 void args_list_free(struct args_list *list);
 

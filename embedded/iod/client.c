@@ -2,12 +2,10 @@
 /*
  * client.c - see client.h.
  *
- * A request posts the receive of the reply, then sends.  Keep-alives arrive on the same
- * receive, which is posted again.  A server that owes an answer and is silent for the timeout,
+ * The receive of the reply is posted when its request was sent, because tags can be guessed and
+ * the memory of the request is reused.  Keep-alives arrive on the same receive, which is posted
+ * again.  A server that owes an answer and is silent for the timeout,
  * or a broken connection, fails the session.
- *
- * A reply counts only after its request was sent, because tags can be guessed and the memory of
- * the request is reused.
  *
  * The session's thread posts and completes all operations of this file, without locks.  Workers
  * report the end of flows; if only disk work remains the thread looks every millisecond,
@@ -122,13 +120,6 @@ static bool reply_arrived(struct remote *r, int64_t actual)
     return false;
 }
 
-/* Handles a reply; after a keep-alive posts the receive again. */
-static void take_reply(struct remote *r, int64_t actual)
-{
-    if (r->state == REMOTE_ASKED && reply_arrived(r, actual))
-        post_reply_receive(r);
-}
-
 static void reply_done(struct net_op *op, int error, int64_t actual)
 {
     struct remote *r = (struct remote *)((char *)op - offsetof(struct remote, reply_op));
@@ -137,13 +128,11 @@ static void reply_done(struct net_op *op, int error, int64_t actual)
     r->receiving = false;
     if (error)
         request_broke(r, error);
-    else if (r->sent)
-        take_reply(r, actual);
-    else
-        r->early = actual;
+    else if (r->state == REMOTE_ASKED && reply_arrived(r, actual))
+        post_reply_receive(r);
 }
 
-/* Posts the receive of a reply; handles keep-alives that have arrived already. */
+/* Posts the receive of a reply; handles replies that have arrived already. */
 static void post_reply_receive(struct remote *r)
 {
     struct iovec piece = {r->reply_bytes, IOD_REPLY_MAX};
@@ -154,23 +143,10 @@ static void post_reply_receive(struct remote *r)
     do {
         result = net_recv(r->client->context, r->addr, &memory, IOD_REPLY_MAX, r->tag,
                           &r->reply_op, &actual);
-    } while (result > 0 && r->sent && reply_arrived(r, actual));
+    } while (result > 0 && reply_arrived(r, actual));
     r->receiving = result == 0;
-    if (result > 0 && !r->sent)
-        r->early = actual;
-    else if (result < 0)
+    if (result < 0)
         request_broke(r, result);
-}
-
-/* Handles the completed send: the request's memory is free, and a reply counts. */
-static void request_sent(struct remote *r)
-{
-    int64_t early = r->early;
-
-    r->sent = true;
-    r->early = -1;
-    if (early >= 0)
-        take_reply(r, early);
 }
 
 static void request_done(struct net_op *op, int error, int64_t actual)
@@ -182,8 +158,8 @@ static void request_done(struct net_op *op, int error, int64_t actual)
     r->requesting = false;
     if (error)
         request_broke(r, error);
-    else
-        request_sent(r);
+    else if (r->state == REMOTE_ASKED)
+        post_reply_receive(r);
 }
 
 static void send_request(struct remote *r)
@@ -192,18 +168,13 @@ static void send_request(struct remote *r)
 
     r->received_at = clock_ms();
     r->tag = r->client->tag++;
-    r->sent = false;
-    r->early = -1;
-    post_reply_receive(r);
-    if (r->client->failed)
-        return;
     result = net_send_request(r->client->context, r->addr, r->request, r->request_length,
                               r->tag, &r->request_op);
     r->requesting = result == 0;
     if (result < 0)
         request_broke(r, result);
     else if (result > 0)
-        request_sent(r);
+        post_reply_receive(r);
 }
 
 bool remote_ask(struct remote *r, const struct iod_message *request)

@@ -41,8 +41,6 @@ struct remote {
     struct iod_message asked;
     struct net_op request_op, reply_op;
     bool requesting, receiving; /* the operations above are posted */
-    bool sent;                  /* the request was sent, its memory is free */
-    int64_t early;              /* bytes of a reply that arrived before; -1: none */
     bmi_msg_tag_t tag;
     int64_t received_at;
     uint8_t request[IOD_REQUEST_MAX];

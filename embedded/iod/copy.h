@@ -53,8 +53,8 @@ bool copy_begin(struct copy *copy, const struct copy_options *options, const cha
                 const char *name);
 void copy_end(struct copy *copy);
 
-/* Opens the object of a copy (id.upload 0: of the name) and waits.  Returns false if the session
- * failed; r->open: found. */
+/* Opens the object of a copy (id.upload 0: of the name) and waits.  Returns false if the
+ * session failed; r->open: found. */
 bool copy_open_at(struct copy *copy, struct remote *r, struct iod_id id);
 /* Closes what is open there, if anything, and waits. */
 bool copy_close_part(struct remote *r);

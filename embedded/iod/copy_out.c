@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * copy_out.c - copies from servers to a file: creates the temporary file, opens the parts of one
- * copy of the file, moves the data and names the file.
+ * copy_out.c - copies from servers to a file: creates the temporary file, opens the parts of
+ * one copy of the file, moves the data and names the file.
  *
  * A file belongs to its first server (store.h), where its name is opened.  The other parts are
  * opened by the id found there, at whichever of the servers has them.  A part that is gone was
@@ -31,8 +31,8 @@ static bool check_part(struct remote *r, const struct remote *head, bool *seen)
     return true;
 }
 
-/* Opens the parts of the copy that the first server has; *parts: their number.  Returns false if
- * the session failed. */
+/* Opens the parts of the copy that the first server has; *parts: their number.  Returns false
+ * if the session failed. */
 static bool open_parts(struct copy *copy, uint32_t *parts)
 {
     struct remote *head = copy->client.remote[0];

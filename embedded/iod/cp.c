@@ -19,7 +19,7 @@ static const char help[] =
     "Copies a file to or from bmi-iod.  One of SRC and DST is a remote name, ADDR/name, like\n"
     "ib://host:port/name; the other one is a file (DST may be a folder).\n"
     "\n"
-    "  -s, --servers ADDR,...   stripe over these servers, after ADDR, the first; copying out,\n"
+    "  -s, --servers ADDR,...   stripe over ADDR, the first, and these servers; copying out,\n"
     "                           all servers of the file\n"
     "  -S, --strip SIZE         bytes on one server before the next one follows (64K)\n"
     "  -b, --buffers N          messages in flight per server (8)\n"

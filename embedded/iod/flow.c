@@ -419,11 +419,3 @@ void flow_free(struct flow *f)
     pthread_mutex_destroy(&f->lock);
     free(f);
 }
-
-void flow_abandon(struct flow *f)
-{
-    for (uint32_t i = 0; i < f->c.depth; i++)
-        if (f->slot[i].buffer)
-            pool_abandon(f->slot[i].buffer);
-    flow_free(f);
-}

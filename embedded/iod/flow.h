@@ -67,7 +67,4 @@ struct flow_status flow_status(struct flow *flow);
 /* Frees a flow after its `done`. */
 void flow_free(struct flow *flow);
 
-/* Frees a flow that has not ended; BMI and the workers have stopped. */
-void flow_abandon(struct flow *flow);
-
 #endif

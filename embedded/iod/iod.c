@@ -193,7 +193,7 @@ static void wind_down(struct server *server)
 /* Serves with the options; returns the exit status. */
 static int run(void)
 {
-    struct server *server = NULL;
+    static struct server *server;
     char port[24] = "";
     int error;
 

@@ -3,8 +3,8 @@
  * name.h - names of objects, and their files.
  *
  * An object is one file directly in the store's folder.  The file name is the object's name
- * with each slash, each '%' and a leading dot written as %XX.  A name therefore cannot leave the
- * folder, be hidden, or collide with the server's own files, which begin with a dot.  The
+ * with each slash, each '%' and a leading dot written as %XX.  A name therefore cannot leave
+ * the folder, be hidden, or collide with the server's own files, which begin with a dot.  The
  * mapping is one-to-one: a file whose name is not an encoding is not an object.
  */
 #ifndef IOD_NAME_H

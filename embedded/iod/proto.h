@@ -20,6 +20,7 @@
 #define IOD_VERSION     6
 #define IOD_REQUEST_MAX 16384 /* bytes of a request: BMI's maximum for unexpected messages */
 #define IOD_REPLY_MAX   65536 /* bytes of a reply */
+#define IOD_KEEP_MAX    128   /* bytes of a message without name, text and entries */
 #define IOD_NAME_MAX    240   /* bytes of an object's name */
 #define IOD_TEXT_MAX    512   /* bytes of an error text */
 #define IOD_STRIPE_MAX  256   /* servers of one object */
@@ -123,7 +124,7 @@ struct iod_entry {
 };
 
 /*
- * Request or reply.  Valid fields by `op`:
+ * Request or reply.  Fields in use by `op`, others are ignored:
  *
  *             request                                         reply
  *   PUT_OPEN  id (none for part 0, which gets one) layout     handle id buffer_size buffers
@@ -137,7 +138,7 @@ struct iod_entry {
  *             lists)                                          objects, at most IOD_UNREAD_MAX)
  *   others    handle
  *
- * A reply with a status other than IOD_OK has only `text`, and nothing with IOD_FLAG_WORKING.
+ * A reply with a status other than IOD_OK uses only `text`, and nothing with IOD_FLAG_WORKING.
  */
 struct iod_message {
     enum iod_op op;

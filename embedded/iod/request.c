@@ -234,8 +234,8 @@ static void work_list(struct request *r)
     int error = -ENOMEM;
 
     if (packed)
-        error = store_list(server->store, &after, packed, IOD_REPLY_MAX - 64, &reply.entries,
-                           &more, &unread);
+        error = store_list(server->store, &after, packed, IOD_REPLY_MAX - IOD_KEEP_MAX,
+                           &reply.entries, &more, &unread);
     pthread_mutex_lock(&server->lock);
     if (error) {
         request_refuse(r, error, "reading the store");

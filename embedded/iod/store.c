@@ -142,14 +142,6 @@ static int check_empty(struct store *store, const char *file)
                                                                                  : -ENOTEMPTY;
 }
 
-static void stays(struct store *store, const char *file, int error)
-{
-    if (store->left.stuck++ > 0)
-        return;
-    store->left.error = error;
-    snprintf(store->left.file, sizeof store->left.file, "%s", file);
-}
-
 static bool begins(const char *file, const char *prefix)
 {
     return strncmp(file, prefix, strlen(prefix)) == 0;
@@ -163,18 +155,13 @@ static int load_file(struct store *store, const char *file)
     int fd, error;
 
     if (begins(file, UPLOAD)) {
-        if (unlinkat(store->folder, file, 0) == 0)
-            store->left.removed++;
-        else
-            stays(store, file, -errno);
+        (void)unlinkat(store->folder, file, 0); /* else it stays */
     } else if (begins(file, PART)) {
         fd = open_file(store, file);
         error = fd < 0 ? fd : read_head(fd, &meta, &mtime);
         if (fd >= 0)
             close(fd);
-        if (error)
-            stays(store, file, error);
-        else if (!items_add(store, meta.name, meta.id, true))
+        if (!error && !items_add(store, meta.name, meta.id, true))
             return -ENOMEM;
     } else if (name_decode(file, name, sizeof name) > 0) {
         return items_add(store, name, no_id, true) ? 0 : -ENOMEM;
@@ -282,11 +269,6 @@ void store_close(struct store *store)
         close(store->folder);
     pthread_mutex_destroy(&store->lock);
     free(store);
-}
-
-const struct store_left *store_left(const struct store *store)
-{
-    return &store->left;
 }
 
 /* ---- objects ---- */

@@ -57,14 +57,6 @@ void store_close(struct store *store);
 /* Returns true if the folder is the store of a server, running or not. */
 bool store_is(const char *folder);
 
-/* Unfinished uploads of an earlier run, removed; and files that stay: uploads that cannot be
- * removed, parts that cannot be read, with name and error of the first one. */
-struct store_left {
-    int removed, stuck, error;
-    char file[256];
-};
-const struct store_left *store_left(const struct store *store);
-
 /* Begins an upload; gives meta->id to part 0 (id.upload 0).  Returns -EEXIST if another part of
  * the same copy is here. */
 int store_create(struct store *store, const struct iod_string *name,
@@ -78,8 +70,9 @@ int store_seal(struct object *object);
 int store_commit(struct object *object, bool *lost);
 
 /*
- * Opens an object for reading.  `id.upload` 0: the object of the name (-ENOENT: none).  Else the
- * object of this copy, which -ESTALE: is not here, -EBUSY: is not sealed.  -EUCLEAN: a damaged file.
+ * Opens an object for reading.  `id.upload` 0: the object of the name (-ENOENT: none).  Else
+ * the object of this copy, which -ESTALE: is not here, -EBUSY: is not sealed.  -EUCLEAN: a
+ * damaged file.
  */
 int store_lookup(struct store *store, const struct iod_string *name, struct iod_id id,
                  struct object **out);

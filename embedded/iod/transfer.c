@@ -2,8 +2,8 @@
 /*
  * transfer.c - transfers: objects that a client has open for writing or reading.
  *
- * Upload: PUT_OPEN, WRITE (one or more), SEAL, COMMIT.  Download: GET_OPEN, EXTENTS, READ (any
- * number), CLOSE.  At most one thing works on a transfer at a time: a job (`busy`) or a flow.
+ * Upload: PUT_OPEN, WRITE, SEAL, COMMIT.  Download: GET_OPEN, READ, CLOSE.  At most one thing
+ * works on a transfer at a time: a job (`busy`) or a flow.
  * A transfer is closed by the client, the loss of the client, a timeout, or a commit.  Closing
  * waits for the work in progress; a job then releases the object (which removes an uncommitted
  * upload) and frees the transfer.

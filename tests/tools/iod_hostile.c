@@ -215,7 +215,7 @@ static void malformed(void)
     expect_bytes("another version", bytes, length, IOD_PROTOCOL);
     list = put_open("x", 5);
     length = iod_request_encode(&list, bytes, sizeof bytes);
-    memset(bytes + 12 + 16 + 8, 0, 8);
+    memset(bytes + 12 + 8 + 8, 0, 8);
     expect_bytes("a strip of no bytes", bytes, length, IOD_INVALID);
 }
 

