@@ -39,8 +39,8 @@ struct args_list {
 
 /*
  * Option with its value: ARGS_FLAG sets a bool, ARGS_TEXT a const char *, ARGS_NUMBER a
- * uint64_t between `least` and `most` (a suffix K, M or G is a power of 1024), ARGS_SERVERS a struct
- * args_list, ARGS_ACCESS a struct access *.
+ * uint64_t between `least` and `most` (a suffix K, M or G is a power of 1024), ARGS_SERVERS a
+ * struct args_list, ARGS_ACCESS a struct access *.
  */
 enum args_kind { ARGS_FLAG, ARGS_TEXT, ARGS_NUMBER, ARGS_SERVERS, ARGS_ACCESS };
 

@@ -3,10 +3,10 @@
  * proto.c - codec of proto.h.
  *
  * All messages have the same fields, which tables list in wire order.  The same function
- * encodes and decodes them, as `struct wire` directs, so both cannot differ.  Each step checks the
- * remaining space; the first failure sets `bad`, and later steps do nothing, so no step needs
- * error handling.  Limits are checked after the walk, by the same function for both directions,
- * for the fields that the operation uses.
+ * encodes and decodes them, as `struct wire` directs, so both cannot differ.  Each step checks
+ * the remaining space; the first failure sets `bad`, and later steps do nothing, so no step
+ * needs error handling.  Limits are checked after the walk, by the same function for both
+ * directions, for the fields that the operation uses.
  */
 #include "config.h"
 #include "embedded/iod/proto.h"
