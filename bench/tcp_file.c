@@ -261,7 +261,7 @@ int tcp_copy(bool put, const char *path, const char *name, char *const *servers,
                                   .index = i,
                                   .count = count};
     rc = run_shares(share, count, why);
-    if (!rc && !put && !target_finish(&target, 0644, false, why, WHY_SIZE))
+    if (!rc && !put && !target_finish(&target, 0644, why, WHY_SIZE))
         rc = -1;
     if (put)
         close(file);

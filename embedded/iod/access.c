@@ -3,7 +3,6 @@
 #include "embedded/iod/access.h"
 
 #include <arpa/inet.h>
-#include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -156,21 +155,4 @@ bool access_admits(const struct access *access, const char *host)
             return true;
     }
     return false;
-}
-
-bool access_admits_name(const struct access *access, const char *host)
-{
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list = NULL;
-    bool good = access_admits(access, host);
-    char text[INET6_ADDRSTRLEN + 20];
-
-    if (good || getaddrinfo(host, NULL, &hints, &list) != 0)
-        return good;
-    good = true;
-    for (struct addrinfo *a = list; a; a = a->ai_next)
-        good &= getnameinfo(a->ai_addr, a->ai_addrlen, text, sizeof text, NULL, 0,
-                            NI_NUMERICHOST) == 0 &&
-                access_admits(access, text);
-    freeaddrinfo(list);
-    return good;
 }

@@ -27,8 +27,4 @@ bool access_host_of(const char *uri, char *host, size_t size);
 /* Returns true if a numeric address or a node number is in the list. */
 bool access_admits(const struct access *access, const char *host);
 
-/* As access_admits() for a host that may be a name, which is resolved (may block): all its
- * addresses must be in the list. */
-bool access_admits_name(const struct access *access, const char *host);
-
 #endif

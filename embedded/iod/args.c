@@ -2,16 +2,18 @@
 #include "config.h"
 #include "embedded/iod/args.h"
 #include "embedded/iod/name.h"
+#include "embedded/iod/proto.h"
 #include "embedded/iod/text.h"
 #include "embedded/program/program.h"
 
+#include <getopt.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
 static const char *program = "bmi";
 
-void args_set_program(const char *argv0)
+static void set_program(const char *argv0)
 {
     const char *slash = strrchr(argv0, '/');
 
@@ -91,64 +93,97 @@ bool args_output(const char *rest)
 
 #define OPTIONS_MAX 30
 
-/* Appends --help and --version to the options, and makes the letters for getopt. */
-static void complete(const struct option *options, struct option *all, char *letters)
+/* Makes the options for getopt, with --help and --version, and their letters. */
+static void complete(const struct args_option *options, struct option *all, char *letters)
 {
-    static const struct option common[] = {
-        {"help", no_argument, NULL, 'h'}, {"version", no_argument, NULL, 'V'}, {0}};
-    int n = 0;
+    static const struct args_option common[] = {
+        {"help", 'h', ARGS_FLAG, NULL, 0, 0}, {"version", 'V', ARGS_FLAG, NULL, 0, 0}, {0}};
 
-    while (options[n].name && n < OPTIONS_MAX) {
-        all[n] = options[n];
-        n++;
-    }
-    memcpy(all + n, common, sizeof common);
     *letters++ = ':'; /* distinguishes a missing value from an unknown option */
-    for (; all->name; all++) {
-        *letters++ = (char)all->val;
-        if (all->has_arg == required_argument)
+    for (const struct args_option *o = options; o; o = o == common + 1 ? NULL : o + 1) {
+        if (!o->name)
+            o = common;
+        *all++ = (struct option){
+            o->name, o->kind == ARGS_FLAG ? no_argument : required_argument, NULL, o->letter};
+        *letters++ = o->letter;
+        if (o->kind != ARGS_FLAG)
             *letters++ = ':';
     }
+    *all = (struct option){0};
     *letters = 0;
 }
 
-enum args_result args_read(int argc, char **argv, const struct option *options,
-                           const char *help,
-                           bool (*set)(int option, const char *text, void *settings),
-                           void *settings)
+static bool read_access(const char *option, const char *text, struct access **access)
+{
+    char why[400];
+
+    access_free(*access);
+    *access = access_new(text, why, sizeof why);
+    return *access || args_complain("%s: %s", option, why);
+}
+
+/* Sets the value of an option. */
+static bool set(const struct args_option *o, const char *text)
+{
+    char option[40];
+
+    snprintf(option, sizeof option, "--%s", o->name);
+    switch (o->kind) {
+    case ARGS_FLAG:
+        *(bool *)o->value = true;
+        return true;
+    case ARGS_TEXT:
+        *(const char **)o->value = text;
+        return true;
+    case ARGS_NUMBER:
+        return args_number(option, text, o->least, o->most, o->value);
+    case ARGS_SERVERS:
+        args_list_free(o->value);
+        return args_list(option, text, o->value);
+    case ARGS_ACCESS:
+        return read_access(option, text, o->value);
+    }
+    return false;
+}
+
+static enum args_result wrong_option(const char *text, int option, const char *letters)
+{
+    if (option == ':')
+        args_complain("option '%s' needs a value; see %s --help", text, program);
+    else if (optopt == 0)
+        args_complain("unknown option '%s'; see %s --help", text, program);
+    else if (strchr(letters, optopt))
+        args_complain("option '%s' takes no value; see %s --help", text, program);
+    else
+        args_complain("unknown option '-%c'; see %s --help", optopt, program);
+    return ARGS_WRONG;
+}
+
+enum args_result args_read(int argc, char **argv, const struct args_option *options,
+                           const char *help)
 {
     struct option all[OPTIONS_MAX + 3];
     char letters[2 * OPTIONS_MAX + 8];
     int option;
 
-    args_set_program(argv[0]);
+    set_program(argv[0]);
     opterr = 0;
     complete(options, all, letters);
     while ((option = getopt_long(argc, argv, letters, all, NULL)) != -1) {
-        switch (option) {
-        case 'h':
+        const struct args_option *o = options;
+
+        if (option == ':' || option == '?')
+            return wrong_option(argv[optind - 1], option, letters);
+        if (option == 'h')
             fputs(help, stdout);
-            return args_output("") ? ARGS_DONE : ARGS_WRONG;
-        case 'V':
+        else if (option == 'V')
             printf("%s (%s) %s\n", program, PACKAGE_NAME, PACKAGE_VERSION);
+        if (option == 'h' || option == 'V')
             return args_output("") ? ARGS_DONE : ARGS_WRONG;
-        case ':':
-            args_complain("option '%s' needs a value; see %s --help", argv[optind - 1],
-                          program);
+        while (o->letter != option)
+            o++;
+        if (!set(o, optarg))
             return ARGS_WRONG;
-        case '?':
-            if (optopt == 0)
-                args_complain("unknown option '%s'; see %s --help", argv[optind - 1], program);
-            else if (strchr(letters, optopt))
-                args_complain("option '%s' takes no value; see %s --help", argv[optind - 1],
-                              program);
-            else
-                args_complain("unknown option '-%c'; see %s --help", optopt, program);
-            return ARGS_WRONG;
-        default:
-            if (!set(option, optarg, settings))
-                return ARGS_WRONG;
-        }
     }
     return ARGS_READ;
 }
@@ -192,59 +227,40 @@ static bool is_address(const char *text)
            strstr(text, "://")[3] != 0;
 }
 
-enum args_fault args_split(const char *text, struct args_list *list)
+/* Takes the next address of a list.  Returns false after a printed error. */
+static bool add_address(const char *option, char *address, struct args_list *list)
 {
-    int room = 1;
+    while (*address && address[strlen(address) - 1] == '/')
+        address[strlen(address) - 1] = 0;
+    if (!is_address(address))
+        return args_complain("%s: invalid server '%s'; give addresses like ib://host:port",
+                             option, address);
+    for (int i = 0; i < list->count; i++)
+        if (strcmp(list->item[i], address) == 0)
+            return args_complain("%s: %s comes twice; name each server once", option, address);
+    if (list->count == IOD_STRIPE_MAX)
+        return args_complain("%s: more than %d servers; give at most that many", option,
+                             IOD_STRIPE_MAX);
+    list->item[list->count++] = address;
+    return true;
+}
 
-    for (const char *at = text; *at; at++)
-        room += *at == ',';
-    *list =
-        (struct args_list){.text = strdup(text), .item = calloc((size_t)room, sizeof(char *))};
-    if (!list->text || !list->item)
-        return ARGS_NO_MEMORY;
-    for (char *at = list->text, *next; at; at = next) {
+bool args_list(const char *option, const char *text, struct args_list *list)
+{
+    bool good;
+
+    *list = (struct args_list){.text = strdup(text),
+                               .item = calloc(IOD_STRIPE_MAX, sizeof(char *))};
+    good = (list->text && list->item) || args_complain("%s: no memory", option);
+    for (char *at = list->text, *next; good && at; at = next) {
         next = strchr(at, ',');
         if (next)
             *next++ = 0;
-        while (*at && at[strlen(at) - 1] == '/')
-            at[strlen(at) - 1] = 0;
-        list->item[list->count++] = at;
-        if (!is_address(at))
-            return ARGS_NO_ADDRESS;
-        for (int i = 0; i < list->count - 1; i++)
-            if (strcmp(list->item[i], at) == 0)
-                return ARGS_TWICE;
+        good = add_address(option, at, list);
     }
-    return ARGS_GOOD;
-}
-
-bool args_list(const char *option, const char *text, int most, struct args_list *list)
-{
-    enum args_fault fault = args_split(text, list);
-    const char *last = list->count ? list->item[list->count - 1] : "";
-
-    if (fault == ARGS_NO_MEMORY)
-        args_complain("%s: no memory", option);
-    else if (fault == ARGS_NO_ADDRESS)
-        args_complain("%s: invalid server '%s'; give addresses like ib://host:port", option,
-                      last);
-    else if (fault == ARGS_TWICE)
-        args_complain("%s: %s comes twice; name each server once", option, last);
-    else if (list->count > most)
-        args_complain("%s: %d servers; give at most %d", option, list->count, most);
-    else
-        return true;
-    args_list_free(list);
-    return false;
-}
-
-bool args_access(const char *option, const char *text, struct access **access)
-{
-    char why[400];
-
-    access_free(*access);
-    *access = access_new(text, why, sizeof why);
-    return *access || args_complain("%s: %s", option, why);
+    if (!good)
+        args_list_free(list);
+    return good;
 }
 
 void args_list_free(struct args_list *list)

@@ -4,7 +4,6 @@
 #ifndef IOD_ARGS_H
 #define IOD_ARGS_H
 
-#include <getopt.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -31,31 +30,6 @@ void args_ignored(const char *key);
  * false. */
 bool args_output(const char *rest);
 
-/* Sets the program's name for messages from argv[0]. */
-void args_set_program(const char *argv0);
-
-/*
- * Parses the options of a command line.  `options` ends with a zero row, and `val` is the
- * letter of an option.  `set` handles an option, and prints errors of its value itself.
- * Returns ARGS_DONE after --help (prints `help`) or --version, ARGS_WRONG after a printed
- * error, or ARGS_READ; `optind` is then the first name.
- */
-enum args_result { ARGS_READ, ARGS_DONE, ARGS_WRONG };
-
-enum args_result args_read(int argc, char **argv, const struct option *options,
-                           const char *help,
-                           bool (*set)(int option, const char *text, void *settings),
-                           void *settings);
-
-/* Parses a number with an optional suffix K, M or G (powers of 1024), between `least` and
- * `most`. */
-bool args_number(const char *option, const char *text, uint64_t least, uint64_t most,
-                 uint64_t *value);
-
-/* Formats bytes as a short text: "64K", "5G", "1000".  Exact: a unit is used only if it
- * divides. */
-const char *args_size_text(uint64_t bytes, char *text, size_t size);
-
 /* List of addresses, to be freed by args_list_free(). */
 struct args_list {
     char *text; /* all addresses, each terminated */
@@ -63,20 +37,51 @@ struct args_list {
     int count;
 };
 
-enum args_fault { ARGS_GOOD, ARGS_NO_ADDRESS, ARGS_TWICE, ARGS_NO_MEMORY };
+/*
+ * Option with its value: ARGS_FLAG sets a bool, ARGS_TEXT a const char *, ARGS_NUMBER a
+ * uint64_t between `least` and `most` (a suffix K, M or G is a power of 1024), ARGS_SERVERS a
+ * struct args_list, ARGS_ACCESS a struct access *.
+ */
+enum args_kind { ARGS_FLAG, ARGS_TEXT, ARGS_NUMBER, ARGS_SERVERS, ARGS_ACCESS };
 
-/* Splits a list at commas.  On ARGS_NO_ADDRESS and ARGS_TWICE the last item is the faulty one.
- * The caller frees the list in any case. */
-enum args_fault args_split(const char *text, struct args_list *list);
+struct args_option {
+    const char *name;
+    char letter;
+    enum args_kind kind;
+    void *value;
+    uint64_t least, most;
+};
 
 /*
- * Splits the list of an option, and prints errors.  Each address must look like
- * "scheme://host:port"; duplicates and more than `most` addresses are errors.
+ * Parses the options of a command line; a row without name ends `options`.  Returns ARGS_DONE
+ * after --help (prints `help`) or --version, ARGS_WRONG after a printed error, or ARGS_READ;
+ * `optind` is then the first name.
  */
-bool args_list(const char *option, const char *text, int most, struct args_list *list);
-/* Parses "HOST|NET/BITS,..." of an option, and prints errors; frees an earlier *access. */
-bool args_access(const char *option, const char *text, struct access **access);
+enum args_result { ARGS_READ, ARGS_DONE, ARGS_WRONG };
 
+enum args_result args_read(int argc, char **argv, const struct args_option *options,
+                           const char *help);
+
+/* The row of --timeout, and of --options. */
+#define ARGS_TIMEOUT(seconds)                                                                  \
+    {                                                                                          \
+        "timeout", 't', ARGS_NUMBER, seconds, 1, 86400                                         \
+    }
+#define ARGS_OPTIONS(settings)                                                                 \
+    {                                                                                          \
+        "options", 'o', ARGS_TEXT, settings, 0, 0                                              \
+    }
+
+/* Parses a number as that of an option. */
+bool args_number(const char *option, const char *text, uint64_t least, uint64_t most,
+                 uint64_t *value);
+
+/* Formats bytes as a short text: "64K", "5G", "1000".  Exact: a unit is used only if it
+ * divides. */
+const char *args_size_text(uint64_t bytes, char *text, size_t size);
+
+/* Splits a list of different addresses like "scheme://host:port" at commas; prints errors. */
+bool args_list(const char *option, const char *text, struct args_list *list);
 void args_list_free(struct args_list *list);
 
 #endif

@@ -2,15 +2,10 @@
 /*
  * client.c - see client.h.
  *
- * A request posts the receive of the reply, then sends.  Keep-alives arrive on the same
- * receive, which is posted again.  A server that owes an answer and is silent for the timeout,
- * or a broken connection, fails the session.  Only the opening of an object is retried once,
- * half a second later, for servers that were just restarted.  A server at a limit refuses
- * without effect and is asked again ten times a second, until the timeout has passed since its
- * first refusal.
- *
- * A reply counts only after its request was sent, because tags can be guessed and the memory of
- * the request is reused.
+ * The receive of the reply is posted when its request was sent, because tags can be guessed and
+ * the memory of the request is reused.  Keep-alives arrive on the same receive, which is posted
+ * again.  A server that owes an answer and is silent for the timeout,
+ * or a broken connection, fails the session.
  *
  * The session's thread posts and completes all operations of this file, without locks.  Workers
  * report the end of flows; if only disk work remains the thread looks every millisecond,
@@ -29,14 +24,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#define AGAIN_MS      500  /* ms before the second attempt */
-#define BUSY_MS       100  /* ms before a server at a limit is asked again */
 #define GIVE_UP_MS    500  /* maximum ms of each step that ends a failed session */
 #define FLOW_GRACE_MS 500  /* ms for the server to explain a broken flow */
 #define KEEP_MS       2000 /* ms between keep-alives to an idle server */
 #define CHECK_MS      10   /* ms between checks while data moves */
 #define DISK_MS       1    /* ms between checks while only the disk works */
-#define STOPPED_MS    500  /* ms without a check that mean that the process was stopped */
 
 /* ---- failures ---- */
 
@@ -95,40 +87,14 @@ bool remote_lost(struct remote *remote, int error)
 
 static void post_reply_receive(struct remote *r);
 
-static bool may_try_again(const struct remote *r, int error)
-{
-    return r->attempts == 1 &&
-           (r->asked.op == IOD_OP_PUT_OPEN || r->asked.op == IOD_OP_GET_OPEN ||
-            r->asked.op == IOD_OP_LIST) &&
-           (error == -ECONNREFUSED || error == -ECONNRESET || error == -EPIPE);
-}
-
 /* Handles a network failure of a request. */
 static void request_broke(struct remote *r, int error)
 {
-    if (r->state != REMOTE_ASKED || r->client->failed || r->again_at)
+    if (r->state != REMOTE_ASKED || r->client->failed)
         return;
     net_cancel(r->client->context, &r->request_op);
     net_cancel(r->client->context, &r->reply_op);
-    if (may_try_again(r, error))
-        r->again_at = clock_ms() + AGAIN_MS;
-    else
-        remote_lost(r, error);
-}
-
-static bool answers_later(const struct remote *r)
-{
-    return r->reply.status == IOD_BUSY && (r->reply.flags & IOD_FLAG_LATER);
-}
-
-/* Returns true if the server is at a limit and the request may be repeated. */
-static bool may_wait(struct remote *r)
-{
-    if (!answers_later(r))
-        return false;
-    if (!r->busy_since)
-        r->busy_since = r->received_at;
-    return r->received_at - r->busy_since < r->client->o.timeout_ms;
+    remote_lost(r, error);
 }
 
 /* Handles a reply.  Returns true after a keep-alive: the answer is pending. */
@@ -141,13 +107,10 @@ static bool reply_arrived(struct remote *r, int64_t actual)
         remote_fail(r, "invalid reply; are client and server of the same release?");
     } else if (r->reply.flags & IOD_FLAG_WORKING) {
         return true;
-    } else if (may_wait(r)) {
-        r->attempts = 0;
-        r->again_at = r->received_at + BUSY_MS;
     } else {
         r->state = REMOTE_ANSWERED;
         if (r->reply.status != IOD_OK) {
-            if (!r->lenient || answers_later(r))
+            if (!r->lenient)
                 remote_fail(r, "%.*s", (int)r->reply.text.length, r->reply.text.text);
         } else if (r->reply.op == IOD_OP_PUT_OPEN || r->reply.op == IOD_OP_GET_OPEN) {
             r->open = true;
@@ -155,13 +118,6 @@ static bool reply_arrived(struct remote *r, int64_t actual)
         }
     }
     return false;
-}
-
-/* Handles a reply; after a keep-alive posts the receive again. */
-static void take_reply(struct remote *r, int64_t actual)
-{
-    if (r->state == REMOTE_ASKED && reply_arrived(r, actual))
-        post_reply_receive(r);
 }
 
 static void reply_done(struct net_op *op, int error, int64_t actual)
@@ -172,13 +128,11 @@ static void reply_done(struct net_op *op, int error, int64_t actual)
     r->receiving = false;
     if (error)
         request_broke(r, error);
-    else if (r->sent)
-        take_reply(r, actual);
-    else
-        r->early = actual;
+    else if (r->state == REMOTE_ASKED && reply_arrived(r, actual))
+        post_reply_receive(r);
 }
 
-/* Posts the receive of a reply; handles keep-alives that have arrived already. */
+/* Posts the receive of a reply; handles replies that have arrived already. */
 static void post_reply_receive(struct remote *r)
 {
     struct iovec piece = {r->reply_bytes, IOD_REPLY_MAX};
@@ -189,23 +143,10 @@ static void post_reply_receive(struct remote *r)
     do {
         result = net_recv(r->client->context, r->addr, &memory, IOD_REPLY_MAX, r->tag,
                           &r->reply_op, &actual);
-    } while (result > 0 && r->sent && reply_arrived(r, actual));
+    } while (result > 0 && reply_arrived(r, actual));
     r->receiving = result == 0;
-    if (result > 0 && !r->sent)
-        r->early = actual;
-    else if (result < 0)
+    if (result < 0)
         request_broke(r, result);
-}
-
-/* Handles the completed send: the request's memory is free, and a reply counts. */
-static void request_sent(struct remote *r)
-{
-    int64_t early = r->early;
-
-    r->sent = true;
-    r->early = -1;
-    if (early >= 0)
-        take_reply(r, early);
 }
 
 static void request_done(struct net_op *op, int error, int64_t actual)
@@ -217,30 +158,23 @@ static void request_done(struct net_op *op, int error, int64_t actual)
     r->requesting = false;
     if (error)
         request_broke(r, error);
-    else
-        request_sent(r);
+    else if (r->state == REMOTE_ASKED)
+        post_reply_receive(r);
 }
 
 static void send_request(struct remote *r)
 {
     int result;
 
-    r->attempts++;
-    r->again_at = 0;
     r->received_at = clock_ms();
     r->tag = r->client->tag++;
-    r->sent = false;
-    r->early = -1;
-    post_reply_receive(r);
-    if (r->client->failed || r->again_at)
-        return;
     result = net_send_request(r->client->context, r->addr, r->request, r->request_length,
                               r->tag, &r->request_op);
     r->requesting = result == 0;
     if (result < 0)
         request_broke(r, result);
     else if (result > 0)
-        request_sent(r);
+        post_reply_receive(r);
 }
 
 bool remote_ask(struct remote *r, const struct iod_message *request)
@@ -252,13 +186,10 @@ bool remote_ask(struct remote *r, const struct iod_message *request)
         return remote_lost(r, -ETIMEDOUT);
     r->request_length = iod_request_encode(request, r->request, sizeof r->request);
     if (r->request_length < 0)
-        return remote_fail(
-            r, "cannot encode the request (%s); use a shorter name or fewer servers",
-            strerror((int)-r->request_length));
+        return remote_fail(r, "cannot encode the request (%s); use a shorter name",
+                           strerror((int)-r->request_length));
     r->asked = *request;
     r->state = REMOTE_ASKED;
-    r->attempts = 0;
-    r->busy_since = 0;
     send_request(r);
     return !r->client->failed;
 }
@@ -273,19 +204,13 @@ static bool flows_run(const struct client *client)
     return false;
 }
 
-/*
- * Checks the silence of a server.  A server that has answered may still owe data, or its
- * acceptance.  Time in which this process did not run does not count, because servers may have
- * also been stopped, as in a virtual machine: the timeout starts again.
- */
+/* Checks the silence of a server.  A server that has answered may still owe data, or its
+ * acceptance. */
 static void check_silence(struct remote *r, int64_t now)
 {
-    bool expects_answer;
-    int64_t last = r->received_at > r->client->ran_from ? r->received_at : r->client->ran_from;
+    bool expects_answer = r->state == REMOTE_ASKED;
+    int64_t last = r->received_at;
 
-    if (r->again_at && now >= r->again_at && !r->requesting && !r->receiving)
-        send_request(r);
-    expects_answer = r->state == REMOTE_ASKED;
     if (r->flow) {
         struct flow_status status = flow_status(r->flow);
 
@@ -321,12 +246,10 @@ static void check_flow(struct remote *r, int64_t now)
  * needed. */
 static void send_alive(struct remote *r, int64_t now)
 {
-    struct iod_message request = {
-        .op = IOD_OP_EXTENTS, .handle = r->handle, .from = IOD_SIZE_MAX}; /* no extents there */
-    bool idle = r->state == REMOTE_IDLE ||
-                (r->state == REMOTE_ANSWERED &&
-                 (r->asked.op == IOD_OP_SEAL ||
-                  (r->asked.op == IOD_OP_EXTENTS && r->asked.from == IOD_SIZE_MAX)));
+    struct iod_message request = {.op = IOD_OP_KEEP, .handle = r->handle};
+    bool idle =
+        r->state == REMOTE_IDLE || (r->state == REMOTE_ANSWERED &&
+                                    (r->asked.op == IOD_OP_SEAL || r->asked.op == IOD_OP_KEEP));
 
     if (r->open && idle && !r->flow && now - r->received_at >= KEEP_MS)
         remote_ask(r, &request);
@@ -336,9 +259,6 @@ static void check_servers(struct client *client)
 {
     int64_t now = clock_ms();
 
-    if (now - client->checked_at > STOPPED_MS)
-        client->ran_from = now;
-    client->checked_at = now;
     for (int i = 0; i < client->count && !client->failed; i++) {
         check_flow(client->remote[i], now);
         check_silence(client->remote[i], now);
@@ -364,7 +284,7 @@ static bool only_disk(const struct client *client)
     for (int i = 0; i < client->count; i++) {
         struct remote *r = client->remote[i];
 
-        if (r->state == REMOTE_ASKED || r->again_at)
+        if (r->state == REMOTE_ASKED)
             return false;
         if (r->flow && !atomic_load(&r->flow_ended) && !flow_status(r->flow).only_disk)
             return false;
@@ -518,7 +438,6 @@ static void cancel_all(struct client *client)
     for (int i = 0; i < client->count; i++) {
         struct remote *r = client->remote[i];
 
-        r->again_at = 0;
         r->state = r->state == REMOTE_ASKED ? REMOTE_IDLE : r->state;
         net_cancel(client->context, &r->request_op);
         net_cancel(client->context, &r->reply_op);
@@ -555,7 +474,6 @@ static void remote_free(struct remote *r)
         flow_free(r->flow);
     if (r->reply_bytes)
         BMI_memfree(r->addr, r->reply_bytes, IOD_REPLY_MAX, BMI_RECV);
-    extent_list_free(&r->extents);
     free(r->uri);
     free(r);
 }

@@ -14,7 +14,6 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-#include "embedded/iod/extents.h"
 #include "embedded/iod/fileio.h"
 #include "embedded/iod/flow.h"
 #include "embedded/iod/net.h"
@@ -42,13 +41,8 @@ struct remote {
     struct iod_message asked;
     struct net_op request_op, reply_op;
     bool requesting, receiving; /* the operations above are posted */
-    bool sent;                  /* the request was sent, its memory is free */
-    int64_t early;              /* bytes of a reply that arrived before; -1: none */
     bmi_msg_tag_t tag;
     int64_t received_at;
-    int attempts;
-    int64_t again_at;   /* ms, time of the next attempt; 0: none */
-    int64_t busy_since; /* ms, first refusal at a limit; 0: none */
     uint8_t request[IOD_REQUEST_MAX];
     int64_t request_length;
     uint8_t *reply_bytes;
@@ -64,14 +58,11 @@ struct remote {
     uint32_t buffer_size, buffers;
     struct iod_layout layout;
     uint32_t mode;
-    char servers[IOD_SERVERS_MAX + 1]; /* as recorded with the object */
-    struct file_part file;             /* position of its bytes in the local file */
-    struct extent_list extents;
-    size_t at; /* number of extents requested */
+    struct file_part file; /* position of its bytes in the local file */
     struct flow *flow;
     atomic_bool flow_ended;
     int64_t flow_broke_at; /* clock_ms() when the flow ended with a network error */
-    uint64_t moved;        /* bytes of completed flows */
+    uint64_t moved;        /* bytes of the completed flow */
     bool lost;             /* network failed: no further requests */
 };
 
@@ -97,8 +88,6 @@ struct client {
     bool failed;
     char why[CLIENT_WHY];
     const char *subject; /* name of the object for messages; NULL: none */
-    int64_t checked_at;  /* clock_ms() of the last check */
-    int64_t ran_from;    /* clock_ms() of the first check after the process was stopped */
     void (*tick)(struct client *client, void *arg); /* called while waiting; may be NULL */
     void *tick_arg;
 };
@@ -124,7 +113,7 @@ bool remote_fail(struct remote *remote, const char *format, ...)
 /* As remote_fail() for a network error. */
 bool remote_lost(struct remote *remote, int error);
 
-/* Sends a request; its strings and extents may be freed afterwards.  No request may be in
+/* Sends a request; its strings may be freed afterwards.  No request may be in
  * progress at this server. */
 bool remote_ask(struct remote *remote, const struct iod_message *request);
 

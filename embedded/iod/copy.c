@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * copy.c - data movement of a copy.  Each server gets its extents in requests of at most
- * IOD_EXTENTS_MAX, and a flow moves the data of each request.  Servers progress independently;
- * all flows share a pool with room for `buffers` messages of each.
+ * copy.c - session and data movement of a copy.  One request and one flow move the data of each
+ * server.  Servers progress independently; all flows share a pool with room for `buffers`
+ * messages of each.
  */
 #include "config.h"
 #include "embedded/iod/copy.h"
 #include "embedded/iod/clock.h"
+#include "embedded/iod/layout.h"
 
 #include <errno.h>
 #include <string.h>
@@ -24,24 +25,7 @@ static void show_progress(struct client *client, void *arg)
     progress_show(&copy->progress, done);
 }
 
-bool copy_begin(struct copy *copy, const struct copy_options *options)
-{
-    *copy = (struct copy){.o = *options, .fd = -1};
-    if (!client_open(&copy->client, &options->client))
-        return false;
-    copy->client.tick = show_progress;
-    copy->client.tick_arg = copy;
-    return true;
-}
-
-void copy_end(struct copy *copy)
-{
-    progress_end(&copy->progress);
-    client_close(&copy->client);
-    args_list_free(&copy->recorded);
-}
-
-bool copy_set_name(struct copy *copy, const char *name)
+static bool set_name(struct copy *copy, const char *name)
 {
     size_t length = strlen(name);
 
@@ -55,6 +39,66 @@ bool copy_set_name(struct copy *copy, const char *name)
     return true;
 }
 
+bool copy_begin(struct copy *copy, const struct copy_options *options, const char *address,
+                const char *name)
+{
+    *copy = (struct copy){.o = *options, .fd = -1, .address = address};
+    if (!client_open(&copy->client, &options->client))
+        return false;
+    copy->client.tick = show_progress;
+    copy->client.tick_arg = copy;
+    if (!set_name(copy, name) || !client_remote(&copy->client, address))
+        return false;
+    for (int i = 0; i < options->servers->count; i++)
+        if (!client_remote(&copy->client, options->servers->item[i]))
+            return false;
+    return true;
+}
+
+void copy_end(struct copy *copy)
+{
+    progress_end(&copy->progress);
+    client_close(&copy->client);
+}
+
+/* ---- objects ---- */
+
+bool copy_close_part(struct remote *r)
+{
+    struct iod_message request = {.op = IOD_OP_CLOSE, .handle = r->handle};
+    bool open = r->open;
+
+    r->state = REMOTE_IDLE;
+    r->open = false;
+    return !open || (remote_ask(r, &request) && client_wait_answers(r->client));
+}
+
+bool copy_open_at(struct copy *copy, struct remote *r, struct iod_id id)
+{
+    struct iod_message request = {
+        .op = IOD_OP_GET_OPEN,
+        .id = id,
+        .buffer_size = copy->o.buffer_size,
+        .buffers = copy->o.buffers,
+        .name = iod_string_of(copy->name),
+    };
+
+    r->lenient = true;
+    if (!copy_close_part(r) || !remote_ask(r, &request) || !client_wait_answers(&copy->client))
+        return false;
+    if (r->reply.status != IOD_OK)
+        return true;
+    r->layout = r->reply.layout;
+    r->id = r->reply.id;
+    r->mode = r->reply.mode;
+    return copy_take_grant(copy, r);
+}
+
+bool copy_refused(struct remote *r)
+{
+    return remote_fail(r, "%.*s", (int)r->reply.text.length, r->reply.text.text);
+}
+
 bool copy_take_grant(struct copy *copy, struct remote *r)
 {
     r->buffer_size = r->reply.buffer_size;
@@ -66,35 +110,26 @@ bool copy_take_grant(struct copy *copy, struct remote *r)
     return true;
 }
 
-static int read_file(void *file, struct extent_cursor from, const struct net_memory *memory,
-                     uint64_t length)
-{
-    const struct file_part *part = file;
+/* ---- data ---- */
 
-    return file_read(part->fd, &part->map, from, memory->piece, memory->pieces, length);
+static int move_part(void *file, uint64_t offset, const struct net_memory *memory,
+                     uint64_t length, bool write)
+{
+    return file_move(file, offset, memory->piece, memory->pieces, length, write);
 }
 
-static int write_file(void *file, struct extent_cursor from, const struct net_memory *memory,
-                      uint64_t length)
-{
-    const struct file_part *part = file;
-
-    return file_write(part->fd, &part->map, from, memory->piece, memory->pieces, length,
-                      part->sparse);
-}
-
-static bool start_flow(struct copy *copy, struct remote *r, const struct iod_message *request)
+static bool start_flow(struct copy *copy, struct remote *r, bmi_msg_tag_t tag)
 {
     struct flow_config config = {
         .context = copy->client.context,
         .workers = copy->client.workers,
         .pool = copy->client.pool,
         .addr = r->addr,
-        .tag = request->data_tag,
+        .tag = tag,
         .send = copy->put,
-        .move = copy->put ? read_file : write_file,
+        .move = move_part,
         .file = &r->file,
-        .extents = request->extents,
+        .size = layout_object_size(&r->layout),
         .message = r->buffer_size,
         .depth = r->buffers,
         .done = client_flow_ended,
@@ -102,8 +137,7 @@ static bool start_flow(struct copy *copy, struct remote *r, const struct iod_mes
     };
     int error;
 
-    r->file = (struct file_part){
-        .fd = copy->fd, .map = {.layout = r->layout}, .sparse = copy->sparse};
+    r->file = (struct file_part){.fd = copy->fd, .layout = r->layout};
     atomic_store(&r->flow_ended, false);
     error = flow_start(&config, &r->flow);
     if (error)
@@ -112,23 +146,20 @@ static bool start_flow(struct copy *copy, struct remote *r, const struct iod_mes
     return true;
 }
 
-/* Starts the next request of a server.  Receives are posted before the request, sends after
- * it. */
-static bool start_chunk(struct copy *copy, struct remote *r)
+/* Starts the transfer of a server.  Receives are posted before the request, sends after it. */
+static bool start_part(struct copy *copy, struct remote *r)
 {
-    size_t left = r->extents.count - r->at;
-    struct iod_message request = {
-        .op = copy->put ? IOD_OP_WRITE : IOD_OP_READ,
-        .handle = r->handle,
-        .data_tag = copy->client.tag++,
-        .extents = {.array = r->extents.item + r->at,
-                    .count = left < IOD_EXTENTS_MAX ? (uint32_t)left : IOD_EXTENTS_MAX},
-    };
+    struct iod_message request = {.op = copy->put ? IOD_OP_WRITE : IOD_OP_READ,
+                                  .handle = r->handle,
+                                  .data_tag = copy->client.tag++};
 
-    r->at += request.extents.count;
+    r->lenient = false;
+    r->state = REMOTE_IDLE; /* all answers so far are handled */
+    if (!r->used || layout_object_size(&r->layout) == 0)
+        return true;
     if (copy->put)
-        return remote_ask(r, &request) && start_flow(copy, r, &request);
-    return start_flow(copy, r, &request) && remote_ask(r, &request);
+        return remote_ask(r, &request) && start_flow(copy, r, request.data_tag);
+    return start_flow(copy, r, request.data_tag) && remote_ask(r, &request);
 }
 
 static bool file_failed(struct copy *copy, int error)
@@ -153,8 +184,7 @@ static bool file_failed(struct copy *copy, int error)
                        copy->put ? "read" : "write", strerror(-error), remedy);
 }
 
-/* Handles the end of a request at one server.  Returns true if nothing remains for the
- * server. */
+/* Handles the end of a server's transfer.  Returns true if nothing remains for the server. */
 static bool step(struct copy *copy, struct remote *r)
 {
     struct flow_status status;
@@ -168,16 +198,12 @@ static bool step(struct copy *copy, struct remote *r)
                                               "--buffer-size");
         if (status.error || r->state != REMOTE_ANSWERED)
             return false; /* the session handles network errors */
-        r->moved += status.bytes;
+        r->moved = status.bytes;
         flow_free(r->flow);
         r->flow = NULL;
         r->state = REMOTE_IDLE;
     }
-    if (r->flow)
-        return false;
-    if (r->at < r->extents.count)
-        return start_chunk(copy, r) && false;
-    return r->state != REMOTE_ASKED; /* pending: a keep-alive */
+    return !r->flow && r->state != REMOTE_ASKED; /* asked: a keep-alive */
 }
 
 static bool all_moved(struct client *client)
@@ -199,11 +225,10 @@ bool copy_data(struct copy *copy)
 
     if (error)
         return client_fail(client, "no memory for buffers; close other programs");
-    for (int i = 0; i < client->count; i++) {
-        client->remote[i]->state = REMOTE_IDLE; /* all answers so far are handled */
-        copy->data += extent_list_bytes(&client->remote[i]->extents);
-    }
-    progress_begin(&copy->progress, copy->o.bar, copy->data);
+    progress_begin(&copy->progress, copy->o.bar, copy->size);
+    for (int i = 0; i < client->count; i++)
+        if (!start_part(copy, client->remote[i]))
+            return false;
     client_wait(client, all_moved);
     progress_end(&copy->progress);
     return !client->failed;

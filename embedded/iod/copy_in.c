@@ -12,7 +12,6 @@
  */
 #include "config.h"
 #include "embedded/iod/copy.h"
-#include "embedded/iod/layout.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -47,66 +46,8 @@ static bool open_source(struct copy *copy, const char *source, struct stat *st)
     return true;
 }
 
-/* Lists the addresses in the order of their parts, for clients that know only one of them. */
-static bool server_text(struct copy *copy, char *text, size_t size)
-{
-    size_t at = 0;
-
-    text[0] = 0;
-    for (int i = 0; i < copy->client.count; i++) {
-        const char *uri = copy->client.remote[i]->uri;
-        size_t length = strlen(uri);
-
-        if (at + length + 2 > size)
-            return client_fail(
-                &copy->client,
-                "the addresses of %d servers are longer than %d bytes together; use "
-                "shorter host names",
-                copy->client.count, IOD_SERVERS_MAX);
-        if (i)
-            text[at++] = ',';
-        memcpy(text + at, uri, length + 1);
-        at += length;
-    }
-    return true;
-}
-
-static bool add_servers(struct copy *copy, const char *address)
-{
-    const struct args_list *servers = copy->o.servers;
-
-    if (!client_remote(&copy->client, address))
-        return false;
-    for (int i = 0; i < servers->count; i++)
-        if (!client_remote(&copy->client, servers->item[i]))
-            return false;
-    return true;
-}
-
-/* Computes the layout and extents of each server. */
-static bool divide(struct copy *copy, const struct extent_list *file)
-{
-    struct client *client = &copy->client;
-
-    for (int i = 0; i < client->count; i++) {
-        struct remote *r = client->remote[i];
-
-        r->layout = (struct iod_layout){.size = copy->size,
-                                        .strip = copy->strip,
-                                        .index = (uint32_t)i,
-                                        .count = (uint32_t)client->count};
-        if (extents_of_object(file, &r->layout, &r->extents) < 0)
-            return client_fail(client,
-                               "%s: no memory for its list of data ranges; close other "
-                               "programs",
-                               copy->path);
-    }
-    return true;
-}
-
 static bool open_uploads(struct copy *copy, mode_t mode)
 {
-    char servers[IOD_SERVERS_MAX + 1];
     struct iod_message request = {
         .op = IOD_OP_PUT_OPEN,
         .mode = mode & 0777,
@@ -114,13 +55,15 @@ static bool open_uploads(struct copy *copy, mode_t mode)
         .buffers = copy->o.buffers,
         .name = iod_string_of(copy->name),
     };
-
     struct remote *first = copy->client.remote[0];
 
+    for (int i = 0; i < copy->client.count; i++)
+        copy->client.remote[i]->layout =
+            (struct iod_layout){.size = copy->size,
+                                .strip = copy->strip,
+                                .index = (uint32_t)i,
+                                .count = (uint32_t)copy->client.count};
     request.layout = first->layout;
-    if (!server_text(copy, servers, sizeof servers))
-        return false;
-    request.servers = iod_string_of(servers);
     if (!remote_ask(first, &request) || !client_wait_answers(&copy->client))
         return false;
     request.id = first->reply.id;
@@ -203,35 +146,19 @@ static bool finish_uploads(struct copy *copy)
     return true;
 }
 
-static bool map_source(struct copy *copy, const char *source, struct extent_list *file)
-{
-    uint64_t next;
-    int error = extents_of_file(copy->fd, 0, 0, copy->size, SIZE_MAX / 2, file, &next);
-
-    if (error)
-        return client_fail(&copy->client, "%s: cannot find its data: %s; check the disk",
-                           source, strerror(-error));
-    return true;
-}
-
 bool copy_in(struct copy *copy, const struct copy_options *options, const char *source,
              const char *address, const char *name)
 {
-    struct extent_list file = {0};
     struct stat st;
-    bool good = copy_begin(copy, options) && copy_set_name(copy, name) &&
-                open_source(copy, source, &st);
+    bool good = copy_begin(copy, options, address, name) && open_source(copy, source, &st);
 
     copy->put = true;
     if (good) {
         copy->size = (uint64_t)st.st_size;
         copy->strip = copy->o.strip;
-        good = map_source(copy, source, &file) && add_servers(copy, address) &&
-               divide(copy, &file);
+        copy->servers = copy->client.count;
+        good = open_uploads(copy, st.st_mode) && copy_data(copy) && finish_uploads(copy);
     }
-    copy->servers = copy->client.count;
-    good = good && open_uploads(copy, st.st_mode) && copy_data(copy) && finish_uploads(copy);
-    extent_list_free(&file);
     copy_end(copy); /* before the file is closed: workers may still read it */
     if (copy->fd >= 0)
         close(copy->fd);

@@ -1,95 +1,101 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * copy_out.c - copies from servers to a file: creates the temporary file, finds the parts of
- * the object (copy_find.c), gets their data extents, moves the data and names the file.
+ * copy_out.c - copies from servers to a file: creates the temporary file, opens the parts of
+ * one copy of the file, moves the data and names the file.
+ *
+ * A file belongs to its first server (store.h), where its name is opened.  The other parts are
+ * opened by the id found there, at whichever of the servers has them.  A part that is gone was
+ * replaced meanwhile: the search starts again, at a file with another id.
  */
 #include "config.h"
+#include "embedded/iod/clock.h"
 #include "embedded/iod/copy.h"
-#include "embedded/iod/layout.h"
 #include "embedded/iod/target.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-/* ---- extents ---- */
+#define PAUSE_NS 20000000 /* ns before a restart */
 
-static bool makes_no_sense(struct remote *r)
+static bool check_part(struct remote *r, const struct remote *head, bool *seen)
 {
-    return remote_fail(r, "invalid reply; are client and server of the same release?");
+    const struct iod_layout *a = &r->layout, *b = &head->layout;
+
+    if (iod_id_compare(r->id, head->id) != 0 || a->size != b->size || a->strip != b->strip ||
+        a->count != b->count || seen[a->index])
+        return remote_fail(
+            r, "this part and the part at %s are of different copies; copy the file in again",
+            head->uri);
+    seen[a->index] = true;
+    return true;
 }
 
-/* Appends the extents of a reply: in order, inside the object, and at least one if more
- * follow. */
-static bool take_extents(struct remote *r)
+/* Opens the parts of the copy that the first server has; *parts: their number.  Returns false
+ * if the session failed. */
+static bool open_parts(struct copy *copy, uint32_t *parts)
 {
-    uint64_t size = layout_object_size(&r->layout);
+    struct remote *head = copy->client.remote[0];
+    bool seen[IOD_STRIPE_MAX] = {true};
 
-    if (r->reply.extents.count == 0 && (r->reply.flags & IOD_FLAG_MORE))
-        return makes_no_sense(r);
-    for (uint32_t i = 0; i < r->reply.extents.count; i++) {
-        struct iod_extent e = iod_extents_at(&r->reply.extents, i);
-        const struct iod_extent *last =
-            r->extents.count ? &r->extents.item[r->extents.count - 1] : NULL;
+    if (!copy_open_at(copy, head, (struct iod_id){0}) || (!head->open && !copy_refused(head)))
+        return false;
+    if (head->layout.index)
+        return remote_fail(head, "invalid reply; are client and server of the same release?");
+    *parts = 1;
+    for (int i = 1; i < copy->client.count; i++) {
+        struct remote *r = copy->client.remote[i];
 
-        if (e.offset + e.length > size || (last && e.offset < last->offset + last->length))
-            return makes_no_sense(r);
-        if (extent_list_add(&r->extents, e.offset, e.length) < 0)
-            return remote_fail(r,
-                               "no memory for the list of data ranges; close other programs");
+        if (!copy_open_at(copy, r, head->id) ||
+            (!r->open && r->reply.status != IOD_STALE && !copy_refused(r)) ||
+            (r->open && !check_part(r, head, seen)))
+            return false;
+        r->used = r->open;
+        *parts += r->open;
     }
     return true;
 }
 
-/* Requests further extents; returns true when those of all servers are complete. */
-static bool all_known(struct client *client)
+static bool find_parts(struct copy *copy)
 {
-    bool known = true;
+    int64_t deadline = clock_ms() + copy->client.o.timeout_ms;
+    struct timespec pause = {.tv_nsec = PAUSE_NS};
+    struct remote *head = copy->client.remote[0];
+    struct iod_id before = {0};
+    uint32_t parts = 0;
 
-    for (int i = 0; i < client->count && !client->failed; i++) {
-        struct remote *r = client->remote[i];
-        struct iod_message request = {.op = IOD_OP_EXTENTS, .handle = r->handle};
-
-        if (!r->used)
-            continue;
-        if (r->state == REMOTE_ANSWERED) {
-            r->state = REMOTE_IDLE;
-            request.from = r->reply.from;
-            if (take_extents(r) && (r->reply.flags & IOD_FLAG_MORE))
-                remote_ask(r, &request);
-        }
-        known &= r->state == REMOTE_IDLE;
+    while (open_parts(copy, &parts)) {
+        if (parts == head->layout.count)
+            return true;
+        if (iod_id_compare(before, head->id) == 0)
+            return remote_fail(head,
+                               "%u of %u parts are at the named servers; name all servers of "
+                               "the file with --servers, or copy the file in again",
+                               parts, head->layout.count);
+        if (clock_ms() >= deadline)
+            return remote_fail(head, "being overwritten by others; copy the file again");
+        before = head->id;
+        nanosleep(&pause, NULL);
     }
-    return known && !client->failed;
+    return false;
 }
 
-static bool learn_extents(struct copy *copy)
+static bool move_to_target(struct copy *copy, struct target *target)
 {
-    struct iod_message request = {.op = IOD_OP_EXTENTS};
-
-    for (int i = 0; i < copy->client.count; i++)
-        copy->client.remote[i]->lenient = false;
-    copy->size = copy->part[0]->layout.size;
-    copy->strip = copy->part[0]->layout.strip;
-    copy->servers = copy->parts;
-    return client_ask_all(&copy->client, &request, 0) && client_wait(&copy->client, all_known);
-}
-
-/* ---- the whole copy ---- */
-
-static bool move_to_target(struct copy *copy, struct target *target, mode_t mode)
-{
+    const struct remote *head = copy->client.remote[0];
     struct client *client = &copy->client;
     char why[CLIENT_WHY];
 
     copy->fd = target->fd;
-    copy->sparse = !target->device;
     copy->path = target->path;
+    copy->size = head->layout.size;
+    copy->strip = head->layout.strip;
+    copy->servers = (int)head->layout.count;
     if (!target_resize(target, copy->size, why, sizeof why))
         return client_fail(client, "%s", why);
     if (!copy_data(copy))
         return false;
-    if (!target_finish(target, mode, copy->o.sync, why, sizeof why))
+    if (!target_finish(target, head->mode, why, sizeof why))
         return client_fail(client, "%s", why);
     return true;
 }
@@ -100,13 +106,12 @@ bool copy_out(struct copy *copy, const struct copy_options *options, const char 
     struct client *client = &copy->client;
     struct target target = {.fd = -1};
     char why[CLIENT_WHY];
-    bool good = copy_begin(copy, options) && copy_set_name(copy, name);
+    bool good = copy_begin(copy, options, address, name);
 
     if (good && (!target_find(&target, destination, name, why, sizeof why) ||
                  !target_open(&target, why, sizeof why)))
         good = client_fail(client, "%s", why);
-    good = good && copy_find(copy, address) && learn_extents(copy) &&
-           move_to_target(copy, &target, copy->part[0]->mode);
+    good = good && find_parts(copy) && move_to_target(copy, &target);
     copy_end(copy); /* before the file is closed: workers may still write to it */
     target_close(&target);
     return good;

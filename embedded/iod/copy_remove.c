@@ -3,12 +3,9 @@
  * copy_remove.c - removes a file from its servers.
  *
  * The first server decides, as in a copy in: once it has removed its part the file is gone, and
- * the other parts follow.  A part whose first server has no file of that name is a leftover and
- * is removed by naming its server.  Once the first server is asked, interrupts are ignored, or
- * parts would be left.
- *
- * A part that cannot be read at the named server is removed there only: its list of servers is
- * unknown, and the other parts are an incomplete file.
+ * the other parts follow.  Once the first server is asked, interrupts are ignored, or parts
+ * would be left.  A part that cannot be read is removed without the others, whose copy is
+ * unknown.
  */
 #include "config.h"
 #include "embedded/iod/clock.h"
@@ -19,13 +16,19 @@
 #include <stdio.h>
 #include <string.h>
 
-static bool ask_removal(struct copy *copy, struct remote *r, struct iod_id id)
+enum result { DONE, AGAIN, FAILED }; /* FAILED: the session has failed */
+
+/* Asks for the removal and waits.  Returns false if the session failed; a missing part is no
+ * failure. */
+static bool remove_at(struct copy *copy, struct remote *r, struct iod_id id)
 {
     struct iod_message request = {
         .op = IOD_OP_REMOVE, .id = id, .name = iod_string_of(copy->name)};
 
     r->lenient = true;
-    return remote_ask(r, &request) && client_wait_answers(&copy->client);
+    return copy_close_part(r) && remote_ask(r, &request) &&
+           client_wait_answers(&copy->client) &&
+           (r->reply.status == IOD_OK || r->reply.status == IOD_STALE || copy_refused(r));
 }
 
 /* Removes the other parts; returns false if one is left. */
@@ -34,81 +37,71 @@ static bool remove_others(struct copy *copy, struct iod_id id)
     struct client *client = &copy->client;
     char why[CLIENT_WHY];
 
-    for (int i = 1; i < copy->parts; i++) {
-        struct remote *r = copy->part[i];
-
-        if (copy_close_part(r) && ask_removal(copy, r, id) &&
-            (r->reply.status == IOD_OK || r->reply.status == IOD_STALE || copy_refused(r)))
+    for (int i = 1; i < client->count; i++) {
+        if (remove_at(copy, client->remote[i], id))
             continue;
         memcpy(why, client->why, sizeof why);
         client->failed = false;
-        return client_fail(
-            client, "%.800s; the file is removed, but not this part: remove the part there",
-            why);
+        return client_fail(client,
+                           "%.800s; the file is removed, but not this part: copy a file to the "
+                           "name again and remove that",
+                           why);
     }
     return true;
 }
 
-static enum find remove_damaged(struct copy *copy, struct remote *at)
+/* Removes the file that the first server has open, or a damaged one. */
+static enum result remove_found(struct copy *copy, struct remote *first, bool damaged)
 {
-    struct iod_id any = {1, STORE_DAMAGED};
+    struct iod_id any = {1, STORE_DAMAGED}, id = damaged ? any : first->id;
 
-    copy->client.failed = false;
-    if (!ask_removal(copy, at, any))
-        return FIND_FAILED;
-    if (at->reply.status == IOD_STALE)
-        return FIND_AGAIN;
-    if (at->reply.status != IOD_OK && !copy_refused(at))
-        return FIND_FAILED;
+    if (!damaged && (int)first->layout.count > copy->client.count) {
+        remote_fail(first, "striped over %u servers; name all of them with --servers",
+                    first->layout.count);
+        return FAILED;
+    }
+    copy->client.o.interrupted = NULL;
+    if (!remove_at(copy, first, id))
+        return FAILED;
+    if (first->reply.status == IOD_STALE)
+        return AGAIN; /* replaced meanwhile */
+    if (!damaged)
+        return remove_others(copy, id) ? DONE : FAILED;
     snprintf(copy->note, sizeof copy->note,
-             "%.300s/%.250s: damaged object removed at this server only; remove parts at other "
-             "servers there",
-             at->uri, copy->name);
+             "%.300s/%.250s: damaged object removed; parts at other servers go with the next "
+             "copy to the name",
+             first->uri, copy->name);
     text_no_controls(copy->note);
-    return FIND_GOOD;
+    return DONE;
 }
 
-static enum find remove_found(struct copy *copy, struct remote *head)
+/* Opens the file at the first server and removes it. */
+static enum result remove_once(struct copy *copy)
 {
-    struct remote *first = copy->part[0];
-    struct iod_id id = head->id;
+    struct remote *first = copy->client.remote[0];
 
-    copy->client.o.interrupted = NULL;
-    if (!copy_close_part(head) || !ask_removal(copy, first, id))
-        return FIND_FAILED;
-    if (first->reply.status == IOD_STALE && head->layout.index == 0)
-        return FIND_AGAIN; /* replaced meanwhile */
-    if (first->reply.status != IOD_OK && first->reply.status != IOD_STALE) {
-        copy_refused(first);
-        return FIND_FAILED;
-    }
-    return remove_others(copy, id) ? FIND_GOOD : FIND_FAILED;
+    copy->client.o.interrupted = copy->o.client.interrupted;
+    if (!copy_open_at(copy, first, (struct iod_id){0}))
+        return FAILED;
+    if (first->open)
+        return remove_found(copy, first, false);
+    if (first->reply.status == IOD_DAMAGED || first->reply.status == IOD_IO)
+        return remove_found(copy, first, true);
+    copy_refused(first);
+    return FAILED;
 }
 
 bool copy_remove(struct copy *copy, const struct copy_options *options, const char *address,
                  const char *name)
 {
-    bool good = copy_begin(copy, options) && copy_set_name(copy, name);
     int64_t deadline = clock_ms() + options->client.timeout_ms;
-    enum find result = good ? FIND_AGAIN : FIND_FAILED;
+    enum result result = copy_begin(copy, options, address, name) ? AGAIN : FAILED;
 
-    copy->address = address;
-    while (result == FIND_AGAIN && clock_ms() < deadline) {
-        struct remote *head = copy_find_head(copy);
-        struct remote *at = copy->client.count ? copy->client.remote[0] : NULL;
-
-        copy->client.o.interrupted = options->client.interrupted;
-        if (head)
-            result = remove_found(copy, head);
-        else if (at && at->state == REMOTE_ANSWERED &&
-                 (at->reply.status == IOD_DAMAGED || at->reply.status == IOD_IO))
-            result = remove_damaged(copy, at);
-        else
-            result = FIND_FAILED;
-    }
-    if (result == FIND_AGAIN)
+    while (result == AGAIN && clock_ms() < deadline)
+        result = remove_once(copy);
+    if (result == AGAIN)
         client_fail(&copy->client, "%s/%s: being overwritten by others; remove the file again",
                     address, name);
     copy_end(copy);
-    return result == FIND_GOOD;
+    return result == DONE;
 }

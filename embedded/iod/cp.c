@@ -4,7 +4,6 @@
 #include "embedded/iod/args.h"
 #include "embedded/iod/clock.h"
 #include "embedded/iod/copy.h"
-#include "embedded/iod/json.h"
 #include "embedded/program/program.h"
 
 #include <stdlib.h>
@@ -20,30 +19,17 @@ static const char help[] =
     "Copies a file to or from bmi-iod.  One of SRC and DST is a remote name, ADDR/name, like\n"
     "ib://host:port/name; the other one is a file (DST may be a folder).\n"
     "\n"
-    "  -s, --servers ADDR,...   stripe over these servers, ADDR being one of them and the "
-    "first;\n"
-    "                           copying out, go also to these of the recorded servers\n"
-    "  -a, --allow HOST,...     copying out, go also to recorded servers on these hosts and\n"
-    "                           networks (NET/BITS)\n"
+    "  -s, --servers ADDR,...   stripe over ADDR, the first, and these servers; copying out,\n"
+    "                           all servers of the file\n"
     "  -S, --strip SIZE         bytes on one server before the next one follows (64K)\n"
     "  -b, --buffers N          messages in flight per server (8)\n"
     "  -B, --buffer-size SIZE   bytes of a message (512K)\n"
     "  -L, --list N             memory in N pieces per message (1)\n"
-    "  -T, --threads N          threads for the disk (4)\n"
     "  -o, --options STR        key=value,... for the BMI methods\n"
     "  -t, --timeout S          fail when a server is silent for S seconds (6)\n"
-    "  -f, --fsync              a file copied out is on the disk before success is reported\n"
-    "  -j, --json               print the result as JSON\n"
     "  -q, --quiet              no progress bar and no result line\n"
     "  -v, --verbose            log details to standard error\n"
     "  -h, --help  -V, --version\n";
-
-struct settings {
-    struct copy_options copy;
-    struct args_list servers;
-    struct access *allow;
-    bool json, quiet, verbose;
-};
 
 /* Source or destination. */
 struct side {
@@ -52,69 +38,6 @@ struct side {
     const char *name; /* name of the object */
     const char *text;
 };
-
-static bool set_count(const char *option, const char *text, uint64_t most, int *value)
-{
-    uint64_t n = 0;
-
-    if (!args_number(option, text, 1, most, &n))
-        return false;
-    *value = (int)n;
-    return true;
-}
-
-static bool set_option(int option, const char *text, void *settings)
-{
-    struct settings *s = settings;
-    struct copy_options *c = &s->copy;
-    int n = 0;
-    bool good = true;
-
-    switch (option) {
-    case 's':
-        args_list_free(&s->servers);
-        return args_list("--servers", text, IOD_STRIPE_MAX, &s->servers);
-    case 'a':
-        return args_access("--allow", text, &s->allow);
-    case 'S':
-        return args_number("--strip", text, IOD_STRIP_MIN, IOD_STRIP_MAX, &c->strip);
-    case 'b':
-        good = set_count("--buffers", text, IOD_BUFFERS_MAX, &n);
-        c->buffers = (uint32_t)n;
-        return good;
-    case 'B': {
-        uint64_t size = 0;
-        good = args_number("--buffer-size", text, IOD_BUFFER_MIN, IOD_BUFFER_MAX, &size);
-        c->buffer_size = (uint32_t)size;
-        return good;
-    }
-    case 'L':
-        return set_count("--list", text, NET_PIECES_MAX, &c->list);
-    case 'T':
-        return set_count("--threads", text, 64, &c->client.threads);
-    case 'o':
-        c->client.options = text;
-        return true;
-    case 't':
-        good = set_count("--timeout", text, 86400, &n);
-        c->client.timeout_ms = n * 1000;
-        return good;
-    case 'f':
-        c->sync = true;
-        return true;
-    case 'j':
-        s->json = true;
-        return true;
-    case 'q':
-        s->quiet = true;
-        return true;
-    case 'v':
-        s->verbose = true;
-        c->client.line = print_line;
-        return true;
-    }
-    return false;
-}
 
 static bool read_side(const char *text, struct side *side)
 {
@@ -130,122 +53,73 @@ static bool read_side(const char *text, struct side *side)
     return true;
 }
 
-/* Checks that the address before the name is one of --servers. */
-static bool check_servers(const struct settings *s, const struct side *remote)
+static bool read_sides(int argc, char **argv, struct side *from, struct side *to)
 {
-    if (s->servers.count == 0)
-        return true;
-    for (int i = 0; i < s->servers.count; i++)
-        if (strcmp(s->servers.item[i], remote->address) == 0)
-            return true;
-    return args_complain("%s: %s is not one of --servers; write %s/%s", remote->text,
-                         remote->address, s->servers.item[0], remote->name);
-}
-
-static bool check_sides(const struct settings *s, const struct side *from,
-                        const struct side *to)
-{
+    if (argc != 2)
+        return args_complain("%d names given; give a source and a destination", argc);
+    if (!read_side(argv[0], from) || !read_side(argv[1], to))
+        return false;
     if (from->remote && to->remote)
         return args_complain("%s: both names are remote; copy to a file, then from there",
                              to->text);
-    if (!from->remote && !to->remote)
-        return args_complain("%s: neither name is remote; write one as ib://host:port/name",
-                             to->text);
-    return check_servers(s, from->remote ? from : to);
-}
-
-static enum args_result read_arguments(int argc, char **argv, struct settings *s,
-                                       struct side *from, struct side *to)
-{
-    static const struct option options[] = {
-        {"servers", required_argument, NULL, 's'},
-        {"allow", required_argument, NULL, 'a'},
-        {"strip", required_argument, NULL, 'S'},
-        {"buffers", required_argument, NULL, 'b'},
-        {"buffer-size", required_argument, NULL, 'B'},
-        {"list", required_argument, NULL, 'L'},
-        {"threads", required_argument, NULL, 'T'},
-        {"options", required_argument, NULL, 'o'},
-        {"timeout", required_argument, NULL, 't'},
-        {"fsync", no_argument, NULL, 'f'},
-        {"json", no_argument, NULL, 'j'},
-        {"quiet", no_argument, NULL, 'q'},
-        {"verbose", no_argument, NULL, 'v'},
-        {0},
-    };
-    enum args_result result = args_read(argc, argv, options, help, set_option, s);
-
-    if (result != ARGS_READ)
-        return result;
-    if (argc - optind != 2) {
-        args_complain("%d names given; give a source and a destination", argc - optind);
-        return ARGS_WRONG;
-    }
-    return read_side(argv[optind], from) && read_side(argv[optind + 1], to) &&
-                   check_sides(s, from, to)
-               ? ARGS_READ
-               : ARGS_WRONG;
-}
-
-static void print_result(const struct settings *s, const struct copy *copy, double seconds)
-{
-    double rate = seconds > 0 ? (double)copy->size / seconds / 1e6 : 0;
-
-    if (s->json) {
-        printf("{\"direction\": \"%s\", \"name\": ", copy->put ? "in" : "out");
-        json_string(stdout, copy->name, strlen(copy->name));
-        printf(
-            ", \"bytes\": %llu, \"data_bytes\": %llu, \"seconds\": %.6f, \"mb_per_s\": %.3f, "
-            "\"servers\": %d, \"strip\": %llu, \"list\": %d}\n",
-            (unsigned long long)copy->size, (unsigned long long)copy->data, seconds, rate,
-            copy->servers, (unsigned long long)copy->strip, copy->o.list);
-    } else if (!s->quiet) {
-        printf("%llu bytes in %.3f s, %.1f MB/s\n", (unsigned long long)copy->size, seconds,
-               rate);
-    }
+    return from->remote || to->remote ||
+           args_complain("%s: neither name is remote; write one as ib://host:port/name",
+                         to->text);
 }
 
 int main(int argc, char **argv)
 {
-    struct settings s = {
-        .copy = {.client = {.timeout_ms = 6000, .threads = 4, .interrupted = &args_interrupted},
-                 .strip = 65536,
-                 .buffers = 8,
-                 .buffer_size = 512u << 10,
-                 .list = 1},
+    static struct copy copy; /* large; the only one */
+    struct args_list servers = {0};
+    struct copy_options o = {.client = {.threads = 4, .interrupted = &args_interrupted},
+                             .servers = &servers};
+    uint64_t strip = 65536, buffers = 8, buffer_size = 512u << 10, list = 1, timeout = 6;
+    bool quiet = false, verbose = false, good;
+    const struct args_option options[] = {
+        {"servers", 's', ARGS_SERVERS, &servers, 0, 0},
+        {"strip", 'S', ARGS_NUMBER, &strip, IOD_STRIP_MIN, IOD_STRIP_MAX},
+        {"buffers", 'b', ARGS_NUMBER, &buffers, 1, IOD_BUFFERS_MAX},
+        {"buffer-size", 'B', ARGS_NUMBER, &buffer_size, IOD_BUFFER_MIN, IOD_BUFFER_MAX},
+        {"list", 'L', ARGS_NUMBER, &list, 1, NET_PIECES_MAX},
+        ARGS_OPTIONS(&o.client.options),
+        ARGS_TIMEOUT(&timeout),
+        {"quiet", 'q', ARGS_FLAG, &quiet, 0, 0},
+        {"verbose", 'v', ARGS_FLAG, &verbose, 0, 0},
+        {0},
     };
     struct side from, to;
-    static struct copy copy; /* large; the only one */
     enum args_result result;
-    double began;
-    bool good;
+    double began, seconds;
 
     if (!program_streams())
         return 1;
-    result = read_arguments(argc, argv, &s, &from, &to);
-    if (result != ARGS_READ) {
-        args_list_free(&s.servers);
-        access_free(s.allow);
+    result = args_read(argc, argv, options, help);
+    if (result != ARGS_READ || !read_sides(argc - optind, argv + optind, &from, &to)) {
+        args_list_free(&servers);
         return result == ARGS_DONE ? 0 : 1;
     }
-    s.copy.servers = &s.servers;
-    s.copy.allow = s.allow;
-    s.copy.bar = !s.quiet;
-    if (!s.quiet && !s.verbose) /* --verbose reports unknown options already */
-        s.copy.client.ignored = args_ignored;
+    o.client.timeout_ms = (int)timeout * 1000;
+    o.strip = strip;
+    o.buffers = (uint32_t)buffers;
+    o.buffer_size = (uint32_t)buffer_size;
+    o.list = (int)list;
+    o.bar = !quiet;
+    o.client.line = verbose ? print_line : NULL;
+    o.client.ignored = quiet || verbose ? NULL : args_ignored; /* --verbose shows it already */
     args_catch_signals();
-    if (s.verbose)
+    if (verbose)
         args_complain("copying %s to %s", from.text, to.text);
     began = clock_seconds();
-    good = from.remote ? copy_out(&copy, &s.copy, from.address, from.name, to.text)
-                       : copy_in(&copy, &s.copy, from.text, to.address, to.name);
-    if (good && copy.note[0] && !s.quiet)
-        args_complain("%s", copy.note);
-    if (good)
-        print_result(&s, &copy, clock_seconds() - began);
-    else
+    good = from.remote ? copy_out(&copy, &o, from.address, from.name, to.text)
+                       : copy_in(&copy, &o, from.text, to.address, to.name);
+    seconds = clock_seconds() - began;
+    if (!good)
         args_complain("%s", copy.client.why);
-    args_list_free(&s.servers);
-    access_free(s.allow);
+    else if (copy.note[0] && !quiet)
+        args_complain("%s", copy.note);
+    if (good && !quiet)
+        printf("%llu bytes in %.3f s, %.1f MB/s\n", (unsigned long long)copy.size, seconds,
+               seconds > 0 ? (double)copy.size / seconds / 1e6 : 0);
+    args_list_free(&servers);
     return good && args_output("; the copy itself is complete") ? 0 : 1;
 }

@@ -36,10 +36,10 @@ static void put_server(FILE *out, struct server *server)
     unsigned peers = 0, transfers;
 
     pthread_mutex_lock(&server->lock);
-    total = server->counters;
+    total = server_counters(server);
     transfers = server->transfers;
-    for (struct peer *peer = server->peers; peer; peer = peer->next, peers++)
-        peer_count_under_way(peer, &total);
+    for (struct peer *peer = server->peers; peer; peer = peer->next)
+        peers++;
     pthread_mutex_unlock(&server->lock);
 #define SERVER_COUNTER(name, text)                                                             \
     metrics_head(out, "iod_" #name "_total", "counter", text);                                 \

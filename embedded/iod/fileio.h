@@ -1,38 +1,24 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/*
- * fileio.h - moves one message between memory and a file.  Both may be fragmented: the memory
- * in segments, the file by extents and striping.
- */
+/* fileio.h - moves one message between memory in segments and a file with striping. */
 #ifndef IOD_FILEIO_H
 #define IOD_FILEIO_H
 
 #include <stdbool.h>
 #include <sys/uio.h>
 
-#include "embedded/iod/extents.h"
+#include "embedded/iod/proto.h"
 
-/* Maps a byte of the object to a byte of the local file: by `layout`, plus `base`. */
-struct file_map {
+/* File with the bytes of an object, at the places of `layout` plus `base`. */
+struct file_part {
+    int fd;
     struct iod_layout layout;
     uint64_t base;
 };
 
-/* File with the bytes of an object. */
-struct file_part {
-    int fd;
-    struct file_map map;
-    bool sparse; /* unwritten parts read as zeros: zeros are skipped */
-};
-
-/*
- * Reads or writes `length` bytes at the positions of `from` (a copy), filling the segments of
- * memory in order.  `sparse`: blocks of zeros are not written; the file must read as zeros
- * there.  Returns 0 or -errno; -ENODATA if a read reached the end of the file.
- */
-int file_read(int fd, const struct file_map *map, struct extent_cursor from,
-              const struct iovec *memory, int pieces, uint64_t length);
-int file_write(int fd, const struct file_map *map, struct extent_cursor from,
-               const struct iovec *memory, int pieces, uint64_t length, bool sparse);
+/* Moves `length` bytes from byte `offset` of the object on between the file and the segments of
+ * memory, in order.  Returns 0 or -errno; -ENODATA if a read reached the end of the file. */
+int file_move(const struct file_part *part, uint64_t offset, const struct iovec *memory,
+              int pieces, uint64_t length, bool write);
 
 /*
  * Syncs the names in a folder.  A file system that refuses this for folders (EINVAL) needs no

@@ -32,15 +32,11 @@ struct slot {
     struct buffer *buffer;
     uint64_t number; /* number of the message */
     int64_t length;
-    struct extent_cursor from;
 };
 
 struct flow {
     struct flow_config c;
     pthread_mutex_t lock;
-    struct iod_extent *item;
-    struct extent_cursor cursor; /* start of message `next` */
-    uint64_t total;              /* bytes of all messages */
     uint64_t messages;
     uint64_t next;      /* next message to start */
     uint64_t next_post; /* next message to post, when sending */
@@ -152,7 +148,8 @@ static void run_file(struct job *job)
     stopped = f->stopped;
     pthread_mutex_unlock(&f->lock);
     if (!stopped)
-        error = f->c.move(f->c.file, s->from, &s->buffer->memory, (uint64_t)s->length);
+        error = f->c.move(f->c.file, s->number * f->c.message, &s->buffer->memory,
+                          (uint64_t)s->length, !f->c.send);
     pthread_mutex_lock(&f->lock);
     f->busy--;
     f->moved_at = clock_ms();
@@ -282,12 +279,10 @@ static void run_granted(struct job *job)
 static void slot_start(struct slot *s)
 {
     struct flow *f = s->flow;
-    uint64_t left = f->total - f->next * f->c.message;
+    uint64_t left = f->c.size - f->next * f->c.message;
 
     s->number = f->next++;
     s->length = left < f->c.message ? (int64_t)left : (int64_t)f->c.message;
-    s->from = f->cursor;
-    extent_cursor_skip(&f->cursor, (uint64_t)s->length);
     if (s->buffer->filled < (size_t)s->length)
         s->buffer->filled = (size_t)s->length;
     if (f->c.send)
@@ -365,22 +360,12 @@ static void run_done(struct job *job)
 
 int flow_start(const struct flow_config *config, struct flow **out)
 {
-    uint32_t count = config->extents.count;
     struct flow *f = calloc(1, sizeof *f + config->depth * sizeof f->slot[0]);
 
     if (!f)
         return -ENOMEM;
-    f->item = malloc((count ? count : 1) * sizeof *f->item);
-    if (!f->item) {
-        free(f);
-        return -ENOMEM;
-    }
     f->c = *config;
-    for (uint32_t i = 0; i < count; i++)
-        f->item[i] = iod_extents_at(&config->extents, i);
-    f->cursor = (struct extent_cursor){.item = f->item, .count = count};
-    f->total = iod_extents_bytes(&config->extents);
-    f->messages = (f->total + config->message - 1) / config->message;
+    f->messages = (config->size + config->message - 1) / config->message;
     f->moved_at = clock_ms();
     f->waiter.job = (struct job){.run = run_granted};
     f->failed_job = (struct job){.run = run_failed};
@@ -432,14 +417,5 @@ struct flow_status flow_status(struct flow *f)
 void flow_free(struct flow *f)
 {
     pthread_mutex_destroy(&f->lock);
-    free(f->item);
     free(f);
-}
-
-void flow_abandon(struct flow *f)
-{
-    for (uint32_t i = 0; i < f->c.depth; i++)
-        if (f->slot[i].buffer)
-            pool_abandon(f->slot[i].buffer);
-    flow_free(f);
 }

@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * flow.h - moves extents between a file and a peer, as messages of one size and one tag.
+ * flow.h - moves an object between a file and a peer, as messages of one size and one tag.
  * Server and client use the same code, with opposite directions and different files.
  *
- * Both sides know the extents and the message size and derive the same messages: the
- * concatenated bytes of the extents, cut into messages of `message` bytes (the last one may be
- * shorter).  Only data is transferred.
+ * Both sides know the object's size and the message size and derive the same messages, of
+ * `message` bytes (the last one may be shorter).  Only data is transferred.
  */
 #ifndef IOD_FLOW_H
 #define IOD_FLOW_H
 
-#include "embedded/iod/extents.h"
 #include "embedded/iod/net.h"
 #include "embedded/iod/pool.h"
 #include "embedded/iod/workers.h"
@@ -28,15 +26,14 @@ struct flow_config {
     bool send;  /* true: file to peer; false: peer to file */
     bool drain; /* after a file error continue to receive and discard, until cancelled */
 
-    /* Moves `length` bytes at the positions of `from` between file and memory: reads if the
-     * flow sends, else writes.  Called by several workers concurrently.  Returns 0 or
-     * -errno. */
-    int (*move)(void *file, struct extent_cursor from, const struct net_memory *memory,
-                uint64_t length);
+    /* Moves `length` bytes from `offset` on from memory to the file (`write`), or from the
+     * file to memory.  Called by several workers concurrently.  Returns 0 or -errno. */
+    int (*move)(void *file, uint64_t offset, const struct net_memory *memory, uint64_t length,
+                bool write);
     void *file;
-    struct iod_extents extents; /* copied */
-    uint32_t message;           /* bytes of a message; at most the pool's buffer size */
-    uint32_t depth;             /* maximum messages in flight */
+    uint64_t size;    /* bytes of the object */
+    uint32_t message; /* bytes of a message; at most the pool's buffer size */
+    uint32_t depth;   /* maximum messages in flight */
 
     /*
      * Called on a worker, without locks.  `failed`: at the first file error of a draining flow;
@@ -69,8 +66,5 @@ struct flow_status {
 struct flow_status flow_status(struct flow *flow);
 /* Frees a flow after its `done`. */
 void flow_free(struct flow *flow);
-
-/* Frees a flow that has not ended; BMI and the workers have stopped. */
-void flow_abandon(struct flow *flow);
 
 #endif

@@ -64,10 +64,8 @@ static const char help[] =
     "  -d, --store DIR          keep objects in this folder, which must exist\n"
     "      --store memory:SIZE  keep objects in memory, at most SIZE, until the server ends\n"
     "  -o, --options STR        key=value,... for the BMI methods\n"
-    "  -t, --threads N          threads for the disk (4)\n"
     "  -m, --memory SIZE        memory of all data buffers (256M)\n"
     "  -b, --buffer-size SIZE   size of a buffer, the longest data message (512K)\n"
-    "  -n, --transfers N        open transfers of one client (64)\n"
     "  -c, --client-timeout S   drop a client that is silent for S seconds (60)\n"
     "  -g, --grace S            time for open transfers to end after a signal (5)\n"
     "  -s, --fsync              a copy is on the disk before it is reported complete\n"
@@ -79,25 +77,48 @@ static const char help[] =
     "SIGUSR1 prints one line per client and the counters.  SIGTERM, SIGINT and SIGHUP end the\n"
     "server; a second signal ends it immediately.\n";
 
-struct settings {
+/* What the options set. */
+static struct {
     struct server_config server;
     struct access *allow;
-    int grace_ms;
+    uint64_t buffer_size, client_timeout, grace;
+    bool quiet, verbose;
     char store[40]; /* "memory:BYTES" */
+} s = {
+    .server = {.memory = UINT64_C(256) << 20},
+    .buffer_size = 512u << 10,
+    .client_timeout = 60,
+    .grace = 5,
+};
+
+static const struct args_option options[] = {
+    {"listen", 'l', ARGS_TEXT, &s.server.listen, 0, 0},
+    {"allow", 'a', ARGS_ACCESS, &s.allow, 0, 0},
+    {"store", 'd', ARGS_TEXT, &s.server.folder, 0, 0},
+    ARGS_OPTIONS(&s.server.options),
+    {"memory", 'm', ARGS_NUMBER, &s.server.memory, IOD_BUFFER_MIN, UINT64_C(1) << 40},
+    {"buffer-size", 'b', ARGS_NUMBER, &s.buffer_size, IOD_BUFFER_MIN, IOD_BUFFER_MAX},
+    {"client-timeout", 'c', ARGS_NUMBER, &s.client_timeout, 1, 86400},
+    {"grace", 'g', ARGS_NUMBER, &s.grace, 0, 3600},
+    {"fsync", 's', ARGS_FLAG, &s.server.sync, 0, 0},
+    {"metrics", 'M', ARGS_TEXT, &s.server.metrics, 0, 0},
+    {"quiet", 'q', ARGS_FLAG, &s.quiet, 0, 0},
+    {"verbose", 'v', ARGS_FLAG, &s.verbose, 0, 0},
+    {0},
 };
 
 static bool is_listen(const char *text)
 {
     struct args_list list;
+    bool good = args_list("--listen", text, &list);
 
-    if (!args_list("--listen", text, IOD_STRIPE_MAX, &list))
-        return false;
-    args_list_free(&list);
-    return true;
+    if (good)
+        args_list_free(&list);
+    return good;
 }
 
 /* Converts the size of "memory:SIZE" to bytes. */
-static bool read_store(const char *text, struct settings *s)
+static bool read_store(const char *text)
 {
     size_t prefix = strlen(STORE_MEMORY);
     uint64_t bytes = 0;
@@ -106,109 +127,35 @@ static bool read_store(const char *text, struct settings *s)
         return true;
     if (!args_number("--store memory", text + prefix, 65536, UINT64_C(1) << 50, &bytes))
         return false;
-    snprintf(s->store, sizeof s->store, STORE_MEMORY "%llu", (unsigned long long)bytes);
-    s->server.folder = s->store;
+    snprintf(s.store, sizeof s.store, STORE_MEMORY "%llu", (unsigned long long)bytes);
+    s.server.folder = s.store;
     return true;
 }
 
-static bool set_option(int option, const char *text, void *settings)
+static enum args_result read_arguments(int argc, char **argv)
 {
-    struct settings *s = settings;
-    uint64_t n = 0;
-
-    switch (option) {
-    case 'a':
-        return args_access("--allow", text, &s->allow);
-    case 'l':
-        s->server.listen = text;
-        return is_listen(text);
-    case 'd':
-        s->server.folder = text;
-        return read_store(text, s);
-    case 'o':
-        s->server.options = text;
-        return true;
-    case 't':
-        if (!args_number("--threads", text, 1, 64, &n))
-            return false;
-        s->server.threads = (int)n;
-        return true;
-    case 'm':
-        return args_number("--memory", text, IOD_BUFFER_MIN, UINT64_C(1) << 40,
-                           &s->server.memory);
-    case 'b':
-        if (!args_number("--buffer-size", text, IOD_BUFFER_MIN, IOD_BUFFER_MAX, &n))
-            return false;
-        s->server.buffer_size = (uint32_t)n;
-        return true;
-    case 'n':
-        if (!args_number("--transfers", text, 1, 10000, &n))
-            return false;
-        s->server.peer_transfers = (uint32_t)n;
-        return true;
-    case 'c':
-        if (!args_number("--client-timeout", text, 1, 86400, &n))
-            return false;
-        s->server.client_timeout_ms = (int)n * 1000;
-        return true;
-    case 'g':
-        if (!args_number("--grace", text, 0, 3600, &n))
-            return false;
-        s->grace_ms = (int)n * 1000;
-        return true;
-    case 's':
-        s->server.sync = true;
-        return true;
-    case 'M':
-        s->server.metrics = text;
-        return true;
-    case 'q':
-        log_set_level(LOG_ERRORS);
-        return true;
-    case 'v':
-        log_set_level(LOG_DETAILS);
-        return true;
-    }
-    return false;
-}
-
-static enum args_result read_arguments(int argc, char **argv, struct settings *s)
-{
-    static const struct option options[] = {
-        {"listen", required_argument, NULL, 'l'},
-        {"allow", required_argument, NULL, 'a'},
-        {"store", required_argument, NULL, 'd'},
-        {"options", required_argument, NULL, 'o'},
-        {"threads", required_argument, NULL, 't'},
-        {"memory", required_argument, NULL, 'm'},
-        {"buffer-size", required_argument, NULL, 'b'},
-        {"transfers", required_argument, NULL, 'n'},
-        {"client-timeout", required_argument, NULL, 'c'},
-        {"grace", required_argument, NULL, 'g'},
-        {"fsync", no_argument, NULL, 's'},
-        {"metrics", required_argument, NULL, 'M'},
-        {"quiet", no_argument, NULL, 'q'},
-        {"verbose", no_argument, NULL, 'v'},
-        {0},
-    };
-    enum args_result result = args_read(argc, argv, options, help, set_option, s);
+    enum args_result result = args_read(argc, argv, options, help);
 
     if (result != ARGS_READ)
         return result;
+    s.server.allow = s.allow;
+    s.server.buffer_size = (uint32_t)s.buffer_size;
+    s.server.client_timeout_ms = (int)s.client_timeout * 1000;
+    log_set_level(s.verbose ? LOG_DETAILS : s.quiet ? LOG_ERRORS : LOG_DECISIONS);
     if (optind < argc)
         args_complain("unexpected argument '%s'; see bmi-iod --help", argv[optind]);
-    else if (!s->server.listen)
+    else if (!s.server.listen)
         args_complain("no address to serve; give --listen ib://host:port");
-    else if (!s->server.folder)
+    else if (!s.server.folder)
         args_complain("no folder for the objects; give --store DIR, or --store memory:SIZE");
-    else
+    else if (is_listen(s.server.listen) && read_store(s.server.folder))
         return ARGS_READ;
     return ARGS_WRONG;
 }
 
 /* Serves until SIGTERM, and then until nothing is open or the time is over.  Returns 0 or
  * -errno. */
-static int serve(struct server *server, int grace_ms)
+static int serve(struct server *server)
 {
     int64_t deadline = 0;
     int ends = 0, error = 0;
@@ -222,7 +169,7 @@ static int serve(struct server *server, int grace_ms)
         }
         if (want_end > ends) {
             ends = want_end;
-            deadline = clock_ms() + (ends > 1 ? 0 : grace_ms);
+            deadline = clock_ms() + (ends > 1 ? 0 : (int64_t)s.grace * 1000);
             program_notify("STOPPING=1\nSTATUS=ending");
             log_line(LOG_DECISIONS,
                      ends > 1 ? "ending now" : "ending, open transfers may finish");
@@ -243,47 +190,41 @@ static void wind_down(struct server *server)
             break;
 }
 
-int main(int argc, char **argv)
+/* Serves with the options; returns the exit status. */
+static int run(void)
 {
-    struct settings s = {
-        .server = {.threads = 4,
-                   .memory = UINT64_C(256) << 20,
-                   .buffer_size = 512u << 10,
-                   .peer_transfers = 64,
-                   .client_timeout_ms = 60000},
-        .grace_ms = 5000,
-    };
-    enum args_result result;
-    struct server *server = NULL;
+    static struct server *server;
     char port[24] = "";
     int error;
 
-    if (!program_streams())
-        return 1;
-    result = read_arguments(argc, argv, &s);
-    if (result != ARGS_READ) {
-        access_free(s.allow);
-        return result == ARGS_DONE ? 0 : 1;
-    }
-    s.server.allow = s.allow;
     catch_signals();
     raise_files();
-    if (server_open(&s.server, &server) < 0) {
-        access_free(s.allow);
+    if (server_open(&s.server, &server) < 0)
         return 1;
-    }
     if (!strchr(s.server.listen, ',')) /* with several addresses the port is only that of the
                                         * first */
         snprintf(port, sizeof port, ", port %d", server_port(server));
     log_line(LOG_ERRORS, "listening on %s%s, objects in %s", s.server.listen, port,
              s.server.folder);
     program_notify("READY=1\nSTATUS=listening on %s%s", s.server.listen, port);
-    error = serve(server, s.grace_ms);
+    error = serve(server);
     if (error)
         log_line(LOG_ERRORS, "BMI failed: %s; restart the server", strerror(-error));
     wind_down(server);
     server_close(server);
-    access_free(s.allow);
     log_line(LOG_DECISIONS, "ended");
     return error ? 1 : 0;
+}
+
+int main(int argc, char **argv)
+{
+    enum args_result result;
+    int status;
+
+    if (!program_streams())
+        return 1;
+    result = read_arguments(argc, argv);
+    status = result == ARGS_READ ? run() : result == ARGS_DONE ? 0 : 1;
+    access_free(s.allow);
+    return status;
 }

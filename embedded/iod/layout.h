@@ -19,11 +19,4 @@ uint64_t layout_file_offset(const struct iod_layout *layout, uint64_t offset);
  * too. */
 uint64_t layout_contiguous(const struct iod_layout *layout, uint64_t offset);
 
-/* Returns the number of bytes of the object in the first `file_offset` bytes of the file. */
-uint64_t layout_object_before(const struct iod_layout *layout, uint64_t file_offset);
-
-/* Returns the range of the object in a range of the file; its length may be 0. */
-struct iod_extent layout_object_range(const struct iod_layout *layout, uint64_t file_offset,
-                                      uint64_t length);
-
 #endif

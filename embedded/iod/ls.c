@@ -3,7 +3,6 @@
  * are one line. */
 #include "config.h"
 #include "embedded/iod/args.h"
-#include "embedded/iod/json.h"
 #include "embedded/iod/listing.h"
 #include "embedded/iod/text.h"
 #include "embedded/program/program.h"
@@ -18,16 +17,9 @@ static const char help[] =
     "in\n"
     "all, time of the copy, servers that hold the parts, name.\n"
     "\n"
-    "  -j, --json         print JSON\n"
     "  -o, --options STR  key=value,... for the BMI methods\n"
     "  -t, --timeout S    fail when a server is silent for S seconds (6)\n"
     "  -h, --help  -V, --version\n";
-
-struct settings {
-    struct client_options client;
-    struct args_list servers;
-    bool json;
-};
 
 /* ---- printing ---- */
 
@@ -95,46 +87,17 @@ static void print_row(const struct listing_part *part, size_t n)
     putchar('\n');
 }
 
-static void print_object(const struct listing_part *part, size_t n, bool first)
-{
-    const struct iod_entry *e = &part->entry;
-
-    printf("%s\n  {\"name\": ", first ? "" : ",");
-    json_string(stdout, part->name, strlen(part->name));
-    printf(", \"size\": %llu, \"strip\": %llu, \"servers\": %u, \"complete\": %s, "
-           "\"upload\": \"%016llx-%llu\", \"mtime\": %lld, \"parts\": [",
-           (unsigned long long)e->layout.size, (unsigned long long)e->layout.strip,
-           e->layout.count, parts_of(part, n) == e->layout.count ? "true" : "false",
-           (unsigned long long)e->id.origin, (unsigned long long)e->id.upload,
-           (long long)e->mtime);
-    for (size_t i = 0; i < n; i++) {
-        printf("%s{\"server\": ", i ? ", " : "");
-        json_string(stdout, part[i].server, strlen(part[i].server));
-        printf(", \"index\": %u, \"bytes\": %llu}", part[i].entry.layout.index,
-               (unsigned long long)part[i].entry.stored);
-    }
-    printf("]}");
-}
-
-static void print_all(struct listing *l, bool json)
+static void print_all(struct listing *l)
 {
     size_t n;
 
     if (l->count)
         qsort(l->part, l->count, sizeof l->part[0], compare_parts);
-    if (json)
-        printf("[");
-    else
-        printf("%15s %8s %7s %20s  %s\n", "SIZE", "STRIP", "PARTS", "COPIED", "SERVERS  NAME");
+    printf("%15s %8s %7s %20s  %s\n", "SIZE", "STRIP", "PARTS", "COPIED", "SERVERS  NAME");
     for (size_t i = 0; i < l->count; i += n) {
         n = group(l, i);
-        if (json)
-            print_object(&l->part[i], n, i == 0);
-        else
-            print_row(&l->part[i], n);
+        print_row(&l->part[i], n);
     }
-    if (json)
-        printf("%s]\n", l->count ? "\n" : "");
 }
 
 /* Returns false, after a line for each server, if the list is incomplete. */
@@ -156,68 +119,34 @@ static bool is_whole(const struct listing *l)
 
 /* ---- the program ---- */
 
-static bool set_option(int option, const char *text, void *settings)
-{
-    struct settings *s = settings;
-    uint64_t n = 0;
-
-    switch (option) {
-    case 'j':
-        s->json = true;
-        return true;
-    case 'o':
-        s->client.options = text;
-        return true;
-    case 't':
-        if (!args_number("--timeout", text, 1, 86400, &n))
-            return false;
-        s->client.timeout_ms = (int)n * 1000;
-        return true;
-    }
-    return false;
-}
-
-static enum args_result read_arguments(int argc, char **argv, struct settings *s)
-{
-    static const struct option options[] = {
-        {"json", no_argument, NULL, 'j'},
-        {"options", required_argument, NULL, 'o'},
-        {"timeout", required_argument, NULL, 't'},
-        {0},
-    };
-    enum args_result result = args_read(argc, argv, options, help, set_option, s);
-
-    if (result != ARGS_READ)
-        return result;
-    if (argc - optind != 1) {
-        args_complain("%d addresses given; give one argument, several servers with commas",
-                      argc - optind);
-        return ARGS_WRONG;
-    }
-    return args_list("ADDR", argv[optind], IOD_STRIPE_MAX, &s->servers) ? ARGS_READ
-                                                                        : ARGS_WRONG;
-}
-
 int main(int argc, char **argv)
 {
-    struct settings s = {.client = {.timeout_ms = 6000, .threads = 1, .ignored = args_ignored}};
     static struct listing l; /* the only one */
+    struct client_options client = {.threads = 1, .ignored = args_ignored};
+    struct args_list servers;
+    uint64_t timeout = 6;
+    const struct args_option options[] = {
+        ARGS_OPTIONS(&client.options), ARGS_TIMEOUT(&timeout), {0}};
     enum args_result result;
     bool good, whole = true;
 
     if (!program_streams())
         return 1;
-    result = read_arguments(argc, argv, &s);
-    if (result != ARGS_READ)
+    result = args_read(argc, argv, options, help);
+    if (result == ARGS_READ && argc - optind != 1)
+        args_complain("%d addresses given; give one argument, several servers with commas",
+                      argc - optind);
+    if (result != ARGS_READ || argc - optind != 1 || !args_list("ADDR", argv[optind], &servers))
         return result == ARGS_DONE ? 0 : 1;
-    good = listing_take(&l, &s.client, &s.servers);
+    client.timeout_ms = (int)timeout * 1000;
+    good = listing_take(&l, &client, &servers);
     if (good) {
-        print_all(&l, s.json); /* the addresses are owned by the session */
+        print_all(&l); /* the addresses are owned by the session */
         whole = is_whole(&l);
     }
     listing_end(&l);
     if (!good)
         args_complain("%s", l.client.why);
-    args_list_free(&s.servers);
+    args_list_free(&servers);
     return good && args_output("") && whole ? 0 : 1;
 }

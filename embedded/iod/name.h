@@ -3,11 +3,9 @@
  * name.h - names of objects, and their files.
  *
  * An object is one file directly in the store's folder.  The file name is the object's name
- * with each byte outside [A-Za-z0-9._-], and a leading dot, written as %XX; if this is longer
- * than 255 bytes, "%=", a byte that is not in the name, and the name with that byte for each
- * slash.  A name therefore cannot leave the folder, be hidden, or collide with the server's own
- * files, which begin with a dot.  The mapping is one-to-one: a file whose name is not an
- * encoding is not an object.
+ * with each slash, each '%' and a leading dot written as %XX.  A name therefore cannot leave
+ * the folder, be hidden, or collide with the server's own files, which begin with a dot.  The
+ * mapping is one-to-one: a file whose name is not an encoding is not an object.
  */
 #ifndef IOD_NAME_H
 #define IOD_NAME_H
@@ -20,8 +18,8 @@
 #define NAME_FILE_MAX                                                                          \
     256 /* bytes of an encoded name with its final zero, the limit of file systems */
 
-/* Encodes a name.  Returns 0, -EINVAL (empty, or contains a zero byte) or -ENAMETOOLONG (longer
- * than IOD_NAME_MAX, and no form fits into `size`). */
+/* Encodes a name.  Returns 0, -EINVAL (empty, or contains a zero byte) or -ENAMETOOLONG (does
+ * not fit into `size`). */
 int name_encode(const struct iod_string *name, char *file, size_t size);
 
 /* Decodes a file name.  Returns the length, or -EINVAL if name_encode() does not write the

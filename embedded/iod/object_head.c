@@ -2,7 +2,7 @@
 /*
  * object_head.c - the head of an object's file, little-endian:
  *
- *      0  magic "BMIOBJ3" and a line feed
+ *      0  magic "BMIOBJ4" and a line feed
  *      8  size of the file          u64
  *     16  upload                    u64
  *     24  strip                     u64
@@ -10,10 +10,8 @@
  *     36  count                     u32
  *     40  origin                    u64
  *     48  mode                      u32
- *     52  length of the list        u32
- *     56  length of the name        u32
- *     72  server list
- *   2304  name
+ *     52  length of the name        u32
+ *     56  name
  *   4088  FNV-1a sum of all before  u64
  */
 #include "config.h"
@@ -22,20 +20,18 @@
 #include <errno.h>
 #include <string.h>
 
-#define AT_SIZE    8
-#define AT_UPLOAD  16
-#define AT_STRIP   24
-#define AT_INDEX   32
-#define AT_COUNT   36
-#define AT_ORIGIN  40
-#define AT_MODE    48
-#define AT_LENGTH  52
-#define AT_NAMED   56
-#define AT_SERVERS 72
-#define AT_NAME    2304
-#define AT_SUM     (STORE_HEAD - 8)
+#define AT_SIZE   8
+#define AT_UPLOAD 16
+#define AT_STRIP  24
+#define AT_INDEX  32
+#define AT_COUNT  36
+#define AT_ORIGIN 40
+#define AT_MODE   48
+#define AT_LENGTH 52
+#define AT_NAME   56
+#define AT_SUM    (STORE_HEAD - 8)
 
-static const char magic[8] = "BMIOBJ3\n";
+static const char magic[8] = "BMIOBJ4\n";
 
 static void put(uint8_t *head, size_t at, uint64_t value, int bytes)
 {
@@ -63,8 +59,7 @@ static uint64_t sum_of(const uint8_t *head)
 
 void object_head_encode(const struct object_meta *meta, uint8_t *head)
 {
-    size_t length = strnlen(meta->servers, IOD_SERVERS_MAX);
-    size_t named = strnlen(meta->name, IOD_NAME_MAX);
+    size_t length = strnlen(meta->name, IOD_NAME_MAX);
 
     memset(head, 0, STORE_HEAD);
     memcpy(head, magic, sizeof magic);
@@ -75,10 +70,8 @@ void object_head_encode(const struct object_meta *meta, uint8_t *head)
     put(head, AT_COUNT, meta->layout.count, 4);
     put(head, AT_MODE, meta->mode, 4);
     put(head, AT_LENGTH, length, 4);
-    memcpy(head + AT_SERVERS, meta->servers, length);
     put(head, AT_ORIGIN, meta->id.origin, 8);
-    put(head, AT_NAMED, named, 4);
-    memcpy(head + AT_NAME, meta->name, named);
+    memcpy(head + AT_NAME, meta->name, length);
     put(head, AT_SUM, sum_of(head), 8);
 }
 
@@ -86,11 +79,9 @@ int object_head_decode(const uint8_t *head, struct object_meta *meta)
 {
     struct iod_layout *l = &meta->layout;
     uint64_t length = get(head, AT_LENGTH, 4);
-    uint64_t named = get(head, AT_NAMED, 4);
 
     if (memcmp(head, magic, sizeof magic) != 0 || get(head, AT_SUM, 8) != sum_of(head) ||
-        length > IOD_SERVERS_MAX || named > IOD_NAME_MAX ||
-        memchr(head + AT_SERVERS, 0, length) || memchr(head + AT_NAME, 0, named))
+        length > IOD_NAME_MAX || memchr(head + AT_NAME, 0, length))
         return -EUCLEAN;
     l->size = get(head, AT_SIZE, 8);
     l->strip = get(head, AT_STRIP, 8);
@@ -98,11 +89,9 @@ int object_head_decode(const uint8_t *head, struct object_meta *meta)
     l->count = (uint32_t)get(head, AT_COUNT, 4);
     meta->id.upload = get(head, AT_UPLOAD, 8);
     meta->mode = (uint32_t)get(head, AT_MODE, 4);
-    memcpy(meta->servers, head + AT_SERVERS, length);
-    meta->servers[length] = 0;
     meta->id.origin = get(head, AT_ORIGIN, 8);
-    memcpy(meta->name, head + AT_NAME, named);
-    meta->name[named] = 0;
+    memcpy(meta->name, head + AT_NAME, length);
+    meta->name[length] = 0;
     if (l->size > IOD_SIZE_MAX || l->strip < IOD_STRIP_MIN || l->strip > IOD_STRIP_MAX ||
         l->count < 1 || l->count > IOD_STRIPE_MAX || l->index >= l->count || meta->mode > 0777)
         return -EUCLEAN;

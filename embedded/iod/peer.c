@@ -51,13 +51,6 @@ void peer_log(struct peer *peer, enum log_level level, const char *format, ...)
     log_line(level, "%s: %s", peer->name, text);
 }
 
-static struct peer **bucket_of(struct server *server, BMI_addr_t addr)
-{
-    uint64_t hash = (uint64_t)addr * UINT64_C(0x9e3779b97f4a7c15);
-
-    return &server->peer_of[(hash >> 32) % SERVER_BUCKETS];
-}
-
 void peer_use(struct peer *peer)
 {
     peer->uses++;
@@ -65,13 +58,8 @@ void peer_use(struct peer *peer)
 
 void peer_put(struct peer *peer)
 {
-    struct peer **at = bucket_of(peer->server, peer->addr);
-
     if (--peer->uses > 0)
         return;
-    while (*at != peer)
-        at = &(*at)->of_bucket;
-    *at = peer->of_bucket;
     *peer->at = peer->next;
     if (peer->next)
         peer->next->at = peer->at;
@@ -119,7 +107,6 @@ static void peer_watch(struct peer *peer)
 static struct peer *peer_new(struct server *server, BMI_addr_t addr)
 {
     struct peer *peer = calloc(1, sizeof *peer);
-    struct peer **bucket = bucket_of(server, addr);
     const char *name = BMI_addr_rev_lookup_unexpected(addr);
     char host[sizeof peer->name];
 
@@ -133,8 +120,6 @@ static struct peer *peer_new(struct server *server, BMI_addr_t addr)
     peer->addr = addr;
     peer->watch.done = watch_done;
     BMI_set_info(addr, BMI_INC_ADDR_REF, NULL);
-    peer->of_bucket = *bucket;
-    *bucket = peer;
     peer->next = server->peers;
     peer->at = &server->peers;
     if (peer->next)
@@ -145,10 +130,10 @@ static struct peer *peer_new(struct server *server, BMI_addr_t addr)
 
 struct peer *peer_get(struct server *server, BMI_addr_t addr)
 {
-    struct peer *peer = *bucket_of(server, addr);
+    struct peer *peer = server->peers;
 
     while (peer && (peer->addr != addr || peer->gone))
-        peer = peer->of_bucket;
+        peer = peer->next;
     if (peer) {
         peer_use(peer);
         return peer;

@@ -51,14 +51,6 @@ static void buffer_free(const struct pool *pool, struct buffer *buffer)
     free(buffer);
 }
 
-void pool_abandon(struct buffer *buffer)
-{
-    if (buffer->memory.type != BMI_PRE_ALLOC)
-        free(buffer->block);
-    free(buffer->memory.piece);
-    free(buffer);
-}
-
 /* Allocates a block for all segments; all but the last have the same length. */
 static struct buffer *buffer_new(const struct pool *pool)
 {

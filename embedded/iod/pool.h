@@ -56,10 +56,6 @@ bool pool_unwait(struct pool *pool, struct waiter *waiter);
 
 void pool_put(struct pool *pool, struct buffer *buffer);
 
-/* Frees a buffer whose operation BMI did not report before its end; memory of BMI was freed by
- * BMI. */
-void pool_abandon(struct buffer *buffer);
-
 /* Frees the memory of a pool of which nothing is in use.  Call periodically. */
 void pool_trim(struct pool *pool);
 

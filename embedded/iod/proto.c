@@ -2,11 +2,11 @@
 /*
  * proto.c - codec of proto.h.
  *
- * One function handles the fields of all messages, in wire order, and a table has those of each
- * operation.  The same function encodes and decodes, as `struct wire` directs, so both cannot
- * differ.  Each step checks the remaining space; the first failure sets `bad`, and later steps
- * do nothing, so no step needs error handling.  Limits are checked after the walk, by the same
- * function for both directions.
+ * All messages have the same fields, which tables list in wire order.  The same function
+ * encodes and decodes them, as `struct wire` directs, so both cannot differ.  Each step checks
+ * the remaining space; the first failure sets `bad`, and later steps do nothing, so no step
+ * needs error handling.  Limits are checked after the walk, by the same function for both
+ * directions, for the fields that the operation uses.
  */
 #include "config.h"
 #include "embedded/iod/proto.h"
@@ -16,7 +16,6 @@
 
 #define REQUEST_MAGIC 0x51444f49u /* "IODQ" in memory order */
 #define REPLY_MAGIC   0x52444f49u /* "IODR" */
-#define EXTENT_BYTES  16u
 
 struct wire {
     uint8_t *out;      /* encoding: destination; NULL when decoding */
@@ -25,57 +24,14 @@ struct wire {
     bool bad;
 };
 
-/* Consumes `n` bytes.  Returns false if fewer are left. */
-static bool wire_take(struct wire *w, size_t n)
-{
-    if (w->bad || w->left < n) {
-        w->bad = true;
-        return false;
-    }
-    w->left -= n;
-    return true;
-}
-
-static void wire_uint(struct wire *w, uint64_t *value, unsigned bytes)
-{
-    if (!wire_take(w, bytes))
-        return;
-    if (w->out) {
-        for (unsigned i = 0; i < bytes; i++)
-            *w->out++ = (uint8_t)(*value >> (8 * i));
-    } else {
-        *value = 0;
-        for (unsigned i = 0; i < bytes; i++)
-            *value |= (uint64_t)*w->in++ << (8 * i);
-    }
-}
-
-static void wire_u64(struct wire *w, uint64_t *value)
-{
-    wire_uint(w, value, 8);
-}
-
-static void wire_u32(struct wire *w, uint32_t *value)
-{
-    uint64_t wide = *value;
-
-    wire_uint(w, &wide, 4);
-    *value = (uint32_t)wide;
-}
-
-static void wire_i32(struct wire *w, int32_t *value)
-{
-    uint32_t bits = (uint32_t)*value;
-
-    wire_u32(w, &bits);
-    memcpy(value, &bits, sizeof bits);
-}
-
 /* Handles `n` bytes; decoding returns a pointer into the message. */
 static void wire_bytes(struct wire *w, const uint8_t **bytes, size_t n)
 {
-    if (!wire_take(w, n))
+    if (w->bad || w->left < n) {
+        w->bad = true;
         return;
+    }
+    w->left -= n;
     if (w->out) {
         if (n)
             memcpy(w->out, *bytes, n);
@@ -86,149 +42,78 @@ static void wire_bytes(struct wire *w, const uint8_t **bytes, size_t n)
     }
 }
 
+static void wire_uint(struct wire *w, uint64_t *value, unsigned bytes)
+{
+    uint8_t little[8];
+    const uint8_t *at = little;
+
+    for (unsigned i = 0; i < bytes; i++)
+        little[i] = (uint8_t)(*value >> (8 * i));
+    wire_bytes(w, &at, bytes);
+    if (w->out || w->bad)
+        return;
+    *value = 0;
+    for (unsigned i = 0; i < bytes; i++)
+        *value |= (uint64_t)at[i] << (8 * i);
+}
+
+static void wire_u32(struct wire *w, uint32_t *value)
+{
+    uint64_t wide = *value;
+
+    wire_uint(w, &wide, 4);
+    *value = (uint32_t)wide;
+}
+
 static void wire_string(struct wire *w, struct iod_string *string)
 {
     uint64_t length = string->length;
     const uint8_t *bytes = (const uint8_t *)string->text;
 
-    if (length > UINT16_MAX) {
-        w->bad = true;
-        return;
-    }
+    w->bad |= length > UINT16_MAX;
     wire_uint(w, &length, 2);
-    wire_bytes(w, &bytes, (size_t)length);
+    wire_bytes(w, &bytes, w->bad ? 0 : (size_t)length);
     string->length = (uint32_t)length;
     string->text = (const char *)bytes;
 }
 
-static void wire_extents(struct wire *w, struct iod_extents *extents)
-{
-    wire_u32(w, &extents->count);
-    if (w->bad || extents->count > IOD_EXTENTS_MAX) {
-        w->bad = true;
-        return;
-    }
-    if (!w->out) {
-        extents->array = NULL;
-        wire_bytes(w, &extents->wire, (size_t)extents->count * EXTENT_BYTES);
-        return;
-    }
-    for (uint32_t i = 0; i < extents->count; i++) {
-        struct iod_extent extent = iod_extents_at(extents, i);
-        wire_u64(w, &extent.offset);
-        wire_u64(w, &extent.length);
-    }
-}
+/* Field of a structure, of 4 or 8 bytes. */
+struct field {
+    size_t at;
+    unsigned bytes;
+};
 
-static void wire_layout(struct wire *w, struct iod_layout *layout)
-{
-    wire_u64(w, &layout->size);
-    wire_u64(w, &layout->strip);
-    wire_u32(w, &layout->index);
-    wire_u32(w, &layout->count);
-}
+#define FIELD(type, name)                                                                      \
+    {                                                                                          \
+        offsetof(struct type, name), sizeof(((struct type *)0)->name)                          \
+    }
+#define LAYOUT_AND_ID(type)                                                                    \
+    FIELD(type, layout.size), FIELD(type, layout.strip), FIELD(type, layout.index),            \
+        FIELD(type, layout.count), FIELD(type, id.origin), FIELD(type, id.upload)
 
-static void wire_id(struct wire *w, struct iod_id *id)
+static const struct field of_message[] = {
+    FIELD(iod_message, handle),       LAYOUT_AND_ID(iod_message),  FIELD(iod_message, mode),
+    FIELD(iod_message, buffer_size),  FIELD(iod_message, buffers), FIELD(iod_message, data_tag),
+    FIELD(iod_message, entries.count)};
+static const struct field of_entry[] = {LAYOUT_AND_ID(iod_entry), FIELD(iod_entry, stored),
+                                        FIELD(iod_entry, mtime)};
+
+static void wire_fields(struct wire *w, const struct field *field, size_t n, void *record)
 {
-    wire_u64(w, &id->origin);
-    wire_u64(w, &id->upload);
+    for (size_t i = 0; i < n; i++) {
+        char *at = (char *)record + field[i].at;
+
+        if (field[i].bytes == 8)
+            wire_uint(w, (uint64_t *)(void *)at, 8);
+        else
+            wire_u32(w, (uint32_t *)(void *)at);
+    }
 }
 
 static void wire_entry(struct wire *w, struct iod_entry *entry)
 {
-    wire_layout(w, &entry->layout);
-    wire_id(w, &entry->id);
-    wire_u64(w, &entry->stored);
-    wire_u64(w, &entry->mtime);
+    wire_fields(w, of_entry, sizeof of_entry / sizeof of_entry[0], entry);
     wire_string(w, &entry->name);
-}
-
-static void wire_entries(struct wire *w, struct iod_entries *entries)
-{
-    wire_u32(w, &entries->count);
-    wire_u32(w, &entries->length);
-    wire_bytes(w, &entries->wire, entries->length);
-}
-
-/* ---- bodies ---- */
-
-/* Fields of a body, in the order of the wire. */
-enum field {
-    HANDLE = 1,
-    ID = 2,
-    LAYOUT = 4,
-    MODE = 8,
-    GRANT = 16, /* size and number of buffers */
-    NAME = 32,
-    SERVERS = 64,
-    TAG = 128,
-    EXTENTS = 256,
-    FROM = 512,
-    ENTRIES = 1024,
-    TEXT = 2048,
-    UNKNOWN = 4096
-};
-
-static const struct {
-    unsigned request, reply;
-} fields[] = {
-    [IOD_OP_PUT_OPEN] = {ID | LAYOUT | MODE | GRANT | NAME | SERVERS, HANDLE | ID | GRANT},
-    [IOD_OP_WRITE] = {HANDLE | TAG | EXTENTS, 0},
-    [IOD_OP_SEAL] = {HANDLE, 0},
-    [IOD_OP_COMMIT] = {HANDLE, 0},
-    [IOD_OP_GET_OPEN] = {ID | GRANT | NAME, HANDLE | ID | LAYOUT | MODE | GRANT | SERVERS},
-    [IOD_OP_EXTENTS] = {HANDLE | FROM, EXTENTS | FROM},
-    [IOD_OP_READ] = {HANDLE | TAG | EXTENTS, 0},
-    [IOD_OP_CLOSE] = {HANDLE, 0},
-    [IOD_OP_LIST] = {ID | NAME, ENTRIES},
-    [IOD_OP_REMOVE] = {ID | NAME, 0},
-};
-
-static bool op_known(enum iod_op op)
-{
-    return op >= 1 && op < sizeof fields / sizeof fields[0];
-}
-
-static unsigned fields_of(const struct iod_message *m, bool reply)
-{
-    if (reply && (m->flags & IOD_FLAG_WORKING))
-        return 0;
-    if (reply && m->status != IOD_OK)
-        return TEXT;
-    if (!op_known(m->op))
-        return UNKNOWN;
-    return reply ? fields[m->op].reply : fields[m->op].request;
-}
-
-static void body(struct wire *w, struct iod_message *m, unsigned has)
-{
-    if (has & HANDLE)
-        wire_u64(w, &m->handle);
-    if (has & ID)
-        wire_id(w, &m->id);
-    if (has & LAYOUT)
-        wire_layout(w, &m->layout);
-    if (has & MODE)
-        wire_u32(w, &m->mode);
-    if (has & GRANT) {
-        wire_u32(w, &m->buffer_size);
-        wire_u32(w, &m->buffers);
-    }
-    if (has & NAME)
-        wire_string(w, &m->name);
-    if (has & SERVERS)
-        wire_string(w, &m->servers);
-    if (has & TAG)
-        wire_i32(w, &m->data_tag);
-    if (has & EXTENTS)
-        wire_extents(w, &m->extents);
-    if (has & FROM)
-        wire_u64(w, &m->from);
-    if (has & ENTRIES)
-        wire_entries(w, &m->entries);
-    if (has & TEXT)
-        wire_string(w, &m->text);
-    w->bad |= has == UNKNOWN;
 }
 
 /* ---- limits ---- */
@@ -239,37 +124,16 @@ static bool name_ok(const struct iod_string *name, uint32_t least)
            (name->length == 0 || !memchr(name->text, 0, name->length));
 }
 
-static bool servers_ok(const struct iod_string *servers)
-{
-    return servers->length <= IOD_SERVERS_MAX &&
-           (servers->length == 0 || !memchr(servers->text, 0, servers->length));
-}
-
 static bool layout_ok(const struct iod_layout *l)
 {
     return l->size <= IOD_SIZE_MAX && l->strip >= IOD_STRIP_MIN && l->strip <= IOD_STRIP_MAX &&
            l->count >= 1 && l->count <= IOD_STRIPE_MAX && l->index < l->count;
 }
 
-static bool buffers_ok(uint32_t size, uint32_t count)
+static bool buffers_ok(const struct iod_message *m)
 {
-    return size >= IOD_BUFFER_MIN && size <= IOD_BUFFER_MAX && count >= 1 &&
-           count <= IOD_BUFFERS_MAX;
-}
-
-/* Returns true for ascending, non-empty extents without overlap below IOD_SIZE_MAX. */
-static bool extents_ok(const struct iod_extents *extents)
-{
-    uint64_t end = 0;
-
-    for (uint32_t i = 0; i < extents->count; i++) {
-        struct iod_extent e = iod_extents_at(extents, i);
-        if (e.length == 0 || e.length > IOD_SIZE_MAX || e.offset > IOD_SIZE_MAX - e.length ||
-            e.offset < end)
-            return false;
-        end = e.offset + e.length;
-    }
-    return true;
+    return m->buffer_size >= IOD_BUFFER_MIN && m->buffer_size <= IOD_BUFFER_MAX &&
+           m->buffers >= 1 && m->buffers <= IOD_BUFFERS_MAX;
 }
 
 static bool entries_ok(const struct iod_entries *entries)
@@ -285,68 +149,55 @@ static bool entries_ok(const struct iod_entries *entries)
     return at == entries->length && n == entries->count;
 }
 
-/* Checks what depends on the operation. */
-static bool op_ok(const struct iod_message *m, bool reply)
+static bool request_ok(const struct iod_message *m)
 {
-    if (reply)
-        return (m->op != IOD_OP_PUT_OPEN && m->op != IOD_OP_GET_OPEN) ||
-               (m->handle && m->id.upload);
     switch (m->op) {
     case IOD_OP_PUT_OPEN:
-        return (m->id.upload == 0) == (m->layout.index == 0);
+        return layout_ok(&m->layout) && m->mode <= 0777 && buffers_ok(m) &&
+               name_ok(&m->name, 1) && (m->id.upload == 0) == (m->layout.index == 0);
+    case IOD_OP_GET_OPEN:
+        return buffers_ok(m) && name_ok(&m->name, 1);
     case IOD_OP_WRITE:
     case IOD_OP_READ:
-        return m->data_tag >= 0 && m->extents.count > 0;
+        return m->data_tag >= 0;
+    case IOD_OP_LIST:
+        return name_ok(&m->name, 0);
     case IOD_OP_REMOVE:
-        return m->id.upload != 0;
-    default:
+        return name_ok(&m->name, 1) && m->id.upload;
+    case IOD_OP_SEAL:
+    case IOD_OP_COMMIT:
+    case IOD_OP_KEEP:
+    case IOD_OP_CLOSE:
         return true;
     }
+    return false;
 }
 
-static bool message_ok(const struct iod_message *m, bool reply)
+static bool reply_ok(const struct iod_message *m)
 {
-    unsigned has = fields_of(m, reply);
-
-    return has != UNKNOWN && (!(has & LAYOUT) || layout_ok(&m->layout)) &&
-           (!(has & MODE) || m->mode <= 0777) &&
-           (!(has & GRANT) || buffers_ok(m->buffer_size, m->buffers)) &&
-           (!(has & NAME) || name_ok(&m->name, m->op != IOD_OP_LIST)) &&
-           (!(has & SERVERS) || servers_ok(&m->servers)) &&
-           (!(has & EXTENTS) || extents_ok(&m->extents)) &&
-           (!(has & FROM) || m->from <= IOD_SIZE_MAX) &&
-           (!(has & ENTRIES) || entries_ok(&m->entries)) &&
-           (has & TEXT ? m->text.length <= IOD_TEXT_MAX : has == 0 || op_ok(m, reply));
-}
-
-/* ---- messages: head, body, limits ---- */
-
-/* Handles the head: magic, version, operation, length of the message. */
-static void wire_head(struct wire *w, uint32_t magic, uint32_t *op, uint32_t *length)
-{
-    uint32_t seen = magic;
-    uint64_t version = IOD_VERSION, number = *op;
-
-    wire_u32(w, &seen);
-    wire_uint(w, &version, 2);
-    wire_uint(w, &number, 2);
-    wire_u32(w, length);
-    if (seen != magic || version != IOD_VERSION)
-        w->bad = true;
-    *op = (uint32_t)number;
-}
-
-/* Writes the final length into the head. */
-static int64_t wire_finish(const struct wire *w, uint8_t *buf, size_t size)
-{
-    size_t length = size - w->left;
-    struct wire patch = {.out = buf + 8, .left = 4};
-    uint32_t value = (uint32_t)length;
-
-    if (w->bad)
-        return -EMSGSIZE;
-    wire_u32(&patch, &value);
-    return (int64_t)length;
+    if (m->text.length > IOD_TEXT_MAX)
+        return false;
+    if (m->status != IOD_OK || (m->flags & IOD_FLAG_WORKING))
+        return true;
+    switch (m->op) {
+    case IOD_OP_GET_OPEN:
+        if (!layout_ok(&m->layout) || m->mode > 0777)
+            return false;
+        /* fall through */
+    case IOD_OP_PUT_OPEN:
+        return m->handle && m->id.upload && buffers_ok(m);
+    case IOD_OP_LIST:
+        return entries_ok(&m->entries);
+    case IOD_OP_WRITE:
+    case IOD_OP_READ:
+    case IOD_OP_SEAL:
+    case IOD_OP_COMMIT:
+    case IOD_OP_KEEP:
+    case IOD_OP_CLOSE:
+    case IOD_OP_REMOVE:
+        return true;
+    }
+    return false;
 }
 
 static bool status_known(uint32_t status)
@@ -360,48 +211,67 @@ static bool status_known(uint32_t status)
     return false;
 }
 
+/* ---- messages ---- */
+
+/* Handles a message; the head has magic, version, operation, length of the message, and in a
+ * reply status and flags. */
+static void wire_message(struct wire *w, struct iod_message *m, uint32_t *length, bool reply)
+{
+    uint32_t magic = reply ? REPLY_MAGIC : REQUEST_MAGIC, seen = magic;
+    uint64_t version = IOD_VERSION, op = m->op;
+
+    wire_u32(w, &seen);
+    wire_uint(w, &version, 2);
+    wire_uint(w, &op, 2);
+    wire_u32(w, length);
+    m->op = (enum iod_op)op;
+    if (reply) {
+        uint32_t status = m->status;
+
+        wire_u32(w, &status);
+        wire_u32(w, &m->flags);
+        m->status = (enum iod_status)status;
+        w->bad |= !status_known(status);
+    }
+    w->bad |= seen != magic || version != IOD_VERSION;
+    wire_fields(w, of_message, sizeof of_message / sizeof of_message[0], m);
+    wire_string(w, reply ? &m->text : &m->name);
+    if (!w->out)
+        m->entries.length = (uint32_t)w->left;
+    wire_bytes(w, &m->entries.wire, m->entries.length);
+}
+
 static int decode(const void *buf, size_t len, struct iod_message *m, bool reply)
 {
     struct wire w = {.in = buf, .left = len};
-    uint32_t op = 0, length = 0, status = 0;
+    uint32_t length = 0;
 
     memset(m, 0, sizeof *m);
-    if (len > (reply ? IOD_REPLY_MAX : IOD_REQUEST_MAX))
+    w.bad = len > (reply ? IOD_REPLY_MAX : IOD_REQUEST_MAX);
+    wire_message(&w, m, &length, reply);
+    if (w.bad || length != len || (m->entries.length && (!reply || m->op != IOD_OP_LIST)))
         return -EPROTO;
-    wire_head(&w, reply ? REPLY_MAGIC : REQUEST_MAGIC, &op, &length);
-    if (reply) {
-        wire_u32(&w, &status);
-        wire_u32(&w, &m->flags);
-    }
-    if (w.bad || length != len || !status_known(status))
-        return -EPROTO;
-    m->op = (enum iod_op)op;
-    m->status = (enum iod_status)status;
     m->unread = m->flags >> IOD_UNREAD_SHIFT;
     m->flags &= (1u << IOD_UNREAD_SHIFT) - 1;
-    body(&w, m, fields_of(m, reply));
-    if (w.bad || w.left)
-        return -EPROTO;
-    return message_ok(m, reply) ? 0 : -EINVAL;
+    return (reply ? reply_ok(m) : request_ok(m)) ? 0 : -EINVAL;
 }
 
 static int64_t encode(const struct iod_message *m, void *buf, size_t size, bool reply)
 {
     struct iod_message copy = *m;
-    struct wire w = {.out = buf, .left = size};
-    uint32_t op = m->op, length = 0, status = m->status;
+    struct wire w = {.out = buf, .left = size}, patch = {.out = (uint8_t *)buf + 8, .left = 4};
+    uint32_t length = 0;
     uint32_t unread = m->unread < IOD_UNREAD_MAX ? m->unread : IOD_UNREAD_MAX;
 
-    if (!message_ok(m, reply))
+    if (!(reply ? reply_ok(m) : request_ok(m)))
         return -EINVAL;
-    wire_head(&w, reply ? REPLY_MAGIC : REQUEST_MAGIC, &op, &length);
-    if (reply) {
-        copy.flags |= unread << IOD_UNREAD_SHIFT;
-        wire_u32(&w, &status);
-        wire_u32(&w, &copy.flags);
-    }
-    body(&w, &copy, fields_of(m, reply));
-    return wire_finish(&w, buf, size);
+    copy.flags |= unread << IOD_UNREAD_SHIFT;
+    wire_message(&w, &copy, &length, reply);
+    if (w.bad)
+        return -EMSGSIZE;
+    length = (uint32_t)(size - w.left);
+    wire_u32(&patch, &length);
+    return length;
 }
 
 int iod_request_decode(const void *buf, size_t len, struct iod_message *request)
@@ -424,30 +294,7 @@ int64_t iod_reply_encode(const struct iod_message *reply, void *buf, size_t size
     return encode(reply, buf, size, true);
 }
 
-/* ---- extents, entries, names ---- */
-
-struct iod_extent iod_extents_at(const struct iod_extents *extents, uint32_t i)
-{
-    struct iod_extent e = {0, 0};
-
-    if (i >= extents->count)
-        return e;
-    if (extents->array)
-        return extents->array[i];
-    struct wire w = {.in = extents->wire + (size_t)i * EXTENT_BYTES, .left = EXTENT_BYTES};
-    wire_u64(&w, &e.offset);
-    wire_u64(&w, &e.length);
-    return e;
-}
-
-uint64_t iod_extents_bytes(const struct iod_extents *extents)
-{
-    uint64_t sum = 0;
-
-    for (uint32_t i = 0; i < extents->count; i++)
-        sum += iod_extents_at(extents, i).length;
-    return sum;
-}
+/* ---- entries, names ---- */
 
 bool iod_entry_append(const struct iod_entry *entry, uint8_t *buf, size_t size,
                       uint32_t *length)

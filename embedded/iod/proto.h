@@ -17,11 +17,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define IOD_VERSION     5
+#define IOD_VERSION     6
 #define IOD_REQUEST_MAX 16384 /* bytes of a request: BMI's maximum for unexpected messages */
 #define IOD_REPLY_MAX   65536 /* bytes of a reply */
+#define IOD_KEEP_MAX    128   /* bytes of a message without name, text and entries */
 #define IOD_NAME_MAX    240   /* bytes of an object's name */
-#define IOD_SERVERS_MAX 2048  /* bytes of a recorded server list */
 #define IOD_TEXT_MAX    512   /* bytes of an error text */
 #define IOD_STRIPE_MAX  256   /* servers of one object */
 #define IOD_STRIP_MIN   64    /* bytes of a strip */
@@ -29,8 +29,7 @@
 #define IOD_SIZE_MAX    (UINT64_C(1) << 62) /* bytes of a file */
 #define IOD_BUFFER_MIN  4096                /* bytes of a data message */
 #define IOD_BUFFER_MAX  (4u << 20)
-#define IOD_BUFFERS_MAX 64   /* data messages in flight per transfer */
-#define IOD_EXTENTS_MAX 1000 /* extents in one request or reply */
+#define IOD_BUFFERS_MAX 64 /* data messages in flight per transfer */
 
 /* Operations: id, number on the wire, name. */
 #define IOD_OPS(X)                                                                             \
@@ -39,7 +38,7 @@
     X(SEAL, 3, "seal")                                                                         \
     X(COMMIT, 4, "commit")                                                                     \
     X(GET_OPEN, 5, "get-open")                                                                 \
-    X(EXTENTS, 6, "extents")                                                                   \
+    X(KEEP, 6, "keep")                                                                         \
     X(READ, 7, "read")                                                                         \
     X(CLOSE, 8, "close")                                                                       \
     X(LIST, 9, "list")                                                                         \
@@ -79,11 +78,9 @@ enum iod_status {
 #undef IOD_STATUS_ENUM
 };
 
-#define IOD_FLAG_WORKING 1u /* keep-alive: the server works, another reply follows */
-#define IOD_FLAG_MORE    2u /* the list continues: request again from its end */
-#define IOD_FLAG_LATER                                                                         \
-    4u /* with BUSY: at a limit; nothing was done, and the same request may be repeated */
-#define IOD_FLAG_REPLACED 8u /* COMMIT: a later copy has replaced this one already */
+#define IOD_FLAG_WORKING  1u /* keep-alive: the server works, another reply follows */
+#define IOD_FLAG_MORE     2u /* the list continues: request again from its end */
+#define IOD_FLAG_REPLACED 4u /* COMMIT: a later copy has replaced this one already */
 
 /* Above the flags: number of unreadable objects omitted from a list, up to this maximum. */
 #define IOD_UNREAD_SHIFT 16
@@ -102,25 +99,6 @@ struct iod_string {
     const char *text;
     uint32_t length;
 };
-
-/* Range of an object's bytes. */
-struct iod_extent {
-    uint64_t offset;
-    uint64_t length;
-};
-
-/* Extents of a message.  Encoding reads `array`, decoding sets `wire`; use iod_extents_at(). */
-struct iod_extents {
-    uint32_t count;
-    const struct iod_extent *array;
-    const uint8_t *wire;
-};
-
-struct iod_extent iod_extents_at(const struct iod_extents *extents, uint32_t i);
-
-/* Returns the sum of all lengths; cannot overflow for decoded extents, which are ascending and
- * end below 2^63. */
-uint64_t iod_extents_bytes(const struct iod_extents *extents);
 
 /* Striping of a file, recorded with each of its objects. */
 struct iod_layout {
@@ -146,22 +124,21 @@ struct iod_entry {
 };
 
 /*
- * Request or reply.  Valid fields by `op`:
+ * Request or reply.  Fields in use by `op`, others are ignored:
  *
  *             request                                         reply
  *   PUT_OPEN  id (none for part 0, which gets one) layout     handle id buffer_size buffers
- *             mode buffer_size buffers name servers
+ *             mode buffer_size buffers name
  *   GET_OPEN  id (none: the object of this name)              handle id layout mode buffer_size
- *             buffer_size buffers name                        buffers servers
- *   READ      handle data_tag extents
+ *             buffer_size buffers name                        buffers
+ *   READ      handle data_tag
  *   WRITE     as READ
- *   EXTENTS   handle from                                     extents from (where to continue)
  *   REMOVE    id name
  *   LIST      id name (lists what follows in the order of     entries unread (unreadable
  *             lists)                                          objects, at most IOD_UNREAD_MAX)
  *   others    handle
  *
- * A reply with a status other than IOD_OK has only `text`, and nothing with IOD_FLAG_WORKING.
+ * A reply with a status other than IOD_OK uses only `text`, and nothing with IOD_FLAG_WORKING.
  */
 struct iod_message {
     enum iod_op op;
@@ -170,21 +147,19 @@ struct iod_message {
     uint32_t unread;
     uint64_t handle;
     struct iod_id id;
-    uint64_t from;
     struct iod_layout layout;
     uint32_t mode;
     uint32_t buffer_size; /* bytes of a data message, as requested or granted */
     uint32_t buffers;     /* data messages in flight, likewise */
     int32_t data_tag;
-    struct iod_extents extents;
     struct iod_entries entries;
-    struct iod_string name, servers, text;
+    struct iod_string name, text;
 };
 
 /*
  * Decode a message of `len` bytes.  Return 0, -EPROTO (another protocol or version, or a wrong
- * length) or -EINVAL (a value out of range); the output is undefined after an error.  Strings,
- * extents and entries point into `buf`.
+ * length) or -EINVAL (a value out of range); the output is undefined after an error.  Strings
+ * and entries point into `buf`.
  */
 int iod_request_decode(const void *buf, size_t len, struct iod_message *request);
 int iod_reply_decode(const void *buf, size_t len, struct iod_message *reply);

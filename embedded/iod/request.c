@@ -148,7 +148,7 @@ static const struct explanation {
     {EROFS, NULL, "mount the server's store read-write"},
     {ENOMEM, NULL, "give the server more memory or ask for fewer buffers"},
     {ENAMETOOLONG, NULL, "choose a shorter name"},
-    {EBUSY, NULL, "wait for other copies to end, or raise bmi-iod's --transfers"},
+    {EBUSY, NULL, "wait for other copies to end"},
     {EMFILE, NULL, "raise the server's limit of open files (ulimit -n)"},
     {ENFILE, NULL, "raise the server's limit of open files (ulimit -n)"},
     {EUCLEAN, "the object is damaged", "copy the file in again, or remove it with bmi-rm"},
@@ -182,35 +182,24 @@ static struct explanation explanation_of(int error)
     return e;
 }
 
-static void refuse(struct request *r, int error, uint32_t flags, const char *text)
+static void refuse(struct request *r, int error, const char *text)
 {
-    struct iod_message reply = {
-        .op = r->decoded.op, .status = iod_status_from_errno(error), .flags = flags};
+    struct iod_message reply = {.op = r->decoded.op,
+                                .status = iod_status_from_errno(error),
+                                .text = iod_string_of(text)};
 
-    reply.text = iod_string_of(text);
     SERVER_COUNT(r->peer, refused, 1);
     peer_log(r->peer, LOG_DECISIONS, "%s refused: %s", iod_op_name(r->decoded.op), text);
     request_reply(r, &reply);
 }
 
-static void explain(struct request *r, int error, uint32_t flags, const char *what)
+void request_refuse(struct request *r, int error, const char *what)
 {
     struct explanation e = explanation_of(error < 0 ? -error : error);
     char text[IOD_TEXT_MAX];
 
     snprintf(text, sizeof text, "%s: %s; %s", what, e.cause, e.remedy);
-    refuse(r, e.error, flags, text);
-}
-
-void request_refuse(struct request *r, int error, const char *what)
-{
-    explain(r, error, 0, what);
-}
-
-/* Refuses a request at a limit, before any effect. */
-static void refuse_for_now(struct request *r, const char *what)
-{
-    explain(r, EBUSY, IOD_FLAG_LATER, what);
+    refuse(r, e.error, text);
 }
 
 void request_keep_alive(struct request *r)
@@ -245,8 +234,8 @@ static void work_list(struct request *r)
     int error = -ENOMEM;
 
     if (packed)
-        error = store_list(server->store, &after, packed, IOD_REPLY_MAX - 64, &reply.entries,
-                           &more, &unread);
+        error = store_list(server->store, &after, packed, IOD_REPLY_MAX - IOD_KEEP_MAX,
+                           &reply.entries, &more, &unread);
     pthread_mutex_lock(&server->lock);
     if (error) {
         request_refuse(r, error, "reading the store");
@@ -291,9 +280,8 @@ static void request_work(struct job *job)
     struct server *server = r->server;
     static void (*const work[])(struct request *) = {
         [IOD_OP_PUT_OPEN] = work_put_open, [IOD_OP_GET_OPEN] = work_get_open,
-        [IOD_OP_EXTENTS] = work_extents,   [IOD_OP_SEAL] = work_seal,
-        [IOD_OP_COMMIT] = work_commit,     [IOD_OP_LIST] = work_list,
-        [IOD_OP_REMOVE] = work_remove,
+        [IOD_OP_SEAL] = work_seal,         [IOD_OP_COMMIT] = work_commit,
+        [IOD_OP_LIST] = work_list,         [IOD_OP_REMOVE] = work_remove,
     };
     bool dropped;
 
@@ -308,6 +296,7 @@ static void request_work(struct job *job)
 static void request_for_transfer(struct request *r)
 {
     struct transfer *t = transfer_find(r->peer, r->decoded.handle);
+    struct iod_message kept = {.op = IOD_OP_KEEP};
 
     if (!t) {
         request_refuse(r, EBADF, "no such transfer is open");
@@ -317,12 +306,16 @@ static void request_for_transfer(struct request *r)
         transfer_close(t, r, ECANCELED);
         return;
     }
+    t->used_at = r->since;
+    if (r->decoded.op == IOD_OP_KEEP) {
+        request_reply(r, &kept);
+        return;
+    }
     if (transfer_is_busy(t)) {
         request_refuse(r, EBUSY, "the transfer does something else");
         return;
     }
     r->transfer = t;
-    t->used_at = r->since;
     if (r->decoded.op == IOD_OP_WRITE || r->decoded.op == IOD_OP_READ) {
         transfer_start_flow(t, r);
     } else {
@@ -339,7 +332,7 @@ static void request_start(struct request *r)
         if (r->server->draining)
             request_refuse(r, ESHUTDOWN, "the server is ending");
         else if (!transfer_reserve(r->peer))
-            refuse_for_now(r, "too many open transfers");
+            request_refuse(r, EBUSY, "too many open transfers");
         else
             workers_add(r->server->workers, &r->job);
         return;
@@ -349,7 +342,7 @@ static void request_start(struct request *r)
         return;
     case IOD_OP_WRITE:
     case IOD_OP_READ:
-    case IOD_OP_EXTENTS:
+    case IOD_OP_KEEP:
     case IOD_OP_SEAL:
     case IOD_OP_COMMIT:
     case IOD_OP_CLOSE:
@@ -412,12 +405,12 @@ static void request_judge(struct request *r, int64_t size)
                                         : "malformed request");
     } else if (!r->peer->admitted) {
         drop_message(r);
-        refuse(r, EACCES, 0,
+        refuse(r, EACCES,
                "this server does not serve your host; start the server with an --allow that "
                "admits the host");
     } else if (server->request_bytes + (uint64_t)size > SERVER_REQUEST_BYTES) {
         drop_message(r);
-        refuse_for_now(r, "the server has too many unanswered requests");
+        request_refuse(r, EBUSY, "the server has too many unanswered requests");
     } else {
         request_count_bytes(r, size);
         request_start(r);

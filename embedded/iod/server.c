@@ -23,6 +23,7 @@
 #include <sys/resource.h>
 
 #define UNEXPECTED_BATCH 16
+#define THREADS          4 /* for the disk */
 #define TRANSFERS_MAX    16384
 #define TICK_MS          500
 #define TRIM_MS          5000  /* ms; unused memory is freed as often */
@@ -125,7 +126,7 @@ bool server_is_idle(struct server *server)
     return idle;
 }
 
-static void report_counters(const char *whose, const struct server_counters *c)
+static void report_counters(const struct server_counters *c)
 {
     char line[512];
     size_t at = 0;
@@ -135,7 +136,7 @@ static void report_counters(const char *whose, const struct server_counters *c)
                            (unsigned long long)c->name);
     SERVER_COUNTERS(SERVER_COUNTER)
 #undef SERVER_COUNTER
-    log_line(LOG_ERRORS, "%s: %s", whose, line);
+    log_line(LOG_ERRORS, "total: %s", line);
 }
 
 static void report_engine_line(void *arg, const char *line)
@@ -159,12 +160,15 @@ static void report_engine(struct server *server)
                      (unsigned long long)counter.value, counter.unit, counter.text);
 }
 
-void peer_count_under_way(const struct peer *peer, struct server_counters *counters)
+struct server_counters server_counters(const struct server *server)
 {
-    for (const struct transfer *t = peer->transfers; t; t = t->next)
-        if (t->flow)
-            *(t->upload ? &counters->bytes_in : &counters->bytes_out) +=
-                flow_status(t->flow).bytes;
+    struct server_counters c = server->counters;
+
+    for (const struct peer *peer = server->peers; peer; peer = peer->next)
+        for (const struct transfer *t = peer->transfers; t; t = t->next)
+            if (t->flow)
+                *(t->upload ? &c.bytes_in : &c.bytes_out) += flow_status(t->flow).bytes;
+    return c;
 }
 
 void server_report(struct server *server)
@@ -173,27 +177,17 @@ void server_report(struct server *server)
     int peers = 0;
 
     report_engine(server);
-
     pthread_mutex_lock(&server->lock);
-    total = server->counters;
-    for (struct peer *peer = server->peers; peer; peer = peer->next) {
-        struct server_counters counters = peer->counters;
-        char whose[200];
-
-        peer_count_under_way(peer, &counters);
-        peer_count_under_way(peer, &total);
-        snprintf(whose, sizeof whose, "peer %s: %u transfers open", peer->name,
-                 peer->transfer_count);
-        report_counters(whose, &counters);
-        peers++;
-    }
+    total = server_counters(server);
+    for (struct peer *peer = server->peers; peer; peer = peer->next, peers++)
+        log_line(LOG_ERRORS, "peer %s: %u transfers open", peer->name, peer->transfer_count);
     log_line(LOG_ERRORS,
              "total: %d peers, %u of %u transfers open, %llu bytes of requests, %d buffers of "
              "%zu bytes in use",
              peers, server->transfers, server->transfers_max,
              (unsigned long long)server->request_bytes, pool_in_use(server->pool),
              pool_buffer_size(server->pool));
-    report_counters("total", &total);
+    report_counters(&total);
     pthread_mutex_unlock(&server->lock);
 }
 
@@ -238,7 +232,6 @@ static const char *store_remedy(int error, const char *place)
 static int open_store(struct server *server, const struct server_config *c)
 {
     int error = store_open(c->folder, c->sync, &server->store);
-    const struct store_left *left = error ? NULL : store_left(server->store);
 
     if (error == -EWOULDBLOCK)
         log_line(LOG_ERRORS, "cannot use %s: another bmi-iod uses it; give each its own folder",
@@ -252,25 +245,16 @@ static int open_store(struct server *server, const struct server_config *c)
     else if (error)
         log_line(LOG_ERRORS, "cannot use %s: %s; %s", c->folder, strerror(-error),
                  store_remedy(error, c->folder));
-    if (left && left->removed)
-        log_line(LOG_DECISIONS, "removed %d unfinished uploads of an earlier run",
-                 left->removed);
-    if (left && left->stuck)
-        log_line(LOG_ERRORS,
-                 "files of an earlier run that can be neither used nor removed: %d in %s, like "
-                 "%s: %s; remove them",
-                 left->stuck, c->folder, left->file,
-                 left->error == -EUCLEAN ? "damaged" : strerror(-left->error));
     return error;
 }
 
-static int open_workers(struct server *server, const struct server_config *c)
+static int open_workers(struct server *server)
 {
-    int error = workers_start(c->threads, &server->workers);
+    int error = workers_start(THREADS, &server->workers);
 
     if (error)
-        log_line(LOG_ERRORS, "cannot start %d threads: %s; give a smaller --threads",
-                 c->threads, strerror(-error));
+        log_line(LOG_ERRORS, "cannot start threads: %s; allow more processes (ulimit -u)",
+                 strerror(-error));
     return error;
 }
 
@@ -302,8 +286,8 @@ static int choose_allowed(struct server *server, const struct server_config *c)
     }
     for (const char *at = c->listen; at; at = strchr(at, ',')) {
         at += *at == ',';
-        inside &=
-            access_host_of(at, host, sizeof host) && access_admits_name(server->loopback, host);
+        inside &= access_host_of(at, host, sizeof host) &&
+                  (access_admits(server->loopback, host) || strcmp(host, "localhost") == 0);
     }
     if (inside)
         server->allow = server->loopback;
@@ -353,7 +337,7 @@ int server_open(const struct server_config *config, struct server **out)
     error = open_store(server, config);
     if (error)
         goto no_store;
-    error = open_workers(server, config);
+    error = open_workers(server);
     if (error)
         goto no_workers;
     error = open_network(server, config);
@@ -385,38 +369,23 @@ no_list:
     return error;
 }
 
-/* Frees peers, transfers and requests that have not ended, whose operations BMI does not report
- * any more. */
-static void free_rest(struct server *server)
-{
-    while (server->peers) {
-        struct peer *peer = server->peers;
-        server->peers = peer->next;
-        while (peer->transfers) {
-            struct transfer *t = peer->transfers;
-            peer->transfers = t->next;
-            if (t->flow)
-                flow_abandon(t->flow);
-            store_release(t->object, false);
-            free(t);
-        }
-        free(peer);
-    }
-    while (server->requests) {
-        struct request *r = server->requests;
-        server->requests = r->next;
-        free(r->reply);
-        free(r);
-    }
-}
-
 void server_close(struct server *server)
 {
+    bool idle = server_is_idle(server);
+
     workers_stop(server->workers);
-    pool_free(server->pool);
+    if (idle)
+        pool_free(server->pool);
     net_close(server->context);
     net_log_end(&server->log);
-    free_rest(server);
+    if (!idle) /* memory of operations that did not end stays until the process ends */
+        return;
+    while (server->peers) {
+        struct peer *peer = server->peers;
+
+        server->peers = peer->next;
+        free(peer);
+    }
     store_close(server->store);
     access_free(server->loopback);
     pthread_mutex_destroy(&server->lock);

@@ -17,10 +17,8 @@ struct server_config {
                                  * the server listens on loopback only, else all */
     const char *folder;         /* store */
     const char *options;        /* for the BMI methods; NULL: none */
-    int threads;                /* threads for the disk */
     uint64_t memory;            /* bytes of all data buffers */
     uint32_t buffer_size;       /* bytes of a buffer; the longest data message */
-    uint32_t peer_transfers;    /* maximum open transfers of one client */
     int client_timeout_ms;      /* a client that owes data for longer loses its transfer */
     bool sync;                  /* see store.h */
     const char *metrics; /* metrics file for Prometheus (export.c), owned by the caller; NULL:

@@ -42,10 +42,10 @@
 
 #define SERVER_KEEPALIVE_MS                                                                    \
     2000 /* ms between the keep-alives of a request that is still in progress */
-#define SERVER_PEER_REQUESTS 64 /* unanswered requests of one peer; more are dropped */
+#define SERVER_PEER_TRANSFERS 64 /* open objects of one peer */
+#define SERVER_PEER_REQUESTS  64 /* unanswered requests of one peer; more are dropped */
 #define SERVER_REQUEST_BYTES                                                                   \
-    (UINT64_C(32) << 20)    /* bytes; limit on messages and replies of all requests */
-#define SERVER_BUCKETS 1024 /* size of the table of peers */
+    (UINT64_C(32) << 20) /* bytes; limit on messages and replies of all requests */
 
 /* Counters: member, text. */
 #define SERVER_COUNTERS(X)                                                                     \
@@ -71,8 +71,7 @@ struct server_counters {
 struct peer {
     struct server *server;
     struct peer *next, **at; /* list of all peers; pointer to this one */
-    struct peer *of_bucket;
-    bool admitted; /* by --allow; otherwise all requests are refused */
+    bool admitted;           /* by --allow; otherwise all requests are refused */
     unsigned uses;
     BMI_addr_t addr;
     char name[128];
@@ -82,7 +81,6 @@ struct peer {
     uint32_t transfer_count; /* including those being opened */
     uint32_t buffers;        /* granted to its transfers */
     uint32_t request_count;
-    struct server_counters counters;
 };
 
 /* Request, from its arrival until its reply is sent. */
@@ -102,7 +100,7 @@ struct request {
     struct job job;
     struct net_op reply_op, keep_op;
     uint8_t *reply;
-    uint8_t keep[32];
+    uint8_t keep[IOD_KEEP_MAX];
 };
 
 /* Object that a client has open. */
@@ -113,7 +111,7 @@ struct transfer {
     uint64_t handle;
     bool upload;
     bool sealed;
-    bool failed; /* data is missing: cannot be sealed */
+    bool whole; /* all data of an upload is written */
     bool committed;
     bool closing;  /* ends as soon as nothing works on it */
     bool busy;     /* a job works on it, including the one that opens it */
@@ -121,7 +119,6 @@ struct transfer {
     char name[IOD_NAME_MAX + 1];
     struct object *object;
     uint32_t buffer_size, buffers;
-    uint64_t written; /* offset in the object below which data was announced */
     struct flow *flow;
     struct request *active; /* request of the flow; NULL when answered */
     struct request *closer; /* request to be answered when closed; NULL: none */
@@ -150,7 +147,6 @@ struct server {
     struct store *store;
     pthread_mutex_t lock;
     struct peer *peers;
-    struct peer *peer_of[SERVER_BUCKETS];
     unsigned lines; /* about clients, in the second since `lines_since` */
     int64_t lines_since;
     struct request *requests;
@@ -163,9 +159,8 @@ struct server {
     struct exporter export;
 };
 
-/* Adds to a counter of the server and of a peer. */
-#define SERVER_COUNT(peer, name, n)                                                            \
-    ((peer)->counters.name += (n), (peer)->server->counters.name += (n))
+/* Adds to a counter of a peer's server. */
+#define SERVER_COUNT(peer, name, n) ((peer)->server->counters.name += (n))
 
 /* export.c */
 /* Checks that the metrics file can be written, and is not inside a store.  Returns 0, or -errno
@@ -184,7 +179,6 @@ void request_keep_alive(struct request *request);
 /* transfer.c; work_*() run on a worker without the lock, the others with the lock held */
 void work_put_open(struct request *request);
 void work_get_open(struct request *request);
-void work_extents(struct request *request);
 void work_seal(struct request *request);
 void work_commit(struct request *request);
 void work_remove(struct request *request);
@@ -200,9 +194,8 @@ void transfer_start_flow(struct transfer *transfer, struct request *request);
 void transfer_close(struct transfer *transfer, struct request *closer, int error);
 void transfer_job_ended(struct transfer *transfer);
 
-/* server.c; adds the bytes of flows in progress, because bytes are counted at the end of a
- * flow; with the lock held */
-void peer_count_under_way(const struct peer *peer, struct server_counters *counters);
+/* server.c; returns the counters, with the bytes of flows in progress; with the lock held */
+struct server_counters server_counters(const struct server *server);
 
 /* peer.c; with the lock held */
 /* counts a use; NULL: no memory */

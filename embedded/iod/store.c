@@ -142,14 +142,6 @@ static int check_empty(struct store *store, const char *file)
                                                                                  : -ENOTEMPTY;
 }
 
-static void stays(struct store *store, const char *file, int error)
-{
-    if (store->left.stuck++ > 0)
-        return;
-    store->left.error = error;
-    snprintf(store->left.file, sizeof store->left.file, "%s", file);
-}
-
 static bool begins(const char *file, const char *prefix)
 {
     return strncmp(file, prefix, strlen(prefix)) == 0;
@@ -163,18 +155,13 @@ static int load_file(struct store *store, const char *file)
     int fd, error;
 
     if (begins(file, UPLOAD)) {
-        if (unlinkat(store->folder, file, 0) == 0)
-            store->left.removed++;
-        else
-            stays(store, file, -errno);
+        (void)unlinkat(store->folder, file, 0); /* else it stays */
     } else if (begins(file, PART)) {
         fd = open_file(store, file);
         error = fd < 0 ? fd : read_head(fd, &meta, &mtime);
         if (fd >= 0)
             close(fd);
-        if (error)
-            stays(store, file, error);
-        else if (!items_add(store, meta.name, meta.id, true))
+        if (!error && !items_add(store, meta.name, meta.id, true))
             return -ENOMEM;
     } else if (name_decode(file, name, sizeof name) > 0) {
         return items_add(store, name, no_id, true) ? 0 : -ENOMEM;
@@ -284,11 +271,6 @@ void store_close(struct store *store)
     free(store);
 }
 
-const struct store_left *store_left(const struct store *store)
-{
-    return &store->left;
-}
-
 /* ---- objects ---- */
 
 /* Makes an object, and copies the name to `text`. */
@@ -332,31 +314,15 @@ int64_t object_mtime(const struct object *object)
     return object->mtime;
 }
 
-static const struct file_map whole_file = {.layout = {.strip = IOD_STRIP_MIN, .count = 1},
-                                           .base = STORE_HEAD};
-
-int object_read(struct object *o, struct extent_cursor from, void *memory, uint64_t length)
+int object_move(void *object, uint64_t offset, const struct net_memory *memory, uint64_t length,
+                bool write)
 {
-    struct iovec piece = {memory, (size_t)length};
+    struct object *o = object;
+    struct file_part part = {
+        .fd = o->fd, .layout = {.strip = IOD_STRIP_MIN, .count = 1}, .base = STORE_HEAD};
 
-    return o->data ? memory_move(o->data, from, memory, length, false)
-                   : file_read(o->fd, &whole_file, from, &piece, 1, length);
-}
-
-int object_write(struct object *o, struct extent_cursor from, void *memory, uint64_t length)
-{
-    struct iovec piece = {memory, (size_t)length};
-
-    return o->data ? memory_move(o->data, from, memory, length, true)
-                   : file_write(o->fd, &whole_file, from, &piece, 1, length, true);
-}
-
-int object_extents(struct object *o, uint64_t from, size_t max, struct extent_list *list,
-                   uint64_t *next)
-{
-    return o->data ? memory_extents(o->data, from, max, list, next)
-                   : extents_of_file(o->fd, STORE_HEAD, from,
-                                     layout_object_size(&o->meta.layout), max, list, next);
+    return o->data ? memory_move(o->data, offset, memory->piece[0].iov_base, length, write)
+                   : file_move(&part, offset, memory->piece, 1, length, write);
 }
 
 /* ---- uploads; functions up to store_create() with the lock held ---- */
@@ -626,31 +592,6 @@ static void forget_file(struct object *o)
     o->data = NULL;
 }
 
-/* Returns the key of the latest part of a name; zero: none. */
-static struct iod_id latest_part(const struct store *store, const char *name)
-{
-    static const struct iod_id first = {1, 1};
-    struct iod_id latest = no_id;
-
-    for (size_t at = items_at(store, name, first);
-         at < store->items && strcmp(store->item[at]->name, name) == 0; at++)
-        if (store->item[at]->key.upload > latest.upload)
-            latest = store->item[at]->key;
-    return latest;
-}
-
-/* Opens the object of the name, or a part; with the lock held. */
-static int open_by_name(struct object *o, const char *name)
-{
-    struct iod_id part;
-    int error = open_item(o, name, no_id);
-
-    if (error != -ENOENT)
-        return error;
-    part = latest_part(o->store, name);
-    return part.upload ? open_item(o, name, part) : -ENOENT;
-}
-
 /* Opens the object of a copy; with the lock held. */
 static int open_copy(struct object *o, const char *name, struct iod_id id)
 {
@@ -675,7 +616,7 @@ int store_lookup(struct store *store, const struct iod_string *name, struct iod_
     if (error)
         return error;
     pthread_mutex_lock(&store->lock);
-    error = id.upload ? open_copy(o, text, id) : open_by_name(o, text);
+    error = id.upload ? open_copy(o, text, id) : open_item(o, text, no_id);
     pthread_mutex_unlock(&store->lock);
     if (error)
         store_release(o, false);

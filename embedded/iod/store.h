@@ -2,8 +2,8 @@
 /*
  * store.h - objects in a folder or in memory.
  *
- * An object in a folder is one file: a head of 4096 bytes (name, layout, mode, upload, server
- * list, checksum) and the object's data with holes.  An upload writes to a hidden file; a
+ * An object in a folder is one file: a head of 4096 bytes (name, layout, mode, upload,
+ * checksum) and the object's data.  An upload writes to a hidden file; a
  * rename gives the file its name.  An object is therefore complete or absent, and an
  * overwritten one remains until the rename, and for those that have it open.  In memory
  * (memory.h) the list of objects takes the part of the folder.
@@ -29,7 +29,8 @@
 
 #include <stdbool.h>
 
-#include "embedded/iod/extents.h"
+#include "embedded/iod/net.h"
+#include "embedded/iod/proto.h"
 
 #define STORE_LOCK_FILE ".bmi-iod.lock" /* objects' files have no leading dot, or are parts */
 #define STORE_HEAD      4096            /* bytes before an object's data */
@@ -44,7 +45,6 @@ struct object_meta {
     struct iod_id id;
     uint32_t mode; /* permission bits of the file */
     char name[IOD_NAME_MAX + 1];
-    char servers[IOD_SERVERS_MAX + 1];
 };
 
 /*
@@ -56,14 +56,6 @@ int store_open(const char *place, bool sync, struct store **out);
 void store_close(struct store *store);
 /* Returns true if the folder is the store of a server, running or not. */
 bool store_is(const char *folder);
-
-/* Unfinished uploads of an earlier run, removed; and files that stay: uploads that cannot be
- * removed, parts that cannot be read, with name and error of the first one. */
-struct store_left {
-    int removed, stuck, error;
-    char file[256];
-};
-const struct store_left *store_left(const struct store *store);
 
 /* Begins an upload; gives meta->id to part 0 (id.upload 0).  Returns -EEXIST if another part of
  * the same copy is here. */
@@ -78,9 +70,9 @@ int store_seal(struct object *object);
 int store_commit(struct object *object, bool *lost);
 
 /*
- * Opens an object for reading.  `id.upload` 0: the object of the name, or without one the
- * latest part of a file of this name (-ENOENT: neither).  Else the object of this copy, which
- * -ESTALE: is not here, -EBUSY: is not sealed.  -EUCLEAN: a damaged file.
+ * Opens an object for reading.  `id.upload` 0: the object of the name (-ENOENT: none).  Else
+ * the object of this copy, which -ESTALE: is not here, -EBUSY: is not sealed.  -EUCLEAN: a
+ * damaged file.
  */
 int store_lookup(struct store *store, const struct iod_string *name, struct iod_id id,
                  struct object **out);
@@ -97,15 +89,9 @@ int store_remove(struct store *store, const struct iod_string *name, struct iod_
  * `give_up` is false: its copy may be decided. */
 void store_release(struct object *object, bool give_up);
 
-int object_read(struct object *object, struct extent_cursor from, void *memory,
-                uint64_t length);
-int object_write(struct object *object, struct extent_cursor from, void *memory,
-                 uint64_t length);
-
-/* Appends data ranges from byte `from` on, at most `max`; *next: where to continue, the size at
- * the end. */
-int object_extents(struct object *object, uint64_t from, size_t max, struct extent_list *list,
-                   uint64_t *next);
+/* Reads or writes `length` bytes from `offset` on, in the first segment of memory. */
+int object_move(void *object, uint64_t offset, const struct net_memory *memory, uint64_t length,
+                bool write);
 
 const struct object_meta *object_meta(const struct object *object);
 int64_t object_mtime(const struct object *object); /* seconds since 1970, of the copy */

@@ -26,7 +26,6 @@ struct store {
     bool sync;
     struct memory *memory; /* NULL: in a folder */
     uint64_t origin;
-    struct store_left left;
     pthread_mutex_t lock; /* protects the following fields */
     uint64_t next;        /* number of the next upload */
     uint64_t files;       /* hidden files so far, for their names */

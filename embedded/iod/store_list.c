@@ -119,10 +119,6 @@ static void page_add(struct page *page, const char *name, struct iod_id key)
         return;
     }
     entry.layout = object_meta(object)->layout;
-    if (!key.upload && entry.layout.index) { /* a part took the place of the removed object */
-        store_release(object, false);
-        return;
-    }
     entry.id = object_meta(object)->id;
     entry.stored = layout_object_size(&entry.layout);
     entry.mtime = (uint64_t)object_mtime(object);

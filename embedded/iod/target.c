@@ -115,26 +115,18 @@ bool target_find(struct target *t, const char *destination, const char *name, ch
     return true;
 }
 
-/* Returns the folder of the file. */
-static void folder_of(const struct target *t, char *folder)
-{
-    const char *slash = strrchr(t->path, '/');
-
-    snprintf(folder, PATH_MAX, "%.*s", slash ? (int)(slash - t->path) + 1 : 2,
-             slash ? t->path : "./");
-}
-
 bool target_open(struct target *t, char *why, size_t size)
 {
-    char folder[PATH_MAX];
+    const char *slash = strrchr(t->path, '/');
+    int length = slash ? (int)(slash - t->path) + 1 : 0; /* of the folder */
 
     if (t->device) {
         t->fd = open(t->path, O_WRONLY | O_CLOEXEC);
         return t->fd >= 0 ||
                explain(why, size, "%s: %s; %s", t->path, strerror(errno), remedy(errno));
     }
-    folder_of(t, folder);
-    if (snprintf(t->temp, sizeof t->temp, "%s.bmi-cp.XXXXXX", folder) >= (int)sizeof t->temp) {
+    if (snprintf(t->temp, sizeof t->temp, "%.*s.bmi-cp.XXXXXX", length, t->path) >=
+        (int)sizeof t->temp) {
         t->temp[0] = 0;
         return explain(why, size, "%.100s...: the path is too long; choose a shorter one",
                        t->path);
@@ -143,8 +135,8 @@ bool target_open(struct target *t, char *why, size_t size)
     if (t->fd >= 0)
         return true;
     t->temp[0] = 0;
-    return explain(why, size, "%s: cannot write in this folder: %s; %s", folder,
-                   strerror(errno), remedy(errno));
+    return explain(why, size, "%.*s: cannot write in this folder: %s; %s", slash ? length : 1,
+                   slash ? t->path : ".", strerror(errno), remedy(errno));
 }
 
 static bool finish_step(const struct target *t, int result, const char *what, char *why,
@@ -172,33 +164,6 @@ static int name_file(struct target *t)
     return 0;
 }
 
-/* Names the file; with `sync` the name is also on the disk afterwards. */
-static bool take_name(struct target *t, bool sync, char *why, size_t size)
-{
-    char path[PATH_MAX];
-    int folder = -1;
-    bool good;
-
-    folder_of(t, path);
-    if (sync)
-        folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-
-    if (sync && folder < 0)
-        return explain(
-            why, size,
-            "%s: cannot open the folder of the file to sync it: %s; get permission to read the "
-            "folder, or copy without --fsync",
-            t->path, strerror(errno));
-    good = finish_step(t, name_file(t), "give it its name", why, size);
-    if (good && sync) {
-        errno = -file_sync_folder(folder);
-        good = finish_step(t, -(errno != 0), "write its name to the disk", why, size);
-    }
-    if (folder >= 0)
-        close(folder);
-    return good;
-}
-
 /* Copies owner, group and mode of the replaced file.  If owner or group cannot be copied,
  * clears the setuid or setgid bit. */
 static int copy_rights(const struct target *t)
@@ -218,7 +183,7 @@ bool target_resize(struct target *t, uint64_t bytes, char *why, size_t size)
            finish_step(t, ftruncate(t->fd, (off_t)bytes), "set its size", why, size);
 }
 
-bool target_finish(struct target *t, mode_t mode, bool sync, char *why, size_t size)
+bool target_finish(struct target *t, mode_t mode, char *why, size_t size)
 {
     mode_t mask;
 
@@ -229,8 +194,7 @@ bool target_finish(struct target *t, mode_t mode, bool sync, char *why, size_t s
     return finish_step(t, flush_file(t), "write it", why, size) &&
            finish_step(t, t->exists ? copy_rights(t) : fchmod(t->fd, mode & ~mask),
                        "set its mode", why, size) &&
-           finish_step(t, sync ? fsync(t->fd) : 0, "write it to the disk", why, size) &&
-           take_name(t, sync, why, size);
+           finish_step(t, name_file(t), "give it its name", why, size);
 }
 
 void target_close(struct target *t)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * target.h - output file of a copy out: with a hidden name in the destination's folder until
- * complete.  An existing file keeps its
- * permission bits, its group and, where permitted, its owner; a symbolic link remains.
+ * complete.  An existing file keeps its permission bits, its group and, where permitted, its
+ * owner; a symbolic link remains.
  */
 #ifndef IOD_TARGET_H
 #define IOD_TARGET_H
@@ -35,9 +35,8 @@ bool target_open(struct target *target, char *why, size_t size);
 /* Sets the size of the file, before its data is written. */
 bool target_resize(struct target *target, uint64_t bytes, char *why, size_t size);
 
-/* Sets the mode (`mode` without the umask if new) and the name.  With `sync` everything is on
- * the disk; after a failure of only the last sync the file has its name. */
-bool target_finish(struct target *target, mode_t mode, bool sync, char *why, size_t size);
+/* Sets the mode (`mode` without the umask if new) and the name. */
+bool target_finish(struct target *target, mode_t mode, char *why, size_t size);
 
 /* Closes the file; removes an unfinished one.  Allowed on a zeroed target with fd -1. */
 void target_close(struct target *target);

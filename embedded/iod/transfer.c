@@ -2,8 +2,8 @@
 /*
  * transfer.c - transfers: objects that a client has open for writing or reading.
  *
- * Upload: PUT_OPEN, WRITE (one or more), SEAL, COMMIT.  Download: GET_OPEN, EXTENTS, READ (any
- * number), CLOSE.  At most one thing works on a transfer at a time: a job (`busy`) or a flow.
+ * Upload: PUT_OPEN, WRITE, SEAL, COMMIT.  Download: GET_OPEN, READ, CLOSE.  At most one thing
+ * works on a transfer at a time: a job (`busy`) or a flow.
  * A transfer is closed by the client, the loss of the client, a timeout, or a commit.  Closing
  * waits for the work in progress; a job then releases the object (which removes an uncommitted
  * upload) and frees the transfer.
@@ -42,7 +42,7 @@ bool transfer_reserve(struct peer *peer)
 {
     struct server *server = peer->server;
 
-    if (peer->transfer_count >= server->config.peer_transfers ||
+    if (peer->transfer_count >= SERVER_PEER_TRANSFERS ||
         peer->transfer_count >= server->transfers_max / 2 ||
         server->transfers >= server->transfers_max)
         return false;
@@ -174,6 +174,7 @@ static struct transfer *transfer_new(struct request *r, struct object *object, b
     t->busy = true;
     t->handle = new_handle(r->server);
     t->upload = upload;
+    t->whole = layout_object_size(&object_meta(object)->layout) == 0;
     t->object = object;
     t->buffer_size = smaller(q->buffer_size, (uint32_t)pool_buffer_size(pool));
     t->buffers = grant_buffers(r->peer, q->buffers);
@@ -198,7 +199,6 @@ static void describe(struct iod_message *reply, const struct transfer *t,
     reply->layout = meta->layout;
     reply->id = meta->id;
     reply->mode = meta->mode;
-    reply->servers = iod_string_of(meta->servers);
 }
 
 void work_put_open(struct request *r)
@@ -211,7 +211,6 @@ void work_put_open(struct request *r)
     struct transfer *t = NULL;
     int error;
 
-    memcpy(meta.servers, q->servers.text, q->servers.length);
     error = store_create(server->store, &q->name, &meta, &object);
     pthread_mutex_lock(&server->lock);
     if (!error)
@@ -275,38 +274,16 @@ static void end_job(struct request *r, int error, const char *what,
     transfer_job_ended(t);
 }
 
-void work_extents(struct request *r)
-{
-    struct transfer *t = r->transfer;
-    struct server *server = r->server;
-    uint64_t size = layout_object_size(&object_meta(t->object)->layout);
-    struct iod_message reply = {.op = IOD_OP_EXTENTS};
-    struct extent_list list = {0};
-    int error = 0;
-
-    reply.from = size;
-    if (!t->upload && r->decoded.from <= size)
-        error = object_extents(t->object, r->decoded.from, IOD_EXTENTS_MAX, &list, &reply.from);
-    reply.flags = reply.from < size ? IOD_FLAG_MORE : 0;
-    reply.extents.array = list.item;
-    reply.extents.count = (uint32_t)list.count;
-    pthread_mutex_lock(&server->lock);
-    end_job(r, error, "looking for the object's data", &reply);
-    pthread_mutex_unlock(&server->lock);
-    extent_list_free(&list);
-}
-
 void work_seal(struct request *r)
 {
     struct transfer *t = r->transfer;
     struct server *server = r->server;
     struct iod_message reply = {.op = IOD_OP_SEAL};
-    int error = t->upload && !t->failed ? store_seal(t->object) : -EINVAL;
+    int error = t->upload && t->whole ? store_seal(t->object) : -EINVAL;
 
     pthread_mutex_lock(&server->lock);
     t->sealed |= error == 0;
-    end_job(r, error, t->failed ? "an earlier write failed" : "writing the object's end",
-            &reply);
+    end_job(r, error, t->whole ? "writing the object's end" : "data is missing", &reply);
     pthread_mutex_unlock(&server->lock);
 }
 
@@ -370,7 +347,6 @@ static void flow_failed(void *arg)
     struct flow_status status = flow_status(t->flow);
 
     pthread_mutex_lock(&t->server->lock);
-    t->failed = true;
     if (t->active)
         refuse_for_flow(t, &status);
     pthread_mutex_unlock(&t->server->lock);
@@ -393,7 +369,7 @@ static void flow_ended(void *arg)
     flow_free(t->flow);
     t->flow = NULL;
     t->used_at = clock_ms();
-    t->failed |= status.error != 0;
+    t->whole = t->upload && !status.error;
     if (t->active && status.error) {
         refuse_for_flow(t, &status);
     } else if (t->active) {
@@ -404,51 +380,19 @@ static void flow_ended(void *arg)
     pthread_mutex_unlock(&server->lock);
 }
 
-/* Returns the error of a READ or WRITE request; NULL: valid. */
-static const char *check_data_request(const struct transfer *t, const struct iod_message *q)
-{
-    struct iod_extent first = iod_extents_at(&q->extents, 0);
-    struct iod_extent last = iod_extents_at(&q->extents, q->extents.count - 1);
-
-    if (t->upload != (q->op == IOD_OP_WRITE))
-        return "the transfer has the other direction";
-    if (t->sealed || t->failed)
-        return "the transfer is complete or failed";
-    if (last.offset + last.length > layout_object_size(&object_meta(t->object)->layout))
-        return "data beyond the object's end";
-    if (t->upload && first.offset < t->written)
-        return "data range written twice";
-    return NULL;
-}
-
-static int read_object(void *object, struct extent_cursor from, const struct net_memory *memory,
-                       uint64_t length)
-{
-    return object_read(object, from, memory->piece[0].iov_base, length);
-}
-
-static int write_object(void *object, struct extent_cursor from,
-                        const struct net_memory *memory, uint64_t length)
-{
-    return object_write(object, from, memory->piece[0].iov_base, length);
-}
-
 void transfer_start_flow(struct transfer *t, struct request *r)
 {
-    const struct iod_message *q = &r->decoded;
-    struct iod_extent last = iod_extents_at(&q->extents, q->extents.count - 1);
-    const char *wrong = check_data_request(t, q);
     struct flow_config config = {
         .context = t->server->context,
         .workers = t->server->workers,
         .pool = t->server->pool,
         .addr = t->peer->addr,
-        .tag = q->data_tag,
+        .tag = r->decoded.data_tag,
         .send = !t->upload,
         .drain = t->upload,
-        .move = t->upload ? write_object : read_object,
+        .move = object_move,
         .file = t->object,
-        .extents = q->extents,
+        .size = layout_object_size(&object_meta(t->object)->layout),
         .message = t->buffer_size,
         .depth = t->buffers,
         .failed = flow_failed,
@@ -457,16 +401,19 @@ void transfer_start_flow(struct transfer *t, struct request *r)
     };
     int error;
 
-    if (wrong) {
-        request_refuse(r, EINVAL, wrong);
+    if (t->upload != (r->decoded.op == IOD_OP_WRITE)) {
+        request_refuse(r, EINVAL, "the transfer has the other direction");
+        return;
+    }
+    if (t->sealed) {
+        request_refuse(r, EINVAL, "the transfer is complete");
         return;
     }
     t->active = r;
-    t->written = last.offset + last.length;
+    t->whole = false;
     error = flow_start(&config, &t->flow);
     if (error) {
         t->active = NULL;
-        t->failed = true;
         request_refuse(r, error, "starting the transfer");
     }
 }

@@ -53,14 +53,11 @@ static void ask(unsigned peer)
 {
     static const char *const names[] = {"a", "b", "c/d"};
     static uint8_t bytes[IOD_REQUEST_MAX];
-    struct iod_extent extent[4];
     struct iod_message q = {.op = (enum iod_op)(1 + byte() % 10)};
-    uint64_t at = 0;
     int64_t length;
 
     q.handle = some_handle();
     q.id = (struct iod_id){7, byte() % 5};
-    q.from = byte() * 997u;
     q.layout.size = byte() * 251u;
     q.layout.strip = 64 << byte() % 8;
     q.layout.count = 1 + byte() % 3;
@@ -69,15 +66,7 @@ static void ask(unsigned peer)
     q.buffer_size = 4096 + byte() % 3 * 1000;
     q.buffers = 1 + byte() % 5;
     q.data_tag = (int32_t)byte();
-    q.extents.array = extent;
-    q.extents.count = 1 + byte() % 4;
-    for (unsigned i = 0; i < q.extents.count; i++) {
-        extent[i].offset = at + byte() * 61u;
-        extent[i].length = 1 + byte() * 83u;
-        at = extent[i].offset + extent[i].length;
-    }
     q.name = iod_string_of(names[byte() % 3]);
-    q.servers = iod_string_of("ib://a:1,ib://b:2");
     length = iod_request_encode(&q, bytes, sizeof(bytes));
     if (length > 0)
         fake_unexpected(run.peer[peer], bytes, length, ++run.tag);
@@ -164,10 +153,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static struct access *allow;
     struct server_config config = {.listen = "ib://127.0.0.1:1",
                                    .folder = "memory:300000",
-                                   .threads = 1,
                                    .memory = 6 * 4096,
                                    .buffer_size = 4096,
-                                   .peer_transfers = 3,
                                    .client_timeout_ms = 60000};
     char why[200];
     int steps = 0;

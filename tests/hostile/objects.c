@@ -73,8 +73,7 @@ static uint64_t prepare(struct visit *v)
                                .mode = 0600,
                                .buffer_size = 65536,
                                .buffers = 1,
-                               .name = iod_string_of("prepared"),
-                               .servers = iod_string_of("ib://a:1,ib://b:1")};
+                               .name = iod_string_of("prepared")};
     struct iod_message seal = {.op = IOD_OP_SEAL};
     struct iod_message reply;
 

@@ -84,16 +84,13 @@ bool visit_ask(struct visit *v, const struct iod_message *request, struct iod_me
 
 static bool iod_begin(struct visit *v)
 {
-    const struct iod_extent all = {0, v->size};
     struct iod_message open = {.op = v->put ? IOD_OP_PUT_OPEN : IOD_OP_GET_OPEN,
                                .layout = {v->size, 1 << 20, 0, 1},
                                .mode = 0600,
                                .buffer_size = 512 << 10,
                                .buffers = 1,
                                .name = iod_string_of(v->object)};
-    struct iod_message data = {.op = v->put ? IOD_OP_WRITE : IOD_OP_READ,
-                               .data_tag = DATA_TAG,
-                               .extents = {.count = 1, .array = &all}};
+    struct iod_message data = {.op = v->put ? IOD_OP_WRITE : IOD_OP_READ, .data_tag = DATA_TAG};
     struct iod_message reply;
 
     if (!visit_ask(v, &open, &reply))

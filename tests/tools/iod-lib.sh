@@ -15,9 +15,8 @@ addr=()  # of each server: ib://host:port, elan4://node:context
 iod=()   # its process
 
 # Sets the network: $NETWORK, else ib.
-hosts= # where servers are
 choose_network() {
-    if [ "${NETWORK:-ib}" = elan4 ]; then choose_elan4; hosts=0,1,2,3; else choose_device; hosts=$host; fi
+    if [ "${NETWORK:-ib}" = elan4 ]; then choose_elan4; else choose_device; fi
 }
 
 pass() { checks=$((checks + 1)); }
@@ -52,9 +51,9 @@ all_servers() { # COUNT: the first so many, with commas
 }
 
 # A command that works gets all the time that it needs: a server may be slow.
-cp_() { timeout -k 5 $patience "${wrapper[@]}" ./bmi-cp --timeout 60 --allow "$hosts" "$@" < /dev/null; }
+cp_() { timeout -k 5 $patience "${wrapper[@]}" ./bmi-cp --timeout 60 "$@" < /dev/null; }
 ls_() { timeout -k 5 $patience "${wrapper[@]}" ./bmi-ls --timeout 60 "$@" < /dev/null; }
-rm_() { timeout -k 5 $patience "${wrapper[@]}" ./bmi-rm --timeout 60 --allow "$hosts" "$@" < /dev/null; }
+rm_() { timeout -k 5 $patience "${wrapper[@]}" ./bmi-rm --timeout 60 "$@" < /dev/null; }
 
 # ---- programs that stop at a certain call (tests/tools/diskstop.c) ----
 
@@ -93,7 +92,7 @@ begin_copy() { # preadv|pwritev ARGUMENT...
     shift
     : > "$work/out.txt"
     : > "$work/err.txt"
-    "${stopping[@]}" "${wrapper[@]}" ./bmi-cp --allow "$hosts" --timeout 60 --buffers 1 --buffer-size 4096 "$@" \
+    "${stopping[@]}" "${wrapper[@]}" ./bmi-cp --timeout 60 --buffers 1 --buffer-size 4096 "$@" \
         > "$work/out.txt" 2> "$work/err.txt" < /dev/null &
     copy=$!
     pids+=("$copy")

@@ -190,11 +190,9 @@ static struct iod_message of_handle(enum iod_op op, uint64_t handle)
     return (struct iod_message){.op = op, .handle = handle};
 }
 
-static struct iod_message data_request(enum iod_op op, uint64_t handle, bmi_msg_tag_t tag,
-                                       const struct iod_extent *extent)
+static struct iod_message data_request(enum iod_op op, uint64_t handle, bmi_msg_tag_t tag)
 {
-    return (struct iod_message){
-        .op = op, .handle = handle, .data_tag = tag, .extents = {.count = 1, .array = extent}};
+    return (struct iod_message){.op = op, .handle = handle, .data_tag = tag};
 }
 
 /* ---- the cases ---- */
@@ -217,38 +215,36 @@ static void malformed(void)
     expect_bytes("another version", bytes, length, IOD_PROTOCOL);
     list = put_open("x", 5);
     length = iod_request_encode(&list, bytes, sizeof bytes);
-    memset(bytes + 12 + 16 + 8, 0, 8);
+    memset(bytes + 12 + 8 + 8, 0, 8);
     expect_bytes("a strip of no bytes", bytes, length, IOD_INVALID);
 }
 
 static void wrong_order(void)
 {
-    struct iod_extent inside = {0, 100}, behind = {50, 100};
-    uint64_t handle = open_upload("order", 100);
+    uint64_t handle = open_upload("order", 0);
     struct iod_message request = of_handle(IOD_OP_COMMIT, handle);
     struct iod_message reply;
 
     expect("a commit before the seal", &request, IOD_INVALID, &reply);
-    request = data_request(IOD_OP_READ, handle, me.tag++, &inside);
+    request = data_request(IOD_OP_READ, handle, me.tag++);
     expect("reading an upload", &request, IOD_INVALID, &reply);
-    request = data_request(IOD_OP_WRITE, handle, me.tag++, &behind);
-    expect("writing behind the end", &request, IOD_INVALID, &reply);
     request = of_handle(IOD_OP_SEAL, handle);
     expect("the seal", &request, IOD_OK, &reply);
-    request = data_request(IOD_OP_WRITE, handle, me.tag++, &inside);
+    request = data_request(IOD_OP_WRITE, handle, me.tag++);
     expect("writing what is sealed", &request, IOD_INVALID, &reply);
     request = of_handle(IOD_OP_CLOSE, handle);
     expect("closing", &request, IOD_OK, &reply);
     expect("closing twice", &request, IOD_NO_HANDLE, &reply);
+    request = of_handle(IOD_OP_SEAL, open_upload("order", 100));
+    expect("sealing what was not written", &request, IOD_INVALID, &reply);
 }
 
 static void wrong_data(int64_t length, const char *what)
 {
     static char data[200000];
-    struct iod_extent extent = {0, 100000}; /* messages of 65536 and 34464 bytes */
-    uint64_t handle = open_upload("data", 100000);
+    uint64_t handle = open_upload("data", 100000); /* messages of 65536 and 34464 bytes */
     bmi_msg_tag_t data_tag = me.tag++, tag = me.tag++;
-    struct iod_message request = data_request(IOD_OP_WRITE, handle, data_tag, &extent);
+    struct iod_message request = data_request(IOD_OP_WRITE, handle, data_tag);
     struct iod_message reply;
     struct wait w;
 
@@ -275,13 +271,12 @@ static void wrong_data(int64_t length, const char *what)
 
 static void busy(void)
 {
-    struct iod_extent extent = {0, 1000000}, rest = {10, 20};
     uint64_t handle = open_upload("busy", 1000000);
-    struct iod_message request = data_request(IOD_OP_WRITE, handle, me.tag++, &extent);
+    struct iod_message request = data_request(IOD_OP_WRITE, handle, me.tag++);
     struct iod_message reply;
 
     send_request(&request, me.tag++); /* its data is never sent */
-    request = data_request(IOD_OP_WRITE, handle, me.tag++, &rest);
+    request = data_request(IOD_OP_WRITE, handle, me.tag++);
     expect("two writes at once", &request, IOD_BUSY, &reply);
     request = of_handle(IOD_OP_SEAL, handle);
     expect("a seal during a write", &request, IOD_BUSY, &reply);
@@ -322,9 +317,8 @@ static void flood(void)
 /* Leaves uploads open, one of them waiting for data, and exits. */
 static void walk_away(void)
 {
-    struct iod_extent extent = {0, 1000000};
     uint64_t handle = open_upload("gone", 1000000);
-    struct iod_message request = data_request(IOD_OP_WRITE, handle, me.tag++, &extent);
+    struct iod_message request = data_request(IOD_OP_WRITE, handle, me.tag++);
 
     send_request(&request, me.tag++);
     open_upload("gone too", 5);
@@ -333,9 +327,8 @@ static void walk_away(void)
 /* The client is gone before the server answers CLOSE. */
 static void leave(void)
 {
-    struct iod_extent extent = {0, 1000000};
     uint64_t handle = open_upload("left", 1000000);
-    struct iod_message request = data_request(IOD_OP_WRITE, handle, me.tag++, &extent);
+    struct iod_message request = data_request(IOD_OP_WRITE, handle, me.tag++);
 
     send_request(&request, me.tag++);
     request = of_handle(IOD_OP_CLOSE, handle);
@@ -369,7 +362,6 @@ static void stay(const char *what, int n)
 
 static void greedy(void)
 {
-    struct iod_extent extent = {0, 1000000000};
     struct iod_message put = put_open("greedy", 1000000000);
     struct iod_message reply;
 
@@ -380,7 +372,7 @@ static void greedy(void)
 
         if (!expect("opening an upload", &put, IOD_OK, &reply))
             break;
-        write = data_request(IOD_OP_WRITE, reply.handle, me.tag++, &extent);
+        write = data_request(IOD_OP_WRITE, reply.handle, me.tag++);
         send_request(&write, me.tag++);
     }
     stay("holding", 8);

@@ -23,7 +23,7 @@ static void names_are_encoded(void **state)
     assert_string_equal(encoded(".."), "%2E.");
     assert_string_equal(encoded(".hidden"), "%2Ehidden");
     assert_string_equal(encoded("100%"), "100%25");
-    assert_string_equal(encoded(" \n\x7f\xff"), "%20%0A%7F%FF");
+    assert_string_equal(encoded(" \n\x7f\xff"), " \n\x7f\xff");
 }
 
 /* Every one- and two-byte name decodes back; its file name has no slash and no leading dot. */
@@ -62,71 +62,16 @@ static void invalid_names_refused(void **state)
     memset(name, '/', sizeof name);
     string.length = 85;
     assert_int_equal(name_encode(&string, file, sizeof file), 0);
-    string.length = 241;
+    string.length = 86;
     assert_int_equal(name_encode(&string, file, sizeof file), -ENAMETOOLONG);
-}
-
-static void fits(const char *name, const char *want)
-{
-    char back[IOD_NAME_MAX + 1];
-    const char *file = encoded(name);
-
-    assert_true(strlen(file) < NAME_FILE_MAX);
-    assert_null(strchr(file, '/'));
-    assert_memory_equal(file, want, strlen(want));
-    assert_int_equal(name_decode(file, back, sizeof back), strlen(name));
-    assert_string_equal(back, name);
-}
-
-static void every_name_of_240_bytes_fits(void **state)
-{
-    char name[IOD_NAME_MAX + 1] = "";
-
-    (void)state;
-    for (int i = 0; i < 80; i++)
-        memcpy(name + 3 * i, "\xe6\x9c\xac", 4);
-    fits(name, "%=:\xe6\x9c\xac");
-    memset(name, '/', IOD_NAME_MAX);
-    fits(name, "%=:::");
-    memset(name, ':', 100);
-    fits(name, "%=;:");
-    for (int i = 0; i < IOD_NAME_MAX; i++) /* all characters from 16 on */
-        name[i] = (char)(255 - i);
-    fits(name, "%=\x01\xff\xfe");
-    memset(name, '%', 86);
-    name[86] = 0;
-    fits(name, "%=:%%%");
-    name[85] = 0;
-    fits(name, "%25%25");
-}
-
-static void needless_long_form_is_refused(void **state)
-{
-    char file[NAME_FILE_MAX], name[IOD_NAME_MAX + 1];
-
-    (void)state;
-    assert_int_equal(name_decode("%=:abc", name, sizeof name), -EINVAL);
-    assert_int_equal(name_decode("%=:", name, sizeof name), -EINVAL);
-    assert_int_equal(name_decode("%=", name, sizeof name), -EINVAL);
-    memset(file, ' ', sizeof file);
-    memcpy(file, "%=:", 3);
-    file[100] = 0;
-    assert_int_equal(name_decode(file, name, sizeof name), 97);
-    assert_int_equal(name_decode(file, name, 97), -EINVAL);
-    file[2] = ';'; /* not the first character */
-    assert_int_equal(name_decode(file, name, sizeof name), -EINVAL);
-    memset(file + 3, ' ', 252);
-    file[2] = ':';
-    file[255] = 0;
-    assert_int_equal(name_decode(file, name, sizeof name), -EINVAL);
 }
 
 /* Names that the encoder does not write are not objects: else two files could be one object. */
 static void foreign_files(void **state)
 {
-    static const char *const foreign[] = {"",    ".",    "..",   ".lock", "a b",     "a%",
-                                          "a%2", "a%2f", "a%41", "a%2",   "%",       "a%00",
-                                          "a/b", "a%G0", "%2e",  "a%2E",  "\xc3\xa4"};
+    static const char *const foreign[] = {"",    ".",    "..",   ".lock", "a%",
+                                          "a%2", "a%2f", "a%41", "%",     "a%00",
+                                          "a/b", "a%G0", "%2e",  "a%2E",  "a%25%"};
     char name[NAME_FILE_MAX];
 
     (void)state;
@@ -159,12 +104,8 @@ static void name_size_limits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_are_encoded),
-        cmocka_unit_test(comes_back),
-        cmocka_unit_test(invalid_names_refused),
-        cmocka_unit_test(every_name_of_240_bytes_fits),
-        cmocka_unit_test(needless_long_form_is_refused),
-        cmocka_unit_test(foreign_files),
+        cmocka_unit_test(names_are_encoded),     cmocka_unit_test(comes_back),
+        cmocka_unit_test(invalid_names_refused), cmocka_unit_test(foreign_files),
         cmocka_unit_test(name_size_limits),
     };
 
