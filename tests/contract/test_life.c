@@ -337,9 +337,9 @@ static void clients_die_and_the_server_lives(void **state)
 }
 
 /*
- * Nothing listens: each operation fails by itself, with an error that OrangeFS retries. The receive
- * of an answer is posted before the request, and the request must be reported first: OrangeFS
- * decides about a retry when the receive ends, and hangs if the request ends later.
+ * Nothing listens: each operation fails by itself, with an error that OrangeFS retries. The
+ * receive of an answer is posted before the request, and the request must be reported first:
+ * OrangeFS decides about a retry when the receive ends, and hangs if the request ends later.
  */
 static void lookup_without_listener_fails_request_first(void)
 {

@@ -47,10 +47,10 @@ static void unexpected_of_the_largest_size(struct client *c)
     }
 }
 
-/* Moves a message into a receive of `room` bytes, which the client or the server posts, first or
- * when the message has been sent. One that does not fit gives both an error and changes nothing
- * behind the receive. Without the option a short send has left with its data before the receiver
- * refuses it, and may be reported first. */
+/* Moves a message into a receive of `room` bytes, which the client or the server posts, first
+ * or when the message has been sent. One that does not fit gives both an error and changes
+ * nothing behind the receive. Without the option a short send has left with its data before the
+ * receiver refuses it, and may be reported first. */
 static void message(struct client *c, enum ask way, int64_t size, int64_t room, bool late)
 {
     struct request ask = {.ask = (int32_t)way,

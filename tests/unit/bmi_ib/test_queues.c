@@ -630,45 +630,6 @@ static void windows_take_few_requests(void **state)
     close_both();
 }
 
-/* ---- Many links ---- */
-
-/* Polls `w`, which may create or destroy one QP. */
-static void poll_one(struct wire *w)
-{
-    int64_t qps = wire_counter("live_qp");
-    wire_poll(w);
-    assert_in_range(wire_counter("live_qp") - qps + 1, 0, 2);
-}
-
-/* To bound the delay of messages a poll handles one QP at most, and no sleep follows while
- * there are more. */
-static void poll_makes_or_ends_one_qp(void **state)
-{
-    enum { MANY = 8 };
-    const char *uri = open_with("");
-    struct rme_link *link[MANY];
-    time_t end = wire_now() + PATIENCE_S;
-
-    (void)state;
-    for (int i = 0; i < MANY; i++)
-        link[i] = wire_dial(&client, uri);
-    while (wire_count(&client, RME_EV_LINK_UP) < MANY) {
-        assert_true(wire_now() < end);
-        poll_one(&client);
-        poll_one(&server);
-    }
-    for (int i = 0; i < MANY; i++)
-        client.ops->link_disconnect(link[i], 0);
-    for (int left; (left = MANY - wire_count(&client, RME_EV_LINK_DOWN)) > 0;) {
-        assert_true(wire_now() < end);
-        assert_int_equal(client.ops->arm(client.f), 0);
-        poll_one(&client);
-        if (left > 1)
-            client.ops->wait(client.f, client.ops->deadline(client.f));
-    }
-    close_both();
-}
-
 /* ---- Receive buffers ---- */
 
 /* Receives of many links go back to the system with the links, also those of a shared queue,
@@ -758,36 +719,6 @@ static void failed_srq_delivers_arrived_messages(void **state)
     fill();
     close_both();
 }
-/* The client's engine reads an event of the device that both use. */
-static void client_reads(const char *change, bool down, time_t end)
-{
-    wire_device("emu0", change);
-    while (rail_of(&client)->dev.down != down) {
-        assert_true(wire_now() < end);
-        wire_poll(&client);
-    }
-}
-
-/* An event of the device reaches all its engines and ends their sleeps, whichever engine reads
- * it. One that an engine has not handled yet goes with the engine. */
-static void device_event_reaches_both_engines(void **state)
-{
-    time_t end = wire_now() + PATIENCE_S;
-
-    (void)state;
-    open_with("");
-    for (int down = 1; down >= 0; down--) {
-        client_reads(down ? "down" : "up", down, end);
-        server.ops->wait(server.f, PATIENCE_S * 1000);
-        assert_true(wire_now() < end);
-        wire_poll(&server);
-        assert_int_equal(rail_of(&server)->dev.down, down);
-    }
-    client_reads("down", true, end);
-    close_both();
-    wire_device("emu0", "up");
-}
-
 /* A peer gives up a receive, and the engine returns a buffer, when the link has lost its QP, or
  * is freed: nothing is posted or counted for it. */
 static void release_after_link_end_is_ignored(void **state)
@@ -853,11 +784,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(stuck_link_ends_while_others_wait),
         cmocka_unit_test(slow_link_stays),
         cmocka_unit_test(windows_take_few_requests),
-        cmocka_unit_test(poll_makes_or_ends_one_qp),
         cmocka_unit_test(receives_go_back_with_links),
         cmocka_unit_test(failed_cq_drops_its_messages),
         cmocka_unit_test(failed_srq_delivers_arrived_messages),
-        cmocka_unit_test(device_event_reaches_both_engines),
         cmocka_unit_test(release_after_link_end_is_ignored),
         cmocka_unit_test(inline_size_is_the_largest_granted),
     };

@@ -205,6 +205,48 @@ static void random_loads_complete_in_order(void **state)
     }
 }
 
+/* Polls; creates or destroys one QP at most. */
+static void poll_one(struct wire *w)
+{
+    int64_t qps = wire_counter("live_qp");
+    wire_poll(w);
+    assert_in_range(wire_counter("live_qp") - qps + 1, 0, 2);
+}
+
+/* To bound the delay of messages a poll handles one QP at most, and no sleep follows while
+ * there are more. */
+static void poll_makes_or_ends_one_qp(void **state)
+{
+    enum { MANY = 8 };
+    struct wire w;
+    const char *uri = wire_uri("127.0.0.1");
+    struct rme_link *link[MANY];
+    pid_t server = wire_server(uri, 4096);
+    time_t end = wire_now() + PATIENCE_S;
+
+    (void)state;
+    wire_open(&w, NULL);
+    for (int i = 0; i < MANY; i++)
+        link[i] = wire_dial(&w, uri);
+    while (wire_count(&w, RME_EV_LINK_UP) < MANY) {
+        assert_true(wire_now() < end);
+        poll_one(&w);
+    }
+    for (int i = 0; i < MANY; i++)
+        w.ops->link_disconnect(link[i], 0);
+    for (int left; (left = MANY - wire_count(&w, RME_EV_LINK_DOWN)) > 0;) {
+        assert_true(wire_now() < end);
+        assert_int_equal(w.ops->arm(w.f), 0);
+        poll_one(&w);
+        if (left > 1)
+            w.ops->wait(w.f, w.ops->deadline(w.f));
+    }
+    for (int i = 0; i < MANY; i++)
+        w.ops->link_free(link[i]);
+    wire_close(&w);
+    wire_kill(server);
+}
+
 static bool connect_to(struct wire *w, const char *uri)
 {
     wire_open(w, NULL);
@@ -277,6 +319,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(no_descriptor), /* first: the software device is opened once */
         cmocka_unit_test(connect_by_each_address_form),
         cmocka_unit_test(random_loads_complete_in_order),
+        cmocka_unit_test(poll_makes_or_ends_one_qp),
         cmocka_unit_test(others_wait_for_receives),
     };
     wire_main(argc, argv);
