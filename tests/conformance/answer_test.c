@@ -318,9 +318,8 @@ CASE(answers_keep_their_order)
     post_send(&d.send, d.to, d.back, &d.out, TAG);
     pump_until_both(&d.recv, &d.send);
     dialogue_check(&d);
-    for (int i = 0; i < N; i++) {
+    for (int i = 0; i < N; i++)
         op_check_blob(&recv[i], &in[i], (uint64_t)i, out[i].total);
-    }
     dialogue_free(&d);
 }
 

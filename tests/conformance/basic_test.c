@@ -156,9 +156,8 @@ CASE(freed_address_ends_its_operations)
     pump_times(20);
     node_forget(p.to_server);
     pump_until_all(ops, 3);
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 3; i++)
         op_check_error(&ops[i], -ECONNRESET, -ECONNRESET);
-    }
 }
 
 CASE(connect_without_listener_refused)

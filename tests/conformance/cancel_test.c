@@ -247,8 +247,6 @@ CASE(cancel_with_a_silent_peer)
             blob_check(&in, 0, 0);
         pair_reconnect(&p);
         pair_exchange(&p, 100000, 5);
-        node_close(p.client);
-        node_close(p.server);
         bed_again();
     }
 }
@@ -362,8 +360,6 @@ CASE(cancel_while_data_moves)
         if (!recv.error)
             blob_check(&in, 3, 500000);
         pair_exchange(&p, 100000, 5);
-        node_close(p.client);
-        node_close(p.server);
         bed_again();
     }
 }
@@ -507,14 +503,6 @@ static void requests_open(struct requests *r)
     assert_int_equal(r->send[REQUESTS - 1].reports, 0);
 }
 
-static void requests_close(struct requests *r)
-{
-
-    blob_free(&r->out);
-    blob_free(&r->in);
-    bed_again();
-}
-
 /* The ends of all requests: both operations are cancelled, in either order; the receive alone,
  * and the request leaves later; the link ends; the server's process ends before it answers. */
 static void requests_end(struct requests *r, int how)
@@ -553,7 +541,7 @@ CASE(failed_receive_follows_its_request)
             op_check_error(&r.recv[i], how < 3 ? -ECANCELED : -ECONNRESET, -ECONNRESET);
             assert_true(r.send[i].place < r.recv[i].place);
         }
-        requests_close(&r);
+        bed_again();
     }
 }
 
@@ -583,5 +571,4 @@ CASE(cancelled_receive_passes_other_sends)
     r.p.server->asleep = r.p.server->no_unexpected = false;
     pump_until_all(r.recv, REQUESTS);
     pump_until_reported(&later);
-    requests_close(&r);
 }

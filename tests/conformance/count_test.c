@@ -284,9 +284,8 @@ CASE(many_large_ones_are_shared)
     for (int i = 0; i < N; i++)
         post_recv(&ops[N + i], p.server, p.to_client, &in[i], 1);
     pump_until_all(ops, 2 * N);
-    for (int i = 0; i < N; i++) {
+    for (int i = 0; i < N; i++)
         op_check_blob(&ops[N + i], &in[i], (uint64_t)i, SIZE);
-    }
     read = node_counter(p.server, "recvs_rndv_read");
     assert_int_equal(reads_slowly(p.server), getenv("SLOW_READS") != NULL);
     if (getenv("SLOW_READS") != NULL)

@@ -48,8 +48,7 @@ static void move(struct pair *p, struct blob *out, struct blob *in, uint64_t see
     post_send(&send, p->client, p->to_server, out, 3);
     pump_until_both(&send, &recv);
     op_check(&send, SIZE);
-    op_check(&recv, SIZE);
-    blob_check(in, seed, SIZE);
+    op_check_blob(&recv, in, seed, SIZE);
 }
 
 /* Maps fresh memory, at `at` unless NULL; fd -1: anonymous. The kernel does not choose these

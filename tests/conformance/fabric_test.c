@@ -59,11 +59,11 @@ static void hello_both_ways(void **state)
     bench_dial(lane_uri(0), "question of the client", &client);
     bench_until(&client, RME_EV_LINK_UP, 1);
     bench_until(&server, RME_EV_LINK_UP, 1);
-    assert_string_equal(bench_event(&server, RME_EV_LINK_REQUEST, 0)->data,
+    assert_string_equal(wire_event(&server, RME_EV_LINK_REQUEST, 0)->text,
                         "question of the client");
-    assert_string_equal(bench_event(&client, RME_EV_LINK_UP, 0)->data, "answer of the server");
-    assert_ptr_equal(bench_event(&client, RME_EV_LINK_UP, 0)->owner, &client);
-    assert_ptr_equal(bench_event(&server, RME_EV_LINK_UP, 0)->owner, &server);
+    assert_string_equal(wire_event(&client, RME_EV_LINK_UP, 0)->text, "answer of the server");
+    assert_ptr_equal(wire_event(&client, RME_EV_LINK_UP, 0)->owner, &client);
+    assert_ptr_equal(wire_event(&server, RME_EV_LINK_UP, 0)->owner, &server);
     assert_true(strlen(lane.ops->link_peer(server.link)) > 0);
     assert_true(strlen(lane.ops->link_peer(client.link)) > 0);
     bench_disconnect();
@@ -76,12 +76,12 @@ static void reject_carries_data(void **state)
     server.hello = "no, because";
     struct rme_link *link = bench_dial(lane_uri(0), "please", NULL);
     bench_until(&client, RME_EV_LINK_DOWN, 1);
-    assert_int_equal(bench_event(&client, RME_EV_LINK_DOWN, 0)->error, -EACCES);
-    assert_string_equal(bench_event(&client, RME_EV_LINK_DOWN, 0)->data, "no, because");
+    assert_int_equal(wire_event(&client, RME_EV_LINK_DOWN, 0)->error, -EACCES);
+    assert_string_equal(wire_event(&client, RME_EV_LINK_DOWN, 0)->text, "no, because");
     lane.ops->link_free(link);
     bench_idle();
-    assert_int_equal(bench_count(&client, RME_EV_LINK_DOWN), 1);
-    assert_int_equal(bench_count(&server, RME_EV_LINK_UP), 0);
+    assert_int_equal(wire_count(&client, RME_EV_LINK_DOWN), 1);
+    assert_int_equal(wire_count(&server, RME_EV_LINK_UP), 0);
 }
 
 static void refused_when_nobody_listens(void **state)
@@ -89,7 +89,7 @@ static void refused_when_nobody_listens(void **state)
     (void)state;
     struct rme_link *link = bench_dial(lane_uri(5), "anybody?", NULL);
     bench_until(&client, RME_EV_LINK_DOWN, 1);
-    assert_int_equal(bench_event(&client, RME_EV_LINK_DOWN, 0)->error, -ECONNREFUSED);
+    assert_int_equal(wire_event(&client, RME_EV_LINK_DOWN, 0)->error, -ECONNREFUSED);
     lane.ops->link_free(link);
 }
 
@@ -101,9 +101,9 @@ static void disconnect_while_connecting(void **state)
     bench_until(&client, RME_EV_LINK_DOWN, 1);
     lane.ops->link_free(link);
     bench_idle();
-    assert_int_equal(bench_count(&client, RME_EV_LINK_DOWN), 1);
-    for (int i = 0; i < bench_count(&server, RME_EV_LINK_DOWN); i++)
-        lane.ops->link_free(bench_event(&server, RME_EV_LINK_DOWN, i)->link);
+    assert_int_equal(wire_count(&client, RME_EV_LINK_DOWN), 1);
+    for (int i = 0; i < wire_count(&server, RME_EV_LINK_DOWN); i++)
+        lane.ops->link_free(wire_event(&server, RME_EV_LINK_DOWN, i)->link);
 }
 
 static void messages_keep_their_order(void **state)
@@ -122,10 +122,10 @@ static void messages_keep_their_order(void **state)
     bench_until(&client, RME_EV_RECV, BENCH_RX);
     for (int i = 0; i < BENCH_RX; i++) {
         snprintf(text, sizeof text, "message %d", i);
-        assert_string_equal(bench_event(&server, RME_EV_RECV, i)->data, text);
-        assert_int_equal(bench_event(&server, RME_EV_RECV, i)->length, strlen(text) + 1);
+        assert_string_equal(wire_event(&server, RME_EV_RECV, i)->text, text);
+        assert_int_equal(wire_event(&server, RME_EV_RECV, i)->length, strlen(text) + 1);
         snprintf(text, sizeof text, "reply %d", i);
-        assert_string_equal(bench_event(&client, RME_EV_RECV, i)->data, text);
+        assert_string_equal(wire_event(&client, RME_EV_RECV, i)->text, text);
     }
     bench_disconnect();
 }
@@ -142,8 +142,8 @@ static void message_of_full_size(void **state)
     memset(tx, 0x5a, size);
     lane.ops->tx_send(client.link, tx, size);
     bench_until(&server, RME_EV_RECV, 1);
-    assert_int_equal(bench_event(&server, RME_EV_RECV, 0)->length, size);
-    lane.ops->rx_return(server.f, bench_event(&server, RME_EV_RECV, 0)->rx);
+    assert_int_equal(wire_event(&server, RME_EV_RECV, 0)->length, size);
+    lane.ops->rx_return(server.f, wire_event(&server, RME_EV_RECV, 0)->rx);
     bench_disconnect();
 }
 
@@ -161,11 +161,11 @@ static void promised_buffers_suffice(void **state)
         lane.ops->flush(server.f); /* the engine flushes after advertising buffers, too */
         for (int i = 0; i < BENCH_RX + 16; i++) {
             bench_send(&client, "x");
-            bench_poll(&client);
+            wire_poll(&client);
         }
         bench_until(&server, RME_EV_RECV, BENCH_RX + 16);
         for (int i = 0; i < BENCH_RX + 16; i++)
-            lane.ops->rx_return(server.f, bench_event(&server, RME_EV_RECV, i)->rx);
+            lane.ops->rx_return(server.f, wire_event(&server, RME_EV_RECV, i)->rx);
         lane.ops->flush(server.f);
     }
     lane.ops->rx_release(server.link, 16);
@@ -175,7 +175,7 @@ static void promised_buffers_suffice(void **state)
         bench_send(&client, "x");
     bench_until(&server, RME_EV_RECV, BENCH_RX);
     for (int i = 0; i < BENCH_RX; i++)
-        lane.ops->rx_return(server.f, bench_event(&server, RME_EV_RECV, i)->rx);
+        lane.ops->rx_return(server.f, wire_event(&server, RME_EV_RECV, i)->rx);
     bench_disconnect();
 }
 
@@ -189,7 +189,7 @@ static void send_buffers_run_out(void **state)
     (void)state;
     assert_non_null(tx);
     bench_connect();
-    for (int rounds = 0; rounds == 0 || bench_count(&client, RME_EV_TX_ROOM) != 0; rounds++) {
+    for (int rounds = 0; rounds == 0 || wire_count(&client, RME_EV_TX_ROOM) != 0; rounds++) {
         /* the buffer of the connection request may return later and make room */
         int before = n;
         while (n < MANY && (tx[n] = lane.ops->tx_get(client.link)))
@@ -241,7 +241,7 @@ static void write_with_immediate(void **state)
     lane.ops->rdma_op(client.link, &x);
     lane.ops->flush(client.f);
     bench_until(&server, RME_EV_IMM, 1);
-    assert_int_equal(bench_event(&server, RME_EV_IMM, 0)->imm, 0xfedcba98);
+    assert_int_equal(wire_event(&server, RME_EV_IMM, 0)->imm, 0xfedcba98);
     at = 5;
     for (int i = 0; i < 4; i++) {
         assert_memory_equal(g.there + at, seg[i].base, seg[i].length);
@@ -250,7 +250,7 @@ static void write_with_immediate(void **state)
     check_pattern(g.there, 0, 5, 13, 5);
     check_pattern(g.there, at, g.size, 13, 5);
     bench_until(&client, RME_EV_RDMA_DONE, 1);
-    assert_ptr_equal(bench_event(&client, RME_EV_RDMA_DONE, 0)->rdma_op, &x);
+    assert_ptr_equal(wire_event(&client, RME_EV_RDMA_DONE, 0)->rdma_op, &x);
     assert_ptr_equal(x.owner, &g);
     bench_disconnect();
     ground_close(&g);
@@ -291,7 +291,7 @@ static void read_with_message(void **state)
         lane.ops->flush(client.f);
     }
     bench_until(&server, RME_EV_RECV, 1);
-    assert_string_equal(bench_event(&server, RME_EV_RECV, 0)->data, "read it");
+    assert_string_equal(wire_event(&server, RME_EV_RECV, 0)->text, "read it");
     for (int i = 0; i < 8; i++)
         assert_memory_equal(seg[i].base, g.there + 4001 * i, 4001);
     check_pattern(g.here, 0, 3, 7, 1);
@@ -369,13 +369,13 @@ static void notifications_keep_their_order(void **state)
     bench_until(&server, RME_EV_IMM, 4);
     int next = 0;
     for (int i = 0; i < server.nseen; i++) {
-        const struct bench_event *e = &server.seen[i];
+        const struct wire_seen *e = &server.seen[i];
         if (e->type != RME_EV_RECV && e->type != RME_EV_IMM)
             continue;
         if (next % 2 == 0)
-            assert_string_equal(e->data, "plain");
+            assert_string_equal(e->text, "plain");
         else if (next / 2 % 3 == 1)
-            assert_string_equal(e->data, "behind");
+            assert_string_equal(e->text, "behind");
         else
             assert_int_equal(e->imm, next / 2);
         next++;
@@ -421,8 +421,8 @@ static void forbidden_access_kills_the_link(void **state)
         lane.ops->flush(client.f);
         bench_until(&client, RME_EV_LINK_DOWN, 1);
         bench_until(&server, RME_EV_LINK_DOWN, 1);
-        assert_int_equal(bench_count(&server, RME_EV_IMM), 0);
-        assert_true(bench_event(&client, RME_EV_LINK_DOWN, 0)->error < 0);
+        assert_int_equal(wire_count(&server, RME_EV_IMM), 0);
+        assert_true(wire_event(&client, RME_EV_LINK_DOWN, 0)->error < 0);
         check_pattern(g.there, 0, g.size, 13, 5);
         for (int i = 0; i < 4096; i++)
             assert_int_equal(page[i], 0);
@@ -604,7 +604,7 @@ static void windows_come_back(void **state)
             lane.ops->flush(server.f);
             bench_until(&server, RME_EV_MW_INVALIDATED, 1);
             bench_idle();
-            assert_int_equal(bench_count(&server, RME_EV_MW_INVALIDATED), 1);
+            assert_int_equal(wire_count(&server, RME_EV_MW_INVALIDATED), 1);
             bench_forget();
         }
         bench_disconnect();
@@ -632,11 +632,11 @@ static void link_down_comes_once_and_last(void **state)
         bench_until(&client, RME_EV_LINK_DOWN, 1);
         bench_until(&server, RME_EV_LINK_DOWN, 1);
         bench_idle();
-        struct host *hosts[] = {&client, &server};
+        struct wire *hosts[] = {&client, &server};
         for (int i = 0; i < 2; i++) {
-            assert_int_equal(bench_count(hosts[i], RME_EV_LINK_DOWN), 1);
+            assert_int_equal(wire_count(hosts[i], RME_EV_LINK_DOWN), 1);
             assert_int_equal(hosts[i]->seen[hosts[i]->nseen - 1].type, RME_EV_LINK_DOWN);
-            assert_true(bench_event(hosts[i], RME_EV_LINK_DOWN, 0)->error < 0);
+            assert_true(wire_event(hosts[i], RME_EV_LINK_DOWN, 0)->error < 0);
         }
         lane.ops->link_free(client.link);
         lane.ops->link_free(server.link);
@@ -651,14 +651,14 @@ static void received_buffer_outlives_its_link(void **state)
     server.keep_rx = true;
     bench_send(&client, "keep me");
     bench_until(&server, RME_EV_RECV, 1);
-    void *rx = bench_event(&server, RME_EV_RECV, 0)->rx;
+    void *rx = wire_event(&server, RME_EV_RECV, 0)->rx;
     bench_disconnect();
     lane.ops->rx_return(server.f, rx);
     server.keep_rx = false;
     bench_connect();
     bench_send(&client, "again");
     bench_until(&server, RME_EV_RECV, 1);
-    assert_string_equal(bench_event(&server, RME_EV_RECV, 0)->data, "again");
+    assert_string_equal(wire_event(&server, RME_EV_RECV, 0)->text, "again");
     bench_disconnect();
 }
 
@@ -689,14 +689,14 @@ static void sleep_ends_by_wake_or_event(void **state)
         bench_idle();
         bench_forget();
         assert_int_equal(lane.ops->arm(server.f), 0);
-        bench_poll(&server);
+        wire_poll(&server);
         bench_send(&client, "wake up");
         lane.ops->flush(client.f);
-        for (int tries = 0; !bench_count(&server, RME_EV_RECV) && tries < 3; tries++) {
+        for (int tries = 0; !wire_count(&server, RME_EV_RECV) && tries < 3; tries++) {
             lane.ops->wait(server.f, 60000);
-            bench_poll(&server);
+            wire_poll(&server);
         }
-        assert_int_equal(bench_count(&server, RME_EV_RECV), 1);
+        assert_int_equal(wire_count(&server, RME_EV_RECV), 1);
     }
     bench_disconnect();
 }
@@ -711,17 +711,17 @@ static void many_links_at_once(void **state)
     bench_until(&client, RME_EV_LINK_UP, MANY);
     bench_until(&server, RME_EV_LINK_UP, MANY);
     for (int i = 0; i < MANY; i++) {
-        client.link = bench_event(&client, RME_EV_LINK_UP, i)->link;
+        client.link = wire_event(&client, RME_EV_LINK_UP, i)->link;
         bench_send(&client, "from each");
     }
     bench_until(&server, RME_EV_RECV, MANY);
     for (int i = 0; i < MANY; i++)
-        lane.ops->link_disconnect(bench_event(&client, RME_EV_LINK_UP, i)->link, -ESHUTDOWN);
+        lane.ops->link_disconnect(wire_event(&client, RME_EV_LINK_UP, i)->link, -ESHUTDOWN);
     bench_until(&client, RME_EV_LINK_DOWN, MANY);
     bench_until(&server, RME_EV_LINK_DOWN, MANY);
     for (int i = 0; i < MANY; i++) {
-        lane.ops->link_free(bench_event(&client, RME_EV_LINK_DOWN, i)->link);
-        lane.ops->link_free(bench_event(&server, RME_EV_LINK_DOWN, i)->link);
+        lane.ops->link_free(wire_event(&client, RME_EV_LINK_DOWN, i)->link);
+        lane.ops->link_free(wire_event(&server, RME_EV_LINK_DOWN, i)->link);
     }
 }
 

@@ -108,8 +108,7 @@ static void both_may_start(const struct pair *p)
 static void arrives(struct op *send, struct op *recv, const struct blob *in, uint64_t seed,
                     int64_t size)
 {
-    pump_until_reported(send);
-    pump_until_reported(recv);
+    pump_until_both(send, recv);
     op_check(send, size);
     op_check(recv, size);
     blob_check(in, seed, size);

@@ -50,8 +50,7 @@ static void exchange(struct pair *p, struct blob *out, struct blob *in, bool rec
     nothing_open();
     if (target >= 0)
         shut_when_told(target ? &recv : &send);
-    op_check(&recv, 300000);
-    blob_check(in, seed, 300000);
+    op_check_blob(&recv, in, seed, 300000);
 }
 
 CASE(windows_close_with_their_operation)
@@ -90,10 +89,6 @@ CASE(windows_close_with_their_operation)
         pump_until_unexpected(p.server, 1);
         inbox_drop(p.server);
         nothing_open();
-        for (int k = 0; k < 2; k++) {
-            blob_free(&out[k]);
-            blob_free(&in[k]);
-        }
         bed_again();
     }
 }
@@ -195,12 +190,7 @@ CASE(peer_registrations_end_with_their_operation)
                 assert_int_equal((lanes[i].target ? recv : send).shown, before);
             if (cancelled)
                 continue;
-            op_check(&recv, 300000);
-            blob_check(to, n + 1, 300000);
-        }
-        for (int k = 0; k < 2; k++) {
-            blob_free(&out[k]);
-            blob_free(&in[k]);
+            op_check_blob(&recv, to, n + 1, 300000);
         }
         bed_again();
     }

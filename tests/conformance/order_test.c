@@ -153,9 +153,8 @@ CASE(many_tags)
     for (int i = 1; i < MANY_TAGS; i += 2)
         post_recv(&recv[i], p.server, p.to_client, &in[i], i * 1000003);
     pump_until_all_of(recv, send, MANY_TAGS);
-    for (int i = 0; i < MANY_TAGS; i++) {
+    for (int i = 0; i < MANY_TAGS; i++)
         op_check_blob(&recv[i], &in[i], (uint64_t)i, out[i].total);
-    }
 }
 
 /* The receiver's host posts no receives of a tag, so that RTS of that tag reach their limit:
@@ -218,9 +217,8 @@ CASE(peers_do_not_mix)
     assert_ptr_not_equal(a.to_client, b.to_client);
     for (int round = 0; round < 4; round++) {
         size_t size = round % 2 ? 90000 : 90;
-        for (int i = 0; i < 2; i++) {
+        for (int i = 0; i < 2; i++)
             blobs_flat(&out[i], &in[i], size, (uint64_t)i + 1);
-        }
         post_recv(&recv[0], a.server, a.to_client, &in[0], 4);
         post_recv(&recv[1], b.server, b.to_client, &in[1], 4);
         post_send(&send[1], b.client, b.to_server, &out[1], 4);
@@ -263,9 +261,8 @@ CASE(server_to_server)
     assert_int_equal(rme_unexpected_free(b->rme, at_b.buffer), 0);
     pump_until_all_of(recv, send, 2);
     pump_until_all(un, 2);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 2; i++)
         op_check_blob(&recv[i], &in[i], 1, 100);
-    }
 }
 
 /* Closing after a completed send loses nothing: BYE follows the report of the write, even a

@@ -35,9 +35,7 @@ static void lend(struct pair *p)
         struct blob out, in;
         struct op send, recv;
 
-        blob_flat(&out, FAST_SIZE);
-        blob_fill(&out, (uint64_t)i);
-        blob_flat(&in, FAST_SIZE);
+        blobs_flat(&out, &in, FAST_SIZE, (uint64_t)i);
         post_recv(&recv, back ? p->client : p->server, back ? p->to_server : p->to_client, &in,
                   1000 + i);
         post_send(&send, back ? p->server : p->client, back ? p->to_client : p->to_server, &out,
@@ -80,8 +78,7 @@ static uint64_t one(struct pair *p, bool back, struct blob *out, struct blob *in
         post_recv(&recv, to, back ? p->to_server : p->to_client, in, 7);
     }
     pump_until_both(&send, &recv);
-    op_check(&recv, out->total);
-    blob_check(in, seed, out->total);
+    op_check_blob(&recv, in, seed, out->total);
     pump_times(5);
     before = node_counter(from, "sends_eager_rdma") - before;
     assert_int_equal(node_counter(to, "recvs_eager_rdma") - got, before);
@@ -242,9 +239,8 @@ CASE(fast_runs_out)
     for (int i = 0; i < N; i++)
         post_recv(&recv[i], p.server, p.to_client, &in[i], 4);
     pump_until_all_of(recv, send, N);
-    for (int i = 0; i < N; i++) {
+    for (int i = 0; i < N; i++)
         op_check_blob(&recv[i], &in[i], (uint64_t)i, 30000);
-    }
     pump_times(20);
     blobs_flat(&out[0], &in[0], 30000, 0);
     assert_int_equal(one(&p, false, &out[0], &in[0], true, 9), 1); /* the ring has room again */
@@ -432,9 +428,8 @@ CASE(fast_is_withdrawn_in_use)
     lend(&a);
     if (node_counter(a.server, "eager_ring_grants") == 0)
         skip();
-    for (int i = 0; i < N; i++) {
+    for (int i = 0; i < N; i++)
         blobs_flat(&out[i], &in[i], FAST_SIZE, (uint64_t)i);
-    }
     for (int i = 0; i < N / 2; i++)
         post_send(&send[i], a.client, a.to_server, &out[i], 5);
     a.client->asleep = true;
@@ -448,9 +443,8 @@ CASE(fast_is_withdrawn_in_use)
     for (int i = 0; i < N; i++)
         post_recv(&recv[i], a.server, a.to_client, &in[i], 5);
     pump_until_all_of(send, recv, N);
-    for (int i = 0; i < N; i++) {
+    for (int i = 0; i < N; i++)
         op_check_blob(&recv[i], &in[i], (uint64_t)i, FAST_SIZE);
-    }
 }
 
 /* A side ends while messages are in flight; its ring is freed and granted to the next peer. */
@@ -533,9 +527,8 @@ CASE(single_credit_links_are_granted_rings)
         }
         pump_until_all_of(send, recv, 2);
     }
-    for (int k = 0; k < 2; k++) {
+    for (int k = 0; k < 2; k++)
         blob_check(&in[k], 1, FAST_SIZE);
-    }
     assert_int_equal(node_counter(p.client, "eager_ring_grants"), 1);
     assert_int_equal(node_counter(p.server, "eager_ring_grants"), 1);
 }

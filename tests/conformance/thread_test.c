@@ -397,9 +397,8 @@ CASE(sleepers_of_several_contexts)
         for (int k = i + 1; k < N; k++)
             assert_int_equal(s[order[k]].woken, 0);
     }
-    for (int c = 0; c < N; c++) {
+    for (int c = 0; c < N; c++)
         sleeper_check(&s[c], &recv[c], 0);
-    }
 }
 
 /* Threads that post, cancel, test and allocate at once, for the sanitizers. */

@@ -28,4 +28,6 @@ lane() { # name, options of the fabric, variables of the device…
     program=./tests/unit/bmi_ib/test_queues
     lane queues "srq=off" EMUVERBS_READ_DELAY_US=300
     lane shared-queues "srq=on" EMUVERBS_MAX_INLINE=128 EMUVERBS_READ_DELAY_US=300
+    lane queue-not-created "srq=on" EMUVERBS_FAIL=ibv_create_srq:3 CASES_ONLY=receives_go_back_with_links
+    lane queue-not-destroyed "srq=on" EMUVERBS_FAIL=ibv_destroy_srq:1 CASES_ONLY=receives_go_back_with_links
 } | tap_join

@@ -13,7 +13,7 @@ is_chosen() {
 }
 for options in device=emu0+emu1 device=emu0+emu1,srq=on device=emu0+emu1,srq=off; do
     echo "== $options"
-    for test in large_transfer_uses_both_rails event_of_either_rail_wakes device_list_is_checked first_dies second_dies first_returns second_returns both_return rail_without_port_gets_no_links refused_link_leaves_both_rails registrations_meet_changes listener_returns address_moves; do
+    for test in large_transfer_uses_both_rails event_of_either_rail_wakes device_list_is_checked first_dies second_dies first_returns second_returns both_return rail_without_port_gets_no_links device_event_reaches_both_engines refused_link_leaves_both_rails registrations_meet_changes listener_returns address_moves; do
         is_chosen "$test" || continue
         { CASES_ONLY=$test EMUVERBS_DEVICES=2 EMUVERBS_ETHERNET=1 EMUVERBS_CENSUS=1 \
             EMUVERBS_RETRY_MAX_MS=200 "$emuverbs" "$program" "$options" || echo "not ok 1 - $test with $options: status $?"; } |

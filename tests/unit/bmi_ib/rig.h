@@ -22,15 +22,10 @@ struct rig {
     unsigned mrs;   /* current registrations */
     unsigned mws;   /* current windows */
     /* calls of rdma_cm */
-    unsigned created, destroyed, resolved_addr, resolved_route, connected, accepted, rejected,
-        disconnected;
-    unsigned qps, qps_gone, errors_set, timers_set;
-    unsigned srqs;
-    bool fail_modify, fail_resolve, fail_connect, fail_accept, fail_qp;
-    bool fail_srq;
-    const struct ibv_srq *srq_in_use;
+    unsigned created, destroyed, resolved_addr, resolved_route, connected, rejected;
+    unsigned qps, qps_gone;
+    bool fail_modify, fail_resolve;
     struct rdma_cm_event *pending; /* next result of rdma_get_cm_event */
-    unsigned behind;               /* number of events behind that one */
     unsigned acked;
     unsigned arms; /* calls that armed a CQ */
     bool fail_arm;

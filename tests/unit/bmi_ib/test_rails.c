@@ -339,6 +339,38 @@ static void rail_without_port_gets_no_links(void **state)
     wire_kill(server);
 }
 
+/* An engine reads an event of its first device. */
+static void reads_event(struct wire *w, bool down, time_t end)
+{
+    wire_device("emu0", down ? "down" : "up");
+    while (w->f->rail[0]->dev.down != down) {
+        assert_true(wire_now() < end);
+        wire_poll(w);
+    }
+}
+
+/* An event of the device reaches all its engines and ends their sleeps, whichever engine reads
+ * it. One that an engine has not handled yet goes with the engine. */
+static void device_event_reaches_both_engines(void **state)
+{
+    struct wire reader, other;
+    time_t end = wire_now() + PATIENCE_S;
+
+    (void)state;
+    wire_open(&reader, NULL);
+    wire_open(&other, NULL);
+    for (int down = 1; down >= 0; down--) {
+        reads_event(&reader, down, end);
+        other.ops->wait(other.f, PATIENCE_S * 1000);
+        assert_true(wire_now() < end);
+        wire_poll(&other);
+        assert_int_equal(other.f->rail[0]->dev.down, down);
+    }
+    reads_event(&reader, true, end);
+    wire_close(&other);
+    wire_close(&reader);
+}
+
 /* A link that both rails fail to connect, and that waits for a buffer of each, leaves nothing
  * on either. */
 static void refused_link_leaves_both_rails(void **state)
@@ -521,6 +553,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(second_returns),
         cmocka_unit_test(both_return),
         cmocka_unit_test(rail_without_port_gets_no_links),
+        cmocka_unit_test(device_event_reaches_both_engines),
         cmocka_unit_test(refused_link_leaves_both_rails),
         cmocka_unit_test(registrations_meet_changes),
         cmocka_unit_test(listener_returns),

@@ -38,24 +38,32 @@ int wire_try(struct wire *w, const struct rme_addr *listen, struct rme_fabric **
     return w->ops->open(&config, out);
 }
 
-int wire_start(struct wire *w, const char *listen)
+int wire_start_over(struct wire *w, const struct rme_fabric_ops *ops, const char *options,
+                    const char *listen)
 {
+    const struct rme_option_row *tables[] = {rme_engine_options, ops->options};
     char why[256] = "";
+
     memset(w, 0, sizeof(*w));
-    w->ops = bmi_ib_fabric();
-    const struct rme_option_row *tables[] = {w->ops->options};
-    w->options = rme_options_new(tables, 1);
+    w->ops = ops;
+    w->options = rme_options_new(tables, ops->options ? 2 : 1);
     w->seen = calloc(WIRE_SEEN, sizeof(*w->seen));
     assert_true(w->options && w->seen);
-    /* Disable RNR retries: no test sends without a posted receive, unless its options say
-     * so. */
-    if (rme_options_parse(w->options, "rnr_retry=0,rkey_scope=region", why, sizeof(why)))
-        fail_msg("%s", why);
-    if (wire_options && rme_options_parse(w->options, wire_options, why, sizeof(why)))
+    if (rme_options_parse(w->options, options, why, sizeof(why)))
         fail_msg("%s", why);
     if (listen)
-        assert_int_equal(rme_addr_parse("ib", listen, &w->listen), 0);
+        assert_int_equal(rme_addr_parse(ops->scheme, listen, &w->listen), 0);
     return wire_try(w, w->listen, &w->f);
+}
+
+/* Disables RNR retries: no test sends without a posted receive, unless its options say so. */
+int wire_start(struct wire *w, const char *listen)
+{
+    char options[512];
+
+    snprintf(options, sizeof(options), "rnr_retry=0,rkey_scope=region%s%s",
+             wire_options && *wire_options ? "," : "", wire_options ? wire_options : "");
+    return wire_start_over(w, bmi_ib_fabric(), options, listen);
 }
 
 void wire_stop(struct wire *w)
@@ -86,9 +94,13 @@ static void note(struct wire *w, const struct rme_event *e)
     size_t length = e->type == RME_EV_RECV ? e->length : e->hello_length;
     *s = (struct wire_seen){.type = e->type,
                             .link = e->link,
+                            .owner = e->owner,
                             .error = e->error,
                             .imm = e->imm,
-                            .rdma_op = e->rdma_op};
+                            .rdma_op = e->rdma_op,
+                            .closed = e->closed,
+                            .rx = w->keep_rx && e->type == RME_EV_RECV ? e->rx : NULL,
+                            .length = e->length};
     s->why = e->type == RME_EV_LINK_DOWN ? e->why : NULL;
     if (data)
         memcpy(s->text, data, length < sizeof(s->text) ? length : sizeof(s->text));
@@ -99,14 +111,22 @@ static bool says(const void *data, size_t length, const char *text)
     return length == strlen(text) + 1 && memcmp(data, text, length) == 0;
 }
 
-static void handle(struct wire *w, const struct rme_event *e)
+static void answer(struct wire *w, struct rme_link *link)
 {
     struct wire_offer own = w->own;
+    const void *hello = w->hello ? (const void *)w->hello : &own;
+    size_t length = w->hello ? strlen(w->hello) + 1 : sizeof(own);
+
+    own.rkey = own.size ? w->ops->link_key(link, own.rkey) : 0;
+    if (w->reject || w->ops->link_accept(link, hello, length, WIRE_RX, w))
+        w->ops->link_reject(link, w->hello ? hello : "no", w->hello ? length : 3);
+}
+
+static void handle(struct wire *w, const struct rme_event *e)
+{
     switch (e->type) {
     case RME_EV_LINK_REQUEST:
-        own.rkey = own.size ? w->ops->link_key(e->link, own.rkey) : 0;
-        if (w->ops->link_accept(e->link, &own, sizeof(own), WIRE_RX, w))
-            w->ops->link_reject(e->link, "no", 3);
+        answer(w, e->link);
         break;
     case RME_EV_LINK_UP:
         w->link = e->link;
@@ -123,7 +143,8 @@ static void handle(struct wire *w, const struct rme_event *e)
                 w->ops->tx_send(e->link, tx, e->length);
             }
         }
-        w->ops->rx_return(w->f, e->rx);
+        if (!w->keep_rx)
+            w->ops->rx_return(w->f, e->rx);
         break;
     default:
         break;

@@ -27,11 +27,15 @@ struct wire_offer {
 struct wire_seen {
     enum rme_event_type type;
     struct rme_link *link;
+    void *owner;
     int error;
     const char *why; /* LINK_DOWN */
     uint32_t imm;
     struct rme_rdma_op *rdma_op;
-    char text[64];
+    void *closed;
+    void *rx; /* the receive buffer, if kept */
+    size_t length;
+    char text[64]; /* first bytes of a message or of hello data */
 };
 
 struct wire {
@@ -44,6 +48,9 @@ struct wire {
     struct wire_offer offer; /* the peer's, after connecting */
     struct wire_offer own;   /* a server's own */
     bool echo;               /* a server sends every message back */
+    bool keep_rx;            /* keeps receive buffers */
+    bool reject;             /* rejects connection requests */
+    const char *hello;       /* hello data of answers, instead of the offer */
     struct wire_seen *seen;
     int nseen;
 };
@@ -55,8 +62,11 @@ extern const char *wire_options;
  * started by wire_server or wire_client. */
 void wire_main(int argc, char **argv);
 
-/* Open and close a host; opening may fail, closing is needed in both cases. */
+/* Open and close a host; opening may fail, closing is needed in both cases. The fabric of
+ * wire_start() is bmi_ib. */
 int wire_start(struct wire *w, const char *listen);
+int wire_start_over(struct wire *w, const struct rme_fabric_ops *ops, const char *options,
+                    const char *listen);
 void wire_stop(struct wire *w);
 /* The same; a failure or an RNR fails the test. */
 void wire_open(struct wire *w, const char *listen);
