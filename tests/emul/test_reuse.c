@@ -119,8 +119,8 @@ PASSIVE(retries_pause_while_peer_is_descheduled)
     side_leave(s);
 }
 
-/* A request to a port without a listener is not rejected before the process that will listen has
- * run; here it spins. */
+/* A request to a port without a listener is not rejected before the process that will listen
+ * has run; here it spins. */
 PAIR(request_waits_for_descheduled_listener, run_two)
 ACTIVE(request_waits_for_descheduled_listener)
 {

@@ -241,10 +241,9 @@ SIDE(keys_cannot_be_foreseen)
 
 /* Bind, invalidation and a message that invalidates take the times that are set, and requests
  * behind wait.  A registration takes at least its time. */
-LOOP(
-    windows_take_the_time_that_is_set, .a = {.access = BINDABLE}, .b = {.access = BINDABLE},
-    .env =
-        "EMUVERBS_LINK_MB_S=1000 EMUVERBS_BIND_NS=3000000 EMUVERBS_INVALIDATE_NS=5000000 EMUVERBS_REGISTER_NS=200000 EMUVERBS_REGISTER_PAGE_NS=100")
+LOOP(windows_take_the_time_that_is_set, .a = {.access = BINDABLE}, .b = {.access = BINDABLE},
+     .env = "EMUVERBS_LINK_MB_S=1000 EMUVERBS_BIND_NS=3000000 EMUVERBS_INVALIDATE_NS=5000000 "
+            "EMUVERBS_REGISTER_NS=200000 EMUVERBS_REGISTER_PAGE_NS=100")
 {
     struct timespec from, to;
 
