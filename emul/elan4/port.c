@@ -51,19 +51,24 @@ uint32_t emu4_command_permission(uint64_t w)
     return i < 0 ? 0 : table[i].perm;
 }
 
-bool emu4_interrupt(struct emu4_end *e, uint64_t cookie)
+/* Raises an interrupt, unless the cookie is not allocated. */
+static void interrupt(struct emu4_txn *t, uint64_t cookie)
 {
     for (unsigned i = 0; i < EMU4_INTS; i++) {
-        struct shm_int *in = &e->c->interrupt[i];
+        struct shm_int *in = &t->e->c->interrupt[i];
         if (!atomic_load(&in->in_use) || in->cookie != cookie)
             continue;
         EMU4_COUNT(interrupts, 1);
         atomic_fetch_add(&in->count, 1);
+        t->interrupt = true;
+    }
+}
+
+void emu4_sleepers_wake(struct shm_ctx *c)
+{
+    for (struct shm_int *in = c->interrupt; in < c->interrupt + EMU4_INTS; in++)
         if (atomic_load(&in->sleepers))
             syscall(SYS_futex, &in->count, FUTEX_WAKE, 1 << 30, NULL, NULL, 0);
-        return true;
-    }
-    return false;
 }
 
 static bool copy64(struct emu4_txn *t, uint64_t from, uint64_t to)
@@ -108,7 +113,7 @@ bool emu4_command_local(struct emu4_txn *t, const uint64_t *w)
         emu4_event_wait(t, w[0] & ~UINT64_C(31), w[1], w[2], w[3]);
         return true;
     case INTERRUPT_CMD:
-        emu4_interrupt(e, w[0] >> E4_MAIN_INT_SHIFT);
+        interrupt(t, w[0] >> E4_MAIN_INT_SHIFT);
         return true;
     case NOP_CMD:
         return true;
