@@ -15,7 +15,6 @@ static const struct {
     {0x7, ADD_DWORD_CMD, 2, CQ_ModifyEnableBit},
     {0xf, OPEN_STEN_PKT_CMD, 1, CQ_STENEnableBit},
     {0xf, SEND_TRANS_CMD, 2, CQ_STENEnableBit},
-    {0xf, COPY64_CMD, 2, CQ_WriteEnableBit},
     {0xf, INTERRUPT_CMD, 1, CQ_InterruptEnableBit},
     {0xf, GUARD_CMD, 1, CQ_STENEnableBit},
     {0xf, RUN_DMA_CMD, 7, CQ_DmaStartEnableBit},
@@ -71,17 +70,6 @@ void emu4_sleepers_wake(struct shm_ctx *c)
             syscall(SYS_futex, &in->count, FUTEX_WAKE, 1 << 30, NULL, NULL, 0);
 }
 
-static bool copy64(struct emu4_txn *t, uint64_t from, uint64_t to)
-{
-    uint64_t block[8];
-
-    if ((from & 63) || (to & 63) || emu4_read(t->e, from, block, sizeof(block)) < 0)
-        return false;
-    for (unsigned i = 0; i < 8; i++)
-        emu4_txn_store(t, to + 8 * i, block[i], 8);
-    return true;
-}
-
 bool emu4_command_local(struct emu4_txn *t, const uint64_t *w)
 {
     struct emu4_end *e = t->e;
@@ -98,10 +86,6 @@ bool emu4_command_local(struct emu4_txn *t, const uint64_t *w)
             emu4_trap(t, UTS_INVALID_ADDR, UTS_CPROC, w[0], 0);
         else
             emu4_txn_store(t, w[0] & ~UINT64_C(7), value + w[1], 8);
-        return true;
-    case COPY64_CMD:
-        if (!copy64(t, w[0] & ~UINT64_C(63), w[1] & ~UINT64_C(63)))
-            emu4_trap(t, UTS_INVALID_ADDR, UTS_CPROC, w[0], w[1]);
         return true;
     case SET_EVENT_CMD:
         emu4_event_set(t, w[0] & ~UINT64_C(31));
