@@ -76,12 +76,6 @@ static enum dma_end transaction(struct emu4_proc *p, struct emu4_cmdq *q, const 
         dma[0] &= ~(uint64_t)0xffff;
         return emu4_dma_remote(p, &q->x->end, q->packet_vp, dma);
     }
-    case TR_SETEVENT_NOIDENT:
-    case TR_SETEVENT_IDENTIFY: {
-        /* executed here, as a DMA without data: nothing can overtake the event */
-        uint64_t done = 0, dma[7] = {0, 0, q->packet_vp, 0, 0, 0, w[1]};
-        return emu4_dma_step(p, &q->x->end, dma, &done, UINT64_MAX);
-    }
     default:
         emu4_trap_now(&q->x->end, UTS_INVALID_COMMAND, UTS_CPROC, w[0], q->index);
         return DMA_DEAD;

@@ -51,10 +51,8 @@ static void end(struct emu4_txn *t)
     emu4_txn_commit(t);
     if (!to->peer->self)
         emu4_inbox_run(t, 16);
-    bool left = !to->peer->self && to->c->inbox_head != to->c->inbox_tail;
+    t->bell |= !to->peer->self && to->c->inbox_head != to->c->inbox_tail;
     emu4_unlock(t);
-    if (left)
-        emu4_ring(to->peer);
 }
 
 /* Traps at the owner. If the trap cannot be delivered now, the DMA is refused and retried. */

@@ -205,7 +205,7 @@ struct emu4_txn {
     struct emu4_end *e;
     uint32_t n, trap_tail;
     uint64_t inbox_tail;
-    bool bell; /* the owner must be woken */
+    bool bell, interrupt; /* wake the owner's engine thread, its sleepers, after unlocking */
 };
 /* Takes a context's lock; false when its holder does not release it and the context belongs to
  * another process. */
@@ -251,8 +251,8 @@ unsigned emu4_command_length(uint64_t w);
 uint32_t emu4_command_permission(uint64_t w);
 /* Executes a command that affects this context only. Within a transaction. */
 bool emu4_command_local(struct emu4_txn *t, const uint64_t *w);
-/* Raises an interrupt; false if the cookie is not allocated. */
-bool emu4_interrupt(struct emu4_end *e, uint64_t cookie);
+/* Wakes the threads that sleep for an interrupt of the context. */
+void emu4_sleepers_wake(struct shm_ctx *c);
 /* Executes up to `max` commands sent to ports, except DMAs of another process's context;
  * returns whether it executed one. Locked. */
 bool emu4_inbox_run(struct emu4_txn *t, unsigned max);

@@ -55,6 +55,7 @@
     X(LOGGED, logged)                                                                          \
     X(HALF_APPLIED, half_applied)                                                              \
     X(APPLIED, applied)                                                                        \
+    X(UNLOCKED, unlocked)                                                                      \
     X(DELIVERED, delivered)                                                                    \
     X(ATTACHING, attaching)                                                                    \
     X(GREETING, greeting)

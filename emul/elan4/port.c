@@ -15,7 +15,6 @@ static const struct {
     {0x7, ADD_DWORD_CMD, 2, CQ_ModifyEnableBit},
     {0xf, OPEN_STEN_PKT_CMD, 1, CQ_STENEnableBit},
     {0xf, SEND_TRANS_CMD, 2, CQ_STENEnableBit},
-    {0xf, COPY64_CMD, 2, CQ_WriteEnableBit},
     {0xf, INTERRUPT_CMD, 1, CQ_InterruptEnableBit},
     {0xf, GUARD_CMD, 1, CQ_STENEnableBit},
     {0xf, RUN_DMA_CMD, 7, CQ_DmaStartEnableBit},
@@ -51,30 +50,24 @@ uint32_t emu4_command_permission(uint64_t w)
     return i < 0 ? 0 : table[i].perm;
 }
 
-bool emu4_interrupt(struct emu4_end *e, uint64_t cookie)
+/* Raises an interrupt, unless the cookie is not allocated. */
+static void interrupt(struct emu4_txn *t, uint64_t cookie)
 {
     for (unsigned i = 0; i < EMU4_INTS; i++) {
-        struct shm_int *in = &e->c->interrupt[i];
+        struct shm_int *in = &t->e->c->interrupt[i];
         if (!atomic_load(&in->in_use) || in->cookie != cookie)
             continue;
         EMU4_COUNT(interrupts, 1);
         atomic_fetch_add(&in->count, 1);
-        if (atomic_load(&in->sleepers))
-            syscall(SYS_futex, &in->count, FUTEX_WAKE, 1 << 30, NULL, NULL, 0);
-        return true;
+        t->interrupt = true;
     }
-    return false;
 }
 
-static bool copy64(struct emu4_txn *t, uint64_t from, uint64_t to)
+void emu4_sleepers_wake(struct shm_ctx *c)
 {
-    uint64_t block[8];
-
-    if ((from & 63) || (to & 63) || emu4_read(t->e, from, block, sizeof(block)) < 0)
-        return false;
-    for (unsigned i = 0; i < 8; i++)
-        emu4_txn_store(t, to + 8 * i, block[i], 8);
-    return true;
+    for (struct shm_int *in = c->interrupt; in < c->interrupt + EMU4_INTS; in++)
+        if (atomic_load(&in->sleepers))
+            syscall(SYS_futex, &in->count, FUTEX_WAKE, 1 << 30, NULL, NULL, 0);
 }
 
 bool emu4_command_local(struct emu4_txn *t, const uint64_t *w)
@@ -94,10 +87,6 @@ bool emu4_command_local(struct emu4_txn *t, const uint64_t *w)
         else
             emu4_txn_store(t, w[0] & ~UINT64_C(7), value + w[1], 8);
         return true;
-    case COPY64_CMD:
-        if (!copy64(t, w[0] & ~UINT64_C(63), w[1] & ~UINT64_C(63)))
-            emu4_trap(t, UTS_INVALID_ADDR, UTS_CPROC, w[0], w[1]);
-        return true;
     case SET_EVENT_CMD:
         emu4_event_set(t, w[0] & ~UINT64_C(31));
         return true;
@@ -108,7 +97,7 @@ bool emu4_command_local(struct emu4_txn *t, const uint64_t *w)
         emu4_event_wait(t, w[0] & ~UINT64_C(31), w[1], w[2], w[3]);
         return true;
     case INTERRUPT_CMD:
-        emu4_interrupt(e, w[0] >> E4_MAIN_INT_SHIFT);
+        interrupt(t, w[0] >> E4_MAIN_INT_SHIFT);
         return true;
     case NOP_CMD:
         return true;

@@ -12,6 +12,8 @@
  * refused. The owner waits until the holder unlocks or dies: a process that is stopped in the
  * few microseconds of a change delays the owner until it continues. Waiting is a short loop,
  * then a futex: with more processes than processors the holder may need the waiter's one.
+ * Threads of the owner are woken after unlocking: a woken thread may take the holder's processor,
+ * and then waits for the lock.
  */
 #include "emul/elan4/emu.h"
 
@@ -25,8 +27,10 @@
 
 static void begin(struct emu4_txn *t, struct emu4_end *e)
 {
-    *t =
-        (struct emu4_txn){.e = e, .inbox_tail = e->c->inbox_tail, .trap_tail = e->c->trap_tail};
+    t->e = e;
+    t->n = 0;
+    t->inbox_tail = e->c->inbox_tail;
+    t->trap_tail = e->c->trap_tail;
 }
 
 /* Makes a list of `stores` valid, or, if 0, the list invalid. */
@@ -89,14 +93,6 @@ static void carry_out(struct emu4_txn *t, uint32_t n)
     }
 }
 
-/* Wakes the owner's thread if needed. */
-static void ring(struct emu4_txn *t)
-{
-    if (t->bell)
-        emu4_ring(t->e->peer);
-    t->bell = false;
-}
-
 /* Takes the lock from a dead holder with the word `was`, and applies its valid list. False: the
  * word has changed. */
 static bool take_from(struct emu4_txn *t, struct emu4_end *e, uint64_t was)
@@ -106,12 +102,11 @@ static bool take_from(struct emu4_txn *t, struct emu4_end *e, uint64_t was)
     if (!atomic_compare_exchange_strong(&e->c->lock, &was, EMU4_LOCK(n, e->peer->user + 1)))
         return false;
     begin(t, e);
+    t->bell = t->interrupt = true; /* the holder may have died before waking */
     EMU4_COUNT(locks_broken, 1);
     if (n && n <= EMU4_LOG) {
         EMU4_COUNT(logs_redone, 1);
         carry_out(t, n);
-        t->bell = true;
-        ring(t);
     }
     set_stores(t, 0);
     begin(t, e);
@@ -136,6 +131,7 @@ static bool lock_free(struct emu4_txn *t, struct emu4_end *e)
                                                  memory_order_acquire, memory_order_relaxed))
         return false;
     begin(t, e);
+    t->bell = t->interrupt = false;
     return true;
 }
 
@@ -191,6 +187,11 @@ void emu4_unlock(struct emu4_txn *t)
     if (atomic_load_explicit(&c->lock_awaited, memory_order_relaxed) &&
         atomic_exchange(&c->lock_awaited, 0))
         syscall(SYS_futex, &c->lock, FUTEX_WAKE, 1 << 30, NULL, NULL, 0);
+    emu4_step(EMU4_STEP_UNLOCKED);
+    if (t->interrupt)
+        emu4_sleepers_wake(c);
+    if (t->bell)
+        emu4_ring(t->e->peer);
 }
 
 void emu4_txn_list(struct emu4_txn *t, uint64_t where, uint64_t value, uint32_t bytes)
@@ -236,7 +237,6 @@ void emu4_txn_commit(struct emu4_txn *t)
         emu4_step(EMU4_STEP_APPLIED);
         set_stores(t, 0);
     }
-    ring(t);
     begin(t, t->e);
 }
 
@@ -248,5 +248,7 @@ void emu4_txn_drop_user(struct emu4_proc *p, uint32_t user)
         struct emu4_txn t;
         if (EMU4_LOCK_HOLDER(was) == user + 1 && take_from(&t, &e, was))
             emu4_unlock(&t);
+        else
+            emu4_sleepers_wake(e.c); /* the user may have unlocked, and died before waking */
     }
 }

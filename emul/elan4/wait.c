@@ -119,11 +119,9 @@ EMU4_EXPORT void elan4_waitevent_word(ELAN4_CTX *ctx, E4_CmdQ *cmdq, E4_CmdQ *ir
         }
         uint32_t count = atomic_load(&in->count);
         elan4_store64(intcookie << E4_MAIN_INT_SHIFT | INTERRUPT_CMD, &cmdBlk->eb_uint64[0]);
-        for (unsigned i = 1; i < 8; i++)
-            elan4_store64(NOP_CMD, &cmdBlk->eb_uint64[i]);
         MEMBAR_STORESTORE();
         elan4_wait_event_cmd(
-            cmdq, ev, E4_EVENT_INIT_VALUE(0, E4_EVENT_COPY, E4_EVENT_DTYPE_LONG, 8),
+            cmdq, ev, E4_EVENT_INIT_VALUE(0, E4_EVENT_COPY, E4_EVENT_DTYPE_LONG, 1),
             elan4_main2elan(ctx, cmdBlk), elan4_main2elan(ctx, irqcq->cmdq_mapping));
         cmdq->cmdq_flush(cmdq);
         if (!is_set(x, word))

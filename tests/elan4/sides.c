@@ -2,8 +2,10 @@
 #include "tests/elan4/sides.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "bmi_elan4/elan.h"
@@ -36,6 +38,45 @@ pid_t fork_quietly(void)
     if (pid == 0)
         clock_run();
     return pid;
+}
+
+pid_t begin_child(void (*run)(int), int arg)
+{
+    pid_t pid = fork_quietly();
+
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        alarm(120);
+        run(arg);
+        _exit(0);
+    }
+    return pid;
+}
+
+void end_child(pid_t pid)
+{
+    int st;
+
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(waitpid(pid, &st, 0), pid);
+    assert_true(WIFSIGNALED(st) && WTERMSIG(st) == SIGKILL);
+}
+
+void stop_child(pid_t pid)
+{
+    int st;
+
+    assert_int_equal(kill(pid, SIGSTOP), 0);
+    assert_int_equal(waitpid(pid, &st, WUNTRACED), pid);
+    assert_true(WIFSTOPPED(st));
+}
+
+void child_ends(pid_t pid)
+{
+    int st;
+
+    assert_int_equal(waitpid(pid, &st, 0), pid);
+    assert_true(WIFEXITED(st) && WEXITSTATUS(st) == 0);
 }
 
 void open_side(struct side *s, const char *listen, const char *more)
@@ -101,6 +142,22 @@ void poll_side(struct side *s)
     ops->flush(s->f);
 }
 
+void look(struct side *s, struct side *other, int times)
+{
+    for (int i = 0; i < times; i++) {
+        poll_side(s);
+        if (other)
+            poll_side(other);
+    }
+}
+
+void until_landed(struct side *s)
+{
+    do
+        poll_side(s);
+    while (!list_empty(&s->f->sending));
+}
+
 void until(struct side *s, struct side *other, enum rme_event_type type, int count)
 {
     uint64_t end = guard_ms() + PATIENCE_MS;
@@ -121,8 +178,7 @@ void pass(struct side *s, uint64_t ms)
     while (ms) {
         uint64_t step = ms < STEP_MS ? ms : STEP_MS;
         clock_step(step);
-        for (int i = 0; i < LOOK_OVER; i++)
-            poll_side(s);
+        look(s, NULL, LOOK_OVER);
         ms -= step;
     }
 }
@@ -134,6 +190,16 @@ void dial(struct side *s, const char *uri)
     assert_int_equal(rme_addr_parse("elan4", uri, &addr), 0);
     assert_int_equal(ops->link_connect(s->f, addr, 0, "may I", 6, RX, s, &s->link), 0);
     rme_addr_put(addr);
+}
+
+void open_client(struct side *client, struct side *server, const char *options)
+{
+    int ups = server->count[RME_EV_LINK_UP];
+
+    open_side(client, NULL, options);
+    dial(client, "elan4://0:2");
+    until(client, server, RME_EV_LINK_UP, 1);
+    until(server, client, RME_EV_LINK_UP, ups + 1);
 }
 
 void say(struct side *s, const char *text)
@@ -153,6 +219,16 @@ void part(struct side *a, struct side *b)
     until(b, a, RME_EV_LINK_DOWN, 1);
 }
 
+void leave(struct side *client, struct side *server)
+{
+    int downs = server->count[RME_EV_LINK_DOWN];
+
+    ops->link_disconnect(client->link, -ESHUTDOWN);
+    until(client, server, RME_EV_LINK_DOWN, client->count[RME_EV_LINK_DOWN] + 1);
+    until(server, client, RME_EV_LINK_DOWN, downs + 1);
+    close_side(client);
+}
+
 void close_both(struct side *a, struct side *b)
 {
     close_side(a);
@@ -170,10 +246,7 @@ void open_pair(struct side *server, struct side *client, const char *server_opti
 {
     open_side(server, "elan4://0:2", server_options);
     setenv("BMI_ELAN4_SERVER_ADDR", said, 1);
-    open_side(client, NULL, client_options);
-    dial(client, "elan4://0:2");
-    until(client, server, RME_EV_LINK_UP, 1);
-    until(server, client, RME_EV_LINK_UP, 1);
+    open_client(client, server, client_options);
 }
 
 int sides_set_up(void **state)

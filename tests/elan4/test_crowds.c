@@ -9,11 +9,9 @@
  * other than the server's are not visible in its log.
  */
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "bmi_elan4/elan.h"
@@ -71,13 +69,8 @@ static void begin(struct side *server, const char *more)
 /* Connects a client and serves it. */
 static void come(struct side *client, struct side *server, int node)
 {
-    int ups = server->count[RME_EV_LINK_UP];
-
     on_node(node);
-    open_side(client, NULL, SMALL FOR_EVER);
-    dial(client, "elan4://0:2");
-    until(client, server, RME_EV_LINK_UP, 1);
-    until(server, client, RME_EV_LINK_UP, ups + 1);
+    open_client(client, server, SMALL FOR_EVER);
 }
 
 /* Sends a text, when there is a buffer. */
@@ -85,10 +78,8 @@ static void say_to(struct side *s, struct side *other, const char *text)
 {
     char *tx;
 
-    while ((tx = ops->tx_get(s->link)) == NULL) {
-        poll_side(s);
-        poll_side(other);
-    }
+    while ((tx = ops->tx_get(s->link)) == NULL)
+        look(s, other, 1);
     ops->tx_send(s->link, strcpy(tx, text), strlen(text) + 1);
     ops->flush(s->f);
 }
@@ -106,44 +97,10 @@ static void talk(struct side *client, struct side *server, struct rme_link *l, i
     }
 }
 
-static void go(struct side *client, struct side *server)
-{
-    int downs = server->count[RME_EV_LINK_DOWN];
-
-    ops->link_disconnect(client->link, -ESHUTDOWN);
-    until(client, server, RME_EV_LINK_DOWN, client->count[RME_EV_LINK_DOWN] + 1);
-    until(server, client, RME_EV_LINK_DOWN, downs + 1);
-    close_side(client);
-}
-
-static void end_child(pid_t pid)
-{
-    int st;
-
-    kill(pid, SIGKILL);
-    assert_int_equal(waitpid(pid, &st, 0), pid);
-    assert_true(WIFSIGNALED(st));
-}
-
-/* Starts an unresponsive process. The parent continues at once, and polls. */
-static pid_t begin_child(void (*child)(int), int arg)
-{
-    pid_t pid = fork_quietly();
-
-    assert_true(pid >= 0);
-    if (pid == 0) {
-        alarm(120);
-        child(arg);
-        _exit(1);
-    }
-    return pid;
-}
-
 /* Polls: takes packets, and gets delivered buffers back. */
-static void look(struct side *s)
+static void settle(struct side *s)
 {
-    for (int i = 0; i < 128; i++)
-        poll_side(s);
+    look(s, NULL, 128);
 }
 
 static void until_so_far(struct side *server, _Atomic int *how_many, int n)
@@ -166,7 +123,7 @@ static uint32_t fill(struct side *server, struct rme_link *l)
 
 /* Waits until packets without a link are delivered: requests, and those that a test sends
  * itself. */
-static void until_landed(struct side *s)
+static void until_asked(struct side *s)
 {
     while (s->f->norphans)
         poll_side(s);
@@ -180,7 +137,7 @@ static uint32_t out_at(const struct side *s, unsigned vp)
 /* Checks that all of the server's buffers are free and no account has any. */
 static void as_at_the_start(struct side *server)
 {
-    look(server);
+    settle(server);
     assert_true(list_empty(&server->f->links));
     assert_int_equal(server->f->norphans + server->f->kept_moves + server->f->answers.taken, 0);
     assert_int_equal(server->stats.value[RME_C_QUARANTINED], 0);
@@ -215,12 +172,9 @@ static void take_the_place(struct side *server, int node)
         int before = server->count[RME_EV_RECV];
         say_to(&client, server, "still here");
         until(server, &client, RME_EV_RECV, before + 1);
-        for (int i = 0; i < 64; i++) {
-            poll_side(server);
-            poll_side(&client);
-        }
+        look(server, &client, 64);
     }
-    go(&client, server);
+    leave(&client, server);
 }
 
 /* ---- Killed in turn ---- */
@@ -254,13 +208,13 @@ static bool one_turn(struct side *server)
     pid_t pid = begin_child(rude, 1);
 
     until_so_far(server, &sh->asked, asked + 1);
-    look(server); /* takes HELLO */
+    settle(server); /* takes HELLO */
     if (list_empty(&server->f->links)) {
         end_child(pid);
         return false;
     }
     until_so_far(server, &sh->ready, ready + 1);
-    look(server); /* ACCEPT is delivered */
+    settle(server); /* ACCEPT is delivered */
     assert_in_range(fill(server, server->link), 1, PER_LINK);
     end_child(pid);
     until(server, NULL, RME_EV_LINK_DOWN, downs + 1);
@@ -282,7 +236,7 @@ static void killed_in_turn(void **state)
     printf("%d of %d were served, %u buffers are kept\n", served, TURNS, server.f->norphans);
     come(&client, &server, 1);
     talk(&client, &server, server.link, 50);
-    go(&client, &server);
+    leave(&client, &server);
     take_the_place(&server, 0);
     as_at_the_start(&server);
 }
@@ -304,7 +258,7 @@ static void killed_together(void **state)
             pid[i] = begin_child(rude, 1);
         killed += CROWD;
         until_so_far(&server, &sh->ready, killed);
-        look(&server);
+        settle(&server);
         list_for_each(l, &server.f->links, all)
             fill(&server, l);
         for (int i = 0; i < CROWD; i++)
@@ -315,7 +269,7 @@ static void killed_together(void **state)
     }
     come(&client, &server, 1);
     talk(&client, &server, server.link, 50);
-    go(&client, &server);
+    leave(&client, &server);
     on_node(0);
     open_side(&client, NULL, SMALL FOR_EVER);
     dial(&client, "elan4://0:2");
@@ -335,8 +289,7 @@ static void stranger(int node)
     open_side(&me, NULL, SMALL FOR_EVER ",elan_key=another");
     elan4_block_inputter(me.f->nic->ctx, 1);
     dial(&me, "elan4://0:2");
-    while (me.f->norphans)
-        poll_side(&me);
+    until_asked(&me);
     atomic_fetch_add(&sh->ready, 1);
     for (;;)
         pause();
@@ -353,8 +306,7 @@ static void stale(int node)
     for (int i = 0; i < STALE; i++) {
         struct elan_peer to = {sh->vp, sh->queue, sh->generation, 77};
         assert_int_equal(elan_tx_alone(me.f, &to, ELAN_ACCEPT, (uint32_t)i, "", 1), 0);
-        while (me.f->norphans)
-            poll_side(&me);
+        until_asked(&me);
     }
     atomic_fetch_add(&sh->ready, 1);
     for (;;)
@@ -368,19 +320,19 @@ static void foreign_requests_use_bounded_buffers(void **state)
     begin(&server, SOON);
     pid_t pid = begin_child(stale, 1);
     until_so_far(&server, &sh->ready, 1);
-    look(&server);
+    settle(&server);
     end_child(pid);
     assert_in_range(out_at(&server, bmi_elan4_vp(&server.f->nic->range, 1, 3)), 1, PER_LINK);
     for (int i = 0; i < STRANGERS; i++) {
         pid = begin_child(stranger, 2 + i);
         until_so_far(&server, &sh->ready, i + 2);
-        look(&server);
+        settle(&server);
         end_child(pid);
         assert_in_range(server.f->norphans, 1, BUFFERS / 2);
     }
     come(&client, &server, 0);
     talk(&client, &server, server.link, 50);
-    go(&client, &server);
+    leave(&client, &server);
     for (int i = 0; i < STRANGERS + 1; i++)
         take_the_place(&server, 1 + i);
     as_at_the_start(&server);
@@ -396,7 +348,7 @@ static void unaccepted_answers_leave_buffers_for_others(void **state)
     for (int i = 0; i < CROWD; i++) {
         pid[i] = begin_child(stale, 1);
         until_so_far(&server, &sh->ready, i + 1);
-        look(&server);
+        settle(&server);
     }
     assert_int_equal(server.f->norphans, BUFFERS / 2 * 3 / 4);
     on_node(2);
@@ -421,7 +373,7 @@ static void many_links(void **state)
     begin(&server, SOON);
     pid_t pid = begin_child(rude, LINKS);
     until_so_far(&server, &sh->ready, 1);
-    look(&server);
+    settle(&server);
     assert_int_equal(server.count[RME_EV_LINK_UP], LINKS);
     list_for_each(l, &server.f->links, all)
         given += fill(&server, l);
@@ -435,7 +387,7 @@ static void many_links(void **state)
     assert_int_equal(server.error, -ECONNRESET);
     assert_in_range(server.f->norphans, 1, PER_LINK);
     assert_in_range(out_at(&server, 1), 1, PER_LINK);
-    go(&client, &server);
+    leave(&client, &server);
     take_the_place(&server, 0);
     as_at_the_start(&server);
 }
@@ -465,14 +417,14 @@ static void transfers_of_others(void **state)
     begin(&server, SOON);
     pid_t pid = begin_child(rude, 1);
     until_so_far(&server, &sh->ready, 1);
-    look(&server);
+    settle(&server);
     struct rme_link *deaf = server.link;
     come(&client, &server, 1);
     assert_int_equal(ops->reg(client.f, sh->memory, BYTES, RME_ACCESS_REMOTE_WRITE, &sh->mr),
                      0);
     for (int i = 0; i < TRANSFERS; i++)
         write_to(&server, deaf, &x[i]);
-    look(&server);
+    settle(&server);
     assert_int_equal(server.count[RME_EV_RDMA_DONE], 0);
     assert_int_equal(server.f->active.taken, 8);
     for (int i = 1; i <= 20; i++) {
@@ -484,7 +436,7 @@ static void transfers_of_others(void **state)
     until(&server, &client, RME_EV_LINK_DOWN, 1);
     assert_int_equal(server.f->active.taken, 0);
     assert_int_equal(server.f->kept_moves, 8);
-    go(&client, &server);
+    leave(&client, &server);
     take_the_place(&server, 0);
     as_at_the_start(&server);
 }
@@ -502,15 +454,10 @@ static void messages_behind_a_stuck_transfer_return(void **state)
     come(&client, &server, 1);
     sh->mr.rkey = (uintptr_t)hole - (uintptr_t)sh->memory;
     write_to(&server, server.link, &x);
-    for (int i = 0; i < 3 * PER_LINK; i++) {
-        char *tx;
-        while ((tx = ops->tx_get(server.link)) == NULL)
-            poll_side(&server);
-        ops->tx_send(server.link, strcpy(tx, "behind it"), 10);
-        ops->flush(server.f);
-    }
+    for (int i = 0; i < 3 * PER_LINK; i++)
+        say_to(&server, NULL, "behind it");
     assert_int_equal(server.count[RME_EV_RDMA_DONE] + server.count[RME_EV_LINK_DOWN], 0);
-    go(&client, &server);
+    leave(&client, &server);
     close_side(&server);
     munmap(hole, BYTES);
 }
@@ -523,46 +470,41 @@ static void send_raw(struct side *client, enum elan_kind kind)
     assert_int_equal(elan_tx_alone(client->f, &client->link->peer, kind, 0, NULL, 0), 0);
 }
 
-/* A peer that reports an unknown link may still write if the link was used. */
-static void reject_on_a_used_link(void **state)
+/* A link is not over before its peer's BYE: the peer may still write to memory that was used,
+ * also if it reports an unknown link, or sends an invalid packet when the link is ending. */
+static void link_lasts_until_bye(enum elan_kind kind, int error)
 {
     struct side server, client;
-    (void)state;
+
     begin(&server, FOR_EVER);
     come(&client, &server, 1);
     talk(&client, &server, server.link, 1);
-    send_raw(&client, ELAN_REJECT);
+    if (error == -ESHUTDOWN)
+        ops->link_disconnect(server.link, error);
+    assert_true(server.link->expected > 0);
+    send_raw(&client, kind);
     while (server.link->state == ELAN_UP_STATE)
         poll_side(&server);
     pass(&server, ELAN_DRAIN_MS + 100);
     assert_int_equal(server.count[RME_EV_LINK_DOWN], 0);
     assert_int_equal(server.stats.value[RME_C_QUARANTINED], 1);
-    until(&client, &server, RME_EV_LINK_DOWN, 1); /* BYE has arrived */
+    until(&client, &server, RME_EV_LINK_DOWN, 1);
     until(&server, &client, RME_EV_LINK_DOWN, 1);
-    assert_int_equal(server.error, -ECONNRESET);
+    assert_int_equal(server.error, error);
     close_side(&client);
     as_at_the_start(&server);
 }
 
-/* A link that is ending is not over when its peer sends an invalid packet, either. */
+static void reject_on_a_used_link(void **state)
+{
+    (void)state;
+    link_lasts_until_bye(ELAN_REJECT, -ECONNRESET);
+}
+
 static void broken_while_ending(void **state)
 {
-    struct side server, client;
     (void)state;
-    begin(&server, FOR_EVER);
-    come(&client, &server, 1);
-    talk(&client, &server, server.link, 1);
-    ops->link_disconnect(server.link, -ESHUTDOWN);
-    assert_true(server.link->expected > 0);
-    send_raw(&client, ELAN_MESSAGE); /* number 0 again */
-    pass(&server, ELAN_DRAIN_MS + 100);
-    assert_int_equal(server.count[RME_EV_LINK_DOWN], 0);
-    assert_int_equal(server.stats.value[RME_C_QUARANTINED], 1);
-    until(&client, &server, RME_EV_LINK_DOWN, 1);
-    until(&server, &client, RME_EV_LINK_DOWN, 1);
-    assert_int_equal(server.error, -ESHUTDOWN);
-    close_side(&client);
-    as_at_the_start(&server);
+    link_lasts_until_bye(ELAN_MESSAGE, -ESHUTDOWN); /* number 0 again */
 }
 
 /* ---- Before the host's answer ---- */
@@ -577,7 +519,7 @@ static void two_requests(struct side *server, struct side *client, struct rme_li
     open_side(client, NULL, SMALL FOR_EVER);
     dial(client, "elan4://0:2");
     dial(client, "elan4://0:2");
-    until_landed(client);
+    until_asked(client);
     assert_int_equal(ops->poll(server->f, &e, 1), 1);
     assert_int_equal(e.type, RME_EV_LINK_REQUEST);
     l[0] = list_first(&server->f->links, struct rme_link, all);
@@ -596,7 +538,7 @@ static void reject_before_the_answer(void **state)
     two_requests(&server, &client, l);
     struct elan_peer to = {sh->vp, sh->queue, server.f->nic->generation, l[1]->number};
     assert_int_equal(elan_tx_alone(client.f, &to, ELAN_REJECT, 0, NULL, 0), 0);
-    until_landed(&client);
+    until_asked(&client);
     assert_int_equal(ops->poll(server.f, e, 8), 1);
     assert_int_equal(e[0].type, RME_EV_LINK_REQUEST);
     assert_ptr_equal(e[0].link, l[1]);

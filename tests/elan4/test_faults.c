@@ -99,7 +99,7 @@ static void end(struct side *s)
         rme_options_free(s->options);
 }
 
-static void look(struct side *s)
+static void serve(struct side *s)
 {
     struct rme_event e[8];
     int n = ops->poll(s->f, e, 8);
@@ -130,8 +130,8 @@ static bool comes(struct side *a, struct side *b, enum rme_event_type type, int 
     while (a->count[type] < count) {
         if (a->count[RME_EV_LINK_DOWN] + b->count[RME_EV_LINK_DOWN] || rme_now() >= end)
             return false;
-        look(a);
-        look(b);
+        serve(a);
+        serve(b);
     }
     return true;
 }
@@ -196,7 +196,7 @@ static void part_all(struct side *server, struct side *client)
             list_for_each(l, &both[i]->f->links, all)
                 if (l->state == ELAN_UP_STATE || l->state == ELAN_HANDSHAKE_STATE)
                     ops->link_disconnect(l, -ESHUTDOWN);
-            look(both[i]);
+            serve(both[i]);
             any |= !list_empty(&both[i]->f->links);
         }
         if (!any)

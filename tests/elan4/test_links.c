@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Peculiarities of links over Elan4: bootstrap by a queue's address, refusals, long lists with
- * one notification, killed peers, and invalid packets in the queue. */
+/* Peculiarities of links over Elan4: bootstrap by a queue's address, refusals, killed peers,
+ * invalid packets, and leaving. */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -284,61 +284,6 @@ static void another_server_after_a_request(void **state)
     another_server_is_met(true);
 }
 
-/* A list of any length is one transfer with one notification (test_lists counts packets). */
-static void list_of_any_length_arrives(void **state)
-{
-    enum { MOST = 4096, EACH = 24 };
-    static uint8_t here[MOST * EACH], there[MOST * EACH];
-    static struct rme_sge seg[MOST];
-    static struct rme_rdma_seg piece[MOST];
-    static const uint32_t counts[] = {1, 2, 95, 96, 97, 500, MOST};
-    struct side server, client;
-    struct rme_mr mr;
-    (void)state;
-    open_pair(&server, &client, "", "");
-    assert_int_equal(ops->reg(server.f, there, sizeof(there), RME_ACCESS_REMOTE_WRITE, &mr), 0);
-    assert_int_not_equal(mr.lkey, 0); /* the other key is 0 where addresses are the process's */
-    int done = 0;
-    for (unsigned c = 0; c < sizeof(counts) / sizeof(counts[0]); c++) {
-        for (int read = 0; read < 2; read++) {
-            uint32_t n = counts[c];
-            uint64_t *writes = &client.stats.value[RME_C_RDMA_WRITES];
-            uint64_t *reads = &client.stats.value[RME_C_RDMA_READS];
-            uint64_t before = *writes + *reads;
-            for (uint32_t i = 0; i < sizeof(here); i++) {
-                here[i] = (uint8_t)(i * 7 + n);
-                there[i] = (uint8_t)(i * 11 + n);
-            }
-            for (uint32_t i = 0; i < n; i++) { /* to the odd places there, in reverse order */
-                seg[i] = (struct rme_sge){here + (size_t)(n - 1 - i) * EACH, EACH / 2, 0};
-                piece[i] = (struct rme_rdma_seg){(uintptr_t)there + (size_t)i * EACH + 5,
-                                                 mr.rkey, &seg[i], 1};
-            }
-            struct rme_rdma_op x = {.read = read,
-                                    .notify = read ? RME_NOTIFY_MSG : RME_NOTIFY_IMM,
-                                    .imm = n,
-                                    .piece = piece,
-                                    .npiece = n,
-                                    .bytes = (uint64_t)n * EACH / 2};
-            if (read) {
-                x.tx = ops->tx_get(client.link);
-                strcpy(x.tx, "read");
-                x.tx_length = 5;
-            }
-            ops->rdma_op(client.link, &x);
-            ops->flush(client.f);
-            until(&server, &client, read ? RME_EV_RECV : RME_EV_IMM, (int)c + 1);
-            for (uint32_t i = 0; i < n; i++)
-                assert_memory_equal(there + (size_t)i * EACH + 5, seg[i].base, EACH / 2);
-            until(&client, &server, RME_EV_RDMA_DONE, ++done);
-            assert_int_equal(*writes + *reads - before, n);
-        }
-    }
-    assert_int_equal(client.count[RME_EV_RDMA_DONE], done);
-    assert_int_equal(server.count[RME_EV_IMM] + server.count[RME_EV_RECV], done);
-    part_and_close(&client, &server);
-}
-
 /* Opens a client of that node, which connects. `up`: waits for its link, else until the
  * server's queue has its request. `says`: generation that it claims, or 0 for its own. */
 static void open_at(const char *node, struct side *client, bool up, uint64_t says)
@@ -371,43 +316,6 @@ static void die_at(const char *node, struct side *server, bool up, uint64_t says
         until(server, NULL, RME_EV_LINK_UP, 1);
     assert_int_equal(waitpid(pid, &st, 0), pid);
     assert_true(WIFSIGNALED(st) && WTERMSIG(st) == SIGKILL);
-}
-
-/* A client is killed with messages in flight to it; the next owner of its context does not get
- * them. */
-static void killed_client(void **state)
-{
-    struct side server, client;
-    (void)state;
-    open_side(&server, "elan4://0:2", "");
-    setenv("BMI_ELAN4_SERVER_ADDR", said, 1);
-    for (int round = 0; round < 3; round++) {
-        memset(server.count, 0, sizeof(server.count));
-        die_at("0", &server, true, 0);
-        uint64_t again = 0;
-        while (!server.count[RME_EV_LINK_DOWN]) { /* its death may be noticed a moment later */
-            if (guard_ms() >= again) {
-                say(&server, "of a former life");
-                again = guard_ms() + 50;
-            }
-            poll_side(&server);
-        }
-        assert_int_equal(server.error, -ECONNRESET);
-
-        memset(server.count, 0, sizeof(server.count));
-        open_side(&client, NULL, ""); /* in the same context */
-        dial(&client, "elan4://0:2");
-        until(&client, &server, RME_EV_LINK_UP, 1);
-        until(&server, &client, RME_EV_LINK_UP, 1);
-        assert_string_equal(ops->link_peer(server.link), "0:3");
-        say(&server, "of this one");
-        until(&client, &server, RME_EV_RECV, 1);
-        assert_string_equal(client.text, "of this one");
-        part(&client, &server);
-        assert_int_equal(client.count[RME_EV_RECV], 1);
-        close_side(&client);
-    }
-    close_side(&server);
 }
 
 /* A client of another node is killed when nothing is in flight to it, or before the server has
@@ -453,10 +361,7 @@ static void probe_detects_death_of_idle_client(void **state)
     setenv("BMI_ELAN4_SERVER_ADDR", said, 1);
     die_at("1", &server, true, 0);
     dead = server.link;
-    open_side(&client, NULL, "");
-    dial(&client, "elan4://0:2");
-    until(&client, &server, RME_EV_LINK_UP, 1);
-    until(&server, &client, RME_EV_LINK_UP, 2);
+    open_client(&client, &server, "");
     clock_stop();
     ops->link_probe(server.link);
     say(&server, "in order");
@@ -708,8 +613,6 @@ int main(void)
         cmocka_unit_test(stopped_server_keeps_client_waiting),
         cmocka_unit_test(another_server_is_there),
         cmocka_unit_test(another_server_after_a_request),
-        cmocka_unit_test(list_of_any_length_arrives),
-        cmocka_unit_test(killed_client),
         cmocka_unit_test(probe_detects_death_of_idle_client),
         cmocka_unit_test(idle_client_has_successor),
         cmocka_unit_test(requesting_client_has_successor),

@@ -4,12 +4,10 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "bmi_elan4/elan.h"
@@ -22,7 +20,6 @@
 struct shared {
     _Atomic int begun; /* number of processes that were started */
     struct rme_mr mr;  /* of `there`, of a client */
-    int links;         /* that a client makes */
 };
 static struct shared *sh;
 static uint8_t here[64], there[64];
@@ -35,19 +32,10 @@ static void share(void)
     assert_ptr_not_equal(sh, MAP_FAILED);
 }
 
-static void end_child(pid_t pid)
-{
-    int st;
-
-    kill(pid, SIGKILL);
-    assert_int_equal(waitpid(pid, &st, 0), pid);
-}
-
-static _Noreturn void serve_there(const char *options)
+static void serve_there(const char *options)
 {
     struct side me;
 
-    alarm(120);
     setenv("EMUELAN4_NODE", "1", 1);
     open_side(&me, "elan4://1:2", options);
     atomic_fetch_add(&sh->begun, 1);
@@ -59,27 +47,21 @@ static _Noreturn void serve_there(const char *options)
     }
 }
 
-static _Noreturn void server_there(void)
+static void server_there(int another_key)
 {
-    serve_there(FOR_EVER);
-}
-
-static _Noreturn void server_with_another_key_there(void)
-{
-    serve_there(FOR_EVER ",elan_key=another");
+    serve_there(another_key ? FOR_EVER ",elan_key=another" : FOR_EVER);
 }
 
 /* Runs a client with links that accepts nothing more. */
-static _Noreturn void client_there(void)
+static void client_there(int links)
 {
     struct side me;
 
-    alarm(120);
     setenv("EMUELAN4_NODE", "1", 1);
     open_side(&me, NULL, FOR_EVER);
-    for (int i = 0; i < sh->links; i++)
+    for (int i = 0; i < links; i++)
         dial(&me, "elan4://0:2");
-    until(&me, NULL, RME_EV_LINK_UP, sh->links);
+    until(&me, NULL, RME_EV_LINK_UP, links);
     assert_int_equal(ops->reg(me.f, there, sizeof(there), RME_ACCESS_REMOTE_WRITE, &sh->mr), 0);
     elan4_block_inputter(me.f->nic->ctx, 1);
     atomic_fetch_add(&sh->begun, 1);
@@ -88,14 +70,11 @@ static _Noreturn void client_there(void)
 }
 
 /* Starts a process that may need the other side. */
-static pid_t begin_there(void (*run)(void), struct side *other)
+static pid_t begin_there(void (*run)(int), int arg, struct side *other)
 {
     int before = atomic_load(&sh->begun);
-    pid_t pid = fork_quietly();
+    pid_t pid = begin_child(run, arg);
 
-    assert_true(pid >= 0);
-    if (pid == 0)
-        run();
     while (atomic_load(&sh->begun) == before) {
         if (other)
             poll_side(other);
@@ -139,7 +118,7 @@ static void bootstrap_at(const char *server)
 }
 
 /* Opens a client that meets servers of node 1 by their bootstrap server. */
-static void open_client(struct side *client)
+static void open_client_of_there(struct side *client)
 {
     share();
     bootstrap_at("1:2");
@@ -152,25 +131,24 @@ static void remote_death_detected_by_query(void **state)
 {
     struct side client;
     (void)state;
-    open_client(&client);
+    open_client_of_there(&client);
     /* no process is there */
-    pid_t pid = begin_there(server_there, NULL);
+    pid_t pid = begin_there(server_there, 0, NULL);
     meet_there(&client);
     end_child(pid);
     ask_until_down(&client, 1);
     assert_int_equal(client.error, -ECONNRESET);
     /* another process is */
-    pid = begin_there(server_there, NULL);
+    pid = begin_there(server_there, 0, NULL);
     meet_there(&client);
     end_child(pid);
-    pid = begin_there(server_there, NULL);
+    pid = begin_there(server_there, 0, NULL);
     ask_until_down(&client, 2);
     assert_int_equal(client.error, -ECONNRESET);
     /* the process is there and accepts nothing */
     meet_there(&client);
     say(&client, "be deaf");
-    for (int i = 0; i < 200; i++)
-        poll_side(&client);
+    look(&client, NULL, 200);
     while (!client.link->asked || client.link->call.fd >= 0) {
         say(&client, "again");
         for (int i = 0; i < 100; i++, usleep(1000))
@@ -188,11 +166,11 @@ static void dead_peer_detected_by_successors_other_key(void **state)
 {
     struct side client;
     (void)state;
-    open_client(&client);
-    pid_t pid = begin_there(server_there, NULL);
+    open_client_of_there(&client);
+    pid_t pid = begin_there(server_there, 0, NULL);
     meet_there(&client);
     end_child(pid);
-    pid = begin_there(server_with_another_key_there, NULL);
+    pid = begin_there(server_there, 1, NULL);
     ask_until_down(&client, 1);
     assert_int_equal(client.error, -ECONNRESET);
     end_child(pid);
@@ -209,10 +187,9 @@ static pid_t open_server_and_stuck_client(struct side *server, int links, const 
     static struct rme_rdma_op silent, told;
 
     share();
-    sh->links = links;
     open_side(server, "elan4://0:2", options);
     setenv("BMI_ELAN4_SERVER_ADDR", said, 1);
-    pid_t pid = begin_there(client_there, server);
+    pid_t pid = begin_there(client_there, links, server);
     until(server, NULL, RME_EV_LINK_UP, links);
     while (server->f->account[server->link->peer.vp].out) /* ACCEPT */
         poll_side(server);

@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "bmi_elan4/elan.h"
@@ -32,12 +31,12 @@ static void set_up(void)
     assert_ptr_not_equal(sh, MAP_FAILED);
 }
 
-static void end_child(pid_t pid)
+/* Opens a server. */
+static void begin(struct side *server, const char *options)
 {
-    int st;
-
-    kill(pid, SIGKILL);
-    assert_int_equal(waitpid(pid, &st, 0), pid);
+    set_up();
+    open_side(server, "elan4://0:2", options);
+    setenv("BMI_ELAN4_SERVER_ADDR", said, 1);
 }
 
 static bool fail_malloc; /* of the fabric */
@@ -62,15 +61,14 @@ static struct rme_rdma_op whole(uint8_t *here, struct rme_sge *seg, struct rme_r
         .notify = RME_NOTIFY_IMM, .imm = 1, .piece = piece, .npiece = 1, .bytes = BYTES};
 }
 
-/* Runs a client that writes all of the shared memory until its link is down. */
-static _Noreturn void writer(void)
+/* Writes all of the shared memory until its link is down. */
+static void writer(int unused)
 {
     static uint8_t here[BYTES];
     struct side me;
     struct rme_sge seg;
     struct rme_rdma_seg piece;
-
-    alarm(120); /* no longer than the test */
+    (void)unused;
     memset(here, 'w', BYTES);
     open_side(&me, NULL, FOR_EVER);
     dial(&me, "elan4://0:2");
@@ -83,31 +81,21 @@ static _Noreturn void writer(void)
     atomic_store(&sh->begun, 2);
     until(&me, NULL, RME_EV_LINK_DOWN, 1);
     close_side(&me);
-    _exit(0);
 }
 
 /* Opens a server whose client is stopped in the middle of a write. */
 static pid_t stop_in_mid_transfer(struct side *server, const char *options)
 {
-    int st;
-
-    set_up();
-    open_side(server, "elan4://0:2", options);
-    setenv("BMI_ELAN4_SERVER_ADDR", said, 1);
+    begin(server, options);
     assert_int_equal(ops->reg(server->f, sh->memory, BYTES, RME_ACCESS_REMOTE_WRITE, &sh->mr),
                      0);
-    pid_t pid = fork_quietly();
-    assert_true(pid >= 0);
-    if (pid == 0)
-        writer();
+    pid_t pid = begin_child(writer, 0);
     until(server, NULL, RME_EV_LINK_UP, 1);
     assert_int_equal(elan4_block_inputter(server->f->nic->ctx, 1), 0);
     atomic_store(&sh->begun, 1);
     while (atomic_load(&sh->begun) != 2)
         usleep(1000);
-    assert_int_equal(kill(pid, SIGSTOP), 0);
-    assert_int_equal(waitpid(pid, &st, WUNTRACED), pid);
-    assert_true(WIFSTOPPED(st));
+    stop_child(pid);
     assert_int_equal(elan4_block_inputter(server->f->nic->ctx, 0), 0);
     assert_int_equal(sh->memory[BYTES - 1], 0);
     ops->link_disconnect(server->link, -ESHUTDOWN);
@@ -130,12 +118,10 @@ static void done_with(struct side *server)
 static void silent_peer_goes_on(void **state)
 {
     struct side server;
-    int st;
     (void)state;
     pid_t pid = stop_in_mid_transfer(&server, FOR_EVER);
     until_kept(&server, 1);
-    for (int i = 0; i < 300; i++)
-        poll_side(&server);
+    look(&server, NULL, 300);
     assert_int_equal(server.count[RME_EV_LINK_DOWN], 0);
     /* checked now and then, not at each poll */
     assert_true(server.link->kept &&
@@ -147,8 +133,7 @@ static void silent_peer_goes_on(void **state)
     assert_int_equal(sh->memory[0], 'w');
     assert_int_equal(sh->memory[BYTES - 1], 'w');
     memset(sh->memory, 'o', BYTES); /* released to the host */
-    assert_int_equal(waitpid(pid, &st, 0), pid);
-    assert_true(WIFEXITED(st) && WEXITSTATUS(st) == 0);
+    child_ends(pid);
     for (int i = 0; i < BYTES; i++)
         assert_int_equal(sh->memory[i], 'o');
     until_kept(&server, 0);
@@ -192,14 +177,6 @@ static void silent_peer_stays(void **state)
     assert_true(kept(&server) <= 1);
     end_child(pid);
     done_with(&server);
-}
-
-static void look(struct side *a, struct side *b, int times)
-{
-    for (int i = 0; i < times; i++) {
-        poll_side(a);
-        poll_side(b);
-    }
 }
 
 /* Waits until HELLO is delivered, whose buffer could serve later. */
@@ -290,19 +267,11 @@ static void lost_packet_ends_both_sides(void **state)
 
 /* ---- Our own buffers ---- */
 
-/* Waits until ACCEPT is delivered. */
-static void until_landed(struct side *server)
-{
-    while (!list_empty(&server->link->queued) || !list_empty(&server->link->sent))
-        poll_side(server);
-}
-
 /* Runs a client with a number of links that then accepts nothing more. */
-static _Noreturn void deaf(int links)
+static void deaf(int links)
 {
     struct side me;
 
-    alarm(120);
     open_side(&me, NULL, FOR_EVER);
     for (int i = 1; i <= links; i++) {
         dial(&me, "elan4://0:2");
@@ -324,14 +293,9 @@ static _Noreturn void deaf(int links)
  * clock is stopped on return. */
 static pid_t talk_to_deaf(struct side *server, int links, const char *options)
 {
-    set_up();
     clock_stop();
-    open_side(server, "elan4://0:2", options);
-    setenv("BMI_ELAN4_SERVER_ADDR", said, 1);
-    pid_t pid = fork_quietly();
-    assert_true(pid >= 0);
-    if (pid == 0)
-        deaf(links);
+    begin(server, options);
+    pid_t pid = begin_child(deaf, links);
     until(server, NULL, RME_EV_LINK_UP, links);
     until_landed(server);
     atomic_store(&sh->begun, 1);
@@ -372,12 +336,9 @@ static void deaf_peer_hinders_nobody(void **state)
     while (server.count[RME_EV_LINK_DOWN] < LINKS)
         pass(&server, 100);
     assert_in_range(server.f->norphans, 1, 40);
-    open_side(&client, NULL, FOR_EVER);
-    dial(&client, "elan4://0:2");
-    until(&client, &server, RME_EV_LINK_UP, 1);
-    part(&client, &server);
+    open_client(&client, &server, FOR_EVER);
+    leave(&client, &server);
     clock_run();
-    close_side(&client);
     end_child(pid);
     done_with(&server);
 }
@@ -392,11 +353,9 @@ static void stopped_process_restarts_peer_timeout(void **state)
     open_pair(&server, &client, "elan_dead_ms=1500", FOR_EVER);
     elan4_block_inputter(client.f->nic->ctx, 1);
     say(&server, "you will hear");
-    for (int i = 0; i < 200; i++)
-        poll_side(&server);
+    look(&server, NULL, 200);
     clock_step(2000);
-    for (int i = 0; i < 200; i++)
-        poll_side(&server);
+    look(&server, NULL, 200);
     assert_int_equal(server.count[RME_EV_LINK_DOWN] + kept(&server), 0);
     elan4_block_inputter(client.f->nic->ctx, 0);
     until(&client, &server, RME_EV_RECV, 1);
@@ -420,10 +379,7 @@ static void die_deaf(struct side *server, int clients, int messages)
 
     atomic_store(&sh->begun, 0);
     for (int i = 0; i < clients; i++) {
-        pid[i] = fork_quietly();
-        assert_true(pid[i] >= 0);
-        if (pid[i] == 0)
-            deaf(1);
+        pid[i] = begin_child(deaf, 1);
         until(server, NULL, RME_EV_LINK_UP, ups + i + 1);
         until_landed(server);
         link[i] = server->link;
@@ -452,32 +408,34 @@ static void until_given_back(struct side *server, struct side *client)
         int before = server->count[RME_EV_RECV];
         say(client, "still here");
         until(server, client, RME_EV_RECV, before + 1);
-        for (int i = 0; i < 64; i++) {
-            poll_side(server);
-            poll_side(client);
-        }
+        look(server, client, 64);
     }
     assert_int_equal(server->f->norphans + server->f->kept_moves, 0);
 }
 
+/* Runs the next owner of the client's context, which gets the DMAs, and ends without a link. */
+static void next_owner(int refusals)
+{
+    struct side me;
+
+    open_side(&me, NULL, FOR_EVER);
+    while (atomic_load(&me.f->nic->traps) < (uint64_t)refusals)
+        usleep(1000);
+}
+
+/* The next owner of a dead client's context gets none of its messages. Their buffers are given
+ * back when an owner has been there for a while; one that dies, too, delays that. */
 static void dead_peers_buffers(void **state)
 {
     enum { MESSAGES = 5 };
     struct side server, client;
     (void)state;
-    set_up();
-    open_side(&server, "elan4://0:2", "elan_quarantine_ms=100,elan_dead_ms=3600000");
-    setenv("BMI_ELAN4_SERVER_ADDR", said, 1);
+    begin(&server, "elan_quarantine_ms=100,elan_dead_ms=3600000");
     die_deaf(&server, 1, MESSAGES);
+    child_ends(begin_child(next_owner, MESSAGES + 1));
+    look(&server, NULL, 200);
     assert_int_equal(kept(&server), MESSAGES + 1);
-    /* its context's next owner gets none of them */
-    open_side(&client, NULL, FOR_EVER);
-    while (atomic_load(&client.f->nic->traps) < MESSAGES + 1)
-        poll_side(&client);
-    assert_int_equal(kept(&server), MESSAGES + 1);
-    dial(&client, "elan4://0:2");
-    until(&client, &server, RME_EV_LINK_UP, 1);
-    until(&server, &client, RME_EV_LINK_UP, 2);
+    open_client(&client, &server, FOR_EVER);
     for (int i = 1; i <= 50; i++) {
         char text[20];
         snprintf(text, sizeof(text), "%d", i);
@@ -486,50 +444,7 @@ static void dead_peers_buffers(void **state)
         assert_string_equal(client.text, text);
     }
     until_given_back(&server, &client);
-    part(&client, &server);
-    close_side(&client);
-    done_with(&server);
-}
-
-/* Runs the next owner, which gets the DMAs, and dies. */
-static void silent_owner(uint64_t refusals)
-{
-    struct side me;
-    int st;
-    pid_t pid = fork_quietly();
-
-    assert_true(pid >= 0);
-    if (pid == 0) {
-        alarm(120);
-        open_side(&me, NULL, FOR_EVER);
-        while (atomic_load(&me.f->nic->traps) < refusals)
-            usleep(1000);
-        _exit(0);
-    }
-    assert_int_equal(waitpid(pid, &st, 0), pid);
-    assert_true(WIFEXITED(st) && WEXITSTATUS(st) == 0);
-}
-
-/* The next owner dies as well: release takes until some owner has been there for a while. */
-static void next_owner_dies_too(void **state)
-{
-    enum { MESSAGES = 5 };
-    struct side server, client;
-    (void)state;
-    set_up();
-    open_side(&server, "elan4://0:2", "elan_quarantine_ms=100,elan_dead_ms=3600000");
-    setenv("BMI_ELAN4_SERVER_ADDR", said, 1);
-    die_deaf(&server, 1, MESSAGES);
-    silent_owner(MESSAGES + 1);
-    for (int i = 0; i < 200; i++)
-        poll_side(&server);
-    assert_int_equal(kept(&server), MESSAGES + 1);
-    open_side(&client, NULL, FOR_EVER);
-    dial(&client, "elan4://0:2");
-    until(&client, &server, RME_EV_LINK_UP, 1);
-    until_given_back(&server, &client);
-    part(&client, &server);
-    close_side(&client);
+    leave(&client, &server);
     done_with(&server);
 }
 
@@ -555,11 +470,7 @@ static void quarantined_buffers_stay_bounded(void **state)
         say(&server, "still here");
         until(&client, &server, RME_EV_RECV, i);
     }
-    int downs = server.count[RME_EV_LINK_DOWN];
-    ops->link_disconnect(client.link, -ESHUTDOWN);
-    until(&client, &server, RME_EV_LINK_DOWN, 1);
-    until(&server, &client, RME_EV_LINK_DOWN, downs + 1);
-    close_side(&client);
+    leave(&client, &server);
     done_with(&server);
 }
 
@@ -567,11 +478,10 @@ static void quarantined_buffers_stay_bounded(void **state)
 #define STOPPED_TX    8  /* most buffers of a link */
 
 /* Runs a client that receives the expected number of messages. */
-static _Noreturn void listener(void)
+static void listener(int unused)
 {
     struct side me;
-
-    alarm(120);
+    (void)unused;
     open_side(&me, NULL, "elan_tx_buffers=16"); /* STOPPED_SLOTS */
     dial(&me, "elan4://0:2");
     until(&me, NULL, RME_EV_LINK_UP, 1);
@@ -580,7 +490,6 @@ static _Noreturn void listener(void)
     ops->link_disconnect(me.link, -ESHUTDOWN);
     until(&me, NULL, RME_EV_LINK_DOWN, 1);
     close_side(&me);
-    _exit(0);
 }
 
 /* Sends a message if the link has a buffer; returns the number sent, 1 or 0. */
@@ -600,25 +509,15 @@ static int say_if_there_is_room(struct side *s, struct rme_link *l)
 static void stopped_client(void **state)
 {
     struct side server, other;
-    int st, given = 0;
+    int given = 0;
     (void)state;
-    set_up();
-    open_side(&server, "elan4://0:2", "elan_tx_buffers=64");
-    setenv("BMI_ELAN4_SERVER_ADDR", said, 1);
-    pid_t pid = fork_quietly();
-    assert_true(pid >= 0);
-    if (pid == 0)
-        listener();
+    begin(&server, "elan_tx_buffers=64");
+    pid_t pid = begin_child(listener, 0);
     until(&server, NULL, RME_EV_LINK_UP, 1);
     struct rme_link *stopped = server.link;
     until_landed(&server);
-    open_side(&other, NULL, "");
-    dial(&other, "elan4://0:2");
-    until(&other, &server, RME_EV_LINK_UP, 1);
-    until(&server, &other, RME_EV_LINK_UP, 2);
-    assert_int_equal(kill(pid, SIGSTOP), 0);
-    assert_int_equal(waitpid(pid, &st, WUNTRACED), pid);
-    assert_true(WIFSTOPPED(st));
+    open_client(&other, &server, "");
+    stop_child(pid);
     for (int i = 1; i <= 200; i++) {
         given += say_if_there_is_room(&server, stopped);
         say(&server, "you are");
@@ -633,11 +532,8 @@ static void stopped_client(void **state)
     atomic_store(&sh->begun, given);
     assert_int_equal(kill(pid, SIGCONT), 0);
     until(&server, &other, RME_EV_LINK_DOWN, 1);
-    assert_int_equal(waitpid(pid, &st, 0), pid);
-    assert_true(WIFEXITED(st) && WEXITSTATUS(st) == 0);
-    ops->link_disconnect(other.link, -ESHUTDOWN);
-    until(&other, &server, RME_EV_LINK_DOWN, 1);
-    close_side(&other);
+    child_ends(pid);
+    leave(&other, &server);
     done_with(&server);
 }
 
@@ -655,7 +551,6 @@ int main(void)
         cmocka_unit_test(stopped_process_restarts_peer_timeout),
         cmocka_unit_test(dead_peers_buffers),
         cmocka_unit_test(quarantined_buffers_stay_bounded),
-        cmocka_unit_test(next_owner_dies_too),
         cmocka_unit_test(stopped_client),
     };
 

@@ -70,10 +70,7 @@ static void one_is_refused(bool read, bool here, size_t note)
     struct field f;
 
     open_pair(&server, &client, FOR_EVER, FOR_EVER);
-    open_side(&other, NULL, FOR_EVER);
-    dial(&other, "elan4://0:2");
-    until(&other, &server, RME_EV_LINK_UP, 1);
-    until(&server, &other, RME_EV_LINK_UP, 2);
+    open_client(&other, &server, FOR_EVER);
     lay_out(&f, &server, 5, here);
     struct rme_rdma_op x = list(&f, &client, read, note);
     ops->rdma_op(client.link, &x);
@@ -100,13 +97,9 @@ static void one_is_refused(bool read, bool here, size_t note)
     until(&client, &server, RME_EV_RDMA_DONE, 1);
     until(&server, &client, note ? RME_EV_RECV : RME_EV_IMM, note ? 2 : 1);
     munmap(f.hole, 4096);
-    ops->link_disconnect(client.link, -ESHUTDOWN);
-    ops->link_disconnect(other.link, -ESHUTDOWN);
-    until(&client, &server, RME_EV_LINK_DOWN, 2);
-    until(&other, &server, RME_EV_LINK_DOWN, 1);
-    until(&server, NULL, RME_EV_LINK_DOWN, 3);
-    close_side(&other);
-    close_both(&client, &server);
+    leave(&client, &server);
+    leave(&other, &server);
+    close_side(&server);
 }
 
 static void write_from_nowhere(void **state)
@@ -134,6 +127,69 @@ static void read_from_nowhere(void **state)
     (void)state;
     one_is_refused(true, false, 100);
     one_is_refused(true, false, 4000);
+}
+
+/* Moves a list of `n` pieces, each to the odd places of the other side, in reverse order; its
+ * notification is event `count` of the server. */
+static void move_list(struct side *server, struct side *client, bool read, uint32_t n,
+                      int count)
+{
+    enum { BYTES_EACH = 24 };
+    static uint8_t ours[4096 * BYTES_EACH], theirs[4096 * BYTES_EACH];
+    static struct rme_sge seg[4096];
+    static struct rme_rdma_seg piece[4096];
+    struct rme_mr mr;
+
+    assert_int_equal(ops->reg(server->f, theirs, sizeof(theirs), RME_ACCESS_REMOTE_WRITE, &mr),
+                     0);
+    assert_int_not_equal(mr.lkey, 0); /* the other key is 0 where addresses are the process's */
+    for (uint32_t i = 0; i < sizeof(ours); i++) {
+        ours[i] = (uint8_t)(i * 7 + n);
+        theirs[i] = (uint8_t)(i * 11 + n);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        seg[i] = (struct rme_sge){ours + (size_t)(n - 1 - i) * BYTES_EACH, BYTES_EACH / 2, 0};
+        piece[i] = (struct rme_rdma_seg){(uintptr_t)theirs + (size_t)i * BYTES_EACH + 5,
+                                         mr.rkey, &seg[i], 1};
+    }
+    struct rme_rdma_op x = {.read = read,
+                            .notify = read ? RME_NOTIFY_MSG : RME_NOTIFY_IMM,
+                            .piece = piece,
+                            .npiece = n,
+                            .bytes = (uint64_t)n * BYTES_EACH / 2};
+    if (read) {
+        x.tx = ops->tx_get(client->link);
+        strcpy(x.tx, "read");
+        x.tx_length = 5;
+    }
+    int done = client->count[RME_EV_RDMA_DONE];
+    ops->rdma_op(client->link, &x);
+    ops->flush(client->f);
+    until(server, client, read ? RME_EV_RECV : RME_EV_IMM, count);
+    for (uint32_t i = 0; i < n; i++)
+        assert_memory_equal(theirs + (size_t)i * BYTES_EACH + 5, seg[i].base, BYTES_EACH / 2);
+    until(client, server, RME_EV_RDMA_DONE, done + 1);
+}
+
+/* A list of any length is one transfer with one notification (test_lists counts packets). */
+static void list_of_any_length_arrives(void **state)
+{
+    static const uint32_t counts[] = {1, 2, 95, 96, 97, 500, 4096};
+    enum { COUNTS = sizeof(counts) / sizeof(counts[0]) };
+    struct side server, client;
+    uint64_t pieces = 0;
+    (void)state;
+    open_pair(&server, &client, FOR_EVER, FOR_EVER);
+    for (int i = 0; i < COUNTS; i++) {
+        move_list(&server, &client, false, counts[i], i + 1);
+        move_list(&server, &client, true, counts[i], i + 1);
+        pieces += (uint64_t)2 * counts[i];
+    }
+    const uint64_t *n = client.stats.value;
+    assert_int_equal(n[RME_C_RDMA_WRITES] + n[RME_C_RDMA_READS], pieces);
+    assert_int_equal(client.count[RME_EV_RDMA_DONE], 2 * COUNTS);
+    assert_int_equal(server.count[RME_EV_IMM] + server.count[RME_EV_RECV], 2 * COUNTS);
+    part_and_close(&client, &server);
 }
 
 /* A notification covers the unsignalled transfers before it: it is not sent if one is
@@ -459,10 +515,7 @@ static void reads_of_others(void **state)
     (void)state;
     open_pair(&server, &client, FOR_EVER ",elan_tx_buffers=16", FOR_EVER);
     struct side to_client = server;
-    open_side(&other, NULL, FOR_EVER);
-    dial(&other, "elan4://0:2");
-    until(&other, &server, RME_EV_LINK_UP, 1);
-    until(&server, &other, RME_EV_LINK_UP, 2);
+    open_client(&other, &server, FOR_EVER);
     lay_out(&hole, &client, 0, false);
     lay_out(&good, &other, -1, false);
     for (int i = 0; i < BAD; i++) {
@@ -478,12 +531,9 @@ static void reads_of_others(void **state)
     until(&client, &server, RME_EV_LINK_DOWN, 1); /* reports them now */
     until(&server, &client, RME_EV_LINK_DOWN, 1);
     assert_int_equal(server.error, -EFAULT);
-    ops->link_disconnect(other.link, -ESHUTDOWN);
-    until(&other, &server, RME_EV_LINK_DOWN, 1);
-    until(&server, &other, RME_EV_LINK_DOWN, 2);
+    leave(&other, &server);
     munmap(hole.hole, 4096);
     munmap(good.hole, 4096);
-    close_side(&other);
     close_both(&client, &server);
 }
 
@@ -526,10 +576,7 @@ static struct rme_link *open_three(struct side *server, const char *options, str
 
     open_pair(server, deaf, options, its_options);
     first = server->link;
-    open_side(other, NULL, FOR_EVER);
-    dial(other, "elan4://0:2");
-    until(other, server, RME_EV_LINK_UP, 1);
-    until(server, other, RME_EV_LINK_UP, 2);
+    open_client(other, server, FOR_EVER);
     assert_int_equal(elan4_block_inputter(deaf->f->nic->ctx, 1), 0);
     return first;
 }
@@ -672,6 +719,7 @@ int main(void)
         cmocka_unit_test(write_to_nowhere),
         cmocka_unit_test(read_to_nowhere),
         cmocka_unit_test(read_from_nowhere),
+        cmocka_unit_test(list_of_any_length_arrives),
         cmocka_unit_test(silent_one_is_refused),
         cmocka_unit_test(refusal_wakes),
         cmocka_unit_test(peer_reports_a_completion),

@@ -5,9 +5,12 @@
 #include "tests/elan4/cases.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
+
+#include "tests/lib/asleep.h"
 
 #define SOON 60000
 
@@ -306,6 +309,46 @@ static void attach_checks_the_capability(struct bed *b)
     CHECK(elan4_attach(b->ctx, &b->cap) == 0);
 }
 
+struct nap {
+    struct bed *b;
+    E4_Event *event;
+    volatile E4_uint64 *word;
+};
+
+static void *nap(void *arg)
+{
+    struct nap *n = arg;
+    E4_CmdQ *cq = elan4_alloc_cmdq(n->b->ctx, CQ_Size1K, CQ_EnableAllBits, NULL);
+
+    CHECK(cq && elan4_alloc_intcookie(n->b->ctx, 7) == 0);
+    elan4_waitevent_word(n->b->ctx, cq, n->b->irq, sdram_mem(n->b, 64), 7, n->event, n->word,
+                         ELAN_WAIT_EVENT);
+    return NULL;
+}
+
+static void sleeps(struct bed *b)
+{
+    pthread_t thread;
+
+    bed_open(b, LOW);
+    struct nap n = {b, NULL, main_mem(b, 64)};
+    n.event = word_event(b, n.word, 1);
+    CHECK(pthread_create(&thread, NULL, nap, &n) == 0);
+    asleep_await_others();
+    tell(b, 0, elan(b, n.event));
+    CHECK(pthread_join(thread, NULL) == 0 && elan4_load64(n.word) != 0);
+    bed_close(b);
+}
+
+static void dies_before_waking(struct bed *b)
+{
+    setenv("EMUELAN4_REORDER", "0", 1);
+    setenv("EMUELAN4_DIE", "unlocked", 1);
+    bed_open(b, LOW);
+    run_dma(b, dma(0, 0, vp_of(0, LOW), 0, 0, 0, told(b, 0)));
+    flush(b);
+}
+
 /* The memory begins with SDRAM of its parent's interface. */
 static void has_main_memory(void)
 {
@@ -341,13 +384,11 @@ static const struct {
     const char *name;
     int n;
     bed_fn fn[2];
+    bool dies; /* the second process, by SIGKILL */
 } rules[] = {
 #define ALONE(fn)                                                                              \
     {                                                                                          \
-#fn, 1,                                                                                \
-        {                                                                                      \
-            fn                                                                                 \
-        }                                                                                      \
+#fn, 1, {fn }, false                                                                   \
     }
     ALONE(event_fires_once_until_primed),
     ALONE(wait_for_set_event_fires_at_once),
@@ -365,13 +406,14 @@ static const struct {
     ALONE(missing_route_traps),
     ALONE(attach_checks_the_capability),
     ALONE(child_opens_its_own_interface),
-    {"context_has_one_owner", 2, {context_has_one_owner, context_has_one_owner}},
+    {"context_has_one_owner", 2, {context_has_one_owner, context_has_one_owner}, false},
+    {"sleeper_wakes_when_waker_dies", 2, {sleeps, dies_before_waking}, true},
 };
 
 int main(void)
 {
     for (unsigned k = 0; k < sizeof(rules) / sizeof(rules[0]); k++)
         if (case_begins(rules[k].name))
-            case_ends(run_beds(rules[k].n, rules[k].fn));
+            case_ends(run_beds_kill(rules[k].n, rules[k].fn, rules[k].dies ? 1 : -1));
     return cases_end();
 }
