@@ -178,9 +178,55 @@ static void prepend(const char *var, const char *first, const char *sep)
     free(joined);
 }
 
-int main(int argc, char **argv)
+/* Lets programs that load libibverbs.so.1 or librdmacm.so.1 by name find the library under
+ * these names, in a folder beside it. */
+static void provide_names(const char *library)
+{
+    char full[PATH_MAX], folder[PATH_MAX + 32];
+    char *slash = realpath(library, full) ? strrchr(full, '/') : NULL;
+
+    if (slash)
+        *slash = 0;
+    snprintf(folder, sizeof(folder), "%s/emuverbs-libs", slash ? full : "");
+    if (!strpbrk(folder, ":;") && access(folder, X_OK) == 0)
+        prepend("LD_LIBRARY_PATH", folder, ":");
+    else
+        fprintf(stderr,
+                "emuverbs: %s: cannot be a folder of LD_LIBRARY_PATH: %s; programs that load "
+                "libibverbs.so.1 by name get the real library; install emuverbs completely, at "
+                "a path without colons and semicolons\n",
+                folder, strpbrk(folder, ":;") ? "a separator in the path" : strerror(errno));
+}
+
+/* Runs a program with the library; returns the exit status if this fails. */
+static int run(char **argv, bool sysfs)
 {
     char library[PATH_MAX + 64];
+
+    if (find_library(library, sizeof(library)) < 0) {
+        fprintf(stderr, "emuverbs: %s: not found; set EMUVERBS_LIBRARY to its path\n", LIBRARY);
+        return 2;
+    }
+    if (strpbrk(library, " :\t\n")) {
+        fprintf(
+            stderr,
+            "emuverbs: %s: cannot be preloaded: LD_PRELOAD does not support spaces and colons "
+            "in a path; build or install at a path without them, or set EMUVERBS_LIBRARY to a "
+            "link at such a path\n",
+            library);
+        return 2;
+    }
+    if (sysfs && view_make(library) < 0)
+        return 2;
+    prepend("LD_PRELOAD", library, ":");
+    provide_names(library);
+    /* otherwise programs built with AddressSanitizer require to be first in LD_PRELOAD */
+    prepend("ASAN_OPTIONS", "verify_asan_link_order=0", ":");
+    return emul_run("emuverbs", argv);
+}
+
+int main(int argc, char **argv)
+{
     bool sysfs = false;
     int i = 1;
 
@@ -212,23 +258,5 @@ int main(int argc, char **argv)
         usage(stderr);
         return 2;
     }
-    if (find_library(library, sizeof(library)) < 0) {
-        fprintf(stderr, "emuverbs: %s: not found; set EMUVERBS_LIBRARY to its path\n", LIBRARY);
-        return 2;
-    }
-    if (strpbrk(library, " :\t\n")) {
-        fprintf(
-            stderr,
-            "emuverbs: %s: cannot be preloaded: LD_PRELOAD does not support spaces and colons "
-            "in a path; build or install at a path without them, or set EMUVERBS_LIBRARY to a "
-            "link at such a path\n",
-            library);
-        return 2;
-    }
-    if (sysfs && view_make(library) < 0)
-        return 2;
-    prepend("LD_PRELOAD", library, ":");
-    /* otherwise programs built with AddressSanitizer require to be first in LD_PRELOAD */
-    prepend("ASAN_OPTIONS", "verify_asan_link_order=0", ":");
-    return emul_run("emuverbs", argv + i);
+    return run(argv + i, sysfs);
 }
