@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: LGPL-2.1-or-later
-# The software HCA in place of libraries that a program loads by name.
+# The software HCA in place of libraries that a program loads by name, and programs into which it
+# cannot be loaded.
 here=$(dirname "$0")
 # shellcheck source=tests/lib/tap.sh
 . "$here/../lib/tap.sh"
@@ -11,6 +12,12 @@ trap 'rm -rf "$tmp"' EXIT
 
 installed() { ldconfig -p | awk -v n="$1" '$1 == n { print $NF; exit }'; }
 exports() { nm -D --defined-only --with-symbol-versions "$1" | awk '$2 != "A" { print $NF }' | grep -E '@@' | sort; }
+refused() { # PATTERN COMMAND...
+    local pattern=$1
+    shift
+    "$@" >"$tmp/out" 2>&1
+    case $?:$(cat "$tmp/out") in "2:emuverbs: "*$pattern*) ;; *) fail "$*: $(cat "$tmp/out")" ;; esac
+}
 
 check local_handles_reach_one_instance "$emuverbs" tests/emul/by_name
 check ctypes_reaches_the_emulator "$emuverbs" python3 -c '
@@ -64,4 +71,39 @@ cp "$library" "$tmp/"
 err=$(EMUVERBS_LIBRARY=$tmp/libemuverbs.so "$emuverbs" true 2>&1) || fail "true fails"
 case $err in *"$tmp/emuverbs-libs: cannot be a folder of LD_LIBRARY_PATH: No such file"*) ;; *) fail "$err" ;; esac
 
+echo 'int main(void) { return 0; }' >"$tmp/main.c"
+for how in -static -static-pie; do
+    if ${CC:-cc} "$how" -o "$tmp/main$how" "$tmp/main.c" 2>/dev/null; then
+        begin "static_program_refused $how"
+        refused "main$how: would not use emuverbs: statically linked" "$emuverbs" "$tmp/main$how"
+        PATH=$tmp:$PATH refused "main$how: would not use emuverbs: statically linked" "$emuverbs" "main$how"
+        "$emuverbs" env "$tmp/main$how" || fail "not run by another program"
+    else
+        skip "static_program_refused $how" "no static libc is here"
+    fi
+done
+
+# Rights of another user: only root makes such programs, and the kernel must regard them here.
+cp "$(type -P true)" "$tmp/true" && chmod 755 "$tmp"
+if [ "$(id -u)" = 0 ] && ! findmnt -no OPTIONS -T "$tmp" | grep -qw nosuid; then
+    begin set_id_program_refused
+    chown 65534:65534 "$tmp/true"
+    chmod 4755 "$tmp/true"
+    refused "with set-user-ID" "$emuverbs" "$tmp/true"
+    chmod 2755 "$tmp/true"
+    refused "with set-group-ID" "$emuverbs" "$tmp/true"
+    chmod 755 "$tmp/true"
+    "$emuverbs" "$tmp/true" || fail "refused without rights"
+    cp "$emuverbs" "$tmp/"
+    if setcap cap_net_raw=ep "$tmp/true" 2>/dev/null; then
+        begin program_with_capabilities_refused
+        "$emuverbs" "$tmp/true" || fail "refused to root, who gains nothing"
+        refused "with file capabilities" setpriv --reuid=65534 --regid=65534 --clear-groups "$tmp/emuverbs" "$tmp/true"
+    else
+        skip program_with_capabilities_refused "setcap does not work here"
+    fi
+else
+    skip set_id_program_refused "needs root, and a file system with set-user-ID"
+    skip program_with_capabilities_refused "needs root, and a file system with set-user-ID"
+fi
 finish
