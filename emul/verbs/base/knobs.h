@@ -109,6 +109,9 @@
       "completion:K: the K-th work request executed; cm_event:K: the K-th rdma_cm event")      \
     X(stop, STOP, "step,…[:K]",                                                                \
       "for tests: a thread stops at the K-th arrival (default 1) at one of these steps")       \
+    X(trace, TRACE, "file",                                                                    \
+      "append a line for each work request and each completion: time, process, queue pair, "   \
+      "opcode, bytes, wr_id, status")                                                          \
     X(counters, COUNTERS_DIR, "directory",                                                     \
       "at exit, write the counters to emuverbs-PID.json in this directory")
 

@@ -427,8 +427,10 @@ int emu_sq_check(struct emu_dev *d, struct emu_qp *qp, const struct emu_wr *wr)
     }
 }
 
-static void count_wr(const struct emu_wr *wr)
+static void count_wr(const struct emu_qp *qp, const struct emu_wr *wr)
 {
+    if (__builtin_expect(emu_tracing, false))
+        emu_trace_request(qp->qp.qp_num, wr->opcode, wr->length, wr->wr_id);
     switch (wr->opcode) {
     case IBV_WR_RDMA_WRITE:
         emu_count(COUNT_wr_write, 1);
@@ -471,7 +473,7 @@ int emu_sq_post(struct emu_dev *d, struct emu_qp *qp, struct emu_wr *wr)
         wr->flags |= IBV_SEND_SIGNALED;
     if (emu_is_atomic(wr->opcode))
         wr->length = 8; /* more is never used */
-    count_wr(wr);
+    count_wr(qp, wr);
     emu_count_port(qp->source, PORT_COUNT_requests, 1);
     if (qp->qp.state == IBV_QPS_ERR || atomic_load(&qp->s->state) == IBV_QPS_ERR) {
         if (qp->qp.state != IBV_QPS_ERR)
@@ -638,7 +640,7 @@ static unsigned post_writes(struct emu_dev *d, struct emu_qp *qp, const struct i
     for (unsigned k = 0; k < n; k++) {
         uint64_t i = qp->sq_tail;
         qp->sq_tail = qp->sq_exec = qp->sq_retire = i + 1;
-        count_wr(&w[k]);
+        count_wr(qp, &w[k]);
         emu_call(CALL_completion);
         ok = ok && emu_sq_complete(d, qp, i, &w[k], IBV_WC_SUCCESS);
     }
