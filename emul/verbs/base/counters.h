@@ -91,6 +91,9 @@
     X(rdma_leave_multicast, 0)                                                                 \
     X(rdma_set_option, 1)                                                                      \
     X(completion, 1)                                                                           \
+    X(lost, 0)                                                                                 \
+    X(late, 0)                                                                                 \
+    X(not_ready, 0)                                                                            \
     X(cm_event, 1)
 
 /* X(name, unit, prose) */
