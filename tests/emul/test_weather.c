@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The trace of the software HCA, and faults by rate: what a user of the device sees of them. */
+/* The trace of the software HCA, faults by rate, and keys: what a user of the device sees. */
 #include <errno.h>
 #include <inttypes.h>
 #include <sys/mman.h>
@@ -191,4 +191,42 @@ CASE(lost_datagrams_repeat_with_their_seed)
     munmap(arrived, sizeof(*arrived));
     assert_true(run[0] == run[1] && run[0] != run[2]);
     assert_in_range(__builtin_popcountll(run[0]), 32, 60);
+}
+
+/* Uses keys of the wrong kind; returns what the library says, up to `size`. */
+static void mix_keys(char *said, size_t size, enum ibv_wc_status remote)
+{
+    struct side a = {0}, b = {0};
+    int err[2], keep = dup(2);
+
+    loop_open(&a, &b);
+    CHECK_EQ(pipe(err), 0);
+    dup2(err[1], 2);
+    CHECK_EQ(try_send(&a, 1, WRITE, 0, 8, IBV_SEND_SIGNALED, (uintptr_t)b.buf, b.mr->lkey), 0);
+    struct ibv_wc wc = wait_wc(a.scq);
+    dup2(keep, 2);
+    CHECK_EQ(wc.status, remote);
+    close(err[1]);
+    ssize_t n = read(err[0], said, size - 1);
+    CHECK(n >= 0);
+    said[n] = 0;
+    loop_close(&a, &b);
+}
+
+TEST(lkey_used_as_rkey_is_named)
+{
+    char said[512];
+
+    mix_keys(said, sizeof(said), IBV_WC_REM_ACCESS_ERR);
+    CHECK(strstr(said, "the lkey of a region was used as its rkey"));
+    CHECK(strstr(said, "EMUVERBS_EQUAL_KEYS=1"));
+}
+
+TEST(equal_keys_work_as_either)
+{
+    char said[512];
+
+    setenv("EMUVERBS_EQUAL_KEYS", "1", 1);
+    mix_keys(said, sizeof(said), IBV_WC_SUCCESS);
+    CHECK_EQ(*said, 0);
 }

@@ -36,6 +36,8 @@
     X(memlock, MEMLOCK, 0, 0, UINT64_MAX, "bytes",                                             \
       "limit of registered memory, like a memlock limit; 0: unlimited")                        \
     X(srq, SRQ, 1, 0, 1, "", "0: no shared receive queues")                                    \
+    X(equal_keys, EQUAL_KEYS, 0, 0, 1, "",                                                     \
+      "1: lkey and rkey of a region are equal, as on some devices; for both processes")        \
     X(odp, ODP, 1, 0, 1, "", "0: no on-demand paging")                                         \
     X(mtu, MTU, 4096, 256, 4096, "bytes", "path MTU: 256, 512, 1024, 2048 or 4096")            \
     X(ethernet, ETHERNET, 0, 0, 1, "", "1: the port's link layer is Ethernet (RoCE)")          \
