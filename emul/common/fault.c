@@ -15,7 +15,7 @@ static struct {
 int emul_nfaults;
 uint64_t emul_fault_seed;
 
-/* Parses a number of calls or, with a percent sign, a rate; returns the end of the text read. */
+/* Parses a number of calls or, with a percent sign, a rate; returns the end of the text. */
 static const char *amount(const char *text, uint64_t *nth, uint32_t *ppm)
 {
     char *end;
@@ -64,7 +64,7 @@ void emul_faults_parse(const char *emulator, const char *variable, const char *l
         if ((call < 0 && (colon || !any)) || end != list + len || nth == 0 || (ppm && !colon)) {
             fprintf(
                 stderr,
-                "%s: %s: \"%.*s\" ignored: %scall:K or call:RATE%% with a known call expected\n",
+                "%s: %s: \"%.*s\" ignored: %scall:K or call:RATE%% of a known call expected\n",
                 emulator, variable, (int)len, list, any ? "K, or " : "");
             continue;
         }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Trace of work requests and completions (EMUVERBS_TRACE): a line each, appended by one write, so
- * that processes may share a file. The file is opened for each line, because the program may close
- * descriptors that are not its own, and reuse their numbers. */
+/* Trace of work requests and completions (EMUVERBS_TRACE): a line each, appended by one write,
+ * so that processes may share a file. The file is opened for each line, because the program may
+ * close descriptors that are not its own, and reuse their numbers. */
 #include "emul/verbs/process/process.h"
 
 #include <errno.h>
