@@ -10,8 +10,37 @@
 static struct {
     int call; /* -1: any call */
     uint64_t nth;
+    uint32_t ppm; /* of calls, instead of the nth; 0: none */
 } faults[MAX_FAULTS];
 int emul_nfaults;
+uint64_t emul_fault_seed;
+
+/* Parses a number of calls or, with a percent sign, a rate; returns the end of the text. */
+static const char *amount(const char *text, uint64_t *nth, uint32_t *ppm)
+{
+    char *end;
+    double percent = strtod(text, &end);
+
+    if (*end == '%' && percent > 0 && percent <= 100) {
+        *ppm = (uint32_t)(percent * 10000 + 0.5);
+        *nth = *ppm;
+        return end + 1;
+    }
+    *ppm = 0;
+    *nth = strtoull(text, &end, 10);
+    return end;
+}
+
+/* Draws by the call, its number and the seed, so that a run can be repeated. */
+static bool is_drawn(int call, uint64_t n, uint32_t ppm)
+{
+    uint64_t x = (emul_fault_seed << 8 | (uint32_t)call) * UINT64_C(0x9e3779b97f4a7c15) + n;
+
+    /* the finalizer of SplitMix64 */
+    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
+    return (x ^ x >> 31) % 1000000 < ppm;
+}
 
 static int call_by_name(const char *const *names, int count, const char *name, size_t len)
 {
@@ -29,14 +58,18 @@ void emul_faults_parse(const char *emulator, const char *variable, const char *l
         len = strcspn(list, ",");
         const char *colon = memchr(list, ':', len);
         int call = colon ? call_by_name(names, count, list, (size_t)(colon - list)) : -1;
-        char *end;
-        uint64_t nth = strtoull(colon ? colon + 1 : list, &end, 10);
-        if ((call < 0 && (colon || !any)) || end != list + len || nth == 0) {
-            fprintf(stderr, "%s: %s: \"%.*s\" ignored: %scall:K with a known call expected\n",
-                    emulator, variable, (int)len, list, any ? "K, or " : "");
+        uint64_t nth;
+        uint32_t ppm;
+        const char *end = amount(colon ? colon + 1 : list, &nth, &ppm);
+        if ((call < 0 && (colon || !any)) || end != list + len || nth == 0 || (ppm && !colon)) {
+            fprintf(
+                stderr,
+                "%s: %s: \"%.*s\" ignored: %scall:K or call:RATE%% of a known call expected\n",
+                emulator, variable, (int)len, list, any ? "K, or " : "");
             continue;
         }
         faults[emul_nfaults].call = call;
+        faults[emul_nfaults].ppm = ppm;
         faults[emul_nfaults++].nth = nth;
     }
 }
@@ -44,8 +77,9 @@ void emul_faults_parse(const char *emulator, const char *variable, const char *l
 bool emul_fault_hits(int call, uint64_t n, uint64_t all)
 {
     for (int i = 0; i < emul_nfaults; i++)
-        if (faults[i].call == call ? faults[i].nth == n
-                                   : faults[i].call < 0 && all && faults[i].nth == all)
+        if (faults[i].call == call && faults[i].ppm ? is_drawn(call, n, faults[i].ppm)
+            : faults[i].call == call                ? faults[i].nth == n
+                                     : faults[i].call < 0 && all && faults[i].nth == all)
             return true;
     return false;
 }

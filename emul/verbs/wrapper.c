@@ -1,16 +1,23 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* emuverbs: runs a program on the software HCA, explains the knobs, and prints the counters of
  * a running process. */
+#include <elf.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
+#include <link.h>
 #include <stddef.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/un.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "emul/common/command.h"
@@ -178,9 +185,138 @@ static void prepend(const char *var, const char *first, const char *sep)
     free(joined);
 }
 
-int main(int argc, char **argv)
+/* Sets the path under which execvp() finds a program. */
+static bool find_program(const char *name, char *path, size_t size)
+{
+    const char *list = getenv("PATH");
+
+    snprintf(path, size, "%s", name);
+    if (strchr(name, '/'))
+        return true;
+    for (size_t n; list; list = list[n] ? list + n + 1 : NULL) {
+        n = strcspn(list, ":");
+        snprintf(path, size, "%.*s%s%s", (int)n, list, n ? "/" : "", name);
+        if (access(path, X_OK) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Returns which other rights than the caller's the kernel gives the program, because of which
+ * the loader ignores LD_PRELOAD; NULL: none. */
+static const char *raised(const char *path)
+{
+    struct statvfs fs;
+    struct stat st;
+
+    if (stat(path, &st) < 0 || prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) > 0 ||
+        (statvfs(path, &fs) == 0 && (fs.f_flag & ST_NOSUID)))
+        return NULL;
+    if ((st.st_mode & S_ISUID) && st.st_uid != getuid())
+        return "set-user-ID";
+    if ((st.st_mode & S_ISGID) && (st.st_mode & S_IXGRP) && st.st_gid != getgid())
+        return "set-group-ID";
+    if (getuid() != 0 && getxattr(path, "security.capability", NULL, 0) > 0)
+        return "file capabilities";
+    return NULL;
+}
+
+/* Returns whether a program is an ELF file, of this machine's word size, without a loader. */
+static bool is_static(const char *path)
+{
+    ElfW(Ehdr) head;
+    ElfW(Phdr) part;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    bool found = fd >= 0 && pread(fd, &head, sizeof(head), 0) == (ssize_t)sizeof(head) &&
+                 memcmp(head.e_ident, ELFMAG, SELFMAG) == 0 && head.e_phentsize == sizeof(part);
+
+    for (unsigned i = 0; found && i < head.e_phnum; i++)
+        found = pread(fd, &part, sizeof(part), (off_t)(head.e_phoff + i * sizeof(part))) ==
+                    (ssize_t)sizeof(part) &&
+                part.p_type != PT_INTERP;
+    if (fd >= 0)
+        close(fd);
+    return found;
+}
+
+/* Returns whether a library can be loaded into the program; reports why not. */
+static bool is_loadable(const char *name)
+{
+    char path[PATH_MAX];
+    const char *why;
+
+    if (!find_program(name, path, sizeof(path)))
+        return true;
+    why = raised(path);
+    if (why)
+        fprintf(
+            stderr,
+            "emuverbs: %s: would not use emuverbs: the loader ignores LD_PRELOAD for a "
+            "program with %s; run it as that user, or a copy without these rights, or, of a "
+            "program that runs others, such as sudo, as: sudo emuverbs PROGRAM\n",
+            path, why);
+    else if (is_static(path))
+        fprintf(
+            stderr,
+            "emuverbs: %s: would not use emuverbs: statically linked, so that no library is "
+            "loaded; link it dynamically, or, if it only runs others: emuverbs env %s\n",
+            path, name);
+    else
+        return true;
+    return false;
+}
+
+/* Lets programs that load libibverbs.so.1 or librdmacm.so.1 by name find the library under
+ * these names, in a folder beside it. */
+static void provide_names(const char *library)
+{
+    char full[PATH_MAX], folder[PATH_MAX + 32];
+    char *slash = realpath(library, full) ? strrchr(full, '/') : NULL;
+
+    if (slash)
+        *slash = 0;
+    snprintf(folder, sizeof(folder), "%s/emuverbs-libs", slash ? full : "");
+    if (!strpbrk(folder, ":;") && access(folder, X_OK) == 0)
+        prepend("LD_LIBRARY_PATH", folder, ":");
+    else
+        fprintf(stderr,
+                "emuverbs: %s: cannot be a folder of LD_LIBRARY_PATH: %s; programs that load "
+                "libibverbs.so.1 by name get the real library; install emuverbs completely, at "
+                "a path without colons and semicolons\n",
+                folder, strpbrk(folder, ":;") ? "a separator in the path" : strerror(errno));
+}
+
+/* Runs a program with the library; returns the exit status if this fails. */
+static int run(char **argv, bool sysfs)
 {
     char library[PATH_MAX + 64];
+
+    if (find_library(library, sizeof(library)) < 0) {
+        fprintf(stderr, "emuverbs: %s: not found; set EMUVERBS_LIBRARY to its path\n", LIBRARY);
+        return 2;
+    }
+    if (strpbrk(library, " :\t\n")) {
+        fprintf(
+            stderr,
+            "emuverbs: %s: cannot be preloaded: LD_PRELOAD does not support spaces and colons "
+            "in a path; build or install at a path without them, or set EMUVERBS_LIBRARY to a "
+            "link at such a path\n",
+            library);
+        return 2;
+    }
+    if (!is_loadable(argv[0]))
+        return 2;
+    if (sysfs && view_make(library) < 0)
+        return 2;
+    prepend("LD_PRELOAD", library, ":");
+    provide_names(library);
+    /* otherwise programs built with AddressSanitizer require to be first in LD_PRELOAD */
+    prepend("ASAN_OPTIONS", "verify_asan_link_order=0", ":");
+    return emul_run("emuverbs", argv);
+}
+
+int main(int argc, char **argv)
+{
     bool sysfs = false;
     int i = 1;
 
@@ -212,23 +348,5 @@ int main(int argc, char **argv)
         usage(stderr);
         return 2;
     }
-    if (find_library(library, sizeof(library)) < 0) {
-        fprintf(stderr, "emuverbs: %s: not found; set EMUVERBS_LIBRARY to its path\n", LIBRARY);
-        return 2;
-    }
-    if (strpbrk(library, " :\t\n")) {
-        fprintf(
-            stderr,
-            "emuverbs: %s: cannot be preloaded: LD_PRELOAD does not support spaces and colons "
-            "in a path; build or install at a path without them, or set EMUVERBS_LIBRARY to a "
-            "link at such a path\n",
-            library);
-        return 2;
-    }
-    if (sysfs && view_make(library) < 0)
-        return 2;
-    prepend("LD_PRELOAD", library, ":");
-    /* otherwise programs built with AddressSanitizer require to be first in LD_PRELOAD */
-    prepend("ASAN_OPTIONS", "verify_asan_link_order=0", ":");
-    return emul_run("emuverbs", argv + i);
+    return run(argv + i, sysfs);
 }

@@ -91,6 +91,9 @@
     X(rdma_leave_multicast, 0)                                                                 \
     X(rdma_set_option, 1)                                                                      \
     X(completion, 1)                                                                           \
+    X(lost, 0)                                                                                 \
+    X(late, 0)                                                                                 \
+    X(not_ready, 0)                                                                            \
     X(cm_event, 1)
 
 /* X(name, unit, prose) */
@@ -154,6 +157,7 @@
     X(posters_given_up, "waits",                                                               \
       "waits for a posting thread of a queue pair that ended although the thread is running")  \
     X(ends_checked, "looks", "checks whether a delayed disconnection can be reported")         \
+    X(trace_lost, "lines", "lines that could not be written to EMUVERBS_TRACE")                \
     X(service_rounds, "rounds", "wake-ups of the service thread")                              \
     X(sweep_calls, "calls", "calls that EMUVERBS_FAIL=K numbers")
 

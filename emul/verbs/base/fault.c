@@ -15,6 +15,7 @@ static const bool sweeps[CALL_COUNT] = {
 
 void emu_fault_init(const struct emu_knobs *k)
 {
+    emul_fault_seed = k->seed;
     emul_faults_parse("emuverbs", "EMUVERBS_FAIL", k->fail, names, CALL_COUNT, true);
 }
 

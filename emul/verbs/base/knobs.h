@@ -36,6 +36,8 @@
     X(memlock, MEMLOCK, 0, 0, UINT64_MAX, "bytes",                                             \
       "limit of registered memory, like a memlock limit; 0: unlimited")                        \
     X(srq, SRQ, 1, 0, 1, "", "0: no shared receive queues")                                    \
+    X(equal_keys, EQUAL_KEYS, 0, 0, 1, "",                                                     \
+      "1: lkey and rkey of a region are equal, as on some devices; for both processes")        \
     X(odp, ODP, 1, 0, 1, "", "0: no on-demand paging")                                         \
     X(mtu, MTU, 4096, 256, 4096, "bytes", "path MTU: 256, 512, 1024, 2048 or 4096")            \
     X(ethernet, ETHERNET, 0, 0, 1, "", "1: the port's link layer is Ethernet (RoCE)")          \
@@ -87,6 +89,9 @@
       "longest delay of DISCONNECTED until the program has polled the data received before; "  \
       "on a network, a disconnection is slower than data; 0: no delay")                        \
     X(timewait_ms, TIMEWAIT_MS, 100, 0, 600000, "ms", "time from disconnect to TIMEWAIT_EXIT") \
+    X(late_us, LATE_US, 1000, 0, 60000000, "us",                                               \
+      "delay of the requests that EMUVERBS_FAIL=late:... chooses")                             \
+    X(seed, SEED, 1, 0, UINT64_MAX, "", "of the draws of EMUVERBS_FAIL=call:RATE%")            \
     X(segment_mib, SEGMENT_MIB, 1024, 64, 65536, "MiB",                                        \
       "address space (not memory) of the shared segment")                                      \
     X(census, CENSUS, 0, 0, 1, "",                                                             \
@@ -104,11 +109,16 @@
       "other addresses of the machine belong to the first port")                               \
     X(blackhole, BLACKHOLE, "addr[:port],…",                                                   \
       "addresses that resolve but never answer; IPv6 as [addr]:port")                          \
-    X(fail, FAIL, "K|call:K,…",                                                                \
-      "fail the K-th call, or the K-th call of that name, as the real call fails; "            \
-      "completion:K: the K-th work request executed; cm_event:K: the K-th rdma_cm event")      \
+    X(fail, FAIL, "K|call:K|call:RATE%,…",                                                     \
+      "fail the K-th call, the K-th call of that name, or that share of them, as the real "    \
+      "call fails; completion: work requests executed; cm_event: rdma_cm events; lost: "       \
+      "transmissions, which connections repeat; not_ready: transmissions that find no "        \
+      "receive (RNR); late: requests, by EMUVERBS_LATE_US")                                    \
     X(stop, STOP, "step,…[:K]",                                                                \
       "for tests: a thread stops at the K-th arrival (default 1) at one of these steps")       \
+    X(trace, TRACE, "file",                                                                    \
+      "append a line for each work request and each completion: time, process, queue pair, "   \
+      "opcode, bytes, wr_id, status")                                                          \
     X(counters, COUNTERS_DIR, "directory",                                                     \
       "at exit, write the counters to emuverbs-PID.json in this directory")
 

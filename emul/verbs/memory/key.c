@@ -17,6 +17,7 @@
 #include "emul/verbs/memory/memory.h"
 
 #include <sched.h>
+#include <stdio.h>
 #include <sys/random.h>
 
 #define PIN_CHECK (EMU_NSEC / 50) /* wait before the notes are searched */
@@ -147,14 +148,32 @@ void emu_mr_drain(struct emu_dev *d, uint32_t index, uint64_t *late)
     }
 }
 
+/* Names the cause, once, if a key is live and of the other kind. */
+__attribute__((noinline)) static void explain(const struct shm_mr *s, uint32_t key, bool remote)
+{
+    static atomic_bool told;
+
+    if (atomic_load(&s->key) != (key & ~EMU_RKEY_BIT) || atomic_exchange(&told, true))
+        return;
+    fprintf(
+        stderr,
+        "emuverbs: key 0x%08x: the %s of a region was used as its %s; give the peer mr->rkey "
+        "and requests mr->lkey, as they differ on other devices, or set "
+        "EMUVERBS_EQUAL_KEYS=1\n",
+        key, remote ? "lkey" : "rkey", remote ? "rkey" : "lkey");
+}
+
 int emu_mr_local(struct emu_dev *d, uint32_t pd, const struct ibv_sge *sge, uint32_t access,
                  struct iovec *out)
 {
     struct shm_mr *s = shm_mr(d->seg, shm_key_index(sge->lkey));
 
     if (sge->lkey == 0 || (sge->lkey & EMU_WINDOW_BIT) ||
-        atomic_load_explicit(&s->key, memory_order_acquire) != sge->lkey)
+        atomic_load_explicit(&s->key, memory_order_acquire) != sge->lkey) {
+        if (sge->lkey & EMU_RKEY_BIT)
+            explain(s, sge->lkey, false);
         return -1;
+    }
     uint64_t off = sge->addr - s->iova;
     if (s->pd != pd || off > s->length || sge->length > s->length - off ||
         (s->access & access) != access)
@@ -207,8 +226,14 @@ int emu_mr_pin(struct emu_dev *d, struct emu_peer *p, uint32_t key, bool remote,
     struct shm_mr *s = shm_mr(p->seg, index);
 
     pin->mr = NULL;
-    if (bare == 0 || remote != !!(key & EMU_RKEY_BIT) || (!remote && (key & EMU_WINDOW_BIT)) ||
-        atomic_load(&s->key) != bare)
+    if (bare == 0 || remote != !!(key & EMU_RKEY_BIT)) {
+        /* a window's rkey always has the bit */
+        if (!remote || !d->knobs.equal_keys || bare == 0 || (key & EMU_WINDOW_BIT)) {
+            explain(s, key, remote);
+            return -1;
+        }
+    }
+    if ((!remote && (key & EMU_WINDOW_BIT)) || atomic_load(&s->key) != bare)
         return -1;
     use(d, p, s, index, pin);
     if (atomic_load(&s->key) == bare) {

@@ -205,7 +205,7 @@ struct ibv_mr *emu_mr_new(struct ibv_pd *pd, void *addr, size_t length, uint64_t
     mr->mr.length = length;
     mr->mr.handle = index;
     mr->mr.lkey = lkey;
-    mr->mr.rkey = lkey | EMU_RKEY_BIT;
+    mr->mr.rkey = d->knobs.equal_keys ? lkey : lkey | EMU_RKEY_BIT;
     atomic_fetch_add(&((struct emu_pd *)pd)->users, 1);
     emu_count(COUNT_live_mr, 1);
     emu_count(COUNT_reg_bytes_total, pinned(length, access));

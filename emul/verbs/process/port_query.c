@@ -135,18 +135,16 @@ EMU_EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *context,
     return ports;
 }
 
-/* In no header; old programs use libibverbs's private symbol version. */
-EMU_EXPORT int ibv_query_gid_type(struct ibv_context *context, uint8_t port, unsigned int index,
-                                  int *type);
-EMU_EXPORT int ibv_query_gid_type(struct ibv_context *context, uint8_t port, unsigned int index,
-                                  int *type)
+/* ibv_query_gid_type(), a function for providers (answers.h). */
+int emu_query_gid_type(void *context, uint8_t port, unsigned index, void *type);
+int emu_query_gid_type(void *context, uint8_t port, unsigned index, void *type)
 {
     (void)context;
     if (!emu_port_there(emu_dev_base(), port) || index != 0) {
         errno = EINVAL;
         return -1;
     }
-    *type = emu_dev_base()->knobs.ethernet ? 1 : 0; /* RoCE v2; IB or RoCE v1 */
+    *(int *)type = emu_dev_base()->knobs.ethernet ? 1 : 0; /* RoCE v2; IB or RoCE v1 */
     return 0;
 }
 

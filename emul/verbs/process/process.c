@@ -120,6 +120,7 @@ static struct emu_dev *base_locked(void)
         pthread_mutex_init(&d->self.chan_lock, NULL);
         emu_knobs_load(&d->knobs);
         emu_fault_init(&d->knobs);
+        emu_trace_init(&d->knobs);
         emu_steps_init(&d->knobs);
         if (emu_ports_init(d)) {
             free(d);

@@ -443,6 +443,8 @@ int emu_poll_cq(struct ibv_cq *ibcq, int max, struct ibv_wc *wc)
         retire(d, cq, &c);
         cq->ex_time = c.time;
         report(&c, &wc[n++]);
+        if (__builtin_expect(emu_tracing, false))
+            emu_trace_completion(&c);
     }
     pthread_mutex_unlock(&cq->lock);
     emu_count(COUNT_cqes, (uint64_t)n);

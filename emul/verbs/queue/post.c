@@ -73,13 +73,38 @@ static bool retries_are_over(struct emu_dev *d, struct emu_qp *qp)
     return now >= qp->retry_until;
 }
 
+/* Executes a request, unless a fault is injected into its transmission: a loss, of which the
+ * sender of a datagram does not learn, or a receiver that is not ready. */
+static enum exec_result transmit(struct emu_dev *d, struct emu_qp *qp, uint64_t i,
+                                 const struct emu_wr *wr, enum ibv_wc_status *status,
+                                 uint32_t *rnr_timer)
+{
+    bool local = wr->opcode == IBV_WR_BIND_MW || wr->opcode == IBV_WR_LOCAL_INV;
+    bool answered = qp->qp.qp_type == IBV_QPT_RC || emu_is_xrc(qp->qp.qp_type);
+
+    if (!emul_nfaults || local)
+        return emu_exec(d, qp, i, wr, qp->sq_retire == i, status, rnr_timer);
+    if (emu_call(CALL_lost)) {
+        *status = IBV_WC_SUCCESS;
+        emu_count(COUNT_datagrams_lost, !answered);
+        return answered ? EXEC_NO_ANSWER : EXEC_DONE;
+    }
+    bool receives = wr->opcode != IBV_WR_RDMA_WRITE && wr->opcode != IBV_WR_RDMA_READ &&
+                    !emu_is_atomic(wr->opcode);
+    if (answered && receives && emu_call(CALL_not_ready)) {
+        *rnr_timer = qp->peer ? shm_qp(qp->peer->seg, qp->attr.dest_qp_num)->min_rnr_timer : 1;
+        return EXEC_RNR;
+    }
+    return emu_exec(d, qp, i, wr, qp->sq_retire == i, status, rnr_timer);
+}
+
 /* Tries to execute; true when finished, with a status. */
 static bool attempt(struct emu_dev *d, struct emu_qp *qp, uint64_t i, const struct emu_wr *wr,
                     enum ibv_wc_status *status)
 {
     uint32_t timer = 0;
 
-    switch (emu_exec(d, qp, i, wr, qp->sq_retire == i, status, &timer)) {
+    switch (transmit(d, qp, i, wr, status, &timer)) {
     case EXEC_DONE:
         qp->rnr_left = qp->attr.rnr_retry;
         qp->rnr_due = 0;
@@ -137,6 +162,10 @@ static enum start start(struct emu_dev *d, struct emu_qp *qp, uint64_t i,
     if (first && emu_call(CALL_completion)) {
         *status = IBV_WC_RETRY_EXC_ERR;
         return START_DONE;
+    }
+    if (first && emul_nfaults && emu_call(CALL_late)) {
+        qp->rnr_due = emu_now() + d->knobs.late_us * 1000;
+        return START_BLOCKED;
     }
     if ((wr->opcode == IBV_WR_RDMA_READ || emu_is_atomic(wr->opcode)) &&
         qp->attr.max_rd_atomic == 0) {
@@ -427,8 +456,10 @@ int emu_sq_check(struct emu_dev *d, struct emu_qp *qp, const struct emu_wr *wr)
     }
 }
 
-static void count_wr(const struct emu_wr *wr)
+static void count_wr(const struct emu_qp *qp, const struct emu_wr *wr)
 {
+    if (__builtin_expect(emu_tracing, false))
+        emu_trace_request(qp->qp.qp_num, wr->opcode, wr->length, wr->wr_id);
     switch (wr->opcode) {
     case IBV_WR_RDMA_WRITE:
         emu_count(COUNT_wr_write, 1);
@@ -471,7 +502,7 @@ int emu_sq_post(struct emu_dev *d, struct emu_qp *qp, struct emu_wr *wr)
         wr->flags |= IBV_SEND_SIGNALED;
     if (emu_is_atomic(wr->opcode))
         wr->length = 8; /* more is never used */
-    count_wr(wr);
+    count_wr(qp, wr);
     emu_count_port(qp->source, PORT_COUNT_requests, 1);
     if (qp->qp.state == IBV_QPS_ERR || atomic_load(&qp->s->state) == IBV_QPS_ERR) {
         if (qp->qp.state != IBV_QPS_ERR)
@@ -638,7 +669,7 @@ static unsigned post_writes(struct emu_dev *d, struct emu_qp *qp, const struct i
     for (unsigned k = 0; k < n; k++) {
         uint64_t i = qp->sq_tail;
         qp->sq_tail = qp->sq_exec = qp->sq_retire = i + 1;
-        count_wr(&w[k]);
+        count_wr(qp, &w[k]);
         emu_call(CALL_completion);
         ok = ok && emu_sq_complete(d, qp, i, &w[k], IBV_WC_SUCCESS);
     }

@@ -166,6 +166,8 @@ int emu_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr, struct ibv_recv_w
             break;
         }
         emu_count(COUNT_wr_recv, 1);
+        if (__builtin_expect(emu_tracing, false))
+            emu_trace_receive("qp", ibqp->qp_num, wr);
     }
     if (qp->rq.flushing)
         flush(d, qp);

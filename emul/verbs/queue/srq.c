@@ -207,6 +207,8 @@ int emu_post_srq_recv(struct ibv_srq *ibsrq, struct ibv_recv_wr *wr, struct ibv_
             break;
         }
         emu_count(COUNT_wr_srq_recv, 1);
+        if (__builtin_expect(emu_tracing, false))
+            emu_trace_receive("srq", ibsrq->handle, wr);
     }
     if (srq->failed)
         lose(srq);
