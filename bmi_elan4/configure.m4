@@ -8,6 +8,7 @@ AC_ARG_ENABLE([elan4],
     [AS_IF([test "x$enableval" = xno && test "x$with_elan4" != xno],
         [AC_MSG_ERROR([--disable-elan4 and --with-elan4 exclude each other: leave one of them out])])],
     [enable_elan4=yes])
+AS_IF([test "x$enable_emulators$with_elan4" = xnono], [enable_elan4=no])
 AC_MSG_CHECKING([for libelan4])
 AS_IF([test "x$enable_elan4" = xno],
         [elan4_is='not built'
