@@ -12,8 +12,8 @@
  * refused. The owner waits until the holder unlocks or dies: a process that is stopped in the
  * few microseconds of a change delays the owner until it continues. Waiting is a short loop,
  * then a futex: with more processes than processors the holder may need the waiter's one.
- * Threads of the owner are woken after unlocking: a woken thread may take the holder's processor,
- * and then waits for the lock.
+ * Threads of the owner are woken after unlocking: a woken thread may take the holder's
+ * processor, and then waits for the lock.
  */
 #include "emul/elan4/emu.h"
 

@@ -158,7 +158,7 @@ __attribute__((noinline)) static void explain(const struct shm_mr *s, uint32_t k
     fprintf(
         stderr,
         "emuverbs: key 0x%08x: the %s of a region was used as its %s; give the peer mr->rkey "
-        "and requests mr->lkey, as they differ on other devices, or set "
+        "and requests mr->lkey (other devices have two keys), or set "
         "EMUVERBS_EQUAL_KEYS=1\n",
         key, remote ? "lkey" : "rkey", remote ? "rkey" : "lkey");
 }
