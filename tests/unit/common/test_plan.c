@@ -155,6 +155,7 @@ static const struct row {
     {"adapter bytes=256K sender s.segments=8 r.segments=8", "read 8 offers"},
     {"adapter bytes=256K sender s.segments=64 r.segments=64", "read 3 packs offers"},
     {"adapter bytes=1M sender s.segments=64 r.segments=64", "read 64 offers"},
+    {"adapter opens=0 bytes=256K sender s.segments=128 r.segments=128", "read 5 packs offers"},
     {"adapter bytes=1M sender s.segments=512 r.segments=512", "write 18 copies"},
     {"adapter each opens=0 bytes=256K sender s.segments=8 r.segments=8", "read 1 packs offers"},
     {"adapter each opens=0 bytes=2M sender s.segments=8 r.segments=8", "write 8"},
