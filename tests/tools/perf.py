@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """bmi-perf over TCP, the software HCA and the software Elan4, used like a user does."""
-import json, os, pathlib, re, signal, socket, subprocess
+import ctypes, json, os, pathlib, re, signal, socket, subprocess
 
 import pytest
 from conftest import EMU, PERF, PORTS, ROCE, ROOTLESS, complains, limited, needs_rootless, outcome, over, run, until
@@ -117,6 +117,19 @@ def test_file_in_stores_comes_back(work, start):
               PERF, 'tcp-put', '/proc/self/status', 'status', *stores)
     run(PERF, 'tcp-put', source, '../escape', stores[0], status=1)
     assert not (work / '0/status').exists() and not (work / 'escape').exists()
+
+
+def test_server_waits_for_clients_without_limit(work, start):
+    """accept() of a listener that has a limit of silence fails, and the server ends."""
+    server = start.server(PERF, 'tcp-store', f'127.0.0.1:{next(PORTS)}', work)
+    pidfd_getfd, process, limits = 438, os.pidfd_open(server.pid), []
+    for fd in os.listdir(f'/proc/{server.pid}/fd'):
+        if os.readlink(f'/proc/{server.pid}/fd/{fd}').startswith('socket:'):
+            with socket.socket(fileno=ctypes.CDLL(None).syscall(pidfd_getfd, process, int(fd), 0)) as copy:
+                if copy.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                    limits.append(copy.getsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, 16))
+    os.close(process)
+    assert limits == [bytes(16)]
 
 
 # ---- counters ----
