@@ -522,6 +522,7 @@ static void listen_to(struct rme_link *link, const void *tx, size_t length)
     script.credit_messages += message.type == RME_WIRE_CREDIT;
     script.spent++;
     script.owed[link->number]++;
+    script.speaker = link->number;
     note(message.type | message.flags << 8 | (uint64_t)message.credits << 16 |
          (uint64_t)message.nsegment << 32);
     note(message.from | (uint64_t)message.to << 32);

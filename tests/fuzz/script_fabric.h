@@ -25,6 +25,7 @@ struct script {
     uint32_t spent;           /* messages and immediates of the engine so far */
     /* the same of a link, less the credits that the test returned for them */
     uint32_t owed[SCRIPT_LINKS];
+    unsigned speaker;  /* link of the last message */
     uint32_t quieted;  /* unsignalled transfers so far */
     uint32_t segments; /* of the last transfer's first piece */
     /* connection requests of the engine: to the first part of an address, to others */
