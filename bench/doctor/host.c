@@ -46,7 +46,9 @@ static void check_system(struct doctor *doctor)
     while (maps && fgets(line, sizeof line, maps)) {
         const char *file = strrchr(line, '/');
 
-        if (file && (sscanf(file, "/libibverbs.so.%63s", verbs) != 1))
+        if (file && strncmp(file, "/libemuverbs.so", 15) == 0)
+            strcpy(cm, strcpy(verbs, "of emuverbs"));
+        else if (file && (sscanf(file, "/libibverbs.so.%63s", verbs) != 1))
             sscanf(file, "/librdmacm.so.%63s", cm);
     }
     if (release)

@@ -25,7 +25,7 @@ def doctor(*rows, status=0, before=(), emulated=True, arguments=(), env=()):
 
 
 def test_healthy_machine_passes_with_next_step():
-    out = doctor('PASS emu0 | (software HCA)', 'PASS system | libibverbs 1.',
+    out = doctor('PASS emu0 | (software HCA)', 'PASS system | libibverbs of emuverbs',
                  'PASS emu0 port 1 | active, InfiniBand, 100 Gb/s, MTU 4096', 'PASS emu0 port 1 | GIDs: 0 fe80::',
                  'PASS emu0 port 1 | addresses: ', 'PASS engine | a key opens the bytes of one operation',
                  'PASS emu0 | memory windows of type 2: yes; on-demand paging: yes; NUMA node: none;')
