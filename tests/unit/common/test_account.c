@@ -9,7 +9,8 @@
  * must be those of the reference, each operation that is over must have been reported with its
  * result, and nothing may wait that could go.  A fault is printed with its seed and step.
  *
- * Environment: ACCOUNT_SEEDS runs (24), ACCOUNT_SEED the first (1), ACCOUNT_STEPS in each (1500).
+ * Environment: ACCOUNT_SEEDS runs (24), ACCOUNT_SEED the first (1), ACCOUNT_STEPS in each
+ * (1500).
  */
 #include "account.h"
 #include "tests/lib/clock.h"
