@@ -12,7 +12,7 @@ enum { RETURN = 1, CONTROL = 2, DATA = 3 }; /* credits in hand for a message, wi
 enum { EXPECTED, UNEXPECTED, STREAMS };
 enum kind { SEND, ASK, RECV };
 
-/* OFFERED: by RTS; MATCHED: a receive whose answer was not heard; OVER: a report is expected. */
+/* OFFERED: by RTS; MATCHED: a receive whose answer was not heard; OVER: a report is due. */
 enum state { FREE, QUEUED, POSTED, OFFERED, MATCHED, MOVING, OVER };
 
 struct item {

@@ -9,7 +9,8 @@
  * must be those of the reference, each operation that is over must have been reported with its
  * result, and nothing may wait that could go.  A fault is printed with its seed and step.
  *
- * Environment: ACCOUNT_SEEDS runs (24), ACCOUNT_SEED the first (1), ACCOUNT_STEPS in each (1500).
+ * Environment: ACCOUNT_SEEDS runs (24), ACCOUNT_SEED the first (1), ACCOUNT_STEPS in each
+ * (1500).
  */
 #include "account.h"
 #include "tests/lib/clock.h"
@@ -32,7 +33,7 @@ static bool put(struct side *s, unsigned need, struct rme_wire_message m, int64_
     s->have--;
     s->used++;
     for (int k = 0; k < STREAMS; k++)
-        s->taken[k] = pick(2) == 0 || need == RETURN ? s->in[k] : s->taken[k];
+        s->taken[k] = pick(4) == 0 || (need == RETURN && pick(2) == 0) ? s->in[k] : s->taken[k];
     m.eager_consumed = s->taken[EXPECTED];
     m.unexpected_consumed = s->taken[UNEXPECTED];
     m.nsegment = window > 0;
@@ -99,7 +100,9 @@ static void peer_sends(struct side *s, bool rts, bool unexpected)
         return;
     if (!put(s, DATA,
              (struct rme_wire_message){.type = rts ? RME_WIRE_RTS : RME_WIRE_EAGER,
-                                       .flags = unexpected ? RME_WIRE_F_UNEXPECTED : 0,
+                                       .flags =
+                                           (uint8_t)((unexpected ? RME_WIRE_F_UNEXPECTED : 0) |
+                                                     (pick(4) == 0 ? RME_WIRE_F_STALLED : 0)),
                                        .tag = l.tag,
                                        .from = l.theirs,
                                        .total = rts ? (uint64_t)l.size : 0,
@@ -194,17 +197,27 @@ static void peer_leaves(struct side *s)
                   0, 0);
 }
 
-/* Returns credits, and grants more or asks some back. */
+/* Returns credits, and grants more, asks some back, or gives some up. */
 static void peer_reports(struct side *s)
 {
-    int more = s->granted < 30 && pick(6) == 0 ? 1 + (int)pick(6) : 0;
+    uint32_t more = s->granted < 30 && pick(6) == 0 ? 1 + pick(6) : 0;
+    uint32_t spare = s->have > DATA + 1 ? s->have - DATA - 1 : 0;
+    uint32_t less = s->promised - s->first < spare ? s->promised - s->first : spare;
+    struct rme_wire_message m = {.type = RME_WIRE_CREDIT, .tag = (int32_t)more};
 
-    if (pick(8) == 0)
+    less = less > 0 ? pick(less + 1) : 0;
+    if (pick(8) == 0) {
         put(s, DATA, (struct rme_wire_message){.type = RME_WIRE_PING, .tag = (int)pick(4)}, 0,
             0);
-    else if (put(s, RETURN, (struct rme_wire_message){.type = RME_WIRE_CREDIT, .tag = more}, 0,
-                 0))
-        s->granted += (uint32_t)more;
+    } else if (pick(8) == 0) {
+        m = (struct rme_wire_message){.type = RME_WIRE_PONG, .tag = (int32_t)less};
+        if (put(s, CONTROL, m, 0, 0)) {
+            s->have -= less;
+            s->promised -= less;
+        }
+    } else if (put(s, RETURN, m, 0, 0)) {
+        s->granted += more;
+    }
 }
 
 static void begin_link(struct side *s, struct rme_hello *hello, uint32_t first)
@@ -214,9 +227,9 @@ static void begin_link(struct side *s, struct rme_hello *hello, uint32_t first)
     bool active = s->active;
 
     *hello = scripted_hello();
-    hello->credits = (uint16_t)(4 + pick(9));
-    hello->eager_window = 5000 + pick(20000);
-    hello->unexpected_window = 5000 + pick(20000);
+    hello->credits = (uint16_t)((s->active ? 1 : RESERVE) + pick(9));
+    hello->eager_window = 2500 + pick(6000);
+    hello->unexpected_window = 2500 + pick(6000);
     hello->rts_max = 1 + pick(4);
     *s = (struct side){.addr = addr,
                        .active = active,
@@ -368,6 +381,15 @@ static void post(struct side *s, enum kind kind)
         reported(&(struct rme_done){.id = i->id, .user = i, .actual = size});
 }
 
+/* Another thread posts while one registers memory. */
+static void post_meanwhile(void)
+{
+    for (struct side *s = side; s < side + LINKS; s++)
+        for (int i = 0; i < 3 && s->up && s->addr != NULL; i++)
+            if (pick(2) == 0)
+                post(s, SEND);
+}
+
 static void cancel(struct item *i)
 {
     if (i->state == FREE || i->state == OVER ||
@@ -477,6 +499,7 @@ static void settle(void)
 {
     unsigned left = 1;
 
+    script.registering = NULL;
     script_tx_room();
     for (step = 100000; left > 0; step++) {
         MUST(step < 103000);
@@ -533,6 +556,7 @@ static void begin(const char *options)
     clock_tick_ns(CLOCK_TICK_NS);
     script.mws = 1024;
     script.heard = heard;
+    script.registering = post_meanwhile;
     script.no_tx = false;
     assert_int_equal(rme_addr_parse("ib", "ib://self:1", &listen), 0);
     config.listen = listen;

@@ -12,30 +12,6 @@ static uint16_t give_all(struct rme_credit *credit)
     return give;
 }
 
-/* In a one-way stream the peer gets all credits back, but not before half of them are used. */
-static void stream_returns_by_halves(void **state)
-{
-    static const uint32_t advertised[] = {4, 8, 9, 16, 64};
-    enum { N = 1024 };
-
-    (void)state;
-    for (size_t i = 0; i < sizeof(advertised) / sizeof(advertised[0]); i++) {
-        struct rme_credit c;
-        uint32_t half = advertised[i] / 2, messages = 0;
-
-        rme_credit_start(&c, advertised[i], 8);
-        for (int k = 0; k < N; k++) {
-            assert_int_equal(rme_credit_used(&c), 0);
-            if (!rme_credit_due(&c))
-                continue;
-            assert_int_equal(c.unreturned, half);
-            assert_int_equal(give_all(&c), half);
-            messages++;
-        }
-        assert_int_equal(messages, N / half);
-    }
-}
-
 static void overdrawn_peers_are_seen(void **state)
 {
     struct rme_credit c;
@@ -487,7 +463,6 @@ static void windows_agree(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(stream_returns_by_halves),
         cmocka_unit_test(overdrawn_peers_are_seen),
         cmocka_unit_test(growing_grants_more),
         cmocka_unit_test(used_credits_cannot_be_released),

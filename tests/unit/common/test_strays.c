@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * What transcripts (test_peer.c) do not express: late messages for thousands of ended
- * operations, random sends, copies and threads, freed addresses.
+ * operations, copies and threads, freed addresses.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -218,131 +218,6 @@ static void handles_in_use_are_not_reused(void **state)
     scripted_check(&long_one, 0);
 }
 
-/* ---- Random: messages of one tag are sent in posting order ---- */
-
-enum { TAGS = 5, POSTS = 3000, SLOTS = 3, SMALL = 8, BIG = 20000 };
-
-static struct posted life[POSTS];
-static uint32_t posted, rts_ended, eager_seen;
-static unsigned seed;
-
-static unsigned pick(unsigned limit)
-{
-    return (unsigned)rand_r(&seed) % limit;
-}
-
-/* Posts a message whose size is its number. */
-static void post_one(void)
-{
-    uint32_t n = posted; /* another one may be posted during this call */
-
-    if (n >= POSTS)
-        return;
-    posted++;
-    scripted_send(&life[n], memory, (pick(3) == 0 ? BIG : SMALL) + n, (int32_t)pick(TAGS));
-}
-
-static void post_sometimes(void)
-{
-    if (pick(2) == 0)
-        post_one();
-}
-
-/* Refuses the next RTS; this ends cancelled ones as well. */
-static void refuse_next(void)
-{
-    if (rts_ended < scripted_count(RME_WIRE_RTS))
-        scripted_peer_sends(
-            (struct rme_wire_message){
-                .type = RME_WIRE_FIN,
-                .to = scripted_word(RME_WIRE_RTS, rts_ended++)->message.from,
-                .status = RME_WIRE_CANCELED},
-            NULL);
-}
-
-static void take_next(void)
-{
-    const struct word *eager = scripted_word(RME_WIRE_EAGER, eager_seen);
-
-    if (eager == NULL)
-        return;
-    eager_seen++;
-    scripted.eager_consumed += (uint32_t)eager->message.payload_length + 64;
-}
-
-static void check_order(void)
-{
-    int last[TAGS];
-
-    memset(last, -1, sizeof(last));
-    for (unsigned i = 0; i < scripted.words; i++) {
-        const struct rme_wire_message *m = &scripted.word[i].message;
-        uint64_t size = m->type == RME_WIRE_EAGER ? m->payload_length : m->total;
-        int which = (int)(size >= BIG ? size - BIG : size - SMALL);
-
-        if (m->type != RME_WIRE_EAGER && m->type != RME_WIRE_RTS)
-            continue;
-        assert_true(which > last[m->tag]);
-        last[m->tag] = which;
-    }
-}
-
-static void tag_keeps_its_order(void **state)
-{
-    struct rme_hello hello = scripted_hello();
-
-    (void)state;
-    hello.rts_max = SLOTS;
-    hello.eager_window = 20000;
-    hello.credits = 6;
-    for (unsigned round = 0; round < 4; round++) {
-        seed = round + 1;
-        posted = rts_ended = eager_seen = 0;
-        scripted_open(COMMON "rndv=read,early_cts=0,pack_threshold=0", &hello);
-        script.registering = post_sometimes;
-        while (posted < POSTS) {
-            switch (scripted.have > 1 ? pick(8) : 2 + pick(6)) {
-            case 0:
-                refuse_next();
-                break;
-            case 1:
-                for (unsigned i = pick(12); i > 0; i--)
-                    take_next();
-                scripted_peer_sends((struct rme_wire_message){.type = RME_WIRE_PONG}, NULL);
-                break;
-            case 2:
-                if (posted > 0)
-                    rme_cancel(scripted.rme,
-                               life[posted - 1 - pick(posted < 20 ? posted : 20)].id);
-                break;
-            case 3:
-                if (script.no_tx)
-                    script_tx_room();
-                else
-                    script.no_tx = pick(4) == 0;
-                break;
-            default:
-                post_one();
-            }
-            if (pick(16) == 0)
-                scripted_run();
-        }
-        script_tx_room();
-        script.registering = NULL;
-        scripted_run();
-        for (unsigned before = 0; before != scripted.words + rts_ended + eager_seen;) {
-            before = scripted.words + rts_ended + eager_seen;
-            refuse_next();
-            take_next();
-            scripted_peer_sends((struct rme_wire_message){.type = RME_WIRE_PONG}, NULL);
-        }
-        check_order();
-        for (unsigned i = 0; i < POSTS; i++)
-            assert_int_equal(life[i].reports, 1);
-        scripted_close();
-    }
-}
-
 /* ---- Long copies ---- */
 
 static char *guarded;
@@ -463,47 +338,6 @@ static void unexpected_of_freed_address_is_dropped(void **state)
     assert_int_equal(scripted_counter("ops_live"), 0);
     assert_int_equal(rme_test_unexpected(scripted.rme, &(struct rme_unexpected){0}, 1, 0), 0);
     close_engine();
-}
-
-static void fetch(int32_t tag)
-{
-    struct rme_unexpected got;
-
-    assert_int_equal(rme_test_unexpected(scripted.rme, &got, 1, 0), 1);
-    assert_int_equal(got.tag, tag);
-    assert_int_equal(rme_unexpected_free(scripted.rme, got.buffer), 0);
-    assert_int_equal(rme_test_unexpected(scripted.rme, &got, 1, 0), 0);
-}
-
-/* A message fetched after its link has ended does not count in the next link's window. */
-static void unexpected_counts_in_window_of_its_link(void **state)
-{
-    struct rme_hello hello = scripted_hello();
-    struct posted send;
-
-    (void)state;
-    scripted_connect(COMMON, &hello);
-    say_unexpected(1);
-    for (int link = 0; link < 2; link++) {
-        script_cut();
-        run();
-        scripted_hush();
-        assert_int_equal(rme_addr_reach(scripted.rme, scripted.peer, 0), -EINPROGRESS);
-        scripted_connected(&hello);
-        run();
-        if (link == 0)
-            fetch(1);
-        else
-            say_unexpected(2);
-        for (unsigned n = 0; n < 2; n++) {
-            scripted_send(&send, memory, 1, 3);
-            assert_int_equal(scripted_word(RME_WIRE_EAGER, n)->message.unexpected_consumed,
-                             n == 1 && link == 1 ? RME_HELD_COST : 0);
-            if (n == 0 && link == 1)
-                fetch(2);
-        }
-    }
-    assert_int_equal(scripted_counter("protocol_errors"), 0);
 }
 
 static bool freed;
@@ -745,11 +579,9 @@ int main(void)
         SCRIPTED_TEST(late_cancel_meets_no_other_receive),
         SCRIPTED_TEST(late_cancel_meets_no_other_send),
         SCRIPTED_TEST(handles_in_use_are_not_reused),
-        cmocka_unit_test(tag_keeps_its_order),
         SCRIPTED_TEST(long_lists_are_packed_without_the_lock),
         cmocka_unit_test(closing_frees_unexpected_messages),
         cmocka_unit_test(unexpected_of_freed_address_is_dropped),
-        SCRIPTED_TEST(unexpected_counts_in_window_of_its_link),
         cmocka_unit_test(freed_while_it_is_copied),
         SCRIPTED_TEST(reached_while_its_link_ends),
         SCRIPTED_TEST(answer_carries_the_credit),
