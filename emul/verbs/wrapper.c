@@ -226,16 +226,16 @@ static bool is_static(const char *path)
 {
     ElfW(Ehdr) head;
     ElfW(Phdr) part;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    bool found = fd >= 0 && pread(fd, &head, sizeof(head), 0) == (ssize_t)sizeof(head) &&
-                 memcmp(head.e_ident, ELFMAG, SELFMAG) == 0 && head.e_phentsize == sizeof(part);
+    FILE *file = fopen(path, "re");
+    bool found = file != NULL && fread(&head, sizeof(head), 1, file) == 1 &&
+                 memcmp(head.e_ident, ELFMAG, SELFMAG) == 0 &&
+                 head.e_phentsize == sizeof(part) &&
+                 fseeko(file, (off_t)head.e_phoff, SEEK_SET) == 0;
 
     for (unsigned i = 0; found && i < head.e_phnum; i++)
-        found = pread(fd, &part, sizeof(part), (off_t)(head.e_phoff + i * sizeof(part))) ==
-                    (ssize_t)sizeof(part) &&
-                part.p_type != PT_INTERP;
-    if (fd >= 0)
-        close(fd);
+        found = fread(&part, sizeof(part), 1, file) == 1 && part.p_type != PT_INTERP;
+    if (file != NULL)
+        fclose(file);
     return found;
 }
 
