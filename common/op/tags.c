@@ -25,10 +25,14 @@ struct rme_op *rme_tag_holder(const struct rme_peer *peer, int32_t tag)
     return first != NULL ? container_of(first, struct rme_op, match) : NULL;
 }
 
-static void try_next(struct rme_op *op)
+/* Adds a send to `waitq`, one with a slot of its own before those without. */
+static void add_waiting(struct rme_op *op, struct list_head *waitq)
 {
-    list_del_init(&op->link);
-    list_add_tail(&op->link, op->peer->sends->sendq[RME_EXPECTED].next);
+    struct list_head *at = op->rndv != NULL ? waitq->next : waitq;
+
+    while (at != waitq && container_of(at, struct rme_op, link)->rndv != NULL)
+        at = at->next;
+    list_add_tail(&op->link, at);
 }
 
 void rme_send_wait(struct rme_op *op, struct list_head *waitq)
@@ -42,7 +46,7 @@ void rme_send_wait(struct rme_op *op, struct list_head *waitq)
     }
     list_del_init(&op->link);
     if (waitq != NULL)
-        list_add_tail(&op->link, waitq);
+        add_waiting(op, waitq);
 }
 
 void rme_send_leave(struct rme_op *op)
@@ -54,7 +58,9 @@ void rme_send_leave(struct rme_op *op)
         return;
     peer->sends->preparing -= op->rndv != NULL;
     if (rme_match_is_first(&op->match) && !list_empty(&op->match.same)) {
-        try_next(container_of(rme_match_succeed(&op->match), struct rme_op, match));
+        op = container_of(rme_match_succeed(&op->match), struct rme_op, match);
+        list_del_init(&op->link);
+        list_add_tail(&op->link, peer->sends->sendq[RME_EXPECTED].next);
         return;
     }
     peer->sends->tags_blocked -= rme_match_is_first(&op->match);
@@ -65,6 +71,6 @@ void rme_send_ready(struct rme *rme, struct rme_op *op)
 {
     (void)rme;
     if (rme_match_is_first(&op->match) && list_empty(&op->link))
-        try_next(op);
+        add_waiting(op, &op->peer->sends->waitq);
     rme_peer_schedule(op->peer);
 }

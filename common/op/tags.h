@@ -11,8 +11,9 @@ struct rme_sends {
     uint32_t posted; /* number of sends QUEUED so far */
     /* in order, except those out of the queue (send.c) */
     struct list_head sendq[RME_STREAMS];
-    struct list_head waitq; /* large sends that wait for an RTS slot, in order */
-    uint32_t tags_blocked;  /* number of tags that a waiting send blocks */
+    /* sends whose memory is ready, then large ones that wait for an RTS slot, in order */
+    struct list_head waitq;
+    uint32_t tags_blocked; /* number of tags that a waiting send blocks */
     /* expected sends with a rendezvous: their memory is ready or being prepared */
     uint32_t preparing;
 };

@@ -21,7 +21,8 @@
  * the whole queue waits.  RTS slots are waited for in order, too (peer->sends->waitq).  A small
  * message passes the large ones that wait for a slot, as long as the window has room.  Without
  * room the message waits for window or slot at the head of the queue, because smaller ones that
- * passed might starve it.
+ * passed might starve it.  A send whose memory is ready has its slot and passes it, so such a
+ * send waits for a credit or a buffer in front of `waitq`, not in the queue.
  *
  * Unexpected messages have a queue of their own.  Unexpected messages are small, and the peer
  * delivers them in the order of sending, regardless of tags; so that queue waits as a whole.
@@ -84,6 +85,9 @@ static bool send_expected(struct rme_peer *peer)
         rme_send_wait(op, &peer->sends->waitq);
         return true;
     default:
+        if (op->state == RME_OP_QUEUED && op->rndv != NULL &&
+            op != first_of(&peer->sends->waitq))
+            rme_send_wait(op, &peer->sends->waitq);
         return false;
     }
 }

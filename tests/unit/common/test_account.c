@@ -584,7 +584,8 @@ static void reference_holds_after_each_event(void **state)
     char options[200];
 
     (void)state;
-    first_seed = from_environment("ACCOUNT_SEED", 1);
+    /* 134 shows a send whose memory is ready behind one without room in the window */
+    first_seed = from_environment("ACCOUNT_SEED", 120);
     for (; runs > 0; runs--, first_seed++) {
         seed = first_seed;
         script.own_rx = first_seed / 12 % 2;
