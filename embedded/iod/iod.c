@@ -77,7 +77,7 @@ static const char help[] =
     "SIGUSR1 prints one line per client and the counters.  SIGTERM, SIGINT and SIGHUP end the\n"
     "server; a second signal ends it immediately.\n";
 
-/* What the options set. */
+/* Values of the options. */
 static struct {
     struct server_config server;
     struct access *allow;

@@ -76,10 +76,13 @@ void emul_faults_parse(const char *emulator, const char *variable, const char *l
 
 bool emul_fault_hits(int call, uint64_t n, uint64_t all)
 {
-    for (int i = 0; i < emul_nfaults; i++)
-        if (faults[i].call == call && faults[i].ppm ? is_drawn(call, n, faults[i].ppm)
-            : faults[i].call == call                ? faults[i].nth == n
-                                     : faults[i].call < 0 && all && faults[i].nth == all)
+    for (int i = 0; i < emul_nfaults; i++) {
+        bool hits = faults[i].call < 0 && all && faults[i].nth == all;
+
+        if (faults[i].call == call)
+            hits = faults[i].ppm ? is_drawn(call, n, faults[i].ppm) : faults[i].nth == n;
+        if (hits)
             return true;
+    }
     return false;
 }

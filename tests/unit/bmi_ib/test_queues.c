@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Queues, buffers and windows over the software HCA: counts of requests, shares of buffers, and
- * queues that fail. Server and client are in this process; the argument has options, and each
- * case adds its own.
+ * Queues, buffers and windows over the software HCA: counts of requests, shares of buffers,
+ * failing queues. Both sides are in this process; cases add to the argument's options.
  */
 #include <errno.h>
 #include <fcntl.h>

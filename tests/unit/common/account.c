@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* What the engine says and reports, compared with the reference. */
+/* The reference: checks messages and reports of the engine against it. */
 #include "account.h"
 
 struct side side[LINKS];
@@ -289,7 +289,7 @@ static bool asks(const struct side *s, int32_t tag)
     return oldest(s, ASK, QUEUED, tag) != NULL || oldest(s, ASK, OFFERED, tag) != NULL;
 }
 
-/* What the engine must hold now. */
+/* Sums that the engine must hold now. */
 struct sums {
     uint64_t bytes, live, open, open_most;
     unsigned moving, links, stuck, pulls, offers;
