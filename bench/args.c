@@ -164,8 +164,8 @@ static bool parse_sizes(struct args *args, const char *list)
     args->nsizes = 0;
     while (ok && (item = strsep(&rest, ",")) != NULL) {
         char *dash = strchr(item, '-');
-        ok = dash ? add_range(args, item, dash)
-                  : program_size(item, &size) && add_size(args, size);
+        ok = dash != NULL ? add_range(args, item, dash)
+                          : program_size(item, &size) && add_size(args, size);
     }
     free(copy);
     return ok;
@@ -188,7 +188,7 @@ static bool parse_name(const struct rule *rule, const char *text, void *at)
 {
     unsigned i = 0;
 
-    while (rule->names[i] && strcmp(text, rule->names[i]))
+    while (rule->names[i] != NULL && strcmp(text, rule->names[i]))
         i++;
     if (rule->kind == WORD)
         *(const char **)at = text;
@@ -265,7 +265,8 @@ int args_parse(struct args *args, int argc, char **argv)
         if (rule->kind >= HELP)
             return 1;
     }
-    if (optind < argc && !args->session && !args->explain && !strstr(argv[optind], "://"))
+    if (optind < argc && !args->session && args->explain == NULL &&
+        strstr(argv[optind], "://") == NULL)
         args->mode = argv[optind++];
     args->positional = argv + optind;
     args->npositional = (unsigned)(argc - optind);

@@ -132,12 +132,12 @@ static int bmi_open(char *const *servers, unsigned count, const char *options, v
                     char *why)
 {
     struct bmi_client *client = calloc(1, sizeof *client);
-    char *copy = options ? strdup(options) : NULL;
+    char *copy = options != NULL ? strdup(options) : NULL;
     unsigned i;
     int rc;
 
     *state = client;
-    if (!client)
+    if (client == NULL)
         return fail(why, "out of memory");
     lastline_begin(&client->last, false);
     rc = BMI_initialize(NULL, NULL, 0, NULL);
@@ -355,7 +355,7 @@ void bmi_warn_ignored(const char *options)
 {
     char key[64];
 
-    if (options && bmi_has_unknown(options, key, sizeof key))
+    if (options != NULL && bmi_has_unknown(options, key, sizeof key))
         fprintf(stderr,
                 "bmi-perf: unknown option \"%s\" ignored; bmi-perf --options lists all, "
                 "NEWS the removed ones\n",

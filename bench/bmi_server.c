@@ -95,7 +95,7 @@ static void sweep(struct server *server)
 {
     struct session **at = &server->sessions;
 
-    while (*at) {
+    while (*at != NULL) {
         struct session *session = *at;
         if (session->ending && session_idle(session)) {
             *at = session->next;
@@ -154,7 +154,7 @@ static void advance(struct server *server)
 {
     struct session *session;
 
-    for (session = server->sessions; session; session = session->next) {
+    for (session = server->sessions; session != NULL; session = session->next) {
         if (session->ending || !session->has_exchange)
             continue;
         if (exchange_error(&session->exchange) || session->report.error)
@@ -171,7 +171,7 @@ static unsigned sessions_of(const struct server *server, BMI_addr_t addr)
     const struct session *session;
     unsigned count = 0;
 
-    for (session = server->sessions; session; session = session->next)
+    for (session = server->sessions; session != NULL; session = session->next)
         count += session->addr == addr;
     return count;
 }
@@ -230,7 +230,7 @@ static int make_text(struct session *session, enum job_test test, size_t *length
     if (!session_take(session, size))
         return -BMI_ENOBUFS;
     session->text = malloc(size);
-    if (!session->text)
+    if (session->text == NULL)
         return -BMI_ENOMEM;
     if (metrics)
         return inspect_metrics(session->addr, session->server->network, session->text, size,
@@ -284,7 +284,7 @@ static struct session *session_of(struct server *server, BMI_addr_t addr, bmi_ms
 {
     struct session *session = server->sessions;
 
-    while (session && (session->addr != addr || session->tag != tag || session->ending))
+    while (session != NULL && (session->addr != addr || session->tag != tag || session->ending))
         session = session->next;
     return session;
 }
@@ -295,7 +295,7 @@ static struct session *opened(struct server *server, BMI_addr_t addr, const stru
 {
     struct session *session = error == -EPROTO ? NULL : session_new(server, addr, job);
 
-    if (!session)
+    if (session == NULL)
         return NULL;
     if (!session->said.error)
         session->said.error = (uint64_t)-error;
@@ -317,7 +317,7 @@ static void unexpected(struct server *server, const struct BMI_unexpected_info *
 
     if (info->tag != SESSION_OPEN_TAG) {
         session = session_of(server, info->addr, info->tag - 1);
-        if (session && session->has_exchange &&
+        if (session != NULL && session->has_exchange &&
             exchange_request(&session->exchange, info->buffer, info->size))
             session_end(session);
         session = NULL;
@@ -327,7 +327,7 @@ static void unexpected(struct server *server, const struct BMI_unexpected_info *
         session = opened(server, info->addr, &job, error);
     }
     BMI_unexpected_free(info->addr, info->buffer);
-    if (!session)
+    if (session == NULL)
         BMI_set_info(info->addr, BMI_DEC_ADDR_REF, NULL);
 }
 
@@ -371,11 +371,11 @@ int bmi_serve(const char *address, const char *options, uint64_t memory,
     struct lastline last;
     char said[LASTLINE_SIZE];
     const char *scheme_end = strstr(address, "://");
-    char *copy = options ? strdup(options) : NULL;
+    char *copy = options != NULL ? strdup(options) : NULL;
     char method[32];
     int rc;
 
-    if (!scheme_end || scheme_end - address > 16) {
+    if (scheme_end == NULL || scheme_end - address > 16) {
         snprintf(why, WHY_SIZE, "%s: not a BMI address; give one like ib://host:port", address);
         free(copy);
         return -1;
@@ -409,7 +409,7 @@ int bmi_serve(const char *address, const char *options, uint64_t memory,
     if (rc < 0)
         snprintf(why, WHY_SIZE, "%s: %s", address, bmi_status_string(rc));
     BMI_finalize();
-    while (server.sessions) {
+    while (server.sessions != NULL) {
         struct session *session = server.sessions;
         server.sessions = session->next;
         session_free(session);

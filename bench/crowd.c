@@ -274,7 +274,7 @@ static void be_clients(struct gang *g, unsigned n)
 {
     struct client *client = calloc(n, sizeof(*client));
 
-    if (!client)
+    if (client == NULL)
         die("clients", ENOMEM);
     for (unsigned i = 0; i < n; i++)
         client[i] =
@@ -307,7 +307,7 @@ static void be_clients(struct gang *g, unsigned n)
 static void start_gang(struct gang *g, unsigned clients)
 {
     g->pid = calloc(g->processes, sizeof(*g->pid));
-    if (!g->pid)
+    if (g->pid == NULL)
         die("processes", ENOMEM);
     make_pipe(g->said);
     for (unsigned i = 0; i < STEPS; i++)
@@ -359,10 +359,10 @@ static double memory(pid_t pid, const char *name)
 
     snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
     FILE *in = fopen(path, "r");
-    while (in && fgets(line, sizeof(line), in))
+    while (in != NULL && fgets(line, sizeof(line), in) != NULL)
         if (strncmp(line, name, strlen(name)) == 0)
             value = strtod(line + strlen(name), NULL);
-    if (in)
+    if (in != NULL)
         fclose(in);
     return value;
 }
@@ -431,10 +431,11 @@ static int crowd(struct gang *g, unsigned clients, unsigned seconds)
 static unsigned number(const char *text, unsigned unset, unsigned most)
 {
     char *end;
-    unsigned long n = text ? strtoul(text, &end, 10) : unset;
+    unsigned long n = text != NULL ? strtoul(text, &end, 10) : unset;
 
-    if (n == 0 || n > most || (text && *end)) {
-        fprintf(stderr, "crowd: %s is not a number from 1 to %u\n", text ? text : "", most);
+    if (n == 0 || n > most || (text != NULL && *end)) {
+        fprintf(stderr, "crowd: %s is not a number from 1 to %u\n", text != NULL ? text : "",
+                most);
         exit(2);
     }
     return (unsigned)n;

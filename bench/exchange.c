@@ -15,9 +15,9 @@ static void message_in(void *arg)
 {
     struct exchange *exchange = arg;
 
-    if (exchange->latency)
+    if (exchange->latency != NULL)
         latency_take(exchange->latency);
-    if (exchange->out && exchange->job.test != JOB_STREAM)
+    if (exchange->out != NULL && exchange->job.test != JOB_STREAM)
         flow_allow(exchange->out, 1); /* errors remain in the flow */
 }
 
@@ -48,7 +48,7 @@ int exchange_open(struct exchange *exchange, const struct job *job, BMI_addr_t p
     config.to_server = !server;
     config.unexpected = !server && job->test == JOB_REQUEST;
     config.window = job->test == JOB_PINGPONG ? 1 : job->window;
-    if (carries(job, !server) && !(exchange->out = flow_new(&config)))
+    if (carries(job, !server) && (exchange->out = flow_new(&config)) == NULL)
         return -BMI_ENOMEM;
 
     config.sending = false;
@@ -58,7 +58,7 @@ int exchange_open(struct exchange *exchange, const struct job *job, BMI_addr_t p
     config.message = message_in;
     config.window = job->test == JOB_PINGPONG ? 2 : job->window;
     if (carries(job, server) && !(server && job->test == JOB_REQUEST) &&
-        !(exchange->in = flow_new(&config))) {
+        (exchange->in = flow_new(&config)) == NULL) {
         exchange_close(exchange);
         return -BMI_ENOMEM;
     }
@@ -87,18 +87,18 @@ int exchange_begin(struct exchange *exchange, uint64_t phase)
     exchange->phase = phase;
     exchange->total = total;
     exchange->requests = exchange->bad_requests = 0;
-    if (exchange->latency)
+    if (exchange->latency != NULL)
         latency_begin(exchange->latency);
-    if (exchange->in)
+    if (exchange->in != NULL)
         rc = flow_begin(exchange->in, phase, total, total);
-    if (!rc && exchange->out)
+    if (!rc && exchange->out != NULL)
         rc = flow_begin(exchange->out, phase, total, limit);
     return rc;
 }
 
 int exchange_go(struct exchange *exchange)
 {
-    return exchange->out ? flow_allow(exchange->out, exchange->total) : 0;
+    return exchange->out != NULL ? flow_allow(exchange->out, exchange->total) : 0;
 }
 
 int exchange_request(struct exchange *exchange, const void *data, bmi_size_t size)
@@ -108,37 +108,37 @@ int exchange_request(struct exchange *exchange, const void *data, bmi_size_t siz
     if (size != (bmi_size_t)exchange->job.size ||
         (exchange->job.verify && !pattern_matches(data, (size_t)size, key, 0)))
         exchange->bad_requests++;
-    return exchange->out ? flow_allow(exchange->out, 1) : 0;
+    return exchange->out != NULL ? flow_allow(exchange->out, 1) : 0;
 }
 
 void exchange_cancel(struct exchange *exchange)
 {
-    if (exchange->in)
+    if (exchange->in != NULL)
         flow_cancel(exchange->in);
-    if (exchange->out)
+    if (exchange->out != NULL)
         flow_cancel(exchange->out);
 }
 
 bool exchange_complete(const struct exchange *exchange)
 {
-    return (!exchange->in || flow_complete(exchange->in)) &&
-           (!exchange->out || flow_complete(exchange->out));
+    return (exchange->in == NULL || flow_complete(exchange->in)) &&
+           (exchange->out == NULL || flow_complete(exchange->out));
 }
 
 bool exchange_idle(const struct exchange *exchange)
 {
-    return (!exchange->in || flow_idle(exchange->in)) &&
-           (!exchange->out || flow_idle(exchange->out));
+    return (exchange->in == NULL || flow_idle(exchange->in)) &&
+           (exchange->out == NULL || flow_idle(exchange->out));
 }
 
 int exchange_error(const struct exchange *exchange)
 {
-    if (exchange->in && flow_error(exchange->in))
+    if (exchange->in != NULL && flow_error(exchange->in))
         return flow_error(exchange->in);
-    return exchange->out ? flow_error(exchange->out) : 0;
+    return exchange->out != NULL ? flow_error(exchange->out) : 0;
 }
 
 uint64_t exchange_bad(const struct exchange *exchange)
 {
-    return exchange->bad_requests + (exchange->in ? flow_bad(exchange->in) : 0);
+    return exchange->bad_requests + (exchange->in != NULL ? flow_bad(exchange->in) : 0);
 }

@@ -81,7 +81,7 @@ static unsigned char *memory_get(struct flow *flow, size_t size)
         memory = BMI_memalloc(flow->config.peer, (bmi_size_t)size, type);
     else
         memory = memory_new(size, flow->job.memory == JOB_HUGE);
-    if (memory)
+    if (memory != NULL)
         memset(memory, GUARD, size); /* also allocates the pages */
     return memory;
 }
@@ -129,7 +129,7 @@ struct flow *flow_new(const struct flow_config *config)
     struct flow *flow = calloc(1, sizeof *flow);
     uint64_t place, segments;
 
-    if (!flow)
+    if (flow == NULL)
         return NULL;
     flow->config = *config;
     flow->job = *config->job;
@@ -143,9 +143,10 @@ struct flow *flow_new(const struct flow_config *config)
     flow->bases = calloc(flow->places * segments, sizeof *flow->bases);
     flow->lengths = calloc(flow->places * segments, sizeof *flow->lengths);
     flow->memory = memory_get(flow, memory_size(flow));
-    if (flow->memory && has_holes(flow))
+    if (flow->memory != NULL && has_holes(flow))
         unmap_holes(flow, false);
-    if (!flow->ring || !flow->bases || !flow->lengths || !flow->memory) {
+    if (flow->ring == NULL || flow->bases == NULL || flow->lengths == NULL ||
+        flow->memory == NULL) {
         flow_free(flow);
         return NULL;
     }
@@ -164,11 +165,11 @@ struct flow *flow_new(const struct flow_config *config)
 
 void flow_free(struct flow *flow)
 {
-    if (!flow)
+    if (flow == NULL)
         return;
-    if (flow->memory && has_holes(flow))
+    if (flow->memory != NULL && has_holes(flow))
         unmap_holes(flow, true);
-    else if (flow->memory && flow->job.memory == JOB_BMI)
+    else if (flow->memory != NULL && flow->job.memory == JOB_BMI)
         BMI_memfree(flow->config.peer, flow->memory, (bmi_size_t)memory_size(flow),
                     flow->config.sending ? BMI_SEND : BMI_RECV);
     else
@@ -229,7 +230,7 @@ static void *pack(const struct flow_op *op)
 {
     char *packed = memory_new((size_t)op->size, false), *at = packed;
 
-    for (int i = 0; packed && i < op->segments; at += op->length[i++])
+    for (int i = 0; packed != NULL && i < op->segments; at += op->length[i++])
         memcpy(at, op->base[i], (size_t)op->length[i]);
     return packed;
 }
@@ -244,9 +245,9 @@ static int post(struct flow_op *op, bmi_size_t *actual)
 
     if (flow->job.pack && config->sending) {
         op->packed = pack(op);
-        return !op->packed ? -BMI_ENOMEM
-                           : BMI_post_send(&op->id, config->peer, op->packed, total, type, tag,
-                                           op, config->context, NULL);
+        return op->packed == NULL ? -BMI_ENOMEM
+                                  : BMI_post_send(&op->id, config->peer, op->packed, total,
+                                                  type, tag, op, config->context, NULL);
     }
     if (op->segments > 1 && config->sending)
         return BMI_post_send_list(&op->id, config->peer, (const void *const *)op->base,
@@ -288,7 +289,7 @@ static bool account(struct flow_op *op, int error, bmi_size_t actual)
 
 static void report(const struct flow *flow)
 {
-    if (flow->config.message)
+    if (flow->config.message != NULL)
         flow->config.message(flow->config.arg);
 }
 

@@ -46,7 +46,7 @@ size_t inspect_counters(BMI_addr_t addr, char *text, size_t size)
     bool room = true;
 
     text[0] = 0;
-    for (int i = 0; room && rme && !rme_counter_get(rme, i, &counter); i++)
+    for (int i = 0; room && rme != NULL && !rme_counter_get(rme, i, &counter); i++)
         room = add_line(text, size, &used, counter.name, counter.value, counter.unit);
     return used;
 }
@@ -56,10 +56,10 @@ int inspect_metrics(BMI_addr_t addr, const char *network, char *text, size_t siz
 {
     struct rme *rme = engine_of(addr);
     char *made = NULL;
-    FILE *out = rme ? open_memstream(&made, length) : NULL;
-    int rc = rme ? -BMI_ENOMEM : -BMI_ENOSYS;
+    FILE *out = rme != NULL ? open_memstream(&made, length) : NULL;
+    int rc = rme != NULL ? -BMI_ENOMEM : -BMI_ENOSYS;
 
-    if (out) {
+    if (out != NULL) {
         bool bad;
 
         metrics_engine(out, rme, network);
@@ -83,7 +83,7 @@ static bool next_line(const char **text, struct line *line)
 {
     const char *end = strchr(*text, '\n');
 
-    if (!end ||
+    if (end == NULL ||
         sscanf(*text, "%63s %" SCNu64 " %31s", line->name, &line->value, line->unit) != 3)
         return false;
     *text = end + 1;
@@ -188,7 +188,7 @@ void inspect_peers(const char *address, void (*write)(void *arg, const char *lin
 {
     BMI_addr_t addr;
 
-    if (BMI_addr_lookup(&addr, address, NULL) >= 0 && engine_of(addr))
+    if (BMI_addr_lookup(&addr, address, NULL) >= 0 && engine_of(addr) != NULL)
         rme_print_peers(engine_of(addr), write, arg);
 }
 
@@ -206,7 +206,7 @@ int inspect_session(const char *address, const char *options)
         bmi_warn_ignored(options);
     if (!rc)
         rc = bmi_transport.prepare(state, &job, (struct part){0, 1}, why);
-    if (!rc && BMI_addr_lookup(&addr, address, NULL) >= 0 && engine_of(addr))
+    if (!rc && BMI_addr_lookup(&addr, address, NULL) >= 0 && engine_of(addr) != NULL)
         print_session(addr, engine_of(addr), address);
     else if (!rc)
         rc =
@@ -214,7 +214,7 @@ int inspect_session(const char *address, const char *options)
                      address, BMI_ADDRESS_FORMS);
     if (rc)
         fprintf(stderr, "bmi-perf: %s\n", why);
-    if (state)
+    if (state != NULL)
         bmi_transport.close(state);
     return rc ? 1 : 0;
 }
@@ -224,7 +224,7 @@ int inspect_server(const char *address, const char *options)
     char *servers[] = {(char *)address}, *text = malloc(SESSION_METRICS_MAX);
     char why[WHY_SIZE] = "no memory";
     void *state = NULL;
-    int rc = text ? bmi_transport.open(servers, 1, options, &state, why) : -1;
+    int rc = text != NULL ? bmi_transport.open(servers, 1, options, &state, why) : -1;
 
     if (!rc)
         bmi_warn_ignored(options);
@@ -234,7 +234,7 @@ int inspect_server(const char *address, const char *options)
         fprintf(stderr, "bmi-perf: %s\n", why);
     else
         fputs(text, stdout);
-    if (state)
+    if (state != NULL)
         bmi_transport.close(state);
     free(text);
     return rc ? 1 : 0;
@@ -245,7 +245,7 @@ static bool parse_shape(const char *what, uint64_t *bytes, uint64_t *segments)
 {
     char size[32];
     const char *times = strchr(what, 'x');
-    size_t length = times ? (size_t)(times - what) : strlen(what);
+    size_t length = times != NULL ? (size_t)(times - what) : strlen(what);
 
     if (length >= sizeof size)
         return false;
@@ -253,12 +253,12 @@ static bool parse_shape(const char *what, uint64_t *bytes, uint64_t *segments)
     size[length] = 0;
     *segments = 1;
     return program_size(size, bytes) &&
-           (!times || (program_size(times + 1, segments) && *segments));
+           (times == NULL || (program_size(times + 1, segments) && *segments));
 }
 
 int inspect_explain(const char *what, const char *address, const char *options)
 {
-    char *copy = options ? strdup(options) : NULL;
+    char *copy = options != NULL ? strdup(options) : NULL;
     uint64_t bytes, segments;
     struct rme *rme = NULL;
     BMI_addr_t addr;
@@ -273,18 +273,18 @@ int inspect_explain(const char *what, const char *address, const char *options)
     rc = BMI_initialize(NULL, NULL, 0, NULL);
     if (rc >= 0) {
         /* not connected; the address only selects the method */
-        rc = BMI_addr_lookup(&addr, address ? address : "ib://localhost:1", copy);
+        rc = BMI_addr_lookup(&addr, address != NULL ? address : "ib://localhost:1", copy);
         if (rc >= 0)
             rme = engine_of(addr);
-        if (rme)
+        if (rme != NULL)
             rme_explain(rme, bytes, segments, stdout);
         BMI_finalize();
     }
     free(copy);
-    if (!rme && address && rc == -BMI_ENOPROTOOPT)
+    if (rme == NULL && address != NULL && rc == -BMI_ENOPROTOOPT)
         fprintf(stderr, "bmi-perf: %s: unknown network; give an address like %s\n", address,
                 BMI_ADDRESS_FORMS);
-    else if (!rme)
+    else if (rme == NULL)
         fprintf(stderr, "bmi-perf: cannot start the engine: %s\n", bmi_status_string(rc));
-    return rme ? 0 : 1;
+    return rme != NULL ? 0 : 1;
 }

@@ -82,7 +82,7 @@ int job_decode(struct job *job, const void *data, size_t length)
     *job = (struct job){0}; /* fields that are not encoded */
     if (decode(job, job_fields, COUNT(job_fields), JOB_MAGIC, data) || !tag_fits(job))
         return -EPROTO;
-    return job_check(job) ? -EINVAL : 0;
+    return job_check(job) != NULL ? -EINVAL : 0;
 }
 
 const char *job_check(const struct job *job)

@@ -99,13 +99,13 @@ static bool json_is_for(const struct args *args, size_t mode)
 
 static int run(const struct args *args)
 {
-    bool looks = args->options || args->explain || args->session || !*args->mode;
+    bool looks = args->options || args->explain != NULL || args->session || !*args->mode;
 
     if (args->json && looks)
         return wrong_use("--json is for modes that measure");
     if (args->options)
         return inspect_options();
-    if (args->explain)
+    if (args->explain != NULL)
         return args->npositional <= 1
                    ? inspect_explain(args->explain, args->positional[0], args->bmi_options)
                    : wrong_use("--explain takes one address at most");

@@ -41,6 +41,6 @@ void *memory_new(size_t size, bool huge)
 
 void memory_free(void *memory, size_t size, bool huge)
 {
-    if (memory)
+    if (memory != NULL)
         munmap(memory, whole(size, huge));
 }

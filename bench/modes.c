@@ -84,14 +84,14 @@ static bool plan_add(struct plan *plan, const char *name, enum side side, const 
     const char *wrong = job_check(job);
     struct series *grown;
 
-    if (wrong) {
+    if (wrong != NULL) {
         fprintf(stderr, "bmi-perf: %s of %llu bytes: %s\n", name, (unsigned long long)job->size,
                 wrong);
         return false;
     }
     if (plan->count == plan->room) {
         grown = realloc(plan->series, (plan->room + 16) * sizeof *grown);
-        if (!grown) {
+        if (grown == NULL) {
             fprintf(stderr, "bmi-perf: out of memory\n");
             return false;
         }
@@ -177,7 +177,7 @@ static bool sort_addresses(const struct args *args, struct workers_config *confi
     config->servers[SIDE_BMI] = bmi;
     config->servers[SIDE_TCP] = tcp;
     for (i = 0; i < args->npositional; i++) {
-        if (strstr(args->positional[i], "://"))
+        if (strstr(args->positional[i], "://") != NULL)
             bmi[config->count[SIDE_BMI]++] = args->positional[i];
         else
             tcp[config->count[SIDE_TCP]++] = args->positional[i];
@@ -262,7 +262,7 @@ static int measure(const struct args *args, const struct workers_config *config,
     struct workers *workers = NULL;
     char why[WHY_SIZE] = "out of memory";
     uint64_t bad = 0;
-    int rc = text ? workers_start(config, &workers, why) : -1;
+    int rc = text != NULL ? workers_start(config, &workers, why) : -1;
 
     if (!rc && args->counters)
         rc = get_counters(workers, texts - 1, text, why);
@@ -293,7 +293,8 @@ int mode_measure(const struct args *args)
     struct plan plan = {0};
     int status = 2;
 
-    if (array && sort_addresses(args, &config, array) && need(&config, !tcp, tcp || compare) &&
+    if (array != NULL && sort_addresses(args, &config, array) &&
+        need(&config, !tcp, tcp || compare) &&
         plan_all(&plan, args, test, tcp ? tcp_only : both, compare ? 2 : 1))
         status = measure(args, &config, &plan);
     free(plan.series);
@@ -345,7 +346,7 @@ int mode_idle(const struct args *args)
     char **array = calloc(2 * (size_t)args->npositional + 1, sizeof *array);
     int status = 2;
 
-    if (array && sort_addresses(args, &config, array) && need(&config, true, false))
+    if (array != NULL && sort_addresses(args, &config, array) && need(&config, true, false))
         status = idle(args, &config);
     free(array);
     return status;

@@ -30,7 +30,7 @@ static void control_done(struct pending *pending, bmi_error_code_t error, bmi_si
     control->arrived = !error;
     control->error = error;
     control->actual = actual;
-    if (control->then)
+    if (control->then != NULL)
         control->then(control);
 }
 

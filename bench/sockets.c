@@ -27,10 +27,10 @@ static int resolve(const char *address, bool passive, struct addrinfo **found)
                              .ai_socktype = SOCK_STREAM,
                              .ai_flags = passive ? AI_PASSIVE : 0};
     const char *colon = strrchr(address, ':');
-    size_t length = colon ? (size_t)(colon - address) : 0;
+    size_t length = colon != NULL ? (size_t)(colon - address) : 0;
     char host[256];
 
-    if (!colon || !colon[1] || length >= sizeof host || (!length && !passive))
+    if (colon == NULL || !colon[1] || length >= sizeof host || (!length && !passive))
         return -EINVAL;
     if (length >= 2 && address[0] == '[' && address[length - 1] == ']') {
         address++;
@@ -62,7 +62,7 @@ static int open_any(const char *address, bool passive, int *fd)
     if (rc)
         return rc;
     rc = -EHOSTUNREACH;
-    for (at = found; at && rc; at = at->ai_next) {
+    for (at = found; at != NULL && rc; at = at->ai_next) {
         *fd = socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC, at->ai_protocol);
         if (*fd < 0) {
             rc = -errno;
@@ -190,9 +190,9 @@ int sockets_serve(const char *address, void (*serve)(int fd, void *arg), void *a
 
         if (fd >= 0)
             tune(fd);
-        if (client)
+        if (client != NULL)
             *client = (struct client){fd, serve, arg};
-        if (client && !pthread_create(&thread, NULL, client_thread, client)) {
+        if (client != NULL && !pthread_create(&thread, NULL, client_thread, client)) {
             pthread_detach(thread);
         } else if (fd >= 0) {
             free(client);

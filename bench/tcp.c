@@ -61,7 +61,7 @@ static int side_open(struct side *side, const struct job *job, bool noncontiguou
     side->bytes = side->buffers * side->segments * stride + 1;
     side->iov = calloc(side->buffers * side->segments, sizeof *side->iov);
     side->memory = memory_new(side->bytes, side->huge);
-    if (!side->iov || !side->memory)
+    if (side->iov == NULL || side->memory == NULL)
         return -ENOMEM;
     memset(side->memory, 0, side->bytes);
     for (uint64_t i = 0; i < side->buffers * side->segments; i++)
@@ -291,7 +291,7 @@ static int tcp_open(char *const *servers, unsigned count, const char *options, v
 
     (void)options;
     *state = client;
-    if (!client) {
+    if (client == NULL) {
         snprintf(why, WHY_SIZE, "out of memory");
         return -1;
     }

@@ -43,7 +43,7 @@ static int move_strips(int file, int fd, bool to_socket, uint64_t bytes, uint64_
                        uint64_t strip, uint64_t step)
 {
     char *buffer = malloc(strip);
-    int rc = buffer ? 0 : -ENOMEM;
+    int rc = buffer != NULL ? 0 : -ENOMEM;
 
     for (uint64_t n; !rc && bytes; bytes -= n, at += step) {
         n = bytes < strip ? bytes : strip;
@@ -115,7 +115,7 @@ static int serve_one(int fd, int folder)
     if (!length || length >= sizeof name || sockets_receive(fd, name, length))
         return -1;
     name[length] = 0;
-    if (strlen(name) != length || strchr(name, '/') || !strcmp(name, ".") ||
+    if (strlen(name) != length || strchr(name, '/') != NULL || !strcmp(name, ".") ||
         !strcmp(name, "..")) {
         answer(fd, -EINVAL, 0);
         return -1;

@@ -57,7 +57,7 @@ static int child_open(struct child *child, enum side side, char *why)
 {
     int rc;
 
-    if (child->state[side])
+    if (child->state[side] != NULL)
         return 0;
     rc = child->transport[side]->open(child->config->servers[side], child->config->count[side],
                                       child->config->options, &child->state[side], why);
@@ -94,7 +94,7 @@ static int child_main(const struct workers_config *config, bool first, int fd)
     struct command command;
     int side;
 
-    while (answer && !sockets_receive(fd, &command, sizeof command)) {
+    while (answer != NULL && !sockets_receive(fd, &command, sizeof command)) {
         memset(answer, 0, sizeof *answer);
         answer->failed = obey(&child, &command, answer);
         if (sockets_send(fd, answer, sizeof *answer) || answer->failed)
@@ -102,7 +102,7 @@ static int child_main(const struct workers_config *config, bool first, int fd)
     }
     free(answer);
     for (side = 0; side < SIDES; side++)
-        if (child.state[side])
+        if (child.state[side] != NULL)
             child.transport[side]->close(child.state[side]);
     close(fd);
     return 0;
@@ -151,7 +151,7 @@ int workers_start(const struct workers_config *config, struct workers **out, cha
     unsigned i;
 
     *out = workers;
-    if (!workers) {
+    if (workers == NULL) {
         snprintf(why, WHY_SIZE, "out of memory");
         return -1;
     }
@@ -166,7 +166,7 @@ void workers_stop(struct workers *workers)
 {
     unsigned i;
 
-    if (!workers)
+    if (workers == NULL)
         return;
     for (i = 0; i < workers->count; i++)
         close(workers->worker[i].fd); /* ends a child that waits for a command */
@@ -237,7 +237,7 @@ int workers_run(struct workers *workers, enum side side, const struct job *job,
 {
     struct command command = {.side = side, .job = *job};
     struct answer *answer = malloc(sizeof *answer);
-    int rc = answer ? 0 : -1;
+    int rc = answer != NULL ? 0 : -1;
     unsigned i;
 
     memset(total, 0, sizeof *total);
@@ -260,7 +260,7 @@ int workers_counters(struct workers *workers, int server, char *text, size_t siz
 {
     struct command command = {.order = ORDER_COUNTERS, .side = SIDE_BMI, .server = server};
     struct answer *answer = malloc(sizeof *answer);
-    int rc = answer ? order(workers, 0, &command, why) : -1;
+    int rc = answer != NULL ? order(workers, 0, &command, why) : -1;
 
     if (!rc)
         rc = collect(workers, 0, answer, why);

@@ -124,7 +124,7 @@ void (*bmi_elan4_in_child)(void);
 
 static void in_child(void)
 {
-    if (bmi_elan4_in_child)
+    if (bmi_elan4_in_child != NULL)
         bmi_elan4_in_child();
     bmi_elan4_unlock();
 }

@@ -48,7 +48,7 @@ static void keep_net(struct doctor *doctor, const char *subject, const struct if
                              *mask = (const void *)i->ifa_netmask;
     struct doctor_net *net = &doctor->net[doctor->nets];
 
-    if (i->ifa_addr->sa_family != AF_INET || !mask || doctor->nets == DOCTOR_NETS)
+    if (i->ifa_addr->sa_family != AF_INET || mask == NULL || doctor->nets == DOCTOR_NETS)
         return;
     snprintf(net->subject, sizeof net->subject, "%s", subject);
     net->mask = mask->sin_addr.s_addr;
@@ -61,7 +61,7 @@ static bool has_address(struct rdma_event_channel *channel, struct ibv_context *
                         uint8_t port, const struct ifaddrs *i, char name[NI_MAXHOST])
 {
     uint8_t at = 0;
-    int family = i->ifa_addr ? i->ifa_addr->sa_family : AF_UNSPEC;
+    int family = i->ifa_addr != NULL ? i->ifa_addr->sa_family : AF_UNSPEC;
     socklen_t length =
         family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
 
@@ -79,7 +79,7 @@ static bool addresses_of(struct doctor *doctor, struct ibv_context *device, uint
     struct ifaddrs *all = NULL;
     bool usable = false;
 
-    if (channel && getifaddrs(&all) == 0) {
+    if (channel != NULL && getifaddrs(&all) == 0) {
         for (const struct ifaddrs *i = all; i; i = i->ifa_next) {
             char name[NI_MAXHOST];
 
@@ -91,7 +91,7 @@ static bool addresses_of(struct doctor *doctor, struct ibv_context *device, uint
         }
         freeifaddrs(all);
     }
-    if (channel)
+    if (channel != NULL)
         rdma_destroy_event_channel(channel);
     return usable;
 }
@@ -126,9 +126,9 @@ static void check_address(struct doctor *doctor, struct ibv_context *device, uin
     char *text = NULL;
     size_t length = 0;
     FILE *out = open_memstream(&text, &length);
-    bool usable = out && addresses_of(doctor, device, number, subject, out);
+    bool usable = out != NULL && addresses_of(doctor, device, number, subject, out);
 
-    if (out)
+    if (out != NULL)
         fclose(out);
     doctor->ports += usable;
     doctor_row(doctor, usable ? DOCTOR_PASS : DOCTOR_WARN,
@@ -160,7 +160,8 @@ static void check_gids(struct doctor *doctor, struct ibv_context *device, uint8_
     FILE *out = open_memstream(&text, &length);
     struct ibv_gid_entry e;
 
-    for (uint32_t i = 0; out && (int)i < port->gid_tbl_len && listed < GIDS_SHOWN; i++) {
+    for (uint32_t i = 0; out != NULL && (int)i < port->gid_tbl_len && listed < GIDS_SHOWN;
+         i++) {
         char name[INET6_ADDRSTRLEN], interface[IF_NAMESIZE];
 
         if (ibv_query_gid_ex(device, number, i, &e, 0) != 0 ||
@@ -173,11 +174,11 @@ static void check_gids(struct doctor *doctor, struct ibv_context *device, uint8_
                 : e.gid_type == IBV_GID_TYPE_ROCE_V1 ? "RoCE v1 "
                                                      : "",
                 name);
-        if (e.ndev_ifindex && if_indextoname(e.ndev_ifindex, interface))
+        if (e.ndev_ifindex && if_indextoname(e.ndev_ifindex, interface) != NULL)
             fprintf(out, " of %s", interface);
         v2 += e.gid_type == IBV_GID_TYPE_ROCE_V2;
     }
-    if (out && fclose(out) == 0 && listed) {
+    if (out != NULL && fclose(out) == 0 && listed) {
         bool old = ethernet && !v2;
         doctor_row(doctor, old ? DOCTOR_WARN : DOCTOR_PASS,
                    old ? "switches and routers expect RoCE v2: update the adapter's driver"
@@ -349,8 +350,8 @@ static void take_line(void *arg, enum rme_log_level level, const char *line)
                           "%.*s", works ? (int)strcspn(what, "(") : (int)strlen(what), what);
     }
     doctor_row(doctor, level == RME_LOG_ERROR ? DOCTOR_FAIL : DOCTOR_WARN,
-               remedy ? remedy + 2 : "see bmi-options(7)", "engine", "%.*s",
-               (int)(remedy ? remedy - line : (ptrdiff_t)strlen(line)), line);
+               remedy != NULL ? remedy + 2 : "see bmi-options(7)", "engine", "%.*s",
+               (int)(remedy != NULL ? remedy - line : (ptrdiff_t)strlen(line)), line);
 }
 
 static void check_engine(struct doctor *doctor, const char *options)
@@ -374,9 +375,9 @@ static void compare(struct doctor *doctor, struct ibv_context *const *all, int c
 {
     char **known = calloc((size_t)count + 1, sizeof *known);
 
-    for (int i = 0; known && i < count; i++)
+    for (int i = 0; known != NULL && i < count; i++)
         known[i] = (char *)(uintptr_t)ibv_get_device_name(all[i]->device);
-    if (known)
+    if (known != NULL)
         doctor_kernel(doctor, known, count);
     free(known);
 }
@@ -387,7 +388,7 @@ void doctor_devices(struct doctor *doctor, const char *options)
     struct ibv_context **all = rdma_get_devices(&count);
     bool active = false;
 
-    if (!all)
+    if (all == NULL)
         count = 0;
     for (int i = 0; i < count; i++)
         active |= check_device(doctor, all[i]);
@@ -402,6 +403,6 @@ void doctor_devices(struct doctor *doctor, const char *options)
                    "no active port has an IP address");
     if (active)
         check_engine(doctor, options);
-    if (all)
+    if (all != NULL)
         rdma_free_devices(all);
 }

@@ -12,7 +12,7 @@
 static void print(struct doctor *doctor, const char *line)
 {
     puts(line);
-    if (doctor->report)
+    if (doctor->report != NULL)
         fprintf(doctor->report, "%s\n", line);
 }
 
@@ -28,7 +28,7 @@ void doctor_row(struct doctor *doctor, enum verdict verdict, const char *remedy,
     va_end(args);
     snprintf(line, sizeof line, "%s  %-16s %s", names[verdict], subject, finding);
     print(doctor, line);
-    if (remedy) {
+    if (remedy != NULL) {
         snprintf(line, sizeof line, "%23sremedy: %s", "", remedy);
         print(doctor, line);
     }
@@ -48,19 +48,19 @@ void doctor_line(struct doctor *doctor, const char *format, ...)
 
 static bool open_report(struct doctor *doctor, const char *name)
 {
-    if (name)
+    if (name != NULL)
         doctor->report = fopen(name, "w");
-    if (name && !doctor->report)
+    if (name != NULL && doctor->report == NULL)
         fprintf(stderr, "bmi-perf: %s: cannot be written: %s\n", name, strerror(errno));
-    return !name || doctor->report;
+    return name == NULL || doctor->report != NULL;
 }
 
 /* Returns false if a line could not be written. */
 static bool close_report(struct doctor *doctor, const char *name)
 {
-    bool bad = doctor->report && ferror(doctor->report);
+    bool bad = doctor->report != NULL && ferror(doctor->report);
 
-    if (!doctor->report || (!fclose(doctor->report) && !bad))
+    if (doctor->report == NULL || (!fclose(doctor->report) && !bad))
         return true;
     fprintf(stderr, "bmi-perf: %s: not written completely: %s\n", name, strerror(errno));
     return false;
@@ -80,13 +80,13 @@ int mode_doctor(const struct args *args)
     setvbuf(stdout, NULL, _IOLBF, 0); /* rows come as they are found, also into a pipe */
     doctor_line(&doctor, "bmi-perf doctor, " PACKAGE_NAME " " PACKAGE_VERSION);
     doctor_host(&doctor);
-    if (!address || strstr(address, "ib://"))
+    if (address == NULL || strstr(address, "ib://") != NULL)
         doctor_devices(&doctor, args->bmi_options);
-    if (address)
+    if (address != NULL)
         doctor_network(&doctor, address, args->bmi_options);
     doctor_line(&doctor, "%u passed, %u warnings, %u failed", doctor.rows[DOCTOR_PASS],
                 doctor.rows[DOCTOR_WARN], doctor.rows[DOCTOR_FAIL]);
-    if (!address && !doctor.rows[DOCTOR_FAIL])
+    if (address == NULL && !doctor.rows[DOCTOR_FAIL])
         doctor_line(&doctor, "next: bmi-perf server ib://HOST:PORT on another machine, and "
                              "bmi-perf doctor ib://HOST:PORT here");
     return !close_report(&doctor, args->report) || doctor.rows[DOCTOR_FAIL];

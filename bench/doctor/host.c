@@ -27,7 +27,7 @@ static void check_kernel(struct doctor *doctor)
     char text[128] = "";
 
     doctor_line_of(text, sizeof text, "/sys/kernel", "security", "lockdown");
-    doctor->locked = strchr(text, '[') && !strstr(text, "[none]");
+    doctor->locked = strchr(text, '[') != NULL && strstr(text, "[none]") == NULL;
     if (uname(&name) == 0)
         doctor_row(doctor, DOCTOR_PASS, NULL, "kernel", "%s %s %s%s%s", name.sysname,
                    name.release, name.machine, doctor->locked ? ", lockdown: " : "",
@@ -40,20 +40,20 @@ static void check_system(struct doctor *doctor)
     char line[512], system[128] = "unknown", verbs[64] = "", cm[64] = "";
     FILE *release = fopen("/etc/os-release", "re"), *maps = fopen("/proc/self/maps", "re");
 
-    while (release && fgets(line, sizeof line, release))
+    while (release != NULL && fgets(line, sizeof line, release) != NULL)
         if (sscanf(line, "PRETTY_NAME=\"%127[^\"]", system) == 1)
             break;
-    while (maps && fgets(line, sizeof line, maps)) {
+    while (maps != NULL && fgets(line, sizeof line, maps) != NULL) {
         const char *file = strrchr(line, '/');
 
-        if (file && strncmp(file, "/libemuverbs.so", 15) == 0)
+        if (file != NULL && strncmp(file, "/libemuverbs.so", 15) == 0)
             strcpy(cm, strcpy(verbs, "of emuverbs"));
-        else if (file && (sscanf(file, "/libibverbs.so.%63s", verbs) != 1))
+        else if (file != NULL && (sscanf(file, "/libibverbs.so.%63s", verbs) != 1))
             sscanf(file, "/librdmacm.so.%63s", cm);
     }
-    if (release)
+    if (release != NULL)
         fclose(release);
-    if (maps)
+    if (maps != NULL)
         fclose(maps);
     doctor_row(doctor, DOCTOR_PASS, NULL, "system",
                "%s, %ld processors, libibverbs %s, "

@@ -27,8 +27,8 @@ bool doctor_line_of(char *text, size_t size, const char *folder, const char *ent
     if (snprintf(path, sizeof path, "%s/%s/%s", folder, entry, name) >= (int)sizeof path)
         return false;
     file = fopen(path, "re");
-    got = file && fgets(text, (int)size, file);
-    if (file)
+    got = file != NULL && fgets(text, (int)size, file) != NULL;
+    if (file != NULL)
         fclose(file);
     if (got)
         text[strcspn(text, "\n")] = 0;
@@ -88,7 +88,7 @@ static bool file_of(const char *name, char *path, size_t size)
     const struct dirent *entry;
     bool found = false;
 
-    while (folder && !found && (entry = readdir(folder))) {
+    while (folder != NULL && !found && (entry = readdir(folder)) != NULL) {
         char of[64];
 
         found = entry->d_name[0] != '.' &&
@@ -96,7 +96,7 @@ static bool file_of(const char *name, char *path, size_t size)
                 !strcmp(of, name) &&
                 snprintf(path, size, "/dev/infiniband/%s", entry->d_name) < (int)size;
     }
-    if (folder)
+    if (folder != NULL)
         closedir(folder);
     return found;
 }
@@ -140,14 +140,14 @@ static unsigned check_devices(struct doctor *doctor, char *const *known, int cou
     const struct dirent *entry;
     unsigned number = 0;
 
-    while (folder && (entry = readdir(folder))) {
+    while (folder != NULL && (entry = readdir(folder)) != NULL) {
         if (entry->d_name[0] == '.')
             continue;
         number++;
         if (!is_known(entry->d_name, known, count))
             explain(doctor, entry->d_name);
     }
-    if (folder)
+    if (folder != NULL)
         closedir(folder);
     return number;
 }
@@ -179,20 +179,21 @@ static void check_adapter(struct doctor *doctor, const char *slot)
         vendor = (unsigned)strtoul(text, NULL, 16);
     snprintf(path, sizeof path, PCI "/%s/driver", slot);
     driver = readlink(path, link, sizeof link - 1) > 0 ? basename(link) : NULL;
-    module = driver ? module_of(driver) : NULL;
-    if (!module && kind != CLASS_IB && kind != CLASS_IB_OLD && vendor != NVIDIA)
+    module = driver != NULL ? module_of(driver) : NULL;
+    if (module == NULL && kind != CLASS_IB && kind != CLASS_IB_OLD && vendor != NVIDIA)
         return;
-    if (!driver)
+    if (driver == NULL)
         snprintf(remedy, sizeof remedy, "%s",
                  vendor == NVIDIA
                      ? "modprobe mlx5_core mlx5_ib; of ConnectX-3: mlx4_core mlx4_ib"
                      : "load the adapter's driver");
-    else if (module)
+    else if (module != NULL)
         snprintf(remedy, sizeof remedy, "modprobe %s", module);
     else
         snprintf(remedy, sizeof remedy, "check the lines of %.32s in dmesg", driver);
     doctor_row(doctor, DOCTOR_FAIL, remedy, slot,
-               "an adapter, driver %s, without an RDMA device", driver ? driver : "none");
+               "an adapter, driver %s, without an RDMA device",
+               driver != NULL ? driver : "none");
 }
 
 static void check_slots(struct doctor *doctor)
@@ -200,10 +201,10 @@ static void check_slots(struct doctor *doctor)
     DIR *folder = opendir(PCI);
     const struct dirent *entry;
 
-    while (folder && (entry = readdir(folder)))
+    while (folder != NULL && (entry = readdir(folder)) != NULL)
         if (entry->d_name[0] != '.')
             check_adapter(doctor, entry->d_name);
-    if (folder)
+    if (folder != NULL)
         closedir(folder);
 }
 

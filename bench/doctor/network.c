@@ -72,8 +72,8 @@ struct network {
 static int open_way(const struct network *n, unsigned way, void **state, char *why)
 {
     char *servers[] = {(char *)n->address}, *options;
-    int rc = asprintf(&options, "%s%s%s", n->options ? n->options : "",
-                      n->options && *ways[way].options ? "," : "", ways[way].options);
+    int rc = asprintf(&options, "%s%s%s", n->options != NULL ? n->options : "",
+                      n->options != NULL && *ways[way].options ? "," : "", ways[way].options);
 
     if (rc < 0) {
         snprintf(why, WHY_SIZE, "out of memory");
@@ -106,7 +106,7 @@ static uint64_t counter(const char *text, const char *name)
 {
     const char *at = strstr(text, name);
 
-    return at ? strtoull(at + strlen(name), NULL, 10) : 0;
+    return at != NULL ? strtoull(at + strlen(name), NULL, 10) : 0;
 }
 
 /* Names the protocol of most messages between two readings of this process's counters. */
@@ -159,7 +159,7 @@ static int verify_way(struct network *n, unsigned way, char *why)
         n->moved[way][s] = protocol(before, after);
         n->ns[way][s] = (outcome.end - outcome.start) / count + 1;
     }
-    if (state)
+    if (state != NULL)
         bmi_transport.close(state);
     return rc;
 }
@@ -167,7 +167,7 @@ static int verify_way(struct network *n, unsigned way, char *why)
 /* Returns true if the way's protocol moved the messages of this size. */
 static bool took(const struct network *n, unsigned way, unsigned s)
 {
-    return !ways[way].forces || strcmp(ways[way].forces, n->moved[way][s]) == 0;
+    return ways[way].forces == NULL || strcmp(ways[way].forces, n->moved[way][s]) == 0;
 }
 
 /* Makes a row of the protocols that were verified, and of those that no size was moved by: the
@@ -256,7 +256,7 @@ static int measure_way(struct network *n, unsigned way, unsigned round, char *wh
             rc = run_job(state, &job, &o, why);
             n->rate[way][s][w][round] = (double)o.bytes * 1e3 / (double)(o.end - o.start);
         }
-    if (state)
+    if (state != NULL)
         bmi_transport.close(state);
     return rc;
 }
@@ -285,7 +285,7 @@ static int measure(struct network *n, char *why)
     int rc = 0;
 
     for (unsigned round = 0; !rc && round < ROUNDS; round++) {
-        if (n->raw)
+        if (n->raw != NULL)
             rc = measure_raw(n, round, why);
         for (unsigned way = 0; !rc && way < WAYS; way++)
             rc = measure_way(n, (way + round) % WAYS, round, why);
@@ -300,7 +300,7 @@ static const char *beside(const struct network *n, double ours, double raw, char
                           size_t size)
 {
     text[0] = 0;
-    if (n->raw)
+    if (n->raw != NULL)
         snprintf(text, size, " %9.2f %9.2f", raw, ours / raw);
     return text;
 }
@@ -310,8 +310,10 @@ static void print_latency(const struct network *n)
     char text[64];
 
     doctor_line(n->doctor, "us one way, medians of %d%s:", ROUNDS,
-                n->raw ? "; raw: half the time from posting a write to its completion" : "");
-    doctor_line(n->doctor, "%8s %9s%s", "bytes", "BMI", n->raw ? "       raw   BMI/raw" : "");
+                n->raw != NULL ? "; raw: half the time from posting a write to its completion"
+                               : "");
+    doctor_line(n->doctor, "%8s %9s%s", "bytes", "BMI",
+                n->raw != NULL ? "       raw   BMI/raw" : "");
     for (unsigned l = 0; l < LATS; l++) {
         double us = series_median(n->us[l], ROUNDS);
 
@@ -363,11 +365,11 @@ static void print_rates(const struct network *n)
     doctor_line(n->doctor,
                 "MB/s from the server to this client, medians of %d%s; best: the "
                 "fastest column in relation to the chosen; -: not by this protocol:",
-                ROUNDS, n->raw ? ", raw: writes from here to the server" : "");
+                ROUNDS, n->raw != NULL ? ", raw: writes from here to the server" : "");
     for (unsigned way = 0; way < WAYS; way++)
         snprintf(head + strlen(head), sizeof head - strlen(head), " %10s", ways[way].name);
     doctor_line(n->doctor, "%8s %9s%s%s %8s  %s", "bytes", "in flight", head,
-                n->raw ? " raw write   BMI/raw" : "", "best", "chosen is");
+                n->raw != NULL ? " raw write   BMI/raw" : "", "best", "chosen is");
     for (unsigned s = 0; s < SIZES; s++)
         for (unsigned w = 0; w < WINDOWS; w++)
             print_cell(n, s, w);
@@ -405,11 +407,11 @@ static void host_of(const char *address, char *host, size_t size)
     const char *at = strstr(address, "ib://"), *end;
 
     host[0] = 0;
-    if (!at)
+    if (at == NULL)
         return;
     at += strlen("ib://");
     end = *at == '[' ? strchr(at++, ']') : at + strcspn(at, ":/,");
-    if (end && (size_t)(end - at) < size)
+    if (end != NULL && (size_t)(end - at) < size)
         snprintf(host, size, "%.*s", (int)(end - at), at);
 }
 
@@ -419,7 +421,7 @@ static void take_path(void *arg, const char *line)
     struct network *n = arg;
     const char *by = strstr(line, ", by ");
 
-    if (by && !*n->path)
+    if (by != NULL && !*n->path)
         snprintf(n->path, sizeof n->path, "%s", by + strlen(", by "));
 }
 
@@ -433,7 +435,7 @@ static void print_path(struct network *n)
     if (!*n->path)
         return;
     at = strstr(n->path, "path MTU ");
-    if (at)
+    if (at != NULL)
         sscanf(at, "path MTU %u", &mtu);
     doctor_row(
         n->doctor, mtu && mtu < 2048 ? DOCTOR_WARN : DOCTOR_PASS,
@@ -476,9 +478,9 @@ static void open_raw(struct network *n, void *state)
     host_of(n->address, host, sizeof host);
     if (!*host)
         return;
-    if (gid)
+    if (gid != NULL)
         sscanf(gid, "RoCE v%*u %63s", source);
-    if (class)
+    if (class != NULL)
         sscanf(class, "traffic class %u", &value);
     if (bmi_raw(state, &port, why) || raw_open(host, port, source, value, &n->raw, why))
         doctor_row(n->doctor, DOCTOR_WARN,
@@ -498,7 +500,7 @@ void doctor_network(struct doctor *doctor, const char *address, const char *opti
     void *state = NULL;
     int rc = -1;
 
-    if (n) {
+    if (n != NULL) {
         *n = (struct network){.doctor = doctor, .address = address, .options = options};
         rc = open_way(n, 0, &state, why);
     }
@@ -514,7 +516,7 @@ void doctor_network(struct doctor *doctor, const char *address, const char *opti
         print_loads(n);
         open_raw(n, state);
     }
-    if (state)
+    if (state != NULL)
         bmi_transport.close(state);
     if (!rc)
         rc = verify(n, why);
@@ -531,7 +533,7 @@ void doctor_network(struct doctor *doctor, const char *address, const char *opti
                    "bmi-perf doctor",
                    "server", "%s", why);
     }
-    if (n)
+    if (n != NULL)
         raw_close(n->raw);
     free(n);
 }

@@ -86,13 +86,13 @@ static int prepare(struct raw *raw, char *why)
         .cap = {.max_send_wr = WINDOW, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1}};
 
     raw->memory = aligned_alloc(4096, RAW_BYTES);
-    if (!raw->memory)
+    if (raw->memory == NULL)
         return fail(why, "memory");
     memset(raw->memory, 1, RAW_BYTES);
     raw->mr = ibv_reg_mr(raw->id->pd, raw->memory, RAW_BYTES, IBV_ACCESS_LOCAL_WRITE);
     raw->cq = ibv_create_cq(raw->id->verbs, WINDOW, NULL, NULL, 0);
     attr.send_cq = attr.recv_cq = raw->cq;
-    if (!raw->mr || !raw->cq || rdma_create_qp(raw->id, raw->id->pd, &attr) != 0)
+    if (raw->mr == NULL || raw->cq == NULL || rdma_create_qp(raw->id, raw->id->pd, &attr) != 0)
         return fail(why, "a queue pair");
     return 0;
 }
@@ -105,7 +105,7 @@ static int connect_to(struct raw *raw, char *why)
     if (rdma_connect(raw->id, &param) != 0)
         return fail(why, "connecting");
     event = raw->id->event;
-    if (!event || event->param.conn.private_data_len < sizeof raw->peer) {
+    if (event == NULL || event->param.conn.private_data_len < sizeof raw->peer) {
         errno = EPROTO;
         return fail(why, "the answer of the server");
     }
@@ -121,7 +121,7 @@ int raw_open(const char *host, unsigned port, const char *source, unsigned class
     struct raw *raw = calloc(1, sizeof *raw);
 
     *out = raw;
-    if (!raw)
+    if (raw == NULL)
         return fail(why, "memory");
     if (!resolve(raw, host, port, source, class, why) && !prepare(raw, why) &&
         !connect_to(raw, why))
@@ -133,17 +133,17 @@ int raw_open(const char *host, unsigned port, const char *source, unsigned class
 
 void raw_close(struct raw *raw)
 {
-    if (!raw)
+    if (raw == NULL)
         return;
-    if (raw->id && raw->id->qp) {
+    if (raw->id != NULL && raw->id->qp != NULL) {
         rdma_disconnect(raw->id);
         rdma_destroy_qp(raw->id);
     }
-    if (raw->cq)
+    if (raw->cq != NULL)
         ibv_destroy_cq(raw->cq);
-    if (raw->mr)
+    if (raw->mr != NULL)
         ibv_dereg_mr(raw->mr);
-    if (raw->id)
+    if (raw->id != NULL)
         rdma_destroy_id(raw->id);
     free(raw->memory);
     free(raw);

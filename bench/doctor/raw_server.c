@@ -57,14 +57,15 @@ static bool prepare(struct end *end)
         .cap = {.max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1}};
 
     end->memory = aligned_alloc(4096, RAW_BYTES);
-    if (!end->memory)
+    if (end->memory == NULL)
         return false;
     memset(end->memory, 0, RAW_BYTES);
     end->mr = ibv_reg_mr(end->id->pd, end->memory, RAW_BYTES,
                          IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
     end->cq = ibv_create_cq(end->id->verbs, 2, NULL, NULL, 0);
     attr.send_cq = attr.recv_cq = end->cq;
-    return end->mr && end->cq && rdma_create_qp(end->id, end->id->pd, &attr) == 0;
+    return end->mr != NULL && end->cq != NULL &&
+           rdma_create_qp(end->id, end->id->pd, &attr) == 0;
 }
 
 static bool answer(struct end *end)
@@ -90,7 +91,7 @@ static void serve(struct end *end)
     if (event->event == RDMA_CM_EVENT_CONNECT_REQUEST)
         end->id = event->id;
     rdma_ack_cm_event(event);
-    if (!end->id || !answer(end))
+    if (end->id == NULL || !answer(end))
         return;
     while (type == RDMA_CM_EVENT_CONNECT_REQUEST || type == RDMA_CM_EVENT_ESTABLISHED) {
         if (!next_event(end, SERVE_S, &event))
@@ -107,17 +108,17 @@ static void serve(struct end *end)
 
 static void drop(struct end *end)
 {
-    if (end->id && end->id->qp)
+    if (end->id != NULL && end->id->qp != NULL)
         rdma_destroy_qp(end->id);
-    if (end->cq)
+    if (end->cq != NULL)
         ibv_destroy_cq(end->cq);
-    if (end->mr)
+    if (end->mr != NULL)
         ibv_dereg_mr(end->mr);
-    if (end->id)
+    if (end->id != NULL)
         rdma_destroy_id(end->id);
-    if (end->listener)
+    if (end->listener != NULL)
         rdma_destroy_id(end->listener);
-    if (end->channel)
+    if (end->channel != NULL)
         rdma_destroy_event_channel(end->channel);
     free(end->memory);
     *end = (struct end){0};
@@ -140,7 +141,8 @@ static int listen_anywhere(struct end *end)
     struct sockaddr_in four = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_ANY)};
 
     end->channel = rdma_create_event_channel();
-    if (!end->channel || rdma_create_id(end->channel, &end->listener, NULL, RDMA_PS_TCP) != 0)
+    if (end->channel == NULL ||
+        rdma_create_id(end->channel, &end->listener, NULL, RDMA_PS_TCP) != 0)
         return -errno;
     if (rdma_bind_addr(end->listener, (struct sockaddr *)&six) != 0 &&
         rdma_bind_addr(end->listener, (struct sockaddr *)&four) != 0)

@@ -101,7 +101,7 @@ static void post(struct end *e, struct op *op, bool sends, void *const *base,
 
     op->end = e;
     op->busy = true;
-    if (e->run->a->tcp) {
+    if (e->run->a->tcp != NULL) {
         post_tcp(e, op, sends);
         return;
     }
@@ -146,7 +146,7 @@ static void post_unit(struct end *e, struct op *op)
 
 static bool is_stored(const struct access *a)
 {
-    return a->tcp && a->tcp->stored;
+    return a->tcp != NULL && a->tcp->stored;
 }
 
 /* Posts the next message of data; a server fetches it first.  Returns whether it did. */
@@ -284,7 +284,7 @@ static bool test_tcp(struct node *n, struct run *r)
     for (int i = 0; i < MOST; i++) {
         struct end *e =
             serves ? &r->of_server[n - r->server][i] : &r->of_client[n - r->node][i];
-        did = (e->run && take_tcp(e)) || did;
+        did = (e->run != NULL && take_tcp(e)) || did;
     }
     return did;
 }
@@ -293,7 +293,7 @@ static bool test(struct node *n, struct run *r)
 {
     struct rme_done done[BATCH];
 
-    if (r->a->tcp)
+    if (r->a->tcp != NULL)
         return test_tcp(n, r);
     node_call(n);
     int got = rme_test_context(n->rme, 0, done, BATCH, 0);
@@ -345,7 +345,7 @@ static bool is_over(void *arg)
 {
     const struct run *r = arg;
 
-    return r->wrong || r->over == r->a->clients;
+    return r->wrong != NULL || r->over == r->a->clients;
 }
 
 /* ---- Life, in stopped time ---- */
@@ -361,7 +361,7 @@ static bool end_memory(struct end *e)
         e->memory = rme_memory_alloc(e->node->rme, e->slot * SLOTS);
     else
         e->arena = aligned_alloc(PAGE, SLOTS * e->slot); /* pages count in registrations */
-    return e->memory || e->arena;
+    return e->memory != NULL || e->arena != NULL;
 }
 
 static void pump(struct run *r)
@@ -425,7 +425,8 @@ static bool open_all(struct run *r)
         r->node[c] =
             (struct node){.device = a->device, .name = "client", .turn = client_turn, .arg = r};
         snprintf(options, sizeof options, "%s,loop_host=%d%s%s", a->options, c + 1,
-                 a->client_options ? "," : "", a->client_options ? a->client_options : "");
+                 a->client_options != NULL ? "," : "",
+                 a->client_options != NULL ? a->client_options : "");
         if (node_open(&r->node[c], options))
             return false;
     }
@@ -439,20 +440,20 @@ static void close_all(struct run *r)
 {
     for (int i = 0; i < MOST * MOST; i++) {
         struct end *e = &r->of_server[i / MOST][i % MOST];
-        if (e->memory)
+        if (e->memory != NULL)
             rme_memory_free(e->node->rme, e->memory);
     }
     for (int i = 0; i < MOST; i++) {
-        if (r->node[i].rme)
+        if (r->node[i].rme != NULL)
             node_close(&r->node[i]);
-        if (r->server[i].rme)
+        if (r->server[i].rme != NULL)
             node_close(&r->server[i]);
     }
     for (int i = 0; i < MOST * MOST; i++) {
         struct end *both[] = {&r->of_client[i / MOST][i % MOST],
                               &r->of_server[i / MOST][i % MOST]};
         for (int j = 0; j < 2; j++)
-            if (both[j]->peer)
+            if (both[j]->peer != NULL)
                 rme_addr_free(both[j]->peer);
         tcp_clear(&both[0]->in);
         tcp_clear(&both[1]->in);
@@ -491,7 +492,7 @@ int access_run(const struct access *a, struct access_cost *out)
 {
     struct run *r = calloc(1, sizeof *r);
 
-    if (!r)
+    if (r == NULL)
         return -1;
     r->a = a;
     r->units = a->bytes ? (uint32_t)(a->bytes / a->unit) : 0;
@@ -504,13 +505,13 @@ int access_run(const struct access *a, struct access_cost *out)
         run(r, out);
     else
         r->wrong = "not connected";
-    if (r->wrong)
+    if (r->wrong != NULL)
         fprintf(stderr, "model: %s, %llu bytes in %d pieces (%s): %s\n", a->device->name,
                 (unsigned long long)a->unit, a->pieces, a->options, r->wrong);
     pump(r);
     close_all(r);
     clock_release();
-    int rc = r->wrong ? -1 : 0;
+    int rc = r->wrong != NULL ? -1 : 0;
     free(r);
     return rc;
 }

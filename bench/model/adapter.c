@@ -39,9 +39,9 @@ static void end(void *arg, uint64_t now)
 
     q->issued--;
     q->reads -= r->kind == REQUEST_READ;
-    if (r->kind == REQUEST_READ && r->arrived)
+    if (r->kind == REQUEST_READ && r->arrived != NULL)
         r->arrived(r, now);
-    if (r->done)
+    if (r->done != NULL)
         r->done(r, now);
     issue_all(q, now);
 }
@@ -51,7 +51,7 @@ static void arrive(void *arg, uint64_t now)
     struct request *r = arg;
 
     events_add(now + whole(r->queue->here->device->flight), end, r);
-    if (r->arrived)
+    if (r->arrived != NULL)
         r->arrived(r, now);
 }
 
@@ -146,7 +146,7 @@ static void issue_all(struct queue *q, uint64_t now)
 {
     struct request *r;
 
-    while ((r = q->first) && !is_blocked(q, r)) {
+    while ((r = q->first) != NULL && !is_blocked(q, r)) {
         double start = later(r->ready, q->free);
         uint64_t at = whole(start);
         if (at > now) {
@@ -157,7 +157,7 @@ static void issue_all(struct queue *q, uint64_t now)
             return;
         }
         q->first = r->next;
-        if (!q->first)
+        if (q->first == NULL)
             q->last = &q->first;
         issue(q, r, later(later(start, (double)now - 0.5), q->here->free));
     }

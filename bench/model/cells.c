@@ -101,8 +101,8 @@ static int message(const struct cell *c, double *ns)
                                 (uint32_t)at_least_1(c->in_flight)};
     struct outcome out;
 
-    snprintf(both, sizeof both, COMMON "%s%s", c->options ? "," : "",
-             c->options ? c->options : "");
+    snprintf(both, sizeof both, COMMON "%s%s", c->options != NULL ? "," : "",
+             c->options != NULL ? c->options : "");
     int rc = stream_run(c->d, &shape, &options, &out);
     *ns = out.ns;
     return rc;
@@ -128,8 +128,8 @@ static int access_cost(const struct cell *c, const char *client, const struct tc
                              .options = options,
                              .client_options = client};
 
-    snprintf(options, sizeof options, COMMON "%s%s", c->options ? "," : "",
-             c->options ? c->options : "");
+    snprintf(options, sizeof options, COMMON "%s%s", c->options != NULL ? "," : "",
+             c->options != NULL ? c->options : "");
     return access_run(&a, out);
 }
 

@@ -83,7 +83,7 @@ static bool client_turn(struct node *n)
         if (i > 0)
             node_call(n); /* each completion costs as much as the first */
         c->failed = c->failed || done[i].error;
-        if (!k)
+        if (k == NULL)
             continue;
         c->answered++;
         c->sum += n->clock - k->begin;
@@ -105,7 +105,7 @@ static bool server_turn(struct node *n)
         if (i > 0)
             node_call(n); /* each completion costs as much as the first */
         c->failed = c->failed || done[i].error;
-        if (!k)
+        if (k == NULL)
             continue;
         post(c, n, k->here, false, k);
         post(c, n, k->here, true, NULL);
@@ -181,12 +181,12 @@ static void close_all(struct crowd *c)
 {
     for (int i = 0; i < c->hosts; i++)
         node_close(&c->host[i]);
-    if (c->server.rme)
+    if (c->server.rme != NULL)
         node_close(&c->server);
     for (int i = 0; i < c->clients; i++) {
-        if (c->client[i].server)
+        if (c->client[i].server != NULL)
             rme_addr_free(c->client[i].server);
-        if (c->client[i].here)
+        if (c->client[i].here != NULL)
             rme_addr_free(c->client[i].here);
     }
 }
@@ -202,7 +202,8 @@ static int run(FILE *out, const struct device *d, int clients)
     c.nodes = calloc((size_t)hosts + 1, sizeof *c.nodes);
     clock_set();
     clock_tick_ns(CLOCK_TICK_NS);
-    c.failed = !c.client || !c.host || !c.nodes || !open_all(&c, d) || !connect_all(&c);
+    c.failed = c.client == NULL || c.host == NULL || c.nodes == NULL || !open_all(&c, d) ||
+               !connect_all(&c);
     if (!c.failed) {
         nodes_start(c.nodes, c.hosts + 1);
         double begin = c.server.clock;

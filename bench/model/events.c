@@ -25,7 +25,7 @@ void events_add(uint64_t at, event_fn run, void *arg)
     if (count == size) {
         uint32_t wanted = size ? size * 2 : 256;
         struct event *grown = realloc(heap, wanted * sizeof *grown);
-        if (!grown) {
+        if (grown == NULL) {
             fprintf(stderr, "model: %u events: out of memory\n", wanted);
             exit(1);
         }

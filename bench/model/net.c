@@ -32,7 +32,7 @@ static void *allocate(size_t size)
 {
     void *memory = calloc(1, size);
 
-    if (!memory) {
+    if (memory == NULL) {
         fprintf(stderr, "model: %zu bytes: out of memory\n", size);
         exit(1);
     }
@@ -72,8 +72,8 @@ static uint32_t requests_of(const struct loop_work *w)
 {
     const struct rme_rdma_op *x = w->rdma_op;
 
-    if (!x)
-        return w->tx ? 1 : w->binds + w->nkeys;
+    if (x == NULL)
+        return w->tx != NULL ? 1 : w->binds + w->nkeys;
     return x->npiece +
            (x->notify == RME_NOTIFY_MSG || (x->notify == RME_NOTIFY_IMM && !x->npiece));
 }
@@ -83,9 +83,9 @@ static void fill(struct request *r, const struct loop_work *w, uint32_t at, bool
     const struct rme_rdma_op *x = w->rdma_op;
 
     r->segments = 1;
-    if (!x && !w->tx) {
+    if (x == NULL && w->tx == NULL) {
         r->kind = w->binds ? REQUEST_BIND : REQUEST_INVALIDATE;
-    } else if (!x || (at == x->npiece && x->notify == RME_NOTIFY_MSG)) {
+    } else if (x == NULL || (at == x->npiece && x->notify == RME_NOTIFY_MSG)) {
         r->kind = REQUEST_SEND;
         r->bytes = w->tx->length;
         r->fenced = x != NULL;
@@ -125,7 +125,7 @@ static struct queue *queue_of(struct rme_link *link)
 {
     struct node *n = node_of(link->fabric);
 
-    if (!link->model) {
+    if (link->model == NULL) {
         struct link_queue *q = allocate(sizeof *q);
         queue_init(&q->queue, &n->adapter, &node_of(link->peer->fabric)->adapter,
                    n->device->depth);
@@ -222,7 +222,7 @@ void net_start(void)
 void net_stop(void)
 {
     loop_time(NULL);
-    while (queues) {
+    while (queues != NULL) {
         struct link_queue *q = queues;
         queues = q->next;
         free(q);

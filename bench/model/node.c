@@ -49,7 +49,7 @@ void *__wrap_memset(void *at, int byte, size_t length)
 
 uint64_t node_now(void)
 {
-    return running ? (uint64_t)(running->clock + 0.5) : present;
+    return running != NULL ? (uint64_t)(running->clock + 0.5) : present;
 }
 
 void node_set_now(uint64_t now)
@@ -59,7 +59,7 @@ void node_set_now(uint64_t now)
 
 void node_charge(double ns)
 {
-    if (!running)
+    if (running == NULL)
         return;
     running->clock += ns;
     clock_put_ns(node_now());
@@ -94,7 +94,7 @@ try_fn __real_rme_mreg_try, __wrap_rme_mreg_try;
 int __wrap_rme_mreg_try(struct rme_mreg *mreg, struct rme_mseg *seg, uint32_t segments,
                         unsigned access, struct rme_mreg_hold **out)
 {
-    if (running)
+    if (running != NULL)
         node_charge(running->host->lookup.call + running->host->lookup.page * segments);
     return __real_rme_mreg_try(mreg, seg, segments, access, out);
 }
@@ -200,7 +200,7 @@ int node_open(struct node *n, const char *options)
         .fabric = net_fabric(), .options = text, .log = log_line, .log_arg = n};
 
     n->host = model_host(n->device->host);
-    if (n->uri && rme_addr_parse("loop", n->uri, &n->listen))
+    if (n->uri != NULL && rme_addr_parse("loop", n->uri, &n->listen))
         return -1;
     config.listen = n->listen;
     snprintf(text, sizeof text,
@@ -211,7 +211,7 @@ int node_open(struct node *n, const char *options)
     int rc = rme_open(&config, &n->rme);
     if (rc == 0)
         rc = rme_context_open(n->rme, 0);
-    if (rc && n->listen)
+    if (rc && n->listen != NULL)
         rme_addr_free(n->listen);
     return rc;
 }
@@ -219,6 +219,6 @@ int node_open(struct node *n, const char *options)
 void node_close(struct node *n)
 {
     rme_close(n->rme);
-    if (n->listen)
+    if (n->listen != NULL)
         rme_addr_free(n->listen);
 }

@@ -118,7 +118,7 @@ static void set(struct cell *c, const struct key *k, const char *value)
 static int place(const char *word, const char *const *list, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        if (list[i] && strcmp(list[i], word) == 0)
+        if (list[i] != NULL && strcmp(list[i], word) == 0)
             return (int)i;
     return -1;
 }
@@ -167,7 +167,7 @@ static bool read_word(struct cell *c, char *word, int depth)
     char *equals = strchr(word, '=');
     int i = PLACE(word, figures);
 
-    if (equals) {
+    if (equals != NULL) {
         *equals = '\0';
         return read_key(c, word, equals + 1);
     }
@@ -195,7 +195,7 @@ static bool read_words(struct cell *c, const char *words, int depth)
         return false;
     memcpy(at, words, length);
     book.copied += length;
-    for (word = strtok_r(at, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
+    for (word = strtok_r(at, " ", &rest); word != NULL; word = strtok_r(NULL, " ", &rest))
         if (!read_word(c, word, depth))
             return false;
     return true;
@@ -242,9 +242,9 @@ static void print_outcome(const char *better, double paper, double ratio)
 /* Returns whether the ratio is one of other devices, or without a number. */
 static bool is_skipped(const struct cell *ours, const char *better)
 {
-    const char *like = ours->d ? book.like[ours->d - book.machine] : "";
+    const char *like = ours->d != NULL ? book.like[ours->d - book.machine] : "";
 
-    return book.devices &&
+    return book.devices != NULL &&
            (*better == '-' || strncmp(like, book.devices, strlen(book.devices)) != 0);
 }
 
@@ -252,7 +252,7 @@ static void note(char *const *field, double value, bool skipped)
 {
     struct papers_outcomes *o = book.outcomes;
 
-    if (!o || o->count == sizeof o->row / sizeof *o->row)
+    if (o == NULL || o->count == sizeof o->row / sizeof *o->row)
         return;
     o->row[o->count].item = field[0];
     o->row[o->count].text = field[1];
@@ -288,7 +288,7 @@ static void ratio(char *const *field)
     print_value(a, cell_unit(&ours));
     print_value(b, cell_unit(&ours));
     print_outcome(field[3], atof(field[2]), a / b);
-    fprintf(book.rows, " %s |\n", field[6] ? field[6] : "");
+    fprintf(book.rows, " %s |\n", field[6] != NULL ? field[6] : "");
 }
 
 /* ---- Tables ---- */
@@ -296,10 +296,10 @@ static void ratio(char *const *field)
 /* name, device, registration, deregistration */
 static void machine(char *const *field)
 {
-    const struct device *like = field[3] ? model_device(field[1]) : NULL;
+    const struct device *like = field[3] != NULL ? model_device(field[1]) : NULL;
     struct device *d = &book.machine[book.machines];
 
-    if (!like || book.machines == MACHINES) {
+    if (like == NULL || book.machines == MACHINES) {
         complain("no such device, or too many");
         return;
     }
@@ -316,7 +316,7 @@ static void machine(char *const *field)
 /* name, us, MiB/s, wire or store, source */
 static void tcp(char *const *field)
 {
-    if (!field[4] || book.tcps == TCPS) {
+    if (field[4] == NULL || book.tcps == TCPS) {
         complain("a part is missing, or too many");
         return;
     }
@@ -367,7 +367,7 @@ static void read_line(char *text)
     char *field[FIELDS + 1] = {NULL}, *part;
     int n = 0;
 
-    while (n <= FIELDS && (part = strsep(&text, "|")))
+    while (n <= FIELDS && (part = strsep(&text, "|")) != NULL)
         field[n++] = trim(part);
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
         if (strcmp(lines[i].name, field[0]) == 0 && n > lines[i].fields) {
@@ -382,13 +382,13 @@ static bool read_book(const char *path)
     FILE *in = fopen(path, "r");
     char *rest = book.text, *line;
 
-    if (!in) {
+    if (in == NULL) {
         perror(path);
         return false;
     }
     book.text[fread(book.text, 1, TEXT - 1, in)] = '\0';
     fclose(in);
-    while ((line = strsep(&rest, "\n"))) {
+    while ((line = strsep(&rest, "\n")) != NULL) {
         book.line++;
         if (*line && *line != '#')
             read_line(line);
@@ -433,7 +433,7 @@ static int fill_book(const char *path, const char *devices, struct papers_outcom
     book.devices = devices;
     book.outcomes = outcomes;
     book.rows = open_memstream(rows, &size);
-    if (!book.rows)
+    if (book.rows == NULL)
         return -1;
     bool good = read_book(path);
     fclose(book.rows);

@@ -157,17 +157,17 @@ int planner_judge(const struct device *d, struct judged *out)
     int n = exposures_of(d, kinds), failed = 0;
     FILE *lines = open_memstream(&text, &size);
 
-    for (int i = 0; lines && i < n; i++) {
+    for (int i = 0; lines != NULL && i < n; i++) {
         struct part p = {.out = lines, .d = d, .exposure = kinds[i]};
         corner_cells(&p);
         out->above += p.above;
         out->worst = p.worst > out->worst ? p.worst : out->worst;
         failed += p.failed;
     }
-    if (lines)
+    if (lines != NULL)
         fclose(lines);
     free(text);
-    return lines && !failed ? 0 : -1;
+    return lines != NULL && !failed ? 0 : -1;
 }
 
 static bool is_left_out(const struct device *d, bool corners)
@@ -209,7 +209,7 @@ int planner_page(FILE *out, bool corners)
           "modelled (`doc/design/model.md`).\n\n"
           "| device | exposure | cells | above 1.10 | worst |\n|---|---|---|---|---|\n",
           out);
-    if (parts) {
+    if (parts != NULL) {
         failed = all_parts(out, parts, corners);
         fclose(parts);
         fputs(text, out);

@@ -46,7 +46,7 @@ static bool side_memory(struct side *s, const struct shape *shape, uint32_t piec
     s->pieces = (int)pieces;
     s->slots = shape->in_flight > FEW_SLOTS ? shape->in_flight : FEW_SLOTS;
     s->arena = aligned_alloc(PAGE, slot * s->slots);
-    if (!s->arena)
+    if (s->arena == NULL)
         return false;
     memset(s->arena, 1, slot * s->slots);
     for (uint32_t p = 0; p < pieces; p++) {
@@ -125,7 +125,7 @@ static bool test(struct stream *s, struct side *side, void (*each)(struct stream
         *(bool *)done[i].user = false;
         if (done[i].error)
             s->wrong = "an operation failed";
-        if (each)
+        if (each != NULL)
             each(s, (uint32_t)((bool *)done[i].user - side->busy));
         side->ended++;
     }
@@ -184,7 +184,7 @@ static bool is_over(void *arg)
 {
     const struct stream *s = arg;
 
-    return s->wrong || (s->recv.ended == s->total && s->send.ended == s->send.posted);
+    return s->wrong != NULL || (s->recv.ended == s->total && s->send.ended == s->send.posted);
 }
 
 /* ---- Life, in stopped time ---- */
@@ -216,7 +216,7 @@ static int meet(struct stream *s)
         rme_post_unexpected(s->send.node.rme, s->send.peer, &list, TAG, 0, NULL, &id) < 0)
         return -1;
     pump(s);
-    return s->recv.peer ? 0 : -1;
+    return s->recv.peer != NULL ? 0 : -1;
 }
 
 static void print_protocols(const struct node *n, char *text, size_t size)
@@ -248,7 +248,7 @@ static int run(struct stream *s, struct outcome *out)
     loop_census(&census);
     if (census.violations)
         s->wrong = census.violation;
-    if (s->wrong) {
+    if (s->wrong != NULL) {
         fprintf(stderr, "model: %s, %llu bytes: %s\n", s->send.node.device->name,
                 (unsigned long long)s->shape->bytes, s->wrong);
         return -1;
@@ -273,7 +273,7 @@ int stream_run(const struct device *d, const struct shape *shape,
     struct stream *s = calloc(1, sizeof *s);
     int rc = -1;
 
-    if (!s)
+    if (s == NULL)
         return -1;
     s->shape = shape;
     s->total = WARM + (shape->bytes < LARGE ? MANY : FEW);
@@ -296,9 +296,9 @@ int stream_run(const struct device *d, const struct shape *shape,
         }
         node_close(&s->recv.node);
     }
-    if (s->recv.peer)
+    if (s->recv.peer != NULL)
         rme_addr_free(s->recv.peer);
-    if (s->send.peer)
+    if (s->send.peer != NULL)
         rme_addr_free(s->send.peer);
     clock_release();
     free(s->send.arena);

@@ -31,7 +31,7 @@ void tcp_send(const struct tcp *t, struct tcp_pipe *p, uint64_t bytes, int kind)
     node_charge(t->latency / 2);
     do {
         struct tcp_chunk *c = calloc(1, sizeof *c);
-        if (!c) {
+        if (c == NULL) {
             fputs("model: tcp: out of memory\n", stderr);
             exit(1);
         }
@@ -40,7 +40,7 @@ void tcp_send(const struct tcp *t, struct tcp_pipe *p, uint64_t bytes, int kind)
         bytes -= c->bytes;
         c->kind = bytes ? -1 : kind;
         node_charge(t->byte * (double)c->bytes);
-        if (!p->first)
+        if (p->first == NULL)
             p->last = &p->first;
         *p->last = c;
         p->last = &c->next;
@@ -52,7 +52,7 @@ bool tcp_take(const struct tcp *t, struct tcp_pipe *p, int *kind)
 {
     struct tcp_chunk *c = p->first;
 
-    if (!c || !c->here)
+    if (c == NULL || !c->here)
         return false;
     node_charge(t->byte * (double)c->bytes + (c->kind < 0 ? 0 : t->latency / 2));
     *kind = c->kind;
@@ -63,7 +63,7 @@ bool tcp_take(const struct tcp *t, struct tcp_pipe *p, int *kind)
 
 void tcp_clear(struct tcp_pipe *p)
 {
-    while (p->first) {
+    while (p->first != NULL) {
         struct tcp_chunk *c = p->first;
         p->first = c->next;
         free(c);

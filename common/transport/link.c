@@ -388,7 +388,7 @@ static void keep_alive(struct rme_peer *peer, uint64_t now)
              * send anyway (rme_credit_due); link_probe finds a dead one. */
             rme_peer_send_header(peer, RME_WIRE_PING, RME_CREDIT_DATA);
             peer->ping_sent = true;
-            if (rme->ops->link_probe)
+            if (rme->ops->link_probe != NULL)
                 rme->ops->link_probe(peer->link);
         } else if (rme->caps->look_ms != 0 && !peer->timer_rests) {
             rme->ops->link_probe(peer->link);

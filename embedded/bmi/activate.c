@@ -48,9 +48,9 @@ int bmi_activate(struct bmi_method_ops *ops, const char *listen, int flags, char
         gossip_err("BMI: %s: too many methods: %d are active\n", ops->method_name, number);
         return -BMI_EBUSY;
     }
-    if (listen) {
+    if (listen != NULL) {
         addr = ops->method_addr_lookup(listen);
-        if (!addr) /* the method has logged the cause */
+        if (addr == NULL) /* the method has logged the cause */
             return -BMI_EINVAL;
         addr->method_type = number;
     }
@@ -103,7 +103,7 @@ void bmi_warn_of_unknown(const char *options)
 {
     char key[64];
 
-    if (options && bmi_has_unknown(options, key, sizeof key))
+    if (options != NULL && bmi_has_unknown(options, key, sizeof key))
         gossip_err("BMI: unknown option \"%s\" ignored; bmi-perf --options lists all, "
                    "NEWS the removed ones\n",
                    key);
@@ -137,23 +137,23 @@ static int find_method(const char *text, char *options, struct bmi_method_ops **
 
     pthread_mutex_lock(&bmi_core.methods);
     *addr = NULL;
-    for (int i = 0; !*addr && i < bmi_active_count(); i++) {
+    for (int i = 0; *addr == NULL && i < bmi_active_count(); i++) {
         *ops = bmi_core.active[i];
         *addr = (*ops)->method_addr_lookup(text);
     }
-    for (int i = 0; !*addr && bmi_static_methods[i]; i++) {
+    for (int i = 0; *addr == NULL && bmi_static_methods[i] != NULL; i++) {
         *ops = bmi_static_methods[i];
         if (is_active(*ops) || !bmi_has_scheme(text, bmi_method_scheme(*ops)))
             continue;
         bmi_warn_of_unknown(options);
-        int started = bmi_activate(*ops, NULL, 0, options ? options : bmi_core.options);
+        int started = bmi_activate(*ops, NULL, 0, options != NULL ? options : bmi_core.options);
         if (started == 0)
             *addr = (*ops)->method_addr_lookup(text);
         else if (ret == -BMI_ENOPROTOOPT)
             ret = started;
     }
     pthread_mutex_unlock(&bmi_core.methods);
-    return *addr ? 0 : ret;
+    return *addr != NULL ? 0 : ret;
 }
 
 int BMI_addr_lookup(BMI_addr_t *new_addr, const char *id_string, char *bmi_opts)
@@ -162,7 +162,7 @@ int BMI_addr_lookup(BMI_addr_t *new_addr, const char *id_string, char *bmi_opts)
     bmi_method_addr_p method_addr;
     bool found;
 
-    if (!new_addr || !id_string)
+    if (new_addr == NULL || id_string == NULL)
         return -BMI_EINVAL;
     *new_addr = 0;
     if (!bmi_is_up())
@@ -171,15 +171,15 @@ int BMI_addr_lookup(BMI_addr_t *new_addr, const char *id_string, char *bmi_opts)
         return -BMI_ENAMETOOLONG;
 
     struct bmi_ref *ref = bmi_refs_pin_name(&bmi_core.refs, id_string);
-    if (!ref) {
+    if (ref == NULL) {
         int ret = find_method(id_string, bmi_opts, &ops, &method_addr);
         if (ret < 0)
             return ret;
         ref = bmi_refs_add(&bmi_core.refs, ops, method_addr, id_string, &found);
         /* Another thread may have looked up the same string in the meantime. */
-        if (!ref || found)
+        if (ref == NULL || found)
             ops->set_info(BMI_DROP_ADDR, method_addr);
-        if (!ref)
+        if (ref == NULL)
             return -BMI_ENOMEM;
     }
     *new_addr = ref->id;

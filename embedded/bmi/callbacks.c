@@ -17,7 +17,7 @@ bmi_method_addr_p bmi_alloc_method_addr(int method_type, bmi_size_t payload_size
     if (payload_size < 0)
         return NULL;
     object = calloc(1, sizeof(*object) + (size_t)payload_size);
-    if (!object)
+    if (object == NULL)
         return NULL;
     object->addr.method_type = method_type;
     object->addr.method_data = object->payload;
@@ -40,7 +40,7 @@ BMI_addr_t bmi_method_addr_reg_callback(bmi_method_addr_p map)
     }
     struct bmi_ref *ref =
         bmi_refs_add(&bmi_core.refs, bmi_core.active[map->method_type], map, NULL, &found);
-    if (!ref)
+    if (ref == NULL)
         return 0;
     BMI_addr_t id = ref->id;
     bmi_refs_unpin(&bmi_core.refs, ref);
@@ -50,7 +50,7 @@ BMI_addr_t bmi_method_addr_reg_callback(bmi_method_addr_p map)
 int bmi_method_addr_forget_callback(BMI_addr_t addr)
 {
     struct bmi_ref *ref = bmi_refs_pin(&bmi_core.refs, addr);
-    if (!ref)
+    if (ref == NULL)
         return -BMI_EINVAL;
     bmi_refs_forget(&bmi_core.refs, ref);
     bmi_refs_unpin(&bmi_core.refs, ref);

@@ -52,7 +52,7 @@ const char *bmi_status_string(int status)
     if (status == BMI_SUCCESS)
         return "BMI_SUCCESS";
     const struct code *c = find_code(status);
-    return c ? c->name : "(UNKNOWN)";
+    return c != NULL ? c->name : "(UNKNOWN)";
 }
 
 int bmi_error_to_errno(int error)
@@ -60,11 +60,11 @@ int bmi_error_to_errno(int error)
     if (error == 0)
         return 0;
     const struct code *c = find_code(error);
-    if (c && c->number)
+    if (c != NULL && c->number)
         return c->number;
-    if (c && c->code == BMI_ECANCEL)
+    if (c != NULL && c->code == BMI_ECANCEL)
         return ECANCELED;
-    if (c && c->code == BMI_EHOSTNTFD)
+    if (c != NULL && c->code == BMI_EHOSTNTFD)
         return ENONET;
     return magnitude(error) & BMI_ERROR_BIT ? EIO : magnitude(error);
 }

@@ -50,7 +50,7 @@ static void write_line(char kind, const char *format, va_list ap)
     size_t length = strlen(line);
     while (length > 0 && line[length - 1] == '\n')
         line[--length] = '\0';
-    if (logger.sink)
+    if (logger.sink != NULL)
         logger.sink(logger.arg, kind, line);
     else
         fprintf(stderr, "%s\n", line);

@@ -42,7 +42,7 @@ int BMI_set_info(BMI_addr_t addr, int option, void *inout_parameter)
     if (addr == 0)
         return bmi_is_up() ? set_everywhere(option, inout_parameter) : -BMI_ENETDOWN;
     struct bmi_ref *ref = pin(addr);
-    if (!ref)
+    if (ref == NULL)
         return no_address();
     switch (option) {
     case BMI_INC_ADDR_REF:
@@ -97,7 +97,7 @@ static int get_methods_string(char **out)
     for (; bmi_static_methods[count]; count++)
         length += strlen(bmi_method_scheme(bmi_static_methods[count])) + 1;
     char *text = malloc(length);
-    if (!text)
+    if (text == NULL)
         return -BMI_ENOMEM;
     char *end = text;
     for (int i = 0; i < count; i++) {
@@ -125,7 +125,7 @@ int BMI_get_info(BMI_addr_t addr, int option, void *inout_parameter)
         return get_methods_string(inout_parameter);
     default: /* option of one address; unknown options go to its method */
         ref = pin(addr);
-        if (!ref)
+        if (ref == NULL)
             return no_address();
         if (option == BMI_GET_METH_ADDR)
             *(void **)inout_parameter = ref->method_addr;
@@ -139,7 +139,7 @@ int BMI_get_info(BMI_addr_t addr, int option, void *inout_parameter)
 const char *BMI_addr_rev_lookup(BMI_addr_t addr)
 {
     struct bmi_ref *ref = pin(addr);
-    if (!ref)
+    if (ref == NULL)
         return NULL;
     const char *name = ref->name;
     unpin(ref);
@@ -150,26 +150,26 @@ const char *BMI_addr_rev_lookup_unexpected(BMI_addr_t addr)
 {
     const char *name = NULL;
     struct bmi_ref *ref = pin(addr);
-    if (ref) {
-        if (ref->ops->rev_lookup_unexpected)
+    if (ref != NULL) {
+        if (ref->ops->rev_lookup_unexpected != NULL)
             name = ref->ops->rev_lookup_unexpected(ref->method_addr);
         unpin(ref);
     }
-    return name ? name : "UNKNOWN";
+    return name != NULL ? name : "UNKNOWN";
 }
 
 int BMI_query_addr_range(BMI_addr_t addr, const char *id_string, int netmask)
 {
-    if (!id_string || !strstr(id_string, "://"))
+    if (id_string == NULL || strstr(id_string, "://") == NULL)
         return -BMI_EINVAL;
     if (strnlen(id_string, BMI_MAX_ADDR_LEN) == BMI_MAX_ADDR_LEN)
         return -BMI_ENAMETOOLONG;
     struct bmi_ref *ref = pin(addr);
-    if (!ref)
+    if (ref == NULL)
         return bmi_is_up() ? -BMI_EPROTO : -BMI_ENETDOWN;
     int ret = 0; /* a rule for another network does not match this peer */
     if (bmi_has_scheme(id_string, bmi_method_scheme(ref->ops)))
-        ret = ref->ops->query_addr_range
+        ret = ref->ops->query_addr_range != NULL
                   ? bmi_result(ref->ops->query_addr_range(ref->method_addr, id_string, netmask))
                   : -BMI_ENOSYS;
     unpin(ref);
@@ -181,11 +181,11 @@ void *BMI_memalloc(BMI_addr_t addr, bmi_size_t size, enum bmi_op_type send_recv)
     if (size < 0)
         return NULL;
     struct bmi_ref *ref = pin(addr);
-    if (!ref)
+    if (ref == NULL)
         return NULL;
     void *memory = ref->ops->memalloc(size, send_recv);
     unpin(ref);
-    if (memory)
+    if (memory != NULL)
         memset(memory, 0, (size_t)size);
     return memory;
 }
@@ -193,7 +193,7 @@ void *BMI_memalloc(BMI_addr_t addr, bmi_size_t size, enum bmi_op_type send_recv)
 int BMI_memfree(BMI_addr_t addr, void *buffer, bmi_size_t size, enum bmi_op_type send_recv)
 {
     struct bmi_ref *ref = pin(addr);
-    if (!ref)
+    if (ref == NULL)
         return no_address();
     int ret = bmi_result(ref->ops->memfree(buffer, size, send_recv));
     unpin(ref);
@@ -203,7 +203,7 @@ int BMI_memfree(BMI_addr_t addr, void *buffer, bmi_size_t size, enum bmi_op_type
 int BMI_unexpected_free(BMI_addr_t addr, void *buffer)
 {
     struct bmi_ref *ref = pin(addr);
-    if (!ref)
+    if (ref == NULL)
         return no_address();
     int ret = bmi_result(ref->ops->unexpected_free(buffer));
     unpin(ref);

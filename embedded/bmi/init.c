@@ -37,11 +37,11 @@ static void guard_forks(void)
 static int check_arguments(const char *method_list, const char *listen_addr, int flags)
 {
     if (flags & BMI_INIT_SERVER) {
-        if (!method_list || !listen_addr) {
+        if (method_list == NULL || listen_addr == NULL) {
             gossip_err("BMI: a server needs a list of methods and an address to listen on\n");
             return -BMI_EINVAL;
         }
-    } else if (listen_addr) {
+    } else if (listen_addr != NULL) {
         gossip_err("BMI: a client cannot listen on %s: the flag BMI_INIT_SERVER is missing\n",
                    listen_addr);
         return -BMI_EINVAL;
@@ -51,8 +51,8 @@ static int check_arguments(const char *method_list, const char *listen_addr, int
 
 static int keep_options(const char *options)
 {
-    bmi_core.options = options ? strdup(options) : NULL;
-    return options && !bmi_core.options ? -BMI_ENOMEM : 0;
+    bmi_core.options = options != NULL ? strdup(options) : NULL;
+    return options != NULL && bmi_core.options == NULL ? -BMI_ENOMEM : 0;
 }
 
 static void drop_options(void)
@@ -66,14 +66,14 @@ static int start_listed(const char *name, size_t length, const char *listen_addr
                         char *options)
 {
     struct bmi_method_ops *ops = bmi_method_by_name(name, length);
-    if (!ops) {
+    if (ops == NULL) {
         gossip_err(
             "BMI: unknown method \"%.*s\"; the methods of this program are named bmi_ and the "
             "scheme of their addresses\n",
             (int)length, name);
         return -BMI_ENOPROTOOPT;
     }
-    if (listen_addr && !bmi_has_scheme(listen_addr, bmi_method_scheme(ops))) {
+    if (listen_addr != NULL && !bmi_has_scheme(listen_addr, bmi_method_scheme(ops))) {
         gossip_err(
             "BMI: no address for %s to listen on in \"%s\"; add one like %s://host:port\n",
             ops->method_name, listen_addr, bmi_method_scheme(ops));
@@ -100,7 +100,7 @@ int BMI_initialize(const char *method_list, const char *listen_addr, int flags, 
 
     pthread_mutex_lock(&bmi_core.methods);
     ret = keep_options(options);
-    const char *name = method_list ? method_list : "";
+    const char *name = method_list != NULL ? method_list : "";
     bmi_warn_of_unknown(options);
     while (ret == 0 && *(name += strspn(name, ", \t"))) {
         size_t length = strcspn(name, ", \t");

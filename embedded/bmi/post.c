@@ -8,7 +8,7 @@
 static int begin(bmi_op_id_t *id, BMI_addr_t addr, bmi_context_id context, bool is_bad,
                  struct bmi_ref **ref)
 {
-    if (!id)
+    if (id == NULL)
         return -BMI_EINVAL;
     *id = 0;
     if (!bmi_is_up())
@@ -16,7 +16,7 @@ static int begin(bmi_op_id_t *id, BMI_addr_t addr, bmi_context_id context, bool 
     if (is_bad || !bmi_context_is_open(context))
         return -BMI_EINVAL;
     *ref = bmi_refs_pin(&bmi_core.refs, addr);
-    return *ref ? 0 : -BMI_EPROTO;
+    return *ref != NULL ? 0 : -BMI_EPROTO;
 }
 
 static int end(struct bmi_ref *ref, int ret)
@@ -27,13 +27,13 @@ static int end(struct bmi_ref *ref, int ret)
 
 static bool is_bad_buffer(const void *buffer, bmi_size_t size)
 {
-    return size < 0 || (size > 0 && !buffer);
+    return size < 0 || (size > 0 && buffer == NULL);
 }
 
 static bool is_bad_list(const void *buffers, const bmi_size_t *sizes, int count,
                         bmi_size_t total)
 {
-    return count < 0 || total < 0 || (count > 0 && (!buffers || !sizes));
+    return count < 0 || total < 0 || (count > 0 && (buffers == NULL || sizes == NULL));
 }
 
 int BMI_post_send(bmi_op_id_t *id, BMI_addr_t dest, const void *buffer, bmi_size_t size,

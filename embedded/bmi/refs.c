@@ -33,7 +33,7 @@ static struct bmi_ref *slot_at(struct bmi_refs *refs, uint32_t index)
     if (k >= BMI_REF_CHUNKS)
         return NULL;
     struct bmi_ref *chunk = atomic_load_explicit(&refs->chunk[k], memory_order_acquire);
-    return chunk ? &chunk[index - FIRST_CHUNK * ((1u << k) - 1)] : NULL;
+    return chunk != NULL ? &chunk[index - FIRST_CHUNK * ((1u << k) - 1)] : NULL;
 }
 
 static uint32_t hash_name(const char *name)
@@ -75,7 +75,7 @@ static bool grow_names(struct bmi_refs *refs)
 {
     uint32_t buckets = refs->buckets ? refs->buckets * 2 : 64;
     struct bmi_ref **bucket = calloc(buckets, sizeof(*bucket));
-    if (!bucket)
+    if (bucket == NULL)
         return false;
     struct bmi_ref **old = refs->bucket;
     uint32_t old_count = refs->buckets;
@@ -106,7 +106,7 @@ static void unlink_name(struct bmi_refs *refs, struct bmi_ref *ref)
 static struct bmi_ref *take_slot(struct bmi_refs *refs)
 {
     struct bmi_ref *ref = refs->unused;
-    if (ref) {
+    if (ref != NULL) {
         refs->unused = ref->next;
         return ref;
     }
@@ -114,9 +114,9 @@ static struct bmi_ref *take_slot(struct bmi_refs *refs)
     int k = 31 - __builtin_clz(index / FIRST_CHUNK + 1);
     if (k >= BMI_REF_CHUNKS)
         return NULL;
-    if (!atomic_load_explicit(&refs->chunk[k], memory_order_relaxed)) {
+    if (atomic_load_explicit(&refs->chunk[k], memory_order_relaxed) == NULL) {
         struct bmi_ref *chunk = calloc((size_t)FIRST_CHUNK << k, sizeof(*chunk));
-        if (!chunk)
+        if (chunk == NULL)
             return NULL;
         atomic_store_explicit(&refs->chunk[k], chunk, memory_order_release);
     }
@@ -129,8 +129,8 @@ static struct bmi_ref *take_slot(struct bmi_refs *refs)
 /* Adds an address to the ring of `other`, another name of its method address, or NULL. */
 static void link_same(struct bmi_ref *other, struct bmi_ref *ref)
 {
-    ref->same_prev = other ? other : ref;
-    ref->same_next = other ? other->same_next : ref;
+    ref->same_prev = other != NULL ? other : ref;
+    ref->same_next = other != NULL ? other->same_next : ref;
     ref->same_prev->same_next = ref->same_next->same_prev = ref;
 }
 
@@ -141,17 +141,17 @@ struct bmi_ref *bmi_refs_add(struct bmi_refs *refs, struct bmi_method_ops *ops,
     char *copy = NULL;
 
     *found = false;
-    if (name && !(copy = strdup(name)))
+    if (name != NULL && (copy = strdup(name)) == NULL)
         return NULL;
     pthread_mutex_lock(&refs->lock);
-    if (name && (ref = pin_name_locked(refs, name)) != NULL) {
+    if (name != NULL && (ref = pin_name_locked(refs, name)) != NULL) {
         *found = true;
         goto out;
     }
-    if (name && refs->named >= refs->buckets && !grow_names(refs))
+    if (name != NULL && refs->named >= refs->buckets && !grow_names(refs))
         goto out;
     ref = take_slot(refs);
-    if (!ref)
+    if (ref == NULL)
         goto out;
     ref->ops = ops;
     ref->method_addr = method_addr;
@@ -159,7 +159,7 @@ struct bmi_ref *bmi_refs_add(struct bmi_refs *refs, struct bmi_method_ops *ops,
     ref->count = 0;
     ref->forget = false;
     ref->next = NULL;
-    if (name) {
+    if (name != NULL) {
         struct bmi_ref **head = bucket_of(refs, name);
         ref->next = *head;
         *head = ref;
@@ -183,7 +183,7 @@ struct bmi_ref *bmi_refs_pin(struct bmi_refs *refs, BMI_addr_t id)
     if (id <= 0 || number == 0)
         return NULL;
     struct bmi_ref *ref = slot_at(refs, number - 1);
-    return ref && pin(ref, (uint64_t)id >> 32) ? ref : NULL;
+    return ref != NULL && pin(ref, (uint64_t)id >> 32) ? ref : NULL;
 }
 
 struct bmi_ref *bmi_refs_pin_name(struct bmi_refs *refs, const char *name)
@@ -198,7 +198,7 @@ struct bmi_ref *bmi_refs_pin_method_addr(struct bmi_refs *refs, bmi_method_addr_
 {
     pthread_mutex_lock(&refs->lock);
     struct bmi_ref *ref = method_addr->parent;
-    if (ref && !pin(ref, (uint64_t)ref->id >> 32))
+    if (ref != NULL && !pin(ref, (uint64_t)ref->id >> 32))
         ref = NULL;
     pthread_mutex_unlock(&refs->lock);
     return ref;
@@ -228,7 +228,7 @@ static void release(struct bmi_refs *refs, struct bmi_ref *ref)
 
     pthread_mutex_lock(&refs->lock);
     hand_parent_over(ref);
-    if (name)
+    if (name != NULL)
         unlink_name(refs, ref);
     ref->name = NULL;
     ref->method_addr = NULL;
@@ -290,7 +290,7 @@ struct bmi_ref *bmi_refs_next_forgotten(struct bmi_refs *refs)
         return NULL;
     pthread_mutex_lock(&refs->lock);
     struct bmi_ref *ref = refs->forgotten;
-    if (ref) {
+    if (ref != NULL) {
         refs->forgotten = ref->next_forget;
         ref->forget = false;
         atomic_fetch_sub(&refs->forgotten_count, 1);
@@ -313,7 +313,7 @@ void bmi_refs_clear(struct bmi_refs *refs)
             atomic_fetch_and(&ref->word, ~ALIVE);
             bmi_refs_unpin(refs, ref);
         }
-        if (ref->method_addr) /* pinned by a thread that did not survive a fork */
+        if (ref->method_addr != NULL) /* pinned by a thread that did not survive a fork */
             ref->method_addr->parent = NULL;
         if (generation > newest)
             newest = generation;

@@ -107,7 +107,7 @@ static struct test_call call_of(int incount, bmi_op_id_t *ids, int *outcount, in
 
 static void **user_at(const struct test_call *c)
 {
-    return c->user ? c->user + *c->outcount : NULL;
+    return c->user != NULL ? c->user + *c->outcount : NULL;
 }
 
 static int finish_ask(const struct test_call *c, int ret, int n)
@@ -152,14 +152,14 @@ static int ask_testcontext(struct bmi_method_ops *ops, int idle_ms, void *call)
 /* Checks the arguments of the three functions above.  Returns 0 or a negative error. */
 static int check_call(const struct test_call *c, int idle_ms)
 {
-    if (!c->outcount)
+    if (c->outcount == NULL)
         return -BMI_EINVAL;
     *c->outcount = 0;
     if (!bmi_is_up())
         return -BMI_ENETDOWN;
     if (c->incount < 0 || idle_ms < 0 || !bmi_context_is_open(c->context))
         return -BMI_EINVAL;
-    if (c->incount > 0 && (!c->ids || !c->error || !c->actual))
+    if (c->incount > 0 && (c->ids == NULL || c->error == NULL || c->actual == NULL))
         return -BMI_EINVAL;
     return 0;
 }
@@ -185,7 +185,7 @@ int BMI_testsome(int incount, bmi_op_id_t *id_array, int *outcount, int *index_a
     int ret = check_call(&c, max_idle_time_ms);
     if (ret < 0 || incount == 0)
         return ret;
-    if (!index_array)
+    if (index_array == NULL)
         return -BMI_EINVAL;
     return result("test some operations", ask_all(ask_testsome, &c, max_idle_time_ms));
 }
@@ -217,7 +217,7 @@ static bool deliver(struct bmi_method_ops *ops, const struct bmi_method_unexpect
                     struct BMI_unexpected_info *to)
 {
     struct bmi_ref *ref = bmi_refs_pin_method_addr(&bmi_core.refs, from->addr);
-    if (!ref) {
+    if (ref == NULL) {
         gossip_err("BMI: %s: message of an unregistered peer lost\n", ops->method_name);
         ops->unexpected_free(from->buffer);
         return false;
@@ -253,12 +253,12 @@ static int ask_unexpected(struct bmi_method_ops *ops, int idle_ms, void *call)
 int BMI_testunexpected(int incount, int *outcount, struct BMI_unexpected_info *info_array,
                        int max_idle_time_ms)
 {
-    if (!outcount)
+    if (outcount == NULL)
         return -BMI_EINVAL;
     *outcount = 0;
     if (!bmi_is_up())
         return -BMI_ENETDOWN;
-    if (incount < 0 || max_idle_time_ms < 0 || (incount > 0 && !info_array))
+    if (incount < 0 || max_idle_time_ms < 0 || (incount > 0 && info_array == NULL))
         return -BMI_EINVAL;
     bmi_check_forgotten();
     if (incount == 0)

@@ -76,7 +76,7 @@ static void finish_one(void)
         must(BMI_testcontext(1, &id, &count, &error, &size, &user, 100, context) >= 0,
              "BMI_testcontext");
     must(count == 1 && error == 0, "a message");
-    if (user)
+    if (user != NULL)
         ((struct slot *)user)->busy = 0;
 }
 

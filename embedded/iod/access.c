@@ -64,7 +64,7 @@ static const char *read_item(char *item, struct rule *rule)
     size_t length;
 
     rule->bits = 128;
-    if (slash)
+    if (slash != NULL)
         *slash++ = 0;
     length = strlen(item);
     if (length > 1 && item[0] == '[' && item[length - 1] == ']') {
@@ -72,10 +72,11 @@ static const char *read_item(char *item, struct rule *rule)
         item++;
     }
     if (numeric(item, rule->network))
-        return !slash || read_bits(slash, !strchr(item, ':'), &rule->bits)
+        return slash == NULL || read_bits(slash, strchr(item, ':') == NULL, &rule->bits)
                    ? NULL
                    : "invalid prefix length; give a network like 10.1.0.0/16";
-    if (slash || !*item || strspn(item, "0123456789") != length || length >= sizeof rule->node)
+    if (slash != NULL || !*item || strspn(item, "0123456789") != length ||
+        length >= sizeof rule->node)
         return "names are not looked up; give an address, or a network like 10.1.0.0/16";
     rule->bits = NODE_BITS;
     memcpy(rule->node, item, length + 1);
@@ -92,23 +93,23 @@ struct access *access_new(const char *text, char *why, size_t size)
     for (const char *at = text; *at; at++)
         count += *at == ',';
     access = calloc(1, sizeof *access + count * sizeof access->rule[0]);
-    if (!copy || !access) {
+    if (copy == NULL || access == NULL) {
         fault = "no memory";
         snprintf(why, size, "%s", fault);
     }
-    for (char *at = copy, *next; at && !fault; at = next) {
+    for (char *at = copy, *next; at != NULL && fault == NULL; at = next) {
         char item[HOST_MAX];
 
         next = strchr(at, ',');
-        if (next)
+        if (next != NULL)
             *next++ = 0;
         snprintf(item, sizeof item, "%s", at);
         fault = read_item(at, &access->rule[access->count++]);
-        if (fault)
+        if (fault != NULL)
             snprintf(why, size, "'%s': %s", item, fault);
     }
     free(copy);
-    if (!fault)
+    if (fault == NULL)
         return access;
     free(access);
     return NULL;
@@ -131,7 +132,7 @@ struct access *access_loopback(void)
 bool access_host_of(const char *uri, char *host, size_t size)
 {
     const char *scheme = strstr(uri, "://");
-    const char *at = scheme ? scheme + 3 : uri;
+    const char *at = scheme != NULL ? scheme + 3 : uri;
     size_t length = *at == '[' ? strcspn(++at, "]") : strcspn(at, ":/,");
 
     if (length == 0 || length >= size)

@@ -17,7 +17,7 @@ static void set_program(const char *argv0)
 {
     const char *slash = strrchr(argv0, '/');
 
-    program = slash ? slash + 1 : argv0;
+    program = slash != NULL ? slash + 1 : argv0;
     if (strncmp(program, "lt-", 3) == 0) /* libtool's prefix before the installation */
         program += 3;
 }
@@ -31,9 +31,10 @@ bool args_complain(const char *format, ...)
     if (vasprintf(&line, format, args) < 0)
         line = NULL;
     va_end(args);
-    if (line)
+    if (line != NULL)
         text_no_controls(line); /* one line, with any name */
-    fprintf(stderr, "%s: %s\n", program, line ? line : "no memory; close other programs");
+    fprintf(stderr, "%s: %s\n", program,
+            line != NULL ? line : "no memory; close other programs");
     free(line);
     return false;
 }
@@ -69,7 +70,7 @@ bool args_remote(const char *text, char *address, size_t size, const char **name
         return args_complain("%.60s...: the address is too long; use a shorter one", text);
     memcpy(address, text, length);
     address[length] = 0;
-    return !strchr(address, ',') ||
+    return strchr(address, ',') == NULL ||
            args_complain("%s: one address belongs before a name; give several by bmi-cp's "
                          "--servers",
                          text);
@@ -101,7 +102,7 @@ static void complete(const struct args_option *options, struct option *all, char
 
     *letters++ = ':'; /* distinguishes a missing value from an unknown option */
     for (const struct args_option *o = options; o; o = o == common + 1 ? NULL : o + 1) {
-        if (!o->name)
+        if (o->name == NULL)
             o = common;
         *all++ = (struct option){
             o->name, o->kind == ARGS_FLAG ? no_argument : required_argument, NULL, o->letter};
@@ -119,7 +120,7 @@ static bool read_access(const char *option, const char *text, struct access **ac
 
     access_free(*access);
     *access = access_new(text, why, sizeof why);
-    return *access || args_complain("%s: %s", option, why);
+    return *access != NULL || args_complain("%s: %s", option, why);
 }
 
 /* Sets the value of an option. */
@@ -152,7 +153,7 @@ static enum args_result wrong_option(const char *text, int option, const char *l
         args_complain("option '%s' needs a value; see %s --help", text, program);
     else if (optopt == 0)
         args_complain("unknown option '%s'; see %s --help", text, program);
-    else if (strchr(letters, optopt))
+    else if (strchr(letters, optopt) != NULL)
         args_complain("option '%s' takes no value; see %s --help", text, program);
     else
         args_complain("unknown option '-%c'; see %s --help", optopt, program);
@@ -251,10 +252,10 @@ bool args_list(const char *option, const char *text, struct args_list *list)
 
     *list = (struct args_list){.text = strdup(text),
                                .item = calloc(IOD_STRIPE_MAX, sizeof(char *))};
-    good = (list->text && list->item) || args_complain("%s: no memory", option);
-    for (char *at = list->text, *next; good && at; at = next) {
+    good = (list->text != NULL && list->item != NULL) || args_complain("%s: no memory", option);
+    for (char *at = list->text, *next; good && at != NULL; at = next) {
         next = strchr(at, ',');
-        if (next)
+        if (next != NULL)
             *next++ = 0;
         good = add_address(option, at, list);
     }

@@ -60,8 +60,8 @@ bool remote_fail(struct remote *remote, const char *format, ...)
     char lead[600];
     va_list args;
 
-    snprintf(lead, sizeof lead, "%.300s%s%.250s: ", remote->uri, subject ? "/" : "",
-             subject ? subject : "");
+    snprintf(lead, sizeof lead, "%.300s%s%.250s: ", remote->uri, subject != NULL ? "/" : "",
+             subject != NULL ? subject : "");
     va_start(args, format);
     fail_with(remote->client, lead, format, args);
     va_end(args);
@@ -199,7 +199,7 @@ bool remote_ask(struct remote *r, const struct iod_message *request)
 static bool flows_run(const struct client *client)
 {
     for (int i = 0; i < client->count; i++)
-        if (client->remote[i]->flow)
+        if (client->remote[i]->flow != NULL)
             return true;
     return false;
 }
@@ -211,7 +211,7 @@ static void check_silence(struct remote *r, int64_t now)
     bool expects_answer = r->state == REMOTE_ASKED;
     int64_t last = r->received_at;
 
-    if (r->flow) {
+    if (r->flow != NULL) {
         struct flow_status status = flow_status(r->flow);
 
         expects_answer |= status.waits_for_peer;
@@ -231,7 +231,7 @@ static void check_flow(struct remote *r, int64_t now)
 {
     struct flow_status status;
 
-    if (!r->flow || !atomic_load(&r->flow_ended))
+    if (r->flow == NULL || !atomic_load(&r->flow_ended))
         return;
     status = flow_status(r->flow);
     if (!status.error || status.side != FLOW_NETWORK)
@@ -251,7 +251,7 @@ static void send_alive(struct remote *r, int64_t now)
         r->state == REMOTE_IDLE || (r->state == REMOTE_ANSWERED &&
                                     (r->asked.op == IOD_OP_SEAL || r->asked.op == IOD_OP_KEEP));
 
-    if (r->open && idle && !r->flow && now - r->received_at >= KEEP_MS)
+    if (r->open && idle && r->flow == NULL && now - r->received_at >= KEEP_MS)
         remote_ask(r, &request);
 }
 
@@ -264,10 +264,10 @@ static void check_servers(struct client *client)
         check_silence(client->remote[i], now);
         send_alive(client->remote[i], now);
     }
-    if (client->o.interrupted && *client->o.interrupted)
+    if (client->o.interrupted != NULL && *client->o.interrupted)
         client_fail(client, "%s: interrupted; nothing was changed, start again",
                     client->subject);
-    if (client->tick)
+    if (client->tick != NULL)
         client->tick(client, client->tick_arg);
 }
 
@@ -286,7 +286,7 @@ static bool only_disk(const struct client *client)
 
         if (r->state == REMOTE_ASKED)
             return false;
-        if (r->flow && !atomic_load(&r->flow_ended) && !flow_status(r->flow).only_disk)
+        if (r->flow != NULL && !atomic_load(&r->flow_ended) && !flow_status(r->flow).only_disk)
             return false;
     }
     return flows_run(client);
@@ -357,7 +357,7 @@ bool client_open(struct client *client, const struct client_options *options)
         client->workers = NULL;
         return client_fail(client, "cannot start the network: %s", text);
     }
-    if (options->ignored && options->options &&
+    if (options->ignored != NULL && options->options != NULL &&
         bmi_has_unknown(options->options, key, sizeof key))
         options->ignored(key);
     return true;
@@ -371,11 +371,11 @@ static struct remote *add_remote(struct client *client, const char *uri)
     char text[CLIENT_WHY];
     int error;
 
-    if (grown)
+    if (grown != NULL)
         client->remote = grown;
-    if (r)
+    if (r != NULL)
         r->uri = strdup(uri);
-    if (!r || !r->uri || !grown) {
+    if (r == NULL || r->uri == NULL || grown == NULL) {
         client_fail(client, "no memory for server %s", uri);
         goto failed;
     }
@@ -390,7 +390,7 @@ static struct remote *add_remote(struct client *client, const char *uri)
         goto failed;
     }
     r->reply_bytes = BMI_memalloc(r->addr, IOD_REPLY_MAX, BMI_RECV);
-    if (!r->reply_bytes) {
+    if (r->reply_bytes == NULL) {
         remote_fail(r, "no memory for replies; close other programs");
         goto failed;
     }
@@ -398,7 +398,7 @@ static struct remote *add_remote(struct client *client, const char *uri)
     return r;
 
 failed:
-    if (r)
+    if (r != NULL)
         free(r->uri);
     free(r);
     return NULL;
@@ -413,7 +413,7 @@ struct remote *client_remote(struct client *client, const char *uri)
 }
 static bool remote_is_quiet(const struct remote *r)
 {
-    return !r->requesting && !r->receiving && (!r->flow || atomic_load(&r->flow_ended));
+    return !r->requesting && !r->receiving && (r->flow == NULL || atomic_load(&r->flow_ended));
 }
 
 /* Waits briefly for operations to end.  Those with lost servers may last until the device gives
@@ -441,7 +441,7 @@ static void cancel_all(struct client *client)
         r->state = r->state == REMOTE_ASKED ? REMOTE_IDLE : r->state;
         net_cancel(client->context, &r->request_op);
         net_cancel(client->context, &r->reply_op);
-        if (r->flow)
+        if (r->flow != NULL)
             flow_cancel(r->flow, -ECANCELED);
     }
     settle(client, true);
@@ -470,9 +470,9 @@ static void close_objects(struct client *client)
 
 static void remote_free(struct remote *r)
 {
-    if (r->flow)
+    if (r->flow != NULL)
         flow_free(r->flow);
-    if (r->reply_bytes)
+    if (r->reply_bytes != NULL)
         BMI_memfree(r->addr, r->reply_bytes, IOD_REPLY_MAX, BMI_RECV);
     free(r->uri);
     free(r);
@@ -495,7 +495,7 @@ static void end_session(struct client *client)
         for (int i = 0; i < client->count; i++)
             remote_free(client->remote[i]);
         free(client->remote);
-        if (client->pool)
+        if (client->pool != NULL)
             pool_free(client->pool);
     }
     net_close(client->context);
@@ -505,6 +505,6 @@ static void end_session(struct client *client)
 
 void client_close(struct client *client)
 {
-    if (client->workers)
+    if (client->workers != NULL)
         end_session(client);
 }

@@ -20,7 +20,7 @@ static void show_progress(struct client *client, void *arg)
 
     for (int i = 0; i < client->count; i++) {
         const struct remote *r = client->remote[i];
-        done += r->moved + (r->flow ? flow_status(r->flow).bytes : 0);
+        done += r->moved + (r->flow != NULL ? flow_status(r->flow).bytes : 0);
     }
     progress_show(&copy->progress, done);
 }
@@ -47,10 +47,10 @@ bool copy_begin(struct copy *copy, const struct copy_options *options, const cha
         return false;
     copy->client.tick = show_progress;
     copy->client.tick_arg = copy;
-    if (!set_name(copy, name) || !client_remote(&copy->client, address))
+    if (!set_name(copy, name) || client_remote(&copy->client, address) == NULL)
         return false;
     for (int i = 0; i < options->servers->count; i++)
-        if (!client_remote(&copy->client, options->servers->item[i]))
+        if (client_remote(&copy->client, options->servers->item[i]) == NULL)
             return false;
     return true;
 }
@@ -189,7 +189,7 @@ static bool step(struct copy *copy, struct remote *r)
 {
     struct flow_status status;
 
-    if (r->flow && atomic_load(&r->flow_ended)) {
+    if (r->flow != NULL && atomic_load(&r->flow_ended)) {
         status = flow_status(r->flow);
         if (status.error && status.side == FLOW_FILE)
             return file_failed(copy, status.error);
@@ -203,7 +203,7 @@ static bool step(struct copy *copy, struct remote *r)
         r->flow = NULL;
         r->state = REMOTE_IDLE;
     }
-    return !r->flow && r->state != REMOTE_ASKED; /* asked: a keep-alive */
+    return r->flow == NULL && r->state != REMOTE_ASKED; /* asked: a keep-alive */
 }
 
 static bool all_moved(struct client *client)

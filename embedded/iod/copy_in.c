@@ -99,7 +99,7 @@ static bool commit_first(struct copy *copy)
     const volatile sig_atomic_t *interrupted = client->o.interrupted;
     char why[CLIENT_WHY];
 
-    if (interrupted && *interrupted) {
+    if (interrupted != NULL && *interrupted) {
         client_wait_answers(client); /* reports the interrupt */
         return false;
     }

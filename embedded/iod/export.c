@@ -58,12 +58,12 @@ static char *make_text(struct server *server, size_t *length)
     char network[32], *text = NULL;
     FILE *out = open_memstream(&text, length);
 
-    if (!out)
+    if (out == NULL)
         return NULL;
     snprintf(network, sizeof network, "%.*s", (int)strcspn(server->config.listen, ":"),
              server->config.listen);
     put_server(out, server);
-    if (BMI_get_info(server->self, SHIM_GET_ENGINE, &rme) >= 0 && rme)
+    if (BMI_get_info(server->self, SHIM_GET_ENGINE, &rme) >= 0 && rme != NULL)
         metrics_engine(out, rme, network);
     bool bad = ferror(out);
     if (fclose(out) || bad) {
@@ -79,7 +79,7 @@ static int write_file(const char *name, const char *text, size_t length)
     FILE *out = fopen(name, "wxe");
     int error = 0;
 
-    if (!out)
+    if (out == NULL)
         return -errno;
     if (fwrite(text, 1, length, out) < length || fflush(out))
         error = -errno;
@@ -112,7 +112,7 @@ static int export_to(struct server *server, const char *place)
     if (error)
         return error;
     text = make_text(server, &length);
-    error = text ? write_file(beside, text, length) : -ENOMEM;
+    error = text != NULL ? write_file(beside, text, length) : -ENOMEM;
     free(text);
     if (!error && rename(beside, place)) {
         error = -errno;
@@ -145,7 +145,7 @@ static const char *whose(const char *place, const char *store)
     struct stat parent, st;
     char path[PATH_MAX];
 
-    if (!slash)
+    if (slash == NULL)
         snprintf(path, sizeof path, ".");
     else if (snprintf(path, sizeof path, "%.*s", (int)(slash - place) + 1, place) >=
              (int)sizeof path)
@@ -174,7 +174,7 @@ int server_export_check(const char *place, const char *store)
                  place);
         return -EINVAL;
     }
-    if (folder) {
+    if (folder != NULL) {
         log_line(LOG_ERRORS,
                  "--metrics: %s is in %s, where an object may have that name; give a file in "
                  "another folder",
@@ -199,7 +199,7 @@ void server_export(struct server *server)
     struct exporter *export = &server->export;
 
     export->at = clock_ms();
-    if (!server->config.metrics || atomic_exchange(&export->busy, true))
+    if (server->config.metrics == NULL || atomic_exchange(&export->busy, true))
         return;
     export->server = server;
     export->job.run = work_export;

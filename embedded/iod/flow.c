@@ -101,7 +101,7 @@ static void set_error(struct flow *f, int error, enum flow_side side)
         cancel_posted(f);
     } else if (!f->c.drain || side == FLOW_MEMORY) {
         f->stopped = true;
-    } else if (first && f->c.failed) {
+    } else if (first && f->c.failed != NULL) {
         f->reporting = true;
         workers_add(f->c.workers, &f->failed_job);
     }
@@ -114,7 +114,7 @@ static void slot_idle(struct slot *s)
     struct flow *f = s->flow;
 
     s->state = SLOT_IDLE;
-    if (s->buffer && pool_wanted(f->c.pool)) {
+    if (s->buffer != NULL && pool_wanted(f->c.pool)) {
         pool_put(f->c.pool, s->buffer);
         s->buffer = NULL;
         f->held--;
@@ -233,7 +233,7 @@ static struct slot *find_idle(struct flow *f)
     for (uint32_t i = 0; i < f->c.depth; i++) {
         if (f->slot[i].state != SLOT_IDLE)
             continue;
-        if (f->slot[i].buffer)
+        if (f->slot[i].buffer != NULL)
             return &f->slot[i];
         idle = &f->slot[i];
     }
@@ -243,10 +243,10 @@ static struct slot *find_idle(struct flow *f)
 /* Gives the slot a buffer.  Only a flow without buffers queues for one. */
 static bool find_buffer(struct flow *f, struct slot *s)
 {
-    if (!s->buffer && f->held > 0) {
+    if (s->buffer == NULL && f->held > 0) {
         s->buffer = pool_try(f->c.pool);
         f->held += s->buffer != NULL;
-    } else if (!s->buffer && !f->waiting) {
+    } else if (s->buffer == NULL && !f->waiting) {
         int got = pool_get(f->c.pool, &f->waiter);
         if (got == 0) {
             f->waiting = true;
@@ -325,15 +325,15 @@ static void advance(struct flow *f)
         struct slot *s = f->stopped || f->next == f->messages ? NULL : find_idle(f);
 
         again = false;
-        if (s && find_buffer(f, s)) {
+        if (s != NULL && find_buffer(f, s)) {
             slot_start(s);
             again = true;
         }
         s = find_ready(f);
-        if (s && f->stopped) {
+        if (s != NULL && f->stopped) {
             slot_idle(s);
             again = true;
-        } else if (s) {
+        } else if (s != NULL) {
             f->next_post++;
             slot_post(s);
             again = true;
@@ -353,7 +353,7 @@ static void run_done(struct job *job)
     pthread_mutex_lock(&f->lock);
     pthread_mutex_unlock(&f->lock);
     for (uint32_t i = 0; i < f->c.depth; i++) /* here, because clearing them takes time */
-        if (f->slot[i].buffer)
+        if (f->slot[i].buffer != NULL)
             pool_put(f->c.pool, f->slot[i].buffer);
     f->c.done(f->c.arg);
 }
@@ -362,7 +362,7 @@ int flow_start(const struct flow_config *config, struct flow **out)
 {
     struct flow *f = calloc(1, sizeof *f + config->depth * sizeof f->slot[0]);
 
-    if (!f)
+    if (f == NULL)
         return -ENOMEM;
     f->c = *config;
     f->messages = (config->size + config->message - 1) / config->message;

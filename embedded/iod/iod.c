@@ -144,9 +144,9 @@ static enum args_result read_arguments(int argc, char **argv)
     log_set_level(s.verbose ? LOG_DETAILS : s.quiet ? LOG_ERRORS : LOG_DECISIONS);
     if (optind < argc)
         args_complain("unexpected argument '%s'; see bmi-iod --help", argv[optind]);
-    else if (!s.server.listen)
+    else if (s.server.listen == NULL)
         args_complain("no address to serve; give --listen ib://host:port");
-    else if (!s.server.folder)
+    else if (s.server.folder == NULL)
         args_complain("no folder for the objects; give --store DIR, or --store memory:SIZE");
     else if (is_listen(s.server.listen) && read_store(s.server.folder))
         return ARGS_READ;
@@ -201,7 +201,8 @@ static int run(void)
     raise_files();
     if (server_open(&s.server, &server) < 0)
         return 1;
-    if (!strchr(s.server.listen, ',')) /* with several addresses the port is only that of the
+    if (strchr(s.server.listen, ',') ==
+        NULL) /* with several addresses the port is only that of the
                                         * first */
         snprintf(port, sizeof port, ", port %d", server_port(server));
     log_line(LOG_ERRORS, "listening on %s%s, objects in %s", s.server.listen, port,

@@ -13,7 +13,7 @@ static bool add_part(struct listing *l, struct remote *r, const struct iod_entry
     if (l->count == l->room) {
         size_t room = l->room ? 2 * l->room : 64;
         part = realloc(l->part, room * sizeof *part);
-        if (!part)
+        if (part == NULL)
             return client_fail(&l->client, "no memory for %zu objects; close other programs",
                                room);
         l->part = part;
@@ -96,7 +96,7 @@ bool listing_take(struct listing *l, const struct client_options *options,
     if (!client_open(client, options))
         return false;
     for (int i = 0; i < servers->count; i++)
-        if (!client_remote(client, servers->item[i]))
+        if (client_remote(client, servers->item[i]) == NULL)
             return false;
     return client_ask_all(client, &request, 0) && client_wait(client, all_listed);
 }

@@ -77,7 +77,7 @@ static void print_row(const struct listing_part *part, size_t n)
 
     args_size_text(e->layout.strip, strip, sizeof strip);
     snprintf(parts, sizeof parts, "%u/%u", parts_of(part, n), e->layout.count);
-    if (gmtime_r(&when, &tm))
+    if (gmtime_r(&when, &tm) != NULL)
         strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", &tm);
     printf("%15llu %8s %7s %20s  ", (unsigned long long)e->layout.size, strip, parts, date);
     for (size_t i = 0; i < n; i++)

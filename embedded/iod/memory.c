@@ -28,7 +28,7 @@ struct memory *memory_new(uint64_t limit)
 {
     struct memory *memory = calloc(1, sizeof *memory);
 
-    if (!memory)
+    if (memory == NULL)
         return NULL;
     memory->limit = limit;
     pthread_mutex_init(&memory->lock, NULL);
@@ -37,7 +37,7 @@ struct memory *memory_new(uint64_t limit)
 
 void memory_free(struct memory *memory)
 {
-    while (memory->spare) {
+    while (memory->spare != NULL) {
         struct spare *next = memory->spare->next;
 
         free(memory->spare);
@@ -51,7 +51,7 @@ static void *take_chunk(struct memory *memory)
 {
     void *chunk = memory->spare;
 
-    if (chunk)
+    if (chunk != NULL)
         memory->spare = memory->spare->next;
     else if (posix_memalign(&chunk, 4096, MEMORY_CHUNK) != 0)
         chunk = NULL;
@@ -83,12 +83,12 @@ static int file_new(struct memory *memory, uint64_t chunks, struct memory_file *
     if (bytes > memory->limit - memory->used)
         return -EXFULL;
     file = calloc(1, table);
-    if (!file)
+    if (file == NULL)
         return -ENOMEM;
     *file = (struct memory_file){.memory = memory, .references = 1, .bytes = bytes};
     memory->used += bytes;
     for (; file->chunks < chunks; file->chunks++)
-        if (!(file->chunk[file->chunks] = take_chunk(memory))) {
+        if ((file->chunk[file->chunks] = take_chunk(memory)) == NULL) {
             file_free(file);
             return -ENOMEM;
         }
@@ -117,9 +117,9 @@ void memory_file_get(struct memory_file *file)
 
 void memory_file_put(struct memory_file *file)
 {
-    struct memory *memory = file ? file->memory : NULL;
+    struct memory *memory = file != NULL ? file->memory : NULL;
 
-    if (!file)
+    if (file == NULL)
         return;
     pthread_mutex_lock(&memory->lock);
     if (--file->references == 0)

@@ -11,7 +11,7 @@ int name_encode(const struct iod_string *name, char *file, size_t size)
 {
     size_t out = 0;
 
-    if (name->length == 0 || memchr(name->text, 0, name->length))
+    if (name->length == 0 || memchr(name->text, 0, name->length) != NULL)
         return -EINVAL;
     for (uint32_t i = 0; i < name->length; i++) {
         unsigned char c = (unsigned char)name->text[i];
@@ -33,9 +33,9 @@ int name_encode(const struct iod_string *name, char *file, size_t size)
 static int hex_value(const char *text)
 {
     const char *high = text[0] ? strchr(hex_digits, text[0]) : NULL;
-    const char *low = high && text[1] ? strchr(hex_digits, text[1]) : NULL;
+    const char *low = high != NULL && text[1] ? strchr(hex_digits, text[1]) : NULL;
 
-    return low ? (int)(high - hex_digits) * 16 + (int)(low - hex_digits) : 0;
+    return low != NULL ? (int)(high - hex_digits) * 16 + (int)(low - hex_digits) : 0;
 }
 
 int name_decode(const char *file, char *name, size_t size)
@@ -66,7 +66,7 @@ bool name_split_remote(const char *text, size_t *address_length, const char **na
     if (scheme == 0 || strncmp(text + scheme, "://", 3) != 0)
         return false;
     slash = strchr(text + scheme + 3, '/');
-    *address_length = slash ? (size_t)(slash - text) : strlen(text);
-    *name = slash ? slash + 1 : text + *address_length;
+    *address_length = slash != NULL ? (size_t)(slash - text) : strlen(text);
+    *name = slash != NULL ? slash + 1 : text + *address_length;
     return true;
 }

@@ -24,7 +24,7 @@ static void keep_line(void *arg, char kind, const char *line)
     snprintf(log->text + used, sizeof log->text - used, "%s%s", used ? "; " : "", line);
     show = log->line;
     pthread_mutex_unlock(&log->lock);
-    if (show)
+    if (show != NULL)
         show(line);
 }
 
@@ -74,7 +74,7 @@ static char *methods_of(const char *listen)
 {
     char *methods = calloc(1, 5 * strlen(listen) + 1);
 
-    if (!methods)
+    if (methods == NULL)
         return NULL;
     for (const char *at = listen; at; at = strchr(at, ',')) {
         const char *end;
@@ -82,12 +82,12 @@ static char *methods_of(const char *listen)
 
         at += *at == ',';
         end = strstr(at, "://");
-        if (!end || (size_t)(end - at) > sizeof one - 5 || end == at)
+        if (end == NULL || (size_t)(end - at) > sizeof one - 5 || end == at)
             break;
         memcpy(one, "bmi_", 4);
         memcpy(one + 4, at, (size_t)(end - at));
         one[4 + (end - at)] = 0;
-        if (!strstr(methods, one)) {
+        if (strstr(methods, one) == NULL) {
             if (*methods)
                 strcat(methods, ",");
             strcat(methods, one);
@@ -101,18 +101,19 @@ static char *methods_of(const char *listen)
 
 int net_open(const char *listen, const char *options, bmi_context_id *context)
 {
-    char *methods = listen ? methods_of(listen) : NULL;
-    char *opts = options ? strdup(options) : NULL;
+    char *methods = listen != NULL ? methods_of(listen) : NULL;
+    char *opts = options != NULL ? strdup(options) : NULL;
     int error;
 
-    if (listen && !methods) {
+    if (listen != NULL && methods == NULL) {
         error = -ENOPROTOOPT;
-    } else if (options && !opts) {
+    } else if (options != NULL && opts == NULL) {
         error = -ENOMEM;
     } else {
         error = from_bmi(BMI_initialize(
             methods, listen,
-            listen ? BMI_INIT_SERVER | BMI_AUTO_REF_COUNT | BMI_TCP_BIND_SPECIFIC : 0, opts));
+            listen != NULL ? BMI_INIT_SERVER | BMI_AUTO_REF_COUNT | BMI_TCP_BIND_SPECIFIC : 0,
+            opts));
         if (!error) {
             error = from_bmi(BMI_open_context(context));
             if (error)

@@ -81,7 +81,7 @@ int object_head_decode(const uint8_t *head, struct object_meta *meta)
     uint64_t length = get(head, AT_LENGTH, 4);
 
     if (memcmp(head, magic, sizeof magic) != 0 || get(head, AT_SUM, 8) != sum_of(head) ||
-        length > IOD_NAME_MAX || memchr(head + AT_NAME, 0, length))
+        length > IOD_NAME_MAX || memchr(head + AT_NAME, 0, length) != NULL)
         return -EUCLEAN;
     l->size = get(head, AT_SIZE, 8);
     l->strip = get(head, AT_STRIP, 8);

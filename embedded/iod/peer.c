@@ -61,7 +61,7 @@ void peer_put(struct peer *peer)
     if (--peer->uses > 0)
         return;
     *peer->at = peer->next;
-    if (peer->next)
+    if (peer->next != NULL)
         peer->next->at = peer->at;
     BMI_set_info(peer->addr, BMI_DEC_ADDR_REF, NULL);
     free(peer);
@@ -110,11 +110,11 @@ static struct peer *peer_new(struct server *server, BMI_addr_t addr)
     const char *name = BMI_addr_rev_lookup_unexpected(addr);
     char host[sizeof peer->name];
 
-    if (!peer)
+    if (peer == NULL)
         return NULL;
-    snprintf(peer->name, sizeof peer->name, "%s", name ? name : "?");
-    peer->admitted = !server->allow || (access_host_of(peer->name, host, sizeof host) &&
-                                        access_admits(server->allow, host));
+    snprintf(peer->name, sizeof peer->name, "%s", name != NULL ? name : "?");
+    peer->admitted = server->allow == NULL || (access_host_of(peer->name, host, sizeof host) &&
+                                               access_admits(server->allow, host));
     peer->server = server;
     peer->uses = 1;
     peer->addr = addr;
@@ -122,7 +122,7 @@ static struct peer *peer_new(struct server *server, BMI_addr_t addr)
     BMI_set_info(addr, BMI_INC_ADDR_REF, NULL);
     peer->next = server->peers;
     peer->at = &server->peers;
-    if (peer->next)
+    if (peer->next != NULL)
         peer->next->at = &peer->next;
     server->peers = peer;
     return peer;
@@ -132,14 +132,14 @@ struct peer *peer_get(struct server *server, BMI_addr_t addr)
 {
     struct peer *peer = server->peers;
 
-    while (peer && (peer->addr != addr || peer->gone))
+    while (peer != NULL && (peer->addr != addr || peer->gone))
         peer = peer->next;
-    if (peer) {
+    if (peer != NULL) {
         peer_use(peer);
         return peer;
     }
     peer = peer_new(server, addr);
-    if (!peer)
+    if (peer == NULL)
         return NULL;
     peer_log(peer, peer->admitted ? LOG_DECISIONS : LOG_ERRORS, "new client%s",
              peer->admitted ? "" : ", which --allow does not admit");

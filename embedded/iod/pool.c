@@ -27,7 +27,7 @@ int pool_new(struct workers *workers, BMI_addr_t home, size_t size, int count, i
 {
     struct pool *pool = malloc(sizeof *pool);
 
-    if (!pool)
+    if (pool == NULL)
         return -ENOMEM;
     *pool = (struct pool){.workers = workers,
                           .home = home,
@@ -58,11 +58,11 @@ static struct buffer *buffer_new(const struct pool *pool)
     size_t step = pool->size / (size_t)pool->pieces;
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
 
-    if (!buffer)
+    if (buffer == NULL)
         return NULL;
     buffer->memory.pieces = pool->pieces;
     buffer->memory.piece = calloc((size_t)pool->pieces, sizeof *buffer->memory.piece);
-    if (!buffer->memory.piece)
+    if (buffer->memory.piece == NULL)
         goto no_pieces;
     if (pool->pieces == 1) {
         buffer->memory.type = BMI_PRE_ALLOC;
@@ -73,7 +73,7 @@ static struct buffer *buffer_new(const struct pool *pool)
                            pool->size + (size_t)pool->pieces * PIECE_GAP) != 0)
             buffer->block = NULL;
     }
-    if (!buffer->block)
+    if (buffer->block == NULL)
         goto no_block;
     for (int i = 0; i < pool->pieces; i++) {
         buffer->memory.piece[i].iov_base =
@@ -96,9 +96,9 @@ static struct buffer *take(struct pool *pool)
 {
     struct buffer *buffer = pool->spare;
 
-    if (buffer)
+    if (buffer != NULL)
         pool->spare = buffer->next;
-    else if (pool->made < pool->limit && (buffer = buffer_new(pool)))
+    else if (pool->made < pool->limit && (buffer = buffer_new(pool)) != NULL)
         pool->made++;
     pool->used += buffer != NULL;
     return buffer;
@@ -109,7 +109,7 @@ struct buffer *pool_try(struct pool *pool)
     struct buffer *buffer;
 
     pthread_mutex_lock(&pool->lock);
-    buffer = pool->first ? NULL : take(pool);
+    buffer = pool->first != NULL ? NULL : take(pool);
     pthread_mutex_unlock(&pool->lock);
     return buffer;
 }
@@ -120,10 +120,10 @@ int pool_get(struct pool *pool, struct waiter *waiter)
 
     pthread_mutex_lock(&pool->lock);
     waiter->next = NULL;
-    waiter->buffer = pool->first ? NULL : take(pool);
-    if (!waiter->buffer && pool->used == 0) {
+    waiter->buffer = pool->first != NULL ? NULL : take(pool);
+    if (waiter->buffer == NULL && pool->used == 0) {
         result = -ENOMEM;
-    } else if (!waiter->buffer) {
+    } else if (waiter->buffer == NULL) {
         *pool->last = waiter;
         pool->last = &waiter->next;
         result = 0;
@@ -136,7 +136,7 @@ int pool_get(struct pool *pool, struct waiter *waiter)
 static void leave(struct pool *pool, struct waiter **at)
 {
     *at = (*at)->next;
-    if (!*at)
+    if (*at == NULL)
         pool->last = at;
 }
 
@@ -146,7 +146,7 @@ bool pool_unwait(struct pool *pool, struct waiter *waiter)
     bool found;
 
     pthread_mutex_lock(&pool->lock);
-    while (*at && *at != waiter)
+    while (*at != NULL && *at != waiter)
         at = &(*at)->next;
     found = *at != NULL;
     if (found)
@@ -179,7 +179,7 @@ void pool_put(struct pool *pool, struct buffer *buffer)
         clear(buffer);
     pthread_mutex_lock(&pool->lock);
     waiter = pool->first;
-    if (waiter) {
+    if (waiter != NULL) {
         waiter->buffer = buffer;
         leave(pool, &pool->first);
     } else {
@@ -188,13 +188,13 @@ void pool_put(struct pool *pool, struct buffer *buffer)
         pool->used--;
     }
     pthread_mutex_unlock(&pool->lock);
-    if (waiter)
+    if (waiter != NULL)
         workers_add(pool->workers, &waiter->job);
 }
 
 static void free_spare(struct pool *pool)
 {
-    while (pool->spare) {
+    while (pool->spare != NULL) {
         struct buffer *buffer = pool->spare;
 
         pool->spare = buffer->next;

@@ -32,7 +32,7 @@ static void wire_bytes(struct wire *w, const uint8_t **bytes, size_t n)
         return;
     }
     w->left -= n;
-    if (w->out) {
+    if (w->out != NULL) {
         if (n)
             memcpy(w->out, *bytes, n);
         w->out += n;
@@ -50,7 +50,7 @@ static void wire_uint(struct wire *w, uint64_t *value, unsigned bytes)
     for (unsigned i = 0; i < bytes; i++)
         little[i] = (uint8_t)(*value >> (8 * i));
     wire_bytes(w, &at, bytes);
-    if (w->out || w->bad)
+    if (w->out != NULL || w->bad)
         return;
     *value = 0;
     for (unsigned i = 0; i < bytes; i++)
@@ -121,7 +121,7 @@ static void wire_entry(struct wire *w, struct iod_entry *entry)
 static bool name_ok(const struct iod_string *name, uint32_t least)
 {
     return name->length >= least && name->length <= IOD_NAME_MAX &&
-           (name->length == 0 || !memchr(name->text, 0, name->length));
+           (name->length == 0 || memchr(name->text, 0, name->length) == NULL);
 }
 
 static bool layout_ok(const struct iod_layout *l)
@@ -236,7 +236,7 @@ static void wire_message(struct wire *w, struct iod_message *m, uint32_t *length
     w->bad |= seen != magic || version != IOD_VERSION;
     wire_fields(w, of_message, sizeof of_message / sizeof of_message[0], m);
     wire_string(w, reply ? &m->text : &m->name);
-    if (!w->out)
+    if (w->out == NULL)
         m->entries.length = (uint32_t)w->left;
     wire_bytes(w, &m->entries.wire, m->entries.length);
 }
@@ -374,7 +374,8 @@ enum iod_status iod_status_from_errno(int error)
 
 struct iod_string iod_string_of(const char *text)
 {
-    struct iod_string string = {text ? text : "", text ? (uint32_t)strlen(text) : 0};
+    struct iod_string string = {text != NULL ? text : "",
+                                text != NULL ? (uint32_t)strlen(text) : 0};
 
     return string;
 }

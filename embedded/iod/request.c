@@ -35,10 +35,10 @@ static void request_free(struct request *r)
     struct peer *peer = r->peer;
 
     *r->at = r->next;
-    if (r->next)
+    if (r->next != NULL)
         r->next->at = r->at;
     request_count_bytes(r, -(int64_t)r->bytes);
-    if (r->message)
+    if (r->message != NULL)
         BMI_unexpected_free(peer->addr, r->message);
     BMI_set_info(peer->addr, BMI_DEC_ADDR_REF, NULL);
     peer->request_count--;
@@ -108,7 +108,7 @@ static uint8_t *encode_reply(const struct iod_message *reply, int64_t *length)
     *length = iod_reply_encode(reply, room, sizeof room);
     if (*length > 0)
         bytes = malloc((size_t)*length);
-    if (bytes)
+    if (bytes != NULL)
         memcpy(bytes, room, (size_t)*length);
     else if (*length > 0)
         *length = -ENOMEM;
@@ -177,7 +177,7 @@ static struct explanation explanation_of(int error)
             e = explanations[i];
     if (error == EFBIG && file_size_is_limited())
         e.remedy = "raise the server's file size limit (ulimit -f)";
-    if (!e.cause)
+    if (e.cause == NULL)
         e.cause = strerror(error);
     return e;
 }
@@ -233,7 +233,7 @@ static void work_list(struct request *r)
     bool more = false;
     int error = -ENOMEM;
 
-    if (packed)
+    if (packed != NULL)
         error = store_list(server->store, &after, packed, IOD_REPLY_MAX - IOD_KEEP_MAX,
                            &reply.entries, &more, &unread);
     pthread_mutex_lock(&server->lock);
@@ -298,7 +298,7 @@ static void request_for_transfer(struct request *r)
     struct transfer *t = transfer_find(r->peer, r->decoded.handle);
     struct iod_message kept = {.op = IOD_OP_KEEP};
 
-    if (!t) {
+    if (t == NULL) {
         request_refuse(r, EBADF, "no such transfer is open");
         return;
     }
@@ -357,7 +357,7 @@ static struct request *request_new(struct peer *peer, struct BMI_unexpected_info
 {
     struct request *r = calloc(1, sizeof *r);
 
-    if (!r) {
+    if (r == NULL) {
         peer_log(peer, LOG_ERRORS, "request dropped: no memory");
         BMI_unexpected_free(info->addr, info->buffer);
         BMI_set_info(info->addr, BMI_DEC_ADDR_REF, NULL);
@@ -375,7 +375,7 @@ static struct request *request_new(struct peer *peer, struct BMI_unexpected_info
     r->keep_op.done = keep_done;
     r->next = r->server->requests;
     r->at = &r->server->requests;
-    if (r->next)
+    if (r->next != NULL)
         r->next->at = &r->next;
     r->server->requests = r;
     peer->request_count++;
@@ -424,12 +424,12 @@ void request_arrived(struct server *server, struct BMI_unexpected_info *info)
 
     pthread_mutex_lock(&server->lock);
     peer = peer_get(server, info->addr);
-    if (peer && peer->request_count < (peer->admitted ? SERVER_PEER_REQUESTS : 1)) {
+    if (peer != NULL && peer->request_count < (peer->admitted ? SERVER_PEER_REQUESTS : 1)) {
         r = request_new(peer, info);
-        if (r)
+        if (r != NULL)
             request_judge(r, info->size);
     } else {
-        if (peer) {
+        if (peer != NULL) {
             SERVER_COUNT(peer, refused, 1);
             peer_log(peer, LOG_DETAILS, "request dropped: too many unanswered");
         } else {
@@ -438,7 +438,7 @@ void request_arrived(struct server *server, struct BMI_unexpected_info *info)
         BMI_unexpected_free(info->addr, info->buffer);
         BMI_set_info(info->addr, BMI_DEC_ADDR_REF, NULL);
     }
-    if (peer)
+    if (peer != NULL)
         peer_put(peer);
     pthread_mutex_unlock(&server->lock);
 }

@@ -26,7 +26,7 @@ static bool remove_one(const struct copy_options *o, const char *text)
         return args_complain("%s: interrupted; remove the file again", text);
     if (!args_remote(text, address, sizeof address, &name))
         return false;
-    if (!name)
+    if (name == NULL)
         return args_complain("%s: not a remote name; write one as ib://host:port/name", text);
     if (!copy_remove(&copy, o, address, name))
         return args_complain("%s", copy.client.why);

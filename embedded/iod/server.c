@@ -36,7 +36,7 @@ static void check_transfer(struct transfer *t, int64_t now)
     int limit = t->server->config.client_timeout_ms;
     struct flow_status status = {.moved_at = now};
 
-    if (t->flow)
+    if (t->flow != NULL)
         status = flow_status(t->flow);
     if (status.waits_for_peer && !status.stopped && now - status.moved_at > limit) {
         peer_log(t->peer, LOG_DECISIONS, "%s: no progress for %d s, aborted", t->name,
@@ -151,7 +151,7 @@ static void report_engine(struct server *server)
     struct rme *rme = NULL;
     struct rme_counter counter;
 
-    if (BMI_get_info(server->self, SHIM_GET_ENGINE, &rme) < 0 || !rme)
+    if (BMI_get_info(server->self, SHIM_GET_ENGINE, &rme) < 0 || rme == NULL)
         return;
     rme_print_peers(rme, report_engine_line, NULL);
     for (int i = 0; rme_counter_get(rme, i, &counter) == 0; i++)
@@ -166,7 +166,7 @@ struct server_counters server_counters(const struct server *server)
 
     for (const struct peer *peer = server->peers; peer; peer = peer->next)
         for (const struct transfer *t = peer->transfers; t; t = t->next)
-            if (t->flow)
+            if (t->flow != NULL)
                 *(t->upload ? &c.bytes_in : &c.bytes_out) += flow_status(t->flow).bytes;
     return c;
 }
@@ -277,10 +277,10 @@ static int choose_allowed(struct server *server, const struct server_config *c)
     char host[256];
 
     server->allow = c->allow;
-    if (c->allow)
+    if (c->allow != NULL)
         return 0;
     server->loopback = access_loopback();
-    if (!server->loopback) {
+    if (server->loopback == NULL) {
         log_line(LOG_ERRORS, "no memory; close other programs");
         return -ENOMEM;
     }
@@ -319,12 +319,13 @@ int server_port(const struct server *server)
 int server_open(const struct server_config *config, struct server **out)
 {
     struct server *server;
-    int error = config->metrics ? server_export_check(config->metrics, config->folder) : 0;
+    int error =
+        config->metrics != NULL ? server_export_check(config->metrics, config->folder) : 0;
 
     if (error)
         return error;
     server = calloc(1, sizeof *server);
-    if (!server) {
+    if (server == NULL) {
         log_line(LOG_ERRORS, "no memory; close other programs");
         return -ENOMEM;
     }
@@ -346,7 +347,7 @@ int server_open(const struct server_config *config, struct server **out)
     error = open_pool(server, config);
     if (error)
         goto no_pool;
-    if (!server->allow)
+    if (server->allow == NULL)
         log_line(LOG_ERRORS,
                  "warning: no --allow given: any host that can reach %s has full access to all "
                  "objects",
@@ -380,7 +381,7 @@ void server_close(struct server *server)
     net_log_end(&server->log);
     if (!idle) /* memory of operations that did not end stays until the process ends */
         return;
-    while (server->peers) {
+    while (server->peers != NULL) {
         struct peer *peer = server->peers;
 
         server->peers = peer->next;

@@ -30,7 +30,7 @@ bool store_is_gone(const struct store *store)
 {
     struct stat st;
 
-    return !store->memory && fstat(store->folder, &st) == 0 && st.st_nlink == 0;
+    return store->memory == NULL && fstat(store->folder, &st) == 0 && st.st_nlink == 0;
 }
 
 /* Returns -errno, or -EIDRM for ENOENT if the folder was removed. */
@@ -44,7 +44,8 @@ static int store_errno(const struct store *store)
 /* Syncs the folder after names have changed; returns -EIO for any failure. */
 static int store_sync(const struct store *store)
 {
-    return store->sync && !store->memory && file_sync_folder(store->folder) < 0 ? -EIO : 0;
+    return store->sync && store->memory == NULL && file_sync_folder(store->folder) < 0 ? -EIO
+                                                                                       : 0;
 }
 
 /* Writes the name of an object's file. */
@@ -118,13 +119,13 @@ static int for_all_files(struct store *store, int (*each)(struct store *, const 
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
     struct dirent *entry;
 
-    if (!dir) {
+    if (dir == NULL) {
         error = store_errno(store);
         if (fd >= 0)
             close(fd);
         return error;
     }
-    while (!error && (errno = 0, entry = readdir(dir)))
+    while (!error && (errno = 0, entry = readdir(dir)) != NULL)
         if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
             error = each(store, entry->d_name);
     if (!error)
@@ -161,10 +162,10 @@ static int load_file(struct store *store, const char *file)
         error = fd < 0 ? fd : read_head(fd, &meta, &mtime);
         if (fd >= 0)
             close(fd);
-        if (!error && !items_add(store, meta.name, meta.id, true))
+        if (!error && items_add(store, meta.name, meta.id, true) == NULL)
             return -ENOMEM;
     } else if (name_decode(file, name, sizeof name) > 0) {
-        return items_add(store, name, no_id, true) ? 0 : -ENOMEM;
+        return items_add(store, name, no_id, true) != NULL ? 0 : -ENOMEM;
     }
     return 0;
 }
@@ -234,7 +235,7 @@ static int open_memory(struct store *store, const char *size)
     store->origin |= 1;
     store->next = 1;
     store->memory = memory_new(limit);
-    return store->memory ? 0 : -ENOMEM;
+    return store->memory != NULL ? 0 : -ENOMEM;
 }
 
 int store_open(const char *place, bool sync, struct store **out)
@@ -242,7 +243,7 @@ int store_open(const char *place, bool sync, struct store **out)
     struct store *store = calloc(1, sizeof *store);
     int error;
 
-    if (!store)
+    if (store == NULL)
         return -ENOMEM;
     store->sync = sync;
     store->folder = store->lock_fd = -1;
@@ -261,7 +262,7 @@ void store_close(struct store *store)
     while (store->items)
         items_remove(store, store->item[store->items - 1]);
     free(store->item);
-    if (store->memory)
+    if (store->memory != NULL)
         memory_free(store->memory);
     if (store->lock_fd >= 0)
         close(store->lock_fd);
@@ -279,12 +280,12 @@ static int object_new(struct store *store, const struct iod_string *name, char *
 {
     struct object *object;
 
-    if (name->length == 0 || memchr(name->text, 0, name->length))
+    if (name->length == 0 || memchr(name->text, 0, name->length) != NULL)
         return -EINVAL;
     if (name->length > IOD_NAME_MAX)
         return -ENAMETOOLONG;
     object = calloc(1, sizeof *object);
-    if (!object)
+    if (object == NULL)
         return -ENOMEM;
     object->store = store;
     object->fd = object->replaced = -1;
@@ -321,8 +322,9 @@ int object_move(void *object, uint64_t offset, const struct net_memory *memory, 
     struct file_part part = {
         .fd = o->fd, .layout = {.strip = IOD_STRIP_MIN, .count = 1}, .base = STORE_HEAD};
 
-    return o->data ? memory_move(o->data, offset, memory->piece[0].iov_base, length, write)
-                   : file_move(&part, offset, memory->piece, 1, length, write);
+    return o->data != NULL
+               ? memory_move(o->data, offset, memory->piece[0].iov_base, length, write)
+               : file_move(&part, offset, memory->piece, 1, length, write);
 }
 
 /* ---- uploads; functions up to store_create() with the lock held ---- */
@@ -342,7 +344,7 @@ static struct object *find_upload(struct store *store, const char *name, struct 
 {
     struct object *o = store->uploads;
 
-    while (o && (!same_id(o->meta.id, id) || strcmp(o->meta.name, name) != 0))
+    while (o != NULL && (!same_id(o->meta.id, id) || strcmp(o->meta.name, name) != 0))
         o = o->next;
     return o;
 }
@@ -352,7 +354,7 @@ static int drop_item(struct store *store, struct item *item)
 {
     char file[NAME_FILE_MAX];
 
-    if (!store->memory &&
+    if (store->memory == NULL &&
         (file_of(item->name, item->key, file) < 0 || unlinkat(store->folder, file, 0) < 0)) {
         int error = store_errno(store);
 
@@ -371,8 +373,8 @@ static int take_name(struct object *o, struct item *item)
     struct stat st;
     int error = file_of(o->meta.name, key_of(&o->meta), file);
 
-    if (store->memory) {
-        if (!item->meta && !(item->meta = malloc(sizeof *item->meta)))
+    if (store->memory != NULL) {
+        if (item->meta == NULL && (item->meta = malloc(sizeof *item->meta)) == NULL)
             return -ENOMEM;
         memory_file_put(item->data);
         memory_file_get(o->data);
@@ -399,10 +401,10 @@ static int publish(struct object *o)
     struct item *item = items_find(store, o->meta.name, key_of(&o->meta)), *added = NULL;
     int error;
 
-    if (!item)
+    if (item == NULL)
         item = added = items_add(store, o->meta.name, key_of(&o->meta), false);
-    error = item ? take_name(o, item) : -ENOMEM;
-    if (error && added)
+    error = item != NULL ? take_name(o, item) : -ENOMEM;
+    if (error && added != NULL)
         items_remove(store, added);
     if (error)
         return error;
@@ -417,10 +419,10 @@ static int may_begin(struct store *store, const struct object *o)
     char file[NAME_FILE_MAX];
     struct stat st;
 
-    if ((other && other->meta.layout.index != o->meta.layout.index) ||
-        (o->meta.layout.index && items_find(store, o->meta.name, o->meta.id)))
+    if ((other != NULL && other->meta.layout.index != o->meta.layout.index) ||
+        (o->meta.layout.index && items_find(store, o->meta.name, o->meta.id) != NULL))
         return -EEXIST;
-    return !store->memory && file_of(o->meta.name, no_id, file) == 0 &&
+    return store->memory == NULL && file_of(o->meta.name, no_id, file) == 0 &&
                    fstatat(store->folder, file, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
                    !S_ISREG(st.st_mode)
                ? -EISDIR
@@ -458,7 +460,7 @@ int store_create(struct store *store, const struct iod_string *name,
     if (!o->meta.id.upload)
         o->meta.id = (struct iod_id){store->origin, store->next++};
     error = may_begin(store, o);
-    if (!error && !store->memory)
+    if (!error && store->memory == NULL)
         error = create_file(o);
     if (!error) {
         o->upload = true;
@@ -466,7 +468,7 @@ int store_create(struct store *store, const struct iod_string *name,
         store->uploads = o;
     }
     pthread_mutex_unlock(&store->lock);
-    if (!error && store->memory)
+    if (!error && store->memory != NULL)
         error = memory_file_new(store->memory, size, &o->data);
     else if (!error && ftruncate(o->fd, (off_t)(STORE_HEAD + size)) < 0)
         error = -errno;
@@ -493,7 +495,7 @@ void store_release(struct object *o, bool give_up)
         unlinkat(store->folder, o->temp, 0);
     if (o->named && !o->committed && give_up)
         part = items_find(store, o->meta.name, o->meta.id);
-    if (part)
+    if (part != NULL)
         drop_item(store, part);
     pthread_mutex_unlock(&store->lock);
     object_free(o);
@@ -519,13 +521,13 @@ static int write_head(struct object *o)
 int store_seal(struct object *o)
 {
     struct store *store = o->store;
-    int error = store->memory ? 0 : write_head(o);
+    int error = store->memory != NULL ? 0 : write_head(o);
 
     o->mtime = time(NULL);
     if (error || o->meta.layout.index == 0)
         return error;
     pthread_mutex_lock(&store->lock);
-    error = items_find(store, o->meta.name, o->meta.id) ? -EEXIST : publish(o);
+    error = items_find(store, o->meta.name, o->meta.id) != NULL ? -EEXIST : publish(o);
     pthread_mutex_unlock(&store->lock);
     return error;
 }
@@ -553,7 +555,7 @@ int store_commit(struct object *o, bool *lost)
         drop_lower(store, &o->meta);
     } else if (!o->lost) {
         error = publish(o);
-        for (struct object *u = store->uploads; u && o->named; u = u->next)
+        for (struct object *u = store->uploads; u != NULL && o->named; u = u->next)
             if (!u->meta.layout.index && u->meta.id.upload < o->meta.id.upload &&
                 strcmp(u->meta.name, o->meta.name) == 0)
                 u->lost = true;
@@ -571,10 +573,10 @@ static int open_item(struct object *o, const char *name, struct iod_id key)
 {
     struct item *item;
 
-    if (!o->store->memory)
+    if (o->store->memory == NULL)
         return open_object(o->store, name, key, &o->fd, &o->meta, &o->mtime);
     item = items_find(o->store, name, key);
-    if (!item)
+    if (item == NULL)
         return -ENOENT;
     memory_file_get(item->data);
     o->data = item->data;
@@ -602,7 +604,7 @@ static int open_copy(struct object *o, const char *name, struct iod_id id)
     forget_file(o);
     error = open_item(o, name, id);
     if (error == -ENOENT || (!error && strcmp(o->meta.name, name) != 0))
-        return find_upload(o->store, name, id) ? -EBUSY : -ESTALE;
+        return find_upload(o->store, name, id) != NULL ? -EBUSY : -ESTALE;
     return error;
 }
 
@@ -639,9 +641,9 @@ static int remove_named(struct object *o, const char *name, struct iod_id id)
     if (error && !damaged)
         return error;
     item = items_find(o->store, name, no_id);
-    if (!item) /* a file that another program put there */
+    if (item == NULL) /* a file that another program put there */
         item = items_add(o->store, name, no_id, false);
-    return item ? drop_item(o->store, item) : -ENOMEM;
+    return item != NULL ? drop_item(o->store, item) : -ENOMEM;
 }
 
 int store_remove(struct store *store, const struct iod_string *name, struct iod_id id)
@@ -655,12 +657,12 @@ int store_remove(struct store *store, const struct iod_string *name, struct iod_
         return error;
     pthread_mutex_lock(&store->lock);
     upload = find_upload(store, text, id);
-    if (upload && !upload->committed) {
+    if (upload != NULL && !upload->committed) {
         error = -EBUSY;
     } else {
         error = remove_named(o, text, id);
         part = items_find(store, text, id);
-        if (part && (!error || error == -ESTALE))
+        if (part != NULL && (!error || error == -ESTALE))
             error = drop_item(store, part);
     }
     pthread_mutex_unlock(&store->lock);

@@ -52,13 +52,13 @@ struct item *items_add(struct store *store, const char *name, struct iod_id key,
         size_t room = store->room ? 2 * store->room : 64;
         struct item **grown = realloc(store->item, room * sizeof *grown);
 
-        if (!grown)
+        if (grown == NULL)
             return NULL;
         store->item = grown;
         store->room = room;
     }
     item = calloc(1, sizeof *item + length);
-    if (!item)
+    if (item == NULL)
         return NULL;
     item->key = key;
     memcpy(item->name, name, length);
@@ -162,7 +162,7 @@ int store_list(struct store *store, const struct iod_entry *after, uint8_t *buf,
     bool first = after->name.length == 0;
     size_t n;
 
-    if (!key)
+    if (key == NULL)
         return -ENOMEM;
     if (store_is_gone(store)) {
         free(key);

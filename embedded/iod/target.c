@@ -60,7 +60,7 @@ static bool choose_path(struct target *t, const char *destination, const char *n
     struct stat st;
     int length;
 
-    base = base ? base + 1 : name;
+    base = base != NULL ? base + 1 : name;
     if (stat(destination, &st) == 0 && S_ISDIR(st.st_mode)) {
         if (!*base || strcmp(base, ".") == 0 || strcmp(base, "..") == 0)
             return explain(why, size,
@@ -108,7 +108,7 @@ bool target_find(struct target *t, const char *destination, const char *name, ch
                        t->path);
     if (!t->device) { /* replace the target of a symbolic link, not the link */
         char *real = realpath(t->path, NULL);
-        if (real)
+        if (real != NULL)
             snprintf(t->path, sizeof t->path, "%s", real);
         free(real);
     }
@@ -118,7 +118,7 @@ bool target_find(struct target *t, const char *destination, const char *name, ch
 bool target_open(struct target *t, char *why, size_t size)
 {
     const char *slash = strrchr(t->path, '/');
-    int length = slash ? (int)(slash - t->path) + 1 : 0; /* of the folder */
+    int length = slash != NULL ? (int)(slash - t->path) + 1 : 0; /* of the folder */
 
     if (t->device) {
         t->fd = open(t->path, O_WRONLY | O_CLOEXEC);
@@ -135,8 +135,9 @@ bool target_open(struct target *t, char *why, size_t size)
     if (t->fd >= 0)
         return true;
     t->temp[0] = 0;
-    return explain(why, size, "%.*s: cannot write in this folder: %s; %s", slash ? length : 1,
-                   slash ? t->path : ".", strerror(errno), remedy(errno));
+    return explain(why, size, "%.*s: cannot write in this folder: %s; %s",
+                   slash != NULL ? length : 1, slash != NULL ? t->path : ".", strerror(errno),
+                   remedy(errno));
 }
 
 static bool finish_step(const struct target *t, int result, const char *what, char *why,

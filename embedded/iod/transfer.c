@@ -33,7 +33,7 @@ struct transfer *transfer_find(struct peer *peer, uint64_t handle)
 
 bool transfer_is_busy(const struct transfer *t)
 {
-    return t->busy || t->flow;
+    return t->busy || t->flow != NULL;
 }
 
 /* ---- limits ---- */
@@ -86,7 +86,7 @@ static void transfer_release(struct job *job)
         SERVER_COUNT(peer, discarded, 1);
         peer_log(peer, LOG_DECISIONS, "%s: upload discarded", t->name);
     }
-    if (t->closer) {
+    if (t->closer != NULL) {
         struct iod_message reply = {.op = IOD_OP_CLOSE};
         request_reply(t->closer, &reply);
     }
@@ -106,13 +106,13 @@ static void transfer_settle(struct transfer *t)
 void transfer_close(struct transfer *t, struct request *closer, int error)
 {
     t->closing = true;
-    if (closer)
+    if (closer != NULL)
         t->closer = closer;
-    if (t->active) {
+    if (t->active != NULL) {
         request_forget(t->active);
         t->active = NULL;
     }
-    if (t->flow)
+    if (t->flow != NULL)
         flow_cancel(t->flow, -error);
     transfer_settle(t);
 }
@@ -164,7 +164,7 @@ static struct transfer *transfer_new(struct request *r, struct object *object, b
     const struct iod_message *q = &r->decoded;
     const struct pool *pool = r->server->pool;
 
-    if (!t) {
+    if (t == NULL) {
         store_release(object, true);
         return NULL;
     }
@@ -215,7 +215,7 @@ void work_put_open(struct request *r)
     pthread_mutex_lock(&server->lock);
     if (!error)
         t = transfer_new(r, object, true);
-    if (!t) {
+    if (t == NULL) {
         transfer_unreserve(r->peer);
         request_refuse(r, error ? error : ENOMEM, "opening the upload");
     } else {
@@ -241,7 +241,7 @@ void work_get_open(struct request *r)
     pthread_mutex_lock(&server->lock);
     if (!error)
         t = transfer_new(r, object, false);
-    if (t) {
+    if (t != NULL) {
         peer_log(r->peer, LOG_DECISIONS, "%s: download of part %u of %u, %llu bytes", t->name,
                  object_meta(object)->layout.index + 1, object_meta(object)->layout.count,
                  (unsigned long long)layout_object_size(&object_meta(object)->layout));
@@ -347,7 +347,7 @@ static void flow_failed(void *arg)
     struct flow_status status = flow_status(t->flow);
 
     pthread_mutex_lock(&t->server->lock);
-    if (t->active)
+    if (t->active != NULL)
         refuse_for_flow(t, &status);
     pthread_mutex_unlock(&t->server->lock);
 }
@@ -370,9 +370,9 @@ static void flow_ended(void *arg)
     t->flow = NULL;
     t->used_at = clock_ms();
     t->whole = t->upload && !status.error;
-    if (t->active && status.error) {
+    if (t->active != NULL && status.error) {
         refuse_for_flow(t, &status);
-    } else if (t->active) {
+    } else if (t->active != NULL) {
         request_reply(t->active, &reply);
         t->active = NULL;
     }

@@ -21,15 +21,15 @@ static void *worker(void *arg)
     struct workers *w = arg;
 
     pthread_mutex_lock(&w->lock);
-    while (w->first || !w->stop || w->running) {
+    while (w->first != NULL || !w->stop || w->running) {
         struct job *job = w->first;
 
-        if (!job) {
+        if (job == NULL) {
             pthread_cond_wait(&w->work, &w->lock);
             continue;
         }
         w->first = job->next;
-        if (!w->first)
+        if (w->first == NULL)
             w->last = &w->first;
         w->running++;
         pthread_mutex_unlock(&w->lock);
@@ -46,7 +46,7 @@ int workers_start(int count, struct workers **out)
 {
     struct workers *w = calloc(1, sizeof *w + (size_t)count * sizeof w->thread[0]);
 
-    if (!w)
+    if (w == NULL)
         return -ENOMEM;
     w->last = &w->first;
     pthread_mutex_init(&w->lock, NULL);

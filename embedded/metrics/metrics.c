@@ -15,7 +15,7 @@ static void put_escaped(FILE *out, const char *text, const char *special)
             fputs("\\n", out);
             continue;
         }
-        if (strchr(special, *text))
+        if (strchr(special, *text) != NULL)
             putc('\\', out);
         putc(*text, out);
     }

@@ -51,7 +51,7 @@ void program_notify(const char *format, ...)
 {
     struct sockaddr_un at = {.sun_family = AF_UNIX};
     const char *name = getenv("NOTIFY_SOCKET");
-    size_t length = name ? strlen(name) : 0;
+    size_t length = name != NULL ? strlen(name) : 0;
     char text[1024];
     va_list args;
     int n, s;
@@ -88,7 +88,7 @@ bool program_size(const char *text, uint64_t *value)
     errno = 0;
     *value = strtoull(text, &end, 10);
     unit = *end ? strchr(units, *end) : NULL;
-    if (unit) {
+    if (unit != NULL) {
         shift = 10 * (int)((unit - units) / 2 + 1);
         end++;
     }

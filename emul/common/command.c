@@ -30,10 +30,10 @@ static int own_number(int pid)
 
     snprintf(line, sizeof(line), "/proc/%d/status", pid);
     FILE *f = fopen(line, "re");
-    while (f && fgets(line, sizeof(line), f))
+    while (f != NULL && fgets(line, sizeof(line), f) != NULL)
         if (strncmp(line, "NSpid:", 6) == 0)
-            number = atoi(strrchr(line, '\t') ? strrchr(line, '\t') : line + 6);
-    if (f)
+            number = atoi(strrchr(line, '\t') != NULL ? strrchr(line, '\t') : line + 6);
+    if (f != NULL)
         fclose(f);
     return number;
 }
@@ -62,23 +62,23 @@ void *emul_segment_of(const char *emulator, const char *process, size_t size,
     snprintf(name, sizeof(name), "/memfd:%s-", emulator);
     snprintf(path, sizeof(path), "/proc/%d/fd", pid);
     DIR *dir = opendir(path);
-    if (!dir) {
+    if (dir == NULL) {
         fprintf(stderr, "%s: process %s: %s\n", emulator, process, strerror(errno));
         return NULL;
     }
-    for (struct dirent *e; !found && (e = readdir(dir)) != NULL;) {
+    for (struct dirent *e; found == NULL && (e = readdir(dir)) != NULL;) {
         snprintf(path, sizeof(path), "/proc/%d/fd/%s", pid, e->d_name);
         ssize_t n = readlink(path, link, sizeof(link) - 1);
         link[n > 0 ? n : 0] = 0;
         void *seg = strncmp(link, name, strlen(name)) == 0 ? map(path, size) : NULL;
         /* a process also opens segments of peers while mapping them */
-        if (seg && is_of(seg, own))
+        if (seg != NULL && is_of(seg, own))
             found = seg;
-        else if (seg)
+        else if (seg != NULL)
             munmap(seg, size);
     }
     closedir(dir);
-    if (!found)
+    if (found == NULL)
         fprintf(stderr, "%s: process %s does not run on %s; give the PID of one that does\n",
                 emulator, process, emulator);
     return found;
@@ -92,7 +92,7 @@ bool emul_set_folder(const char *emulator, const char *variable, const char *nam
         fprintf(stderr, "%s: cannot make the folder %s: %s\n", emulator, name, strerror(errno));
         return false;
     }
-    setenv(variable, realpath(name, full) ? full : name, 1);
+    setenv(variable, realpath(name, full) != NULL ? full : name, 1);
     return true;
 }
 

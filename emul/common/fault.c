@@ -57,11 +57,13 @@ void emul_faults_parse(const char *emulator, const char *variable, const char *l
     for (size_t len; *list && emul_nfaults < MAX_FAULTS; list += len + (list[len] == ',')) {
         len = strcspn(list, ",");
         const char *colon = memchr(list, ':', len);
-        int call = colon ? call_by_name(names, count, list, (size_t)(colon - list)) : -1;
+        int call =
+            colon != NULL ? call_by_name(names, count, list, (size_t)(colon - list)) : -1;
         uint64_t nth;
         uint32_t ppm;
-        const char *end = amount(colon ? colon + 1 : list, &nth, &ppm);
-        if ((call < 0 && (colon || !any)) || end != list + len || nth == 0 || (ppm && !colon)) {
+        const char *end = amount(colon != NULL ? colon + 1 : list, &nth, &ppm);
+        if ((call < 0 && (colon != NULL || !any)) || end != list + len || nth == 0 ||
+            (ppm && colon == NULL)) {
             fprintf(
                 stderr,
                 "%s: %s: \"%.*s\" ignored: %scall:K or call:RATE%% of a known call expected\n",

@@ -21,7 +21,7 @@ static uint64_t number(const struct emul_knobs *k, const struct emul_knob *row)
     const char *text = value_of(k, row);
     char *end;
 
-    if (!text || !*text)
+    if (text == NULL || !*text)
         return row->def;
     errno = 0;
     unsigned long long n = strtoull(text, &end, 0);
@@ -51,15 +51,16 @@ static void warn_of_unknown(const struct emul_knobs *k)
 
     if (atomic_exchange(&told, true))
         return;
-    for (char **at = environ; at && *at; at++) {
+    for (char **at = environ; at != NULL && *at != NULL; at++) {
         const char *name = *at + prefix;
         size_t length;
 
         if (strncmp(*at, k->prefix, prefix) != 0)
             continue;
         length = strcspn(name, "=");
-        if (!row_of(k, name, length) &&
-            (!k->other || strlen(k->other) != length || memcmp(name, k->other, length) != 0))
+        if (row_of(k, name, length) == NULL &&
+            (k->other == NULL || strlen(k->other) != length ||
+             memcmp(name, k->other, length) != 0))
             fprintf(stderr,
                     "%s: unknown variable %s%.*s ignored; %s --help lists all variables\n",
                     k->emulator, k->prefix, (int)length, name, k->emulator);
@@ -75,7 +76,7 @@ void emul_knobs_load(const struct emul_knobs *k, void *to)
         const char *text = row->text ? value_of(k, row) : NULL;
 
         if (row->text)
-            *(const char **)at = text ? text : "";
+            *(const char **)at = text != NULL ? text : "";
         else
             *(uint64_t *)at = number(k, row);
     }

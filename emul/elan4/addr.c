@@ -103,7 +103,7 @@ static bool short_words(const void *a, const void *b, uint64_t len)
 
 int emu4_move(const struct emu4_place *src, const struct emu4_place *dst, uint64_t len)
 {
-    if (src->ptr && dst->ptr) {
+    if (src->ptr != NULL && dst->ptr != NULL) {
         if (short_words(dst->ptr, src->ptr, len))
             copy_words(dst->ptr, src->ptr, len / 8);
         else
@@ -112,13 +112,13 @@ int emu4_move(const struct emu4_place *src, const struct emu4_place *dst, uint64
     }
     int self = getpid(); /* a system call, like the copies below */
     int rc;
-    if (src->ptr || (!dst->ptr && src->pid == self)) {
-        void *local = src->ptr ? src->ptr : (void *)(uintptr_t)src->va;
+    if (src->ptr != NULL || (dst->ptr == NULL && src->pid == self)) {
+        void *local = src->ptr != NULL ? src->ptr : (void *)(uintptr_t)src->va;
         rc = move_vm(dst->pid, true, local, dst->va, len);
         return rc == -EIO ? -ENXIO : rc;
     }
-    if (dst->ptr || dst->pid == self) {
-        void *local = dst->ptr ? dst->ptr : (void *)(uintptr_t)dst->va;
+    if (dst->ptr != NULL || dst->pid == self) {
+        void *local = dst->ptr != NULL ? dst->ptr : (void *)(uintptr_t)dst->va;
         rc = move_vm(src->pid, false, local, src->va, len);
         return rc == -EIO ? -EFAULT : rc == -EFAULT ? -ENXIO : rc;
     }

@@ -246,9 +246,9 @@ static struct emu4_cmdq *stalled_one(struct emu4_proc *p, uint64_t round)
     struct emu4_cmdq *found = NULL;
 
     pthread_mutex_lock(&p->lock);
-    for (unsigned i = 0; i < EMU4_CTXS && !found; i++)
-        for (struct emu4_cmdq *q = p->ctx[i] ? p->ctx[i]->queues : NULL; q && !found;
-             q = q->next) {
+    for (unsigned i = 0; i < EMU4_CTXS && found == NULL; i++)
+        for (struct emu4_cmdq *q = p->ctx[i] != NULL ? p->ctx[i]->queues : NULL;
+             q != NULL && found == NULL; q = q->next) {
             if (pthread_mutex_trylock(&q->lock) != 0)
                 continue;
             if (q->stalled && q->tried != round)
@@ -324,11 +324,11 @@ EMU4_EXPORT E4_CmdQ *elan4_alloc_cmdq(ELAN4_CTX *ctx, unsigned cqSize, unsigned 
         return NULL;
     }
     struct emu4_cmdq *q = calloc(1, sizeof(*q));
-    if (!q)
+    if (q == NULL)
         return NULL;
     q->capacity = CQ_Size(cqSize) / 8;
     q->w = malloc(q->capacity * sizeof(*q->w));
-    int index = q->w ? take_number(p, x, perms) : -1;
+    int index = q->w != NULL ? take_number(p, x, perms) : -1;
     if (index < 0) {
         free(q->w);
         free(q);
@@ -337,7 +337,7 @@ EMU4_EXPORT E4_CmdQ *elan4_alloc_cmdq(ELAN4_CTX *ctx, unsigned cqSize, unsigned 
     pthread_mutex_init(&q->lock, NULL);
     q->index = (uint32_t)index;
     q->perms = perms;
-    q->flow = params && (params->flags & CQ_AutoCtrlFlowOn);
+    q->flow = params != NULL && (params->flags & CQ_AutoCtrlFlowOn);
     q->x = x;
     q->pub.cmdq_flush = flush;
     q->pub.cmdq_mapping = (E4_CommandPort *)(void *)(x->ports + (size_t)index * PORT_BYTES);
@@ -371,7 +371,7 @@ EMU4_EXPORT void elan4_free_cmdq(ELAN4_CTX *ctx, E4_CmdQ *cmdq)
 
 void emu4_cmdqs_free(struct emu4_ctx *x)
 {
-    while (x->queues)
+    while (x->queues != NULL)
         elan4_free_cmdq(&x->pub, &x->queues->pub);
 }
 

@@ -52,7 +52,7 @@ EMU4_EXPORT ELAN4_CTX *elan4_init(int rail)
         return NULL;
     }
     struct emu4_proc *p = emu4_proc();
-    if (!p)
+    if (p == NULL)
         return NULL;
     uint64_t node = emu4_knobs_node();
     if (node >= p->knobs.nodes) {
@@ -62,7 +62,7 @@ EMU4_EXPORT ELAN4_CTX *elan4_init(int rail)
         return NULL;
     }
     struct emu4_ctx *x = calloc(1, sizeof(*x));
-    if (!x)
+    if (x == NULL)
         return NULL;
     x->ports = mmap(NULL, (size_t)EMU4_CQS * PORT_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS,
                     -1, 0);
@@ -76,7 +76,7 @@ EMU4_EXPORT ELAN4_CTX *elan4_init(int rail)
                                           .pos_nodes = (unsigned)p->knobs.nodes};
     pthread_mutex_lock(&p->lock);
     for (unsigned i = 0; i < EMU4_CTXS; i++) {
-        if (p->ctx[i])
+        if (p->ctx[i] != NULL)
             continue;
         x->index = i;
         x->end = (struct emu4_end){&p->self, &p->self.seg->ctx[i], 0};
@@ -203,7 +203,7 @@ EMU4_EXPORT int elan4_attach(ELAN4_CTX *ctx, ELAN_CAPABILITY *cap)
         return fail(err);
     pthread_mutex_lock(&p->lock);
     for (unsigned i = 0; i < EMU4_CTXS; i++)
-        if (p->ctx[i] && p->ctx[i]->node == x->node &&
+        if (p->ctx[i] != NULL && p->ctx[i]->node == x->node &&
             p->ctx[i]->context == cap->cap_mycontext) {
             pthread_mutex_unlock(&p->lock);
             return fail(EBUSY);
@@ -254,7 +254,7 @@ EMU4_EXPORT void elan4_fini(ELAN4_CTX *ctx)
     struct emu4_ctx *x = emu4_ctx_of(ctx);
     struct emu4_proc *p = emu4_proc_peek();
 
-    if (!p || p->pid != getpid())
+    if (p == NULL || p->pid != getpid())
         return;
     if (x->context >= 0)
         detach(p, x);

@@ -118,7 +118,7 @@ static enum dma_end queue_write(struct emu4_proc *p, struct emu4_end *from, stru
         return refuse(from, UTS_BAD_TRAP, w[0], size);
     if (!emu4_place(from, SRC_ADDR(w), size, &src))
         return refuse(from, UTS_INVALID_ADDR, SRC_ADDR(w), size);
-    if (!src.ptr) {
+    if (src.ptr == NULL) {
         if (emu4_move(&src, &mine, size) < 0)
             return refuse(from, UTS_INVALID_ADDR, SRC_ADDR(w), size);
         src = mine;
@@ -159,9 +159,9 @@ static int piece(struct emu4_end *to, struct emu4_place src, struct emu4_place d
 
     src.va += done;
     dst.va += done;
-    if (src.ptr)
+    if (src.ptr != NULL)
         src.ptr = (char *)src.ptr + done;
-    if (dst.ptr)
+    if (dst.ptr != NULL)
         dst.ptr = (char *)dst.ptr + done;
     atomic_fetch_add(&me->busy, 1);
     if (is_open(to))
@@ -348,9 +348,9 @@ static bool find_ends(struct emu4_ctx *x, struct emu4_end *to, const uint64_t w[
     struct emu4_place src, dst;
 
     if (!emu4_place(&x->end, SRC_ADDR(w), size, &src) ||
-        !emu4_place(to, DST_ADDR(w), size, &dst) || dst.ptr)
+        !emu4_place(to, DST_ADDR(w), size, &dst) || dst.ptr != NULL)
         return false;
-    *here = (struct iovec){src.ptr ? src.ptr : (void *)(uintptr_t)src.va, size};
+    *here = (struct iovec){src.ptr != NULL ? src.ptr : (void *)(uintptr_t)src.va, size};
     *there = (struct iovec){(void *)(uintptr_t)dst.va, size};
     return true;
 }

@@ -57,14 +57,14 @@ static struct job *take_out(struct list *l, struct job **at)
     struct job *j = *at;
 
     *at = j->next;
-    if (!*at)
+    if (*at == NULL)
         l->end = at;
     return j;
 }
 
 static void empty(struct list *l)
 {
-    while (l->first)
+    while (l->first != NULL)
         free(take_out(l, &l->first));
 }
 
@@ -114,7 +114,7 @@ bool emu4_engine_put(const struct emu4_end *from, const uint64_t w[7], uint64_t 
 {
     struct job *j = malloc(sizeof(*j));
 
-    if (!j)
+    if (j == NULL)
         return false;
     *j = (struct job){.from = *from, .done = done, .due = due};
     memcpy(j->w, w, sizeof(j->w));
@@ -171,7 +171,7 @@ static struct job *take(uint64_t by)
     uint64_t due = atomic_load(&engine.next_due);
     if (due && due <= by)
         j = due_one(by);
-    if (!j && engine.ready.first) {
+    if (j == NULL && engine.ready.first != NULL) {
         j = take_out(&engine.ready, &engine.ready.first);
         atomic_fetch_sub(&engine.count, 1);
     }
@@ -288,7 +288,7 @@ static void run(struct emu4_proc *p, struct pass *pass)
     for (bool more = true; more && pass->budget;) {
         more = run_commands(p);
         struct job *j = take(pass->by);
-        if (j)
+        if (j != NULL)
             step(p, j, pass);
         more |= j != NULL;
     }

@@ -47,10 +47,10 @@ void emu4_memory_forked(void)
 static bool mark_pages(struct emu4_proc *p, uint64_t off, uint64_t len, uint8_t kind)
 {
     pthread_mutex_lock(&kinds.lock);
-    if (!kinds.page)
+    if (kinds.page == NULL)
         __atomic_store_n(&kinds.page, calloc(p->self.arena_len / 4096 + 1, 1),
                          __ATOMIC_RELEASE);
-    for (uint64_t i = off / 4096; kinds.page && i < (off + len + 4095) / 4096; i++)
+    for (uint64_t i = off / 4096; kinds.page != NULL && i < (off + len + 4095) / 4096; i++)
         __atomic_store_n(&kinds.page[i], kind, __ATOMIC_RELAXED);
     bool ok = kinds.page != NULL;
     pthread_mutex_unlock(&kinds.lock);
@@ -61,7 +61,7 @@ static bool is_sdram(uint64_t off)
 {
     const uint8_t *page = __atomic_load_n(&kinds.page, __ATOMIC_ACQUIRE);
 
-    return page && __atomic_load_n(&page[off / 4096], __ATOMIC_RELAXED);
+    return page != NULL && __atomic_load_n(&page[off / 4096], __ATOMIC_RELAXED);
 }
 
 EMU4_EXPORT ELAN4_SDRAM *elan4_open_sdram(int rail, E4_Addr base, size_t size)
@@ -69,7 +69,7 @@ EMU4_EXPORT ELAN4_SDRAM *elan4_open_sdram(int rail, E4_Addr base, size_t size)
     if (emu4_call(EMU4_CALL_elan4_open_sdram))
         return NULL;
     struct emu4_proc *p = emu4_proc();
-    if (!p)
+    if (p == NULL)
         return NULL;
     if (rail != 0 || base != 0 || size == 0) {
         errno = rail ? ENODEV : EINVAL;
@@ -82,7 +82,7 @@ EMU4_EXPORT ELAN4_SDRAM *elan4_open_sdram(int rail, E4_Addr base, size_t size)
         p->sdram_used += size;
     pthread_mutex_unlock(&p->lock);
     struct elan4_sdram *s = fits ? calloc(1, sizeof(*s)) : NULL;
-    int64_t off = s ? emu4_arena_take(p, size) : -1;
+    int64_t off = s != NULL ? emu4_arena_take(p, size) : -1;
     if (off >= 0 && mark_pages(p, (uint64_t)off, size, 1)) {
         *s = (struct elan4_sdram){(uint64_t)off, size};
         return s;
@@ -118,7 +118,7 @@ static bool heap_init(struct heap *h, uint64_t base, uint64_t len)
     if (!len)
         return true;
     h->free = calloc(1, sizeof(*h->free));
-    if (h->free)
+    if (h->free != NULL)
         *h->free = (struct span){NULL, base, len};
     return h->free != NULL;
 }
@@ -148,7 +148,7 @@ static int64_t heap_take(struct heap *h, uint64_t align, uint64_t len)
             continue;
         struct span *taken = calloc(1, sizeof(*taken));
         struct span *rest = calloc(1, sizeof(*rest));
-        if (!taken || !rest) {
+        if (taken == NULL || rest == NULL) {
             free(taken);
             free(rest);
             return -1;
@@ -176,25 +176,25 @@ static bool heap_give(struct heap *h, uint64_t off)
 {
     struct span **b = bucket(h, off), *s;
 
-    while (*b && (*b)->off != off)
+    while (*b != NULL && (*b)->off != off)
         b = &(*b)->next;
-    if (!(s = *b))
+    if ((s = *b) == NULL)
         return false;
     *b = s->next;
     struct span **at = &h->free, *before = NULL;
-    while (*at && (*at)->off < off) {
+    while (*at != NULL && (*at)->off < off) {
         before = *at;
         at = &(*at)->next;
     }
     s->next = *at;
     *at = s;
-    if (s->next && s->off + s->len == s->next->off) {
+    if (s->next != NULL && s->off + s->len == s->next->off) {
         struct span *n = s->next;
         s->len += n->len;
         s->next = n->next;
         free(n);
     }
-    if (before && before->off + before->len == s->off) {
+    if (before != NULL && before->off + before->len == s->off) {
         before->len += s->len;
         before->next = s->next;
         free(s);
@@ -208,22 +208,22 @@ EMU4_EXPORT ELAN4_ALLOC *elan4_createAllocator(size_t mainSize, ELAN4_SDRAM *sdr
     if (emu4_call(EMU4_CALL_elan4_createAllocator))
         return NULL;
     struct emu4_proc *p = emu4_proc();
-    if (!p)
+    if (p == NULL)
         return NULL;
-    if (sdram ? base > sdram->size || elanSize > sdram->size - base : elanSize != 0) {
+    if (sdram != NULL ? base > sdram->size || elanSize > sdram->size - base : elanSize != 0) {
         errno = EINVAL;
         return NULL;
     }
     mainSize = (mainSize + 4095) & ~(size_t)4095;
     struct elan4_alloc *a = calloc(1, sizeof(*a));
-    if (!a)
+    if (a == NULL)
         return NULL;
     int64_t off = mainSize ? emu4_arena_take(p, mainSize) : 0;
     if (off < 0)
         goto err;
     pthread_mutex_init(&a->lock, NULL);
     if (heap_init(&a->main, (uint64_t)off, mainSize) &&
-        heap_init(&a->elan, sdram ? sdram->off + base : 0, elanSize))
+        heap_init(&a->elan, sdram != NULL ? sdram->off + base : 0, elanSize))
         return a;
     heap_fini(&a->main);
     if (mainSize)
@@ -266,7 +266,7 @@ static void *take(ELAN4_ALLOC *alloc, struct heap *h, size_t align, size_t size)
 
 static void give(ELAN4_ALLOC *alloc, struct heap *h, void *ptr)
 {
-    if (!ptr)
+    if (ptr == NULL)
         return;
     pthread_mutex_lock(&alloc->lock);
     bool known = heap_give(h, (uint64_t)((char *)ptr - emu4_proc_peek()->arena));
@@ -302,7 +302,7 @@ EMU4_EXPORT E4_Addr elan4_main2elan(ELAN4_CTX *ctx, const volatile void *ptr)
     uint64_t va = (uint64_t)(uintptr_t)ptr, tag = x->end.c->tag & 0xfff;
     uint64_t port = va - (uint64_t)(uintptr_t)x->ports;
 
-    if (!x->standard || !ptr || va >> 47)
+    if (!x->standard || ptr == NULL || va >> 47)
         return ELAN_BAD_ADDR;
     if (va - self->arena_va < self->arena_len) {
         if (is_sdram(va - self->arena_va))

@@ -153,7 +153,7 @@ static struct emu4_peer *map(struct emu4_proc *p, const struct emu4_record *r)
     }
     madvise(seg, size, MADV_DONTDUMP); /* a dump would populate the sparse file */
     peer = calloc(1, sizeof(*peer));
-    if (!peer || !is_of(seg, r))
+    if (peer == NULL || !is_of(seg, r))
         goto bad;
     *peer = (struct emu4_peer){.seg = seg,
                                .size = size,
@@ -247,7 +247,7 @@ static struct emu4_peer *peer_of(struct emu4_proc *p, const struct emu4_record *
         if (q->pid == r->pid && q->incarnation == r->incarnation)
             return q;
     struct emu4_peer *q = map(p, r);
-    if (!q)
+    if (q == NULL)
         return NULL;
     q->next = p->peers;
     p->peers = q;
@@ -259,14 +259,14 @@ static struct emu4_peer *peer_of(struct emu4_proc *p, const struct emu4_record *
 
 static bool still_there(const struct emu4_end *e)
 {
-    return e->peer && !atomic_load(&e->peer->dead) &&
+    return e->peer != NULL && !atomic_load(&e->peer->dead) &&
            atomic_load(&e->c->attached) == e->generation;
 }
 
 /* Returns whether no context of the node was attached since the owner was looked up. */
 static bool none_attached(const struct emu4_cached *c)
 {
-    return c->attaches && atomic_load(c->attaches) == c->count;
+    return c->attaches != NULL && atomic_load(c->attaches) == c->count;
 }
 
 bool emu4_target_get(struct emu4_proc *p, uint32_t route, struct emu4_end *end)
@@ -281,11 +281,11 @@ bool emu4_target_get(struct emu4_proc *p, uint32_t route, struct emu4_end *end)
         goto out;
     }
     emu4_attaches *attaches = emu4_registry_attaches(p, EMU4_ROUTE_NODE(route));
-    uint64_t count = attaches ? atomic_load(attaches) : 0; /* read before the lookup */
+    uint64_t count = attaches != NULL ? atomic_load(attaches) : 0; /* read before the lookup */
     if (emu4_registry_find(p, EMU4_ROUTE_NODE(route), EMU4_ROUTE_CONTEXT(route), &r) &&
         r.index < EMU4_CTXS) {
         struct emu4_peer *peer = peer_of(p, &r);
-        if (peer) {
+        if (peer != NULL) {
             struct emu4_end e = {peer, &peer->seg->ctx[r.index], r.generation};
             if (still_there(&e)) {
                 *hit = (struct emu4_cached){route, e, attaches, count};

@@ -160,7 +160,7 @@ static int make_segment(struct emu4_proc *p)
     int fd = -1;
     struct shm_head *seg = map_segment(p->pid, size, &fd);
 
-    if (!seg)
+    if (seg == NULL)
         return -1;
     int bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (bell < 0) {
@@ -204,7 +204,7 @@ static struct emu4_proc *make(void)
 {
     struct emu4_proc *p = calloc(1, sizeof(*p));
 
-    if (!p)
+    if (p == NULL)
         return NULL;
     p->knobs = *emu4_knobs();
     p->pid = getpid();
@@ -240,11 +240,11 @@ struct emu4_proc *emu4_proc(void)
 {
     struct emu4_proc *p = emu4_proc_peek();
 
-    if (p)
+    if (p != NULL)
         return p;
     pthread_mutex_lock(&made.lock);
     p = atomic_load(&made.proc);
-    if (!p) {
+    if (p == NULL) {
         p = make();
         atomic_store_explicit(&made.proc, p, memory_order_release);
     }
@@ -259,7 +259,7 @@ int64_t emu4_arena_take(struct emu4_proc *p, uint64_t bytes)
 
     bytes = align_up(bytes ? bytes : 1, 4096);
     pthread_mutex_lock(&p->lock);
-    for (struct emu4_hole **at = &p->holes; *at && off < 0; at = &(*at)->next) {
+    for (struct emu4_hole **at = &p->holes; *at != NULL && off < 0; at = &(*at)->next) {
         struct emu4_hole *h = *at;
         if (h->len < bytes)
             continue;
@@ -284,22 +284,22 @@ static void add_hole(struct emu4_proc *p, uint64_t off, uint64_t bytes)
 {
     struct emu4_hole **at = &p->holes, *before = NULL;
 
-    while (*at && (*at)->off < off) {
+    while (*at != NULL && (*at)->off < off) {
         before = *at;
         at = &before->next;
     }
-    if (before && before->off + before->len == off) {
+    if (before != NULL && before->off + before->len == off) {
         before->len += bytes;
     } else {
         struct emu4_hole *h = malloc(sizeof(*h));
-        if (!h)
+        if (h == NULL)
             return; /* the range is lost */
         *h = (struct emu4_hole){*at, off, bytes};
         *at = h;
         before = h;
     }
     struct emu4_hole *next = before->next;
-    if (next && before->off + before->len == next->off) {
+    if (next != NULL && before->off + before->len == next->off) {
         before->len += next->len;
         before->next = next->next;
         free(next);
@@ -321,11 +321,11 @@ __attribute__((destructor)) static void write_counters(void)
     struct emu4_proc *p = emu4_proc_peek();
     char path[400];
 
-    if (!p || p->pid != getpid() || !*p->knobs.counters)
+    if (p == NULL || p->pid != getpid() || !*p->knobs.counters)
         return;
     snprintf(path, sizeof(path), "%s/emuelan4-%d.json", p->knobs.counters, p->pid);
     FILE *f = fopen(path, "w");
-    if (!f) {
+    if (f == NULL) {
         emu4_print("cannot write %s: %s", path, strerror(errno));
         return;
     }

@@ -62,9 +62,9 @@ static struct emu4_node *node_of(struct emu4_proc *p, unsigned node)
 {
     struct emu4_node *n = p->nodes;
 
-    while (n && n->node != node)
+    while (n != NULL && n->node != node)
         n = n->next;
-    if (n)
+    if (n != NULL)
         return n;
     int fd = open_node(node);
     if (fd < 0)
@@ -81,7 +81,7 @@ static struct emu4_node *node_of(struct emu4_proc *p, unsigned node)
     if (page == MAP_FAILED)
         goto err_file;
     n = malloc(sizeof(*n));
-    if (!n)
+    if (n == NULL)
         goto err_page;
     *n = (struct emu4_node){p->nodes,  node,      fd,
                             st.st_dev, st.st_ino, (emu4_attaches *)(page + ATTACHES_AT)};
@@ -99,14 +99,14 @@ emu4_attaches *emu4_registry_attaches(struct emu4_proc *p, unsigned node)
 {
     struct emu4_node *n = node_of(p, node);
 
-    return n ? n->attaches : NULL;
+    return n != NULL ? n->attaches : NULL;
 }
 
 int emu4_registry_take(struct emu4_proc *p, unsigned node, unsigned context,
                        const struct emu4_record *r)
 {
     struct emu4_node *n = node_of(p, node);
-    if (!n || !is_open(n))
+    if (n == NULL || !is_open(n))
         return -1;
     struct flock l = lock_of(context, F_WRLCK);
     if (fcntl(n->file, F_SETLK, &l) < 0) {
@@ -143,7 +143,7 @@ bool emu4_registry_find(struct emu4_proc *p, unsigned node, unsigned context,
 {
     struct emu4_node *n = node_of(p, node);
 
-    if (!n || !is_open(n) ||
+    if (n == NULL || !is_open(n) ||
         pread(n->file, r, sizeof(*r), (off_t)context * RECORD_BYTES) != sizeof(*r) ||
         r->magic != EMU4_MAGIC)
         return false;

@@ -75,7 +75,7 @@ void emu4_service_unwatch(struct emu4_peer *peer)
 
 void emu4_service_wake(struct emu4_proc *p)
 {
-    if (p)
+    if (p != NULL)
         emu4_ring(&p->self);
 }
 
@@ -137,7 +137,7 @@ static void handle(struct emu4_proc *p, uint64_t key)
         break;
     case WATCH_PEER:
         peer = peer_at(p, value);
-        if (peer)
+        if (peer != NULL)
             emu4_peer_died(p, peer);
         break;
     }

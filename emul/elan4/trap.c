@@ -65,8 +65,9 @@ bool emu4_traps_wait(struct emu4_proc *p)
 
     pthread_mutex_lock(&p->lock);
     for (unsigned i = 0; i < EMU4_CTXS; i++)
-        any |= p->ctx[i] && p->ctx[i]->trap_head !=
-                                __atomic_load_n(&p->ctx[i]->end.c->trap_tail, __ATOMIC_ACQUIRE);
+        any |= p->ctx[i] != NULL &&
+               p->ctx[i]->trap_head !=
+                   __atomic_load_n(&p->ctx[i]->end.c->trap_tail, __ATOMIC_ACQUIRE);
     pthread_mutex_unlock(&p->lock);
     return any;
 }
@@ -106,12 +107,12 @@ static void deliver(struct emu4_proc *p, struct emu4_ctx *x, const struct shm_tr
     EMU4_COUNT(traps, 1);
     fill(&trap, s);
     pthread_mutex_lock(&p->lock);
-    for (unsigned i = 0; i < x->handlers && !h.fn; i++)
+    for (unsigned i = 0; i < x->handlers && h.fn == NULL; i++)
         if ((x->handler[i].type == UTS_ALL_TRAPS || x->handler[i].type == s->type) &&
             (x->handler[i].proc == UTS_ALL_TRAPS || x->handler[i].proc == s->proc))
             h = x->handler[i];
     pthread_mutex_unlock(&p->lock);
-    if (h.fn) {
+    if (h.fn != NULL) {
         h.fn(&x->pub, &trap, h.arg);
         return;
     }
@@ -131,12 +132,12 @@ void emu4_traps_deliver(struct emu4_proc *p)
             pthread_mutex_lock(&p->lock);
             struct emu4_ctx *x = p->ctx[i];
             uint32_t tail = 0;
-            if (x) {
+            if (x != NULL) {
                 tail = __atomic_load_n(&x->end.c->trap_tail, __ATOMIC_ACQUIRE);
                 if (tail - x->trap_head > EMU4_TRAPS)
                     x->trap_head = tail - EMU4_TRAPS;
             }
-            if (!x || x->trap_head == tail) {
+            if (x == NULL || x->trap_head == tail) {
                 pthread_mutex_unlock(&p->lock);
                 break;
             }

@@ -63,7 +63,7 @@ static void apply(struct emu4_txn *t, const struct shm_store *s)
 
     if (!place_of(t->e, s->where, bytes, &at))
         return;
-    if (!at.ptr) {
+    if (at.ptr == NULL) {
         from = (struct emu4_place){.ptr = &value, .pid = at.pid};
         emu4_move(&from, &at, bytes);
         return;
@@ -206,7 +206,7 @@ void emu4_txn_store(struct emu4_txn *t, E4_Addr where, uint64_t value, uint32_t 
     char now[8];
 
     if (ADDR_REGION(where) == REGION_STATE || !place_of(t->e, where, bytes, &at) ||
-        (!at.ptr && emu4_read(t->e, where, now, bytes) < 0))
+        (at.ptr == NULL && emu4_read(t->e, where, now, bytes) < 0))
         emu4_trap(t, UTS_INVALID_ADDR, UTS_EPROC, where, 0);
     else
         emu4_txn_list(t, where, value, bytes);

@@ -113,7 +113,7 @@ EMU4_EXPORT void elan4_waitevent_word(ELAN4_CTX *ctx, E4_CmdQ *cmdq, E4_CmdQ *ir
         return;
     struct shm_int *in = interrupt_of(x, intcookie);
     while (!is_set(x, word)) {
-        if (!in) { /* no interrupt would arrive */
+        if (in == NULL) { /* no interrupt would arrive */
             elan4_pollevent_word(ctx, word, ELAN_POLL_EVENT);
             return;
         }
@@ -147,15 +147,15 @@ EMU4_EXPORT int elan4_alloc_intcookie(ELAN4_CTX *ctx, E4_uint64 cookie)
     emu4_lock(&t, &x->end);
     struct shm_int *found = NULL;
     bool known = interrupt_of(x, cookie) != NULL;
-    for (unsigned i = 0; i < EMU4_INTS && !found && !known; i++)
+    for (unsigned i = 0; i < EMU4_INTS && found == NULL && !known; i++)
         if (!atomic_load(&x->end.c->interrupt[i].in_use))
             found = &x->end.c->interrupt[i];
-    if (found) {
+    if (found != NULL) {
         found->cookie = cookie;
         atomic_store(&found->in_use, 1);
     }
     emu4_unlock(&t);
-    if (found)
+    if (found != NULL)
         return 0;
     errno = known ? EEXIST : ENOSPC;
     return -1;
@@ -176,7 +176,7 @@ EMU4_EXPORT ELAN4_COOKIEPOOL *elan4_allocCookiePool(ELAN4_CTX *ctx, unsigned myv
     if (emu4_call(EMU4_CALL_elan4_allocCookiePool))
         return NULL;
     struct emu4_pool *pool = calloc(1, sizeof(*pool));
-    if (!pool)
+    if (pool == NULL)
         return NULL;
     pool->vp = myvp;
     pthread_mutex_lock(&p->lock);

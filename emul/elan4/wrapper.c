@@ -48,7 +48,7 @@ static int show(const char *process)
     const struct shm_head *seg =
         emul_segment_of("emuelan4", process, sizeof(struct shm_head), is_of);
 
-    if (!seg)
+    if (seg == NULL)
         return 1;
     emu4_counters_json(&seg->counters, atoi(process), stdout);
     return emul_printed("emuelan4");
@@ -68,14 +68,14 @@ int main(int argc, char **argv)
             i++;
             break;
         }
-        if (value && strcmp(argv[i], "--show") == 0)
+        if (value != NULL && strcmp(argv[i], "--show") == 0)
             return show(value);
-        if (value && strcmp(argv[i], "--node") == 0) {
+        if (value != NULL && strcmp(argv[i], "--node") == 0) {
             setenv("EMUELAN4_NODE", value, 1);
-        } else if (value && strcmp(argv[i], "--dir") == 0) {
+        } else if (value != NULL && strcmp(argv[i], "--dir") == 0) {
             if (!emul_set_folder("emuelan4", "EMUELAN4_DIR", value))
                 return 2;
-        } else if (value && strcmp(argv[i], "--counters-dir") == 0) {
+        } else if (value != NULL && strcmp(argv[i], "--counters-dir") == 0) {
             if (!emul_set_folder("emuelan4", "EMUELAN4_COUNTERS_DIR", value))
                 return 2;
         } else {

@@ -67,7 +67,7 @@ static int cover(const char *folder, const char *without)
     int below = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *dir = below < 0 ? NULL : fdopendir(below);
 
-    if (!dir) {
+    if (dir == NULL) {
         complain("", folder);
         if (below >= 0)
             close(below);
@@ -93,8 +93,8 @@ int view_make(const char *library)
 
     void *lib = dlopen(library, RTLD_LAZY | RTLD_LOCAL);
     int (*tree)(const char *) =
-        lib ? (int (*)(const char *))dlsym(lib, "emuverbs_sysfs") : NULL;
-    if (!tree) {
+        lib != NULL ? (int (*)(const char *))dlsym(lib, "emuverbs_sysfs") : NULL;
+    if (tree == NULL) {
         fprintf(stderr, "emuverbs: --sysfs: %s\n", dlerror());
         return -1;
     }

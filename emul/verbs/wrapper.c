@@ -73,14 +73,14 @@ static int find_library(char *path, size_t size)
     const char *env = getenv("EMUVERBS_LIBRARY");
     ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
 
-    if (env && *env) {
+    if (env != NULL && *env) {
         snprintf(path, size, "%s", env);
         return access(path, R_OK);
     }
     if (n > 0) {
         self[n] = 0;
         char *slash = strrchr(self, '/');
-        if (slash)
+        if (slash != NULL)
             *slash = 0;
         static const char *const places[] = {"%s/.libs/" LIBRARY, "%s/" LIBRARY,
                                              "%s/../.libs/" LIBRARY};
@@ -114,12 +114,12 @@ static int show(const char *text)
     char path[300], comm[64] = "";
     const struct shm_head *seg = segment_of(text);
 
-    if (!seg)
+    if (seg == NULL)
         return 1;
     snprintf(path, sizeof(path), "/proc/%s/comm", text);
     FILE *f = fopen(path, "re");
-    if (f) {
-        if (fgets(comm, sizeof(comm), f))
+    if (f != NULL) {
+        if (fgets(comm, sizeof(comm), f) != NULL)
             comm[strcspn(comm, "\n")] = 0;
         fclose(f);
     }
@@ -147,7 +147,7 @@ static int change(const char *pid, const char *device, const char *state)
     struct shm_head *seg = segment_of(pid);
     uint32_t now = ASKED_NOTHING;
 
-    if (!seg)
+    if (seg == NULL)
         return 1;
     if (!atomic_compare_exchange_strong(&seg->asked, &now, ASKED_BEING_WRITTEN)) {
         fprintf(stderr, "emuverbs: process %s: another change is in progress\n", pid);
@@ -176,7 +176,7 @@ static void prepend(const char *var, const char *first, const char *sep)
     const char *old = getenv(var);
     char *joined = NULL;
 
-    if (old && *old) {
+    if (old != NULL && *old) {
         if (asprintf(&joined, "%s%s%s", first, sep, old) < 0)
             return;
         first = joined;
@@ -191,7 +191,7 @@ static bool find_program(const char *name, char *path, size_t size)
     const char *list = getenv("PATH");
 
     snprintf(path, size, "%s", name);
-    if (strchr(name, '/'))
+    if (strchr(name, '/') != NULL)
         return true;
     for (size_t n; list; list = list[n] ? list + n + 1 : NULL) {
         n = strcspn(list, ":");
@@ -248,7 +248,7 @@ static bool is_loadable(const char *name)
     if (!find_program(name, path, sizeof(path)))
         return true;
     why = raised(path);
-    if (why)
+    if (why != NULL)
         fprintf(
             stderr,
             "emuverbs: %s: would not use emuverbs: the loader ignores LD_PRELOAD for a "
@@ -271,19 +271,20 @@ static bool is_loadable(const char *name)
 static void provide_names(const char *library)
 {
     char full[PATH_MAX], folder[PATH_MAX + 32];
-    char *slash = realpath(library, full) ? strrchr(full, '/') : NULL;
+    char *slash = realpath(library, full) != NULL ? strrchr(full, '/') : NULL;
 
-    if (slash)
+    if (slash != NULL)
         *slash = 0;
-    snprintf(folder, sizeof(folder), "%s/emuverbs-libs", slash ? full : "");
-    if (!strpbrk(folder, ":;") && access(folder, X_OK) == 0)
+    snprintf(folder, sizeof(folder), "%s/emuverbs-libs", slash != NULL ? full : "");
+    if (strpbrk(folder, ":;") == NULL && access(folder, X_OK) == 0)
         prepend("LD_LIBRARY_PATH", folder, ":");
     else
         fprintf(stderr,
                 "emuverbs: %s: cannot be a folder of LD_LIBRARY_PATH: %s; programs that load "
                 "libibverbs.so.1 by name get the real library; install emuverbs completely, at "
                 "a path without colons and semicolons\n",
-                folder, strpbrk(folder, ":;") ? "a separator in the path" : strerror(errno));
+                folder,
+                strpbrk(folder, ":;") != NULL ? "a separator in the path" : strerror(errno));
 }
 
 /* Runs a program with the library; returns the exit status if this fails. */
@@ -295,7 +296,7 @@ static int run(char **argv, bool sysfs)
         fprintf(stderr, "emuverbs: %s: not found; set EMUVERBS_LIBRARY to its path\n", LIBRARY);
         return 2;
     }
-    if (strpbrk(library, " :\t\n")) {
+    if (strpbrk(library, " :\t\n") != NULL) {
         fprintf(
             stderr,
             "emuverbs: %s: cannot be preloaded: LD_PRELOAD does not support spaces and colons "

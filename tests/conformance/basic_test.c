@@ -499,7 +499,7 @@ CASE(seeing_inside)
     pair_open(&p);
     pair_exchange(&p, 100, 1);
     for (; rme_counter_get(p.client->rme, count, &c) == 0; count++) {
-        assert_true(c.name && c.unit && c.text && strlen(c.text) > 5);
+        assert_true(c.name != NULL && c.unit != NULL && c.text != NULL && strlen(c.text) > 5);
         assert_int_equal(c.value, rme_counter_value(p.client->rme, c.name));
     }
     assert_true(count > 10);

@@ -54,15 +54,15 @@ int bed_teardown(void **state)
     (void)state;
     loop_hold(0);
     for (int i = 0; i < BED_NODES; i++)
-        live += nodes[i] ? node_counter(nodes[i], "ops_live") : 0;
+        live += nodes[i] != NULL ? node_counter(nodes[i], "ops_live") : 0;
     if (live == 0) /* else memory of a failed test is in use */
         blobs_free(NULL);
     for (int i = 0; i < BED_NODES; i++)
-        if (nodes[i])
+        if (nodes[i] != NULL)
             node_close(nodes[i]);
     blobs_free(NULL);
     for (int i = 0; i < BED_ADDRS; i++) {
-        if (addrs[i])
+        if (addrs[i] != NULL)
             rme_addr_free(addrs[i]);
         addrs[i] = NULL;
     }
@@ -128,7 +128,7 @@ void bed_expect_violations(void)
 static int free_slot(void)
 {
     for (int i = 0; i < BED_NODES; i++)
-        if (!nodes[i])
+        if (nodes[i] == NULL)
             return i;
     fail_msg("more than %d nodes", BED_NODES);
     return -1;
@@ -137,7 +137,7 @@ static int free_slot(void)
 static void addr_keep(struct rme_addr *addr)
 {
     for (int i = 0; i < BED_ADDRS; i++) {
-        if (addrs[i])
+        if (addrs[i] != NULL)
             continue;
         addrs[i] = addr;
         return;
@@ -163,8 +163,8 @@ int node_try(const char *name, const char *uri, struct node **out)
     assert_non_null(n);
     snprintf(n->name, sizeof n->name, "%s", name);
     snprintf(options, sizeof options, "loop_name=%s%s%s%s%s", name, *own ? "," : "", own,
-             more_options ? "," : "", more_options ? more_options : "");
-    if (uri)
+             more_options != NULL ? "," : "", more_options != NULL ? more_options : "");
+    if (uri != NULL)
         assert_int_equal(rme_addr_parse(lane.ops->scheme, uri, &n->listen), 0);
     struct rme_config config = {
         .fabric = lane.ops,
@@ -178,7 +178,7 @@ int node_try(const char *name, const char *uri, struct node **out)
     if (!rc)
         rc = rme_context_open(n->rme, 0);
     if (rc) {
-        if (n->listen)
+        if (n->listen != NULL)
             rme_addr_free(n->listen);
         free(n);
         return rc;
@@ -205,7 +205,7 @@ void node_close(struct node *n)
     inbox_drop(n);
     blobs_free(n);
     rme_close(n->rme);
-    if (n->listen)
+    if (n->listen != NULL)
         rme_addr_free(n->listen);
     for (int i = 0; i < BED_NODES; i++)
         if (nodes[i] == n)
@@ -252,7 +252,7 @@ static void note(struct node *n, const struct rme_done *done)
     struct loop_census census;
     struct op *op = done->user;
 
-    if (!op || op->node != n)
+    if (op == NULL || op->node != n)
         fail_msg("%s: a completion that belongs to nobody", n->name);
     if (op->id != done->id)
         fail_msg("%s: completion of %#llx reported as %#llx", n->name,
@@ -303,7 +303,7 @@ static void look(struct node *n, int wait_ms)
 void pump(void)
 {
     for (int i = 0; i < BED_NODES; i++)
-        if (nodes[i] && !nodes[i]->asleep)
+        if (nodes[i] != NULL && !nodes[i]->asleep)
             look(nodes[i], 0);
 }
 
@@ -326,7 +326,7 @@ static void peer_line(void *arg, const char *line)
 static void give_up(const char *what)
 {
     for (int i = 0; i < BED_NODES; i++)
-        if (nodes[i])
+        if (nodes[i] != NULL)
             rme_print_peers(nodes[i]->rme, peer_line, nodes[i]->name);
     fail_msg("%s did not come within %d s", what, BED_PATIENCE_MS / 1000);
 }

@@ -70,8 +70,8 @@ void blobs_free(const struct node *n)
 static void allocate(struct blob *b, size_t size)
 {
     b->size = size;
-    b->arena = b->zone ? rme_memory_alloc(b->zone->rme, size)
-                       : aligned_alloc(64, (size + 63) & ~(size_t)63);
+    b->arena = b->zone != NULL ? rme_memory_alloc(b->zone->rme, size)
+                               : aligned_alloc(64, (size + 63) & ~(size_t)63);
     assert_non_null(b->arena);
     own(b->arena, b->zone);
 }
@@ -169,7 +169,7 @@ void blob_split(struct blob *b, int64_t total, int count, uint64_t seed)
 void blob_free(struct blob *b)
 {
     disown(b->arena);
-    if (b->zone)
+    if (b->zone != NULL)
         assert_int_equal(rme_memory_free(b->zone->rme, b->arena), 0);
     else
         free(b->arena);

@@ -107,7 +107,7 @@ void *bench_tx(struct wire *w)
     time_t end = wire_now() + PATIENCE_S;
     void *tx;
 
-    while (!(tx = lane.ops->tx_get(w->link))) {
+    while ((tx = lane.ops->tx_get(w->link)) == NULL) {
         assert_true(wire_now() < end);
         lane.ops->flush(w->f);
         wire_poll(w);
@@ -130,8 +130,8 @@ uint64_t bench_mw_bind(struct wire *w, const struct rme_mr *mr, void *base, size
 
     *range = other;
     if (!lane.ops->caps(w->f)->mws)
-        return range->key =
-                   lane.ops->link_key ? lane.ops->link_key(w->link, mr->rkey) : mr->rkey;
+        return range->key = lane.ops->link_key != NULL ? lane.ops->link_key(w->link, mr->rkey)
+                                                       : mr->rkey;
     assert_int_equal(lane.ops->mw_bind(w->link, range, 1, access), 0);
     /* Requests complete in order: once a second window is closed, the first is open. */
     assert_int_equal(lane.ops->mw_bind(w->link, &other, 1, access), 0);

@@ -24,7 +24,7 @@ static void ground_open(struct ground *g, size_t size)
     g->size = size;
     g->here = malloc(size);
     g->there = malloc(size);
-    assert_true(g->here && g->there);
+    assert_true(g->here != NULL && g->there != NULL);
     for (size_t i = 0; i < size; i++) {
         g->here[i] = (uint8_t)(i * 7 + 1);
         g->there[i] = (uint8_t)(i * 13 + 5);
@@ -192,7 +192,7 @@ static void send_buffers_run_out(void **state)
     for (int rounds = 0; rounds == 0 || wire_count(&client, RME_EV_TX_ROOM) != 0; rounds++) {
         /* the buffer of the connection request may return later and make room */
         int before = n;
-        while (n < MANY && (tx[n] = lane.ops->tx_get(client.link)))
+        while (n < MANY && (tx[n] = lane.ops->tx_get(client.link)) != NULL)
             n++;
         assert_in_range(n, before + 1, MANY - 1);
         assert_in_range(rounds, 0, 9);

@@ -42,7 +42,7 @@ static int prepare_elan4(void)
     size_t at = 0;
     int port;
 
-    if (getenv("BMI_ELAN4_SERVER_ADDR"))
+    if (getenv("BMI_ELAN4_SERVER_ADDR") != NULL)
         return 0;
     port = ports_take();
     if (port < 0)
@@ -70,8 +70,8 @@ pid_t lane_spawn(const char *as, const char *uri, int out)
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     dup2(out, 1);
     execl("/proc/self/exe", lane.program, "--fabric", lane.ops->scheme, "--addr", uri,
-          "--options", lane.options ? lane.options : "", "--client-options",
-          lane.client_options ? lane.client_options : "", as, (char *)NULL);
+          "--options", lane.options != NULL ? lane.options : "", "--client-options",
+          lane.client_options != NULL ? lane.client_options : "", as, (char *)NULL);
     _exit(127);
 }
 
@@ -79,7 +79,7 @@ uint64_t lane_env(const char *name, uint64_t unset)
 {
     const char *text = getenv(name);
 
-    return text && *text ? strtoull(text, NULL, 0) : unset;
+    return text != NULL && *text ? strtoull(text, NULL, 0) : unset;
 }
 
 int64_t lane_now(void)
@@ -112,7 +112,7 @@ int lane_settle(const char *uri)
 
     if (!lane.nodes)
         return 0;
-    if (!uri || sscanf(uri, "elan4://%d:", &node) != 1)
+    if (uri == NULL || sscanf(uri, "elan4://%d:", &node) != 1)
         node = last = (last + 1) % lane.nodes;
     snprintf(text, sizeof text, "%d", node);
     setenv("EMUELAN4_NODE", text, 1);
@@ -145,9 +145,9 @@ int64_t lane_counter(const char *name)
 const char *lane_options(bool listens)
 {
     static char text[512];
-    const char *preset = lane.preset ? lane.preset : "";
-    const char *all = lane.options ? lane.options : "";
-    const char *more = listens || !lane.client_options ? "" : lane.client_options;
+    const char *preset = lane.preset != NULL ? lane.preset : "";
+    const char *all = lane.options != NULL ? lane.options : "";
+    const char *more = listens || lane.client_options == NULL ? "" : lane.client_options;
 
     /* Disables RNR retries: our own peers never send without a posted receive. */
     snprintf(text, sizeof text, "rnr_retry=0%s%s%s%s%s%s", *preset ? "," : "", preset,
@@ -157,7 +157,7 @@ const char *lane_options(bool listens)
 
 static bool wanted(const char *name, const char *only)
 {
-    char *list = strdup(only ? only : "*"), *rest = list;
+    char *list = strdup(only != NULL ? only : "*"), *rest = list;
     bool found = *list == '!';
 
     for (const char *pattern; (pattern = strsep(&rest, ","));)
@@ -193,7 +193,8 @@ static int run(const struct CMUnitTest *tests, size_t count, const char *only, b
     if (list)
         return 0;
     if (!n) {
-        fprintf(stderr, "no test is called %s; --list prints the names\n", only ? only : "");
+        fprintf(stderr, "no test is called %s; --list prints the names\n",
+                only != NULL ? only : "");
         return 2;
     }
     return _cmocka_run_group_tests(lane.ops->scheme, chosen, n, NULL, NULL) ? 1 : 0;
@@ -226,7 +227,7 @@ int lane_main(int argc, char **argv, const struct CMUnitTest *tests, size_t coun
         switch (c) {
         case 'f':
             choice = choose(optarg);
-            if (!choice) {
+            if (choice == NULL) {
                 fprintf(stderr, "%s: no fabric is called %s in this build\n", argv[0], optarg);
                 return 77; /* automake: skipped */
             }
@@ -269,7 +270,8 @@ int lane_main(int argc, char **argv, const struct CMUnitTest *tests, size_t coun
     lane.is_loop = choice->ops == loop_fabric;
     over_elan4 = strcmp(choice->name, "elan4") == 0;
     lane.preset = over_elan4 ? elan4_preset : NULL;
-    lane.is_elan4 = over_elan4 || (lane.options && strstr(lane.options, "loop_elan4=1"));
+    lane.is_elan4 =
+        over_elan4 || (lane.options != NULL && strstr(lane.options, "loop_elan4=1") != NULL);
     if (over_elan4 && !list) {
         int error = prepare_elan4();
         if (error) {
@@ -277,11 +279,11 @@ int lane_main(int argc, char **argv, const struct CMUnitTest *tests, size_t coun
             return 1;
         }
     }
-    if (!uri && lane.is_loop)
+    if (uri == NULL && lane.is_loop)
         uri = "loop://server:1";
-    else if (!uri && over_elan4)
+    else if (uri == NULL && over_elan4)
         uri = "elan4://0:2";
-    if (uri) {
+    if (uri != NULL) {
         snprintf(first_uri, sizeof first_uri, "%s", uri);
     } else { /* a port of this process */
         int port = list ? 0 : ports_take();
@@ -291,11 +293,11 @@ int lane_main(int argc, char **argv, const struct CMUnitTest *tests, size_t coun
         }
         snprintf(first_uri, sizeof first_uri, "%s://127.0.0.1:%d", choice->name, port);
     }
-    if (!strrchr(first_uri, ':') || optind < argc)
+    if (strrchr(first_uri, ':') == NULL || optind < argc)
         return usage(argv[0]);
     if (lane.nodes < 0 || lane.nodes > URIS || (lane.nodes && !over_elan4))
         return usage(argv[0]);
-    if (instead)
+    if (instead != NULL)
         return instead(first_uri);
     return run(tests, count, only, list);
 }

@@ -34,7 +34,7 @@ static void chore_begin(struct node *n, struct rme_addr *from, const struct comm
     struct chore *chore = calloc(1, sizeof *chore);
     struct rme_list list;
 
-    if (!chore)
+    if (chore == NULL)
         exit(3);
     blob_flat(&chore->blob, (size_t)c->size);
     blob_fill(&chore->blob, (uint64_t)c->tag);
@@ -62,7 +62,7 @@ int process_peer(const char *uri)
             struct command c;
             memcpy(&c, u.buffer, sizeof c);
             rme_unexpected_free(n->rme, u.buffer);
-            if (u.first && known)
+            if (u.first && known != NULL)
                 rme_addr_free(known); /* the client has reconnected */
             known = u.addr;
             if (c.what == 'Q') {
@@ -100,7 +100,7 @@ static void peer_start(const char *uri)
     assert_non_null(f);
     char *got = fgets(line, sizeof line, f);
     fclose(f);
-    if (!got)
+    if (got == NULL)
         fail_msg("the peer did not start");
     assert_string_equal(line, "ready\n");
 }
@@ -284,7 +284,7 @@ static void change_device(pid_t pid, const char *state)
     char command[256];
 
     snprintf(command, sizeof command, "%s --device %d emu0 %s",
-             wrapper ? wrapper : "emul/verbs/emuverbs", pid, state);
+             wrapper != NULL ? wrapper : "emul/verbs/emuverbs", pid, state);
     assert_int_equal(system(command), 0);
 }
 
@@ -305,7 +305,7 @@ static int transfers(struct node *n, struct rme_addr *to, struct blob *blobs, in
             post_send(&ops[i], n, to, &blobs[i], first + i);
     }
     pump_times(first % 7);
-    if (during)
+    if (during != NULL)
         during(pid);
     pump_until_all(ops, count);
     for (int i = 0; i < count; i++) {
@@ -331,7 +331,8 @@ static void outlives(bool server)
     static struct blob blobs[OPS];
 
     only_with_processes();
-    if (!lane_is_emuverbs() || getenv("EMUVERBS_DEVICES")) /* the other one carries on */
+    if (!lane_is_emuverbs() ||
+        getenv("EMUVERBS_DEVICES") != NULL) /* the other one carries on */
         skip();
     bed_options("rndv=write,keepalive_ms=100,peer_timeout_ms=2000,backoff_max_ms=20");
     peer_start(lane_uri(0));
@@ -458,7 +459,7 @@ CASE(failed_device_traffic_moves_to_other_rail)
     int failed = 0;
 
     only_with_processes();
-    if (!change || !devices || strcmp(devices, "2") != 0)
+    if (change == NULL || devices == NULL || strcmp(devices, "2") != 0)
         skip();
     bed_options("rndv=write,keepalive_ms=100,peer_timeout_ms=2000,"
                 "backoff_max_ms=20");

@@ -97,7 +97,7 @@ static void bury(struct blob *b)
 {
     struct grave *g = &soup.grave[soup.ngrave++ % GRAVES];
 
-    if (g->blob.arena) {
+    if (g->blob.arena != NULL) {
         blob_check(&g->blob, 0, 0);
         blob_free(&g->blob);
     }
@@ -501,7 +501,7 @@ static void clear_run(void)
         soup.nunexpected[k] = soup.taken[k] = 0;
     }
     for (int i = 0; i < GRAVES; i++) {
-        if (soup.grave[i].blob.arena) {
+        if (soup.grave[i].blob.arena != NULL) {
             blob_check(&soup.grave[i].blob, 0, 0);
             blob_free(&soup.grave[i].blob);
         }

@@ -422,7 +422,7 @@ static void mix_once(struct mixer *m, struct op *recv, struct op *send, struct b
                              NULL, &recv->id);
     send->rc = rme_post_send(rme, m->pair->to_server, &out_list, m->number, m->number, send,
                              &send->id);
-    m->wrong += recv->rc != 0 || send->rc < 0 || !memory;
+    m->wrong += recv->rc != 0 || send->rc < 0 || memory == NULL;
     rme_cancel(rme, recv->id);
     if (i % 2)
         rme_cancel(rme, send->id);

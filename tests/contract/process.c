@@ -31,14 +31,14 @@ const struct network *test_network(void)
 {
     const char *name = getenv("CONTRACT_NETWORK");
 
-    return &networks[name && strcmp(name, "elan4") == 0];
+    return &networks[name != NULL && strcmp(name, "elan4") == 0];
 }
 
 struct bmi_method_ops *test_method(void)
 {
     struct bmi_method_ops *const *ops = bmi_static_methods;
 
-    while (*ops && strcmp((*ops)->method_name, test_network()->method) != 0)
+    while (*ops != NULL && strcmp((*ops)->method_name, test_network()->method) != 0)
         ops++;
     CHECK(*ops != NULL);
     return *ops;
@@ -361,7 +361,7 @@ void run_case(void **state)
     const struct contract_case *c = *state;
     pid_t pid;
 
-    if (c->client) {
+    if (c->client != NULL) {
         run_clients(c->client, 1);
         return;
     }

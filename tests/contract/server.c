@@ -160,7 +160,7 @@ static void start_job(struct server *s, const struct BMI_unexpected_info *info)
 static bool advance(struct server *s, struct job *job)
 {
     for (int i = 0; job->open > 0 && i < job->ask.count; i++)
-        if (job->part[i].memory && job->part[i].flight.reports)
+        if (job->part[i].memory != NULL && job->part[i].flight.reports)
             note_end(job, i);
     if (job->open > 0)
         return false;
@@ -191,7 +191,7 @@ void serve(int ready, int stop)
                 0);
     CHECK_EQUAL(BMI_open_context(&s.context), 0);
     CHECK(write(ready, "r", 1) == 1);
-    while (s.jobs || !may_read(stop)) {
+    while (s.jobs != NULL || !may_read(stop)) {
         CHECK(BMI_testunexpected(5, &n, info, 0) >= 0);
         for (int i = 0; i < n; i++)
             start_job(&s, &info[i]);

@@ -133,10 +133,10 @@ static bool link_local(char *text, size_t room)
     bool found = false;
 
     assert_int_equal(getifaddrs(&all), 0);
-    for (at = all; at && !found; at = at->ifa_next) {
+    for (at = all; at != NULL && !found; at = at->ifa_next) {
         const struct sockaddr_in6 *a = (const struct sockaddr_in6 *)(const void *)at->ifa_addr;
 
-        if (!a || a->sin6_family != AF_INET6 || !(at->ifa_flags & IFF_UP) ||
+        if (a == NULL || a->sin6_family != AF_INET6 || !(at->ifa_flags & IFF_UP) ||
             !IN6_IS_ADDR_LINKLOCAL(&a->sin6_addr))
             continue;
         assert_non_null(inet_ntop(AF_INET6, &a->sin6_addr, host, sizeof(host)));

@@ -494,7 +494,7 @@ static int lines_of_system_log(FILE *log, const char *words)
     int n = 0;
 
     rewind(log);
-    while (fgets(line, sizeof(line), log))
+    while (fgets(line, sizeof(line), log) != NULL)
         n += strncmp(line, "to-syslog: ", 11) == 0 && strstr(line, words) != NULL;
     return n;
 }

@@ -53,7 +53,7 @@ static struct {
 static void load(void)
 {
     bmi.handle = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
-    if (!bmi.handle)
+    if (bmi.handle == NULL)
         fprintf(stderr, "# %s\n", dlerror());
     CHECK(bmi.handle);
 #define X(name) CHECK((bmi.name = (__typeof__(&name))(uintptr_t)dlsym(bmi.handle, #name)));
@@ -68,7 +68,7 @@ static int entries(const char *path)
     int n = 0;
 
     CHECK(folder);
-    while (readdir(folder))
+    while (readdir(folder) != NULL)
         n++;
     closedir(folder);
     return n;
@@ -81,8 +81,8 @@ static bool is_mapped(const char *name)
     bool found = false;
 
     CHECK(maps);
-    while (fgets(line, sizeof(line), maps))
-        found = found || strstr(line, name);
+    while (fgets(line, sizeof(line), maps) != NULL)
+        found = found || strstr(line, name) != NULL;
     fclose(maps);
     return found;
 }

@@ -315,7 +315,7 @@ __attribute__((visibility("default"))) time_t time(time_t *out)
     struct timespec t;
 
     clock_gettime(CLOCK_REALTIME, &t);
-    if (out)
+    if (out != NULL)
         *out = t.tv_sec;
     return t.tv_sec;
 }

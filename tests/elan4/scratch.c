@@ -40,7 +40,7 @@ int scratch_open(struct scratch *s, const char *prefix)
     int pipes[2];
 
     snprintf(s->dir, sizeof(s->dir), "%s.XXXXXX", prefix);
-    if (!mkdtemp(s->dir) || pipe2(pipes, O_CLOEXEC) < 0)
+    if (mkdtemp(s->dir) == NULL || pipe2(pipes, O_CLOEXEC) < 0)
         return -1;
     fflush(NULL);
     s->guard = fork();
@@ -64,15 +64,15 @@ int64_t counter(const char *name)
     int64_t v = -1;
     const char *wrapper = getenv("EMUELAN4");
 
-    snprintf(cmd, sizeof(cmd), "%s --show %d", wrapper ? wrapper : "emul/elan4/emuelan4",
-             (int)getpid());
+    snprintf(cmd, sizeof(cmd), "%s --show %d",
+             wrapper != NULL ? wrapper : "emul/elan4/emuelan4", (int)getpid());
     FILE *f = popen(cmd, "r");
-    if (!f)
+    if (f == NULL)
         return -1;
-    if (fgets(text, sizeof(text), f)) {
+    if (fgets(text, sizeof(text), f) != NULL) {
         snprintf(key, sizeof(key), "\"%s\": ", name);
         const char *at = strstr(text, key);
-        v = at ? atoll(at + strlen(key)) : 0;
+        v = at != NULL ? atoll(at + strlen(key)) : 0;
     }
     pclose(f);
     return v;

@@ -27,7 +27,7 @@ static void log_line(void *arg, enum rme_log_level level, const char *format, ..
     va_start(ap, format);
     vsnprintf(line, sizeof(line), format, ap);
     va_end(ap);
-    if (strstr(line, "BMI_ELAN4_SERVER_ADDR="))
+    if (strstr(line, "BMI_ELAN4_SERVER_ADDR=") != NULL)
         strcpy(said, strstr(line, "BMI_ELAN4_SERVER_ADDR=") + strlen("BMI_ELAN4_SERVER_ADDR="));
 }
 
@@ -90,7 +90,7 @@ void open_side(struct side *s, const char *listen, const char *more)
     s->options = rme_options_new(tables, 2);
     assert_non_null(s->options);
     assert_int_equal(rme_options_parse(s->options, more, why, sizeof(why)), 0);
-    if (listen)
+    if (listen != NULL)
         assert_int_equal(rme_addr_parse("elan4", listen, &s->listen), 0);
     struct rme_fabric_config config = {.listen = s->listen,
                                        .rx_size = 4096,
@@ -103,7 +103,7 @@ void open_side(struct side *s, const char *listen, const char *more)
 void close_side(struct side *s)
 {
     ops->close(s->f);
-    if (s->listen)
+    if (s->listen != NULL)
         rme_addr_put(s->listen);
     rme_options_free(s->options);
 }
@@ -146,7 +146,7 @@ void look(struct side *s, struct side *other, int times)
 {
     for (int i = 0; i < times; i++) {
         poll_side(s);
-        if (other)
+        if (other != NULL)
             poll_side(other);
     }
 }
@@ -165,7 +165,7 @@ void until(struct side *s, struct side *other, enum rme_event_type type, int cou
     while (s->count[type] < count) {
         assert_true(guard_ms() < end);
         poll_side(s);
-        if (other)
+        if (other != NULL)
             poll_side(other);
     }
 }
@@ -275,7 +275,7 @@ void forge(struct side *to, const void *bytes, size_t size)
     E4_Event *event = bmi_elan4_sdram(nic, 64, sizeof(E4_Event32));
     E4_DMA dma;
 
-    assert_true(out && landed && event);
+    assert_true(out != NULL && landed != NULL && event != NULL);
     memcpy(out, bytes, size);
     elan4_store64(0, landed);
     elan4_initevent_write(nic->ctx, event, landed);

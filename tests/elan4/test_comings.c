@@ -48,7 +48,7 @@ static int descriptors(void)
     int n = 0;
 
     assert_non_null(d);
-    while (readdir(d))
+    while (readdir(d) != NULL)
         n++;
     closedir(d);
     return n;
@@ -102,7 +102,7 @@ static void get_in(struct side *me, struct side *other)
             asked++;
         }
         poll_side(me);
-        if (other)
+        if (other != NULL)
             poll_side(other);
     }
     me->count[RME_EV_LINK_DOWN] = 0;
@@ -152,7 +152,7 @@ static void until_alone(struct side *server)
         list_for_each(l, &server->f->links, all)
             if (l->state == ELAN_UP_STATE) {
                 char *tx = ops->tx_get(l);
-                if (tx)
+                if (tx != NULL)
                     ops->tx_send(l, strcpy(tx, "anybody"), 8);
             }
         ops->flush(server->f);

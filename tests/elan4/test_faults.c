@@ -71,8 +71,8 @@ static void prepare(struct side *s, const char *listen)
     snprintf(text, sizeof(text), "%s/log", folder);
     setenv("BMI_ELAN4_LOG", text, 1);
     s->options = rme_options_new(tables, 2);
-    if (!s->options || rme_options_parse(s->options, AT_ONCE, why, sizeof(why)) < 0 ||
-        (listen && rme_addr_parse("elan4", listen, &s->listen) < 0))
+    if (s->options == NULL || rme_options_parse(s->options, AT_ONCE, why, sizeof(why)) < 0 ||
+        (listen != NULL && rme_addr_parse("elan4", listen, &s->listen) < 0))
         _exit(100);
 }
 
@@ -91,11 +91,11 @@ static bool begin(struct side *s)
 
 static void end(struct side *s)
 {
-    if (s->f)
+    if (s->f != NULL)
         ops->close(s->f);
-    if (s->listen)
+    if (s->listen != NULL)
         rme_addr_put(s->listen);
-    if (s->options)
+    if (s->options != NULL)
         rme_options_free(s->options);
 }
 
@@ -171,7 +171,7 @@ static bool talk(struct side *server, struct side *client, const struct rme_addr
     y.read = true;
     y.notify = RME_NOTIFY_MSG;
     y.tx = ops->tx_get(client->link);
-    if (!y.tx)
+    if (y.tx == NULL)
         return false;
     memset(y.tx, 0, 3000); /* several packets */
     y.tx_length = 3000;
@@ -191,7 +191,7 @@ static void part_all(struct side *server, struct side *client)
     for (;;) {
         bool any = false;
         for (int i = 0; i < 2; i++) {
-            if (!both[i]->f)
+            if (both[i]->f == NULL)
                 continue;
             list_for_each(l, &both[i]->f->links, all)
                 if (l->state == ELAN_UP_STATE || l->state == ELAN_HANDSHAKE_STATE)

@@ -164,7 +164,7 @@ static void refused_with(const char *word, const char *other)
     ELAN4_CTX *ctx = elan4_init(0);
     int err = errno;
     CHECK(dup2(saved, 2) == 2);
-    CHECK(!ctx && err == EPROTO);
+    CHECK(ctx == NULL && err == EPROTO);
     close(pipes[1]);
     CHECK(read(pipes[0], text, sizeof(text) - 1) > 0);
     fputs(text, stderr);

@@ -26,7 +26,7 @@ static uint8_t here[2 * BYTES], there[2 * BYTES];
 static void open_end(struct end *e, const char *listen, const char *options)
 {
     e->listen = NULL;
-    if (listen)
+    if (listen != NULL)
         assert_int_equal(rme_addr_parse("elan4", listen, &e->listen), 0);
     struct rme_config config = {
         .fabric = bmi_elan4_fabric(), .listen = e->listen, .options = options};
@@ -40,7 +40,7 @@ static void *close_end(void *arg)
 
     rme_addr_free(e->peer);
     rme_close(e->rme);
-    if (e->listen)
+    if (e->listen != NULL)
         rme_addr_free(e->listen);
     return NULL;
 }
@@ -52,14 +52,14 @@ static void progress(struct end *a, struct end *b, int count, int64_t bytes,
 {
     struct end *ends[] = {a, b};
 
-    for (int i = 0; count > 0 || message; i++) {
+    for (int i = 0; count > 0 || message != NULL; i++) {
         struct rme_done done;
         if (rme_test_context(ends[i % 2]->rme, 0, &done, 1, 0) == 1) {
             assert_int_equal(done.error, 0);
             assert_int_equal(done.actual, bytes);
             count--;
         }
-        if (message && rme_test_unexpected(b->rme, message, 1, 0) == 1)
+        if (message != NULL && rme_test_unexpected(b->rme, message, 1, 0) == 1)
             message = NULL;
     }
 }

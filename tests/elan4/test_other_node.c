@@ -76,7 +76,7 @@ static pid_t begin_there(void (*run)(int), int arg, struct side *other)
     pid_t pid = begin_child(run, arg);
 
     while (atomic_load(&sh->begun) == before) {
-        if (other)
+        if (other != NULL)
             poll_side(other);
         usleep(1000);
     }

@@ -70,7 +70,7 @@ static void closes_all(struct bed *b)
     uint64_t *got = number_mem(b, 0);
     void *area = elan4_allocMain(b->alloc, 4096, 1 << 20);
     ask_dma(b, 0, read_of(b, got));
-    CHECK(area && word_set(b, got, 60000));
+    CHECK(area != NULL && word_set(b, got, 60000));
     CHECK(readable > 200 && close_range(3, 200, 0) == 0);
     for (unsigned i = 0; i < FILES; i++)
         CHECK((file[i] = program_file((first + i) % FILE_KINDS, readable)) >= 0);

@@ -220,7 +220,7 @@ static void dropped_link_is_reported_before_bye(void **state)
 /* Uses up the fabric's memory and sets its free buffers aside. */
 static void take_all(struct side *s, struct list_head *aside)
 {
-    while (bmi_elan4_main(s->f->nic, 64, 4096))
+    while (bmi_elan4_main(s->f->nic, 64, 4096) != NULL)
         ;
     list_init(aside);
     list_move_all(&s->f->free[ELAN_TX], aside);
@@ -497,7 +497,7 @@ static int say_if_there_is_room(struct side *s, struct rme_link *l)
 {
     char *tx = ops->tx_get(l);
 
-    if (!tx)
+    if (tx == NULL)
         return 0;
     ops->tx_send(l, strcpy(tx, "are you there"), 14);
     ops->flush(s->f);

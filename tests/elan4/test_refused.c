@@ -288,7 +288,7 @@ static void peer_reports_a_completion(void **state)
     /* a packet without order has the next number of its link */
     assert_int_equal(server.link->next_seq, m->use);
     assert_int_equal(elan_tx_control(server.link, ELAN_DONE, m->index, NULL, 0), 0);
-    while (elan_tx_flying(server.link))
+    while (elan_tx_flying(server.link) != NULL)
         poll_side(&client);
     poll_side(&client); /* takes the packet, if not taken yet */
     assert_int_equal(client.count[RME_EV_RDMA_DONE], 0);
@@ -384,7 +384,7 @@ static void memory_of_held_packets(void **state)
         client.link->next_seq++;
         for (int k = 0; k < EACH_LINK; k++)
             say(&client, "held");
-        while (elan_tx_flying(client.link))
+        while (elan_tx_flying(client.link) != NULL)
             poll_side(&server);
         poll_side(&server); /* takes the last packets */
         poll_side(&client);
@@ -683,7 +683,7 @@ static void probe_passes_waiting_notification(void **state)
     char *tx;
     (void)state;
     open_pair(&server, &client, "", "");
-    while (elan_tx_flying(server.link) || elan_tx_flying(client.link)) {
+    while (elan_tx_flying(server.link) != NULL || elan_tx_flying(client.link) != NULL) {
         poll_side(&server);
         poll_side(&client);
     }

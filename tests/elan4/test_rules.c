@@ -153,7 +153,7 @@ static void queue_item_size_0_is_2048(struct bed *b)
         memset(msg, i, 2048);
         send_to(b, b->queue, msg, 2048);
         char *m = queue_take(b, 2048, SOON);
-        CHECK(m && m[0] == (char)i && m[2047] == (char)i);
+        CHECK(m != NULL && m[0] == (char)i && m[2047] == (char)i);
     }
 }
 
@@ -320,7 +320,7 @@ static void *nap(void *arg)
     struct nap *n = arg;
     E4_CmdQ *cq = elan4_alloc_cmdq(n->b->ctx, CQ_Size1K, CQ_EnableAllBits, NULL);
 
-    CHECK(cq && elan4_alloc_intcookie(n->b->ctx, 7) == 0);
+    CHECK(cq != NULL && elan4_alloc_intcookie(n->b->ctx, 7) == 0);
     elan4_waitevent_word(n->b->ctx, cq, n->b->irq, sdram_mem(n->b, 64), 7, n->event, n->word,
                          ELAN_WAIT_EVENT);
     return NULL;
@@ -356,9 +356,9 @@ static void has_main_memory(void)
     ELAN4_CTX *ctx = elan4_init(0);
     ELAN4_ALLOC *alloc = elan4_createAllocator(1 << 20, NULL, 0, 0);
 
-    CHECK(ctx && alloc && elan4_set_standard_mappings(ctx) == 0);
+    CHECK(ctx != NULL && alloc != NULL && elan4_set_standard_mappings(ctx) == 0);
     void *mem = elan4_allocMain(alloc, 64, 64);
-    CHECK(mem && elan4_main2elan(ctx, mem) >> 60 == elan4_main2elan(ctx, own) >> 60);
+    CHECK(mem != NULL && elan4_main2elan(ctx, mem) >> 60 == elan4_main2elan(ctx, own) >> 60);
     elan4_destroyAllocator(alloc);
     elan4_fini(ctx);
 }

@@ -60,7 +60,7 @@ static uint64_t end_link(struct side *s, struct side *other, struct rme_link *l,
             passed += 10;
         }
         poll_side(s);
-        if (other)
+        if (other != NULL)
             poll_side(other);
     }
     *both = s->count[RME_EV_LINK_DOWN] == 2;

@@ -19,9 +19,9 @@ static void wrong(const char *what)
 
 static uintptr_t at(void *lib, const char *name, const char *version)
 {
-    void *found = version ? dlvsym(lib, name, version) : dlsym(lib, name);
+    void *found = version != NULL ? dlvsym(lib, name, version) : dlsym(lib, name);
 
-    if (!found)
+    if (found == NULL)
         fprintf(stderr, "%s: %s\n", name, dlerror());
     return (uintptr_t)found;
 }
@@ -35,14 +35,14 @@ static void use(void *verbs, void *cm)
     void **list = CALL(void **(*)(int *), verbs, "ibv_get_device_list", "IBVERBS_1.1")(&count);
 
     CHECK(list && count == 1);
-    if (!list || count != 1)
+    if (list == NULL || count != 1)
         return;
     CHECK(strcmp(CALL(const char *(*)(void *), verbs, "ibv_get_device_name",
                       "IBVERBS_1.1")(list[0]),
                  "emu0") == 0);
     void *context = CALL(void *(*)(void *), verbs, "ibv_open_device", "IBVERBS_1.1")(list[0]);
     CHECK(context);
-    if (!context)
+    if (context == NULL)
         return;
     void *pd = CALL(void *(*)(void *), verbs, "ibv_alloc_pd", "IBVERBS_1.1")(context);
     CHECK(pd);
@@ -104,7 +104,7 @@ int main(void)
     char line[512];
 
     CHECK(verbs && cm);
-    if (!verbs || !cm)
+    if (verbs == NULL || cm == NULL)
         return 1;
     /* one instance, under each name and preloaded */
     CHECK(at(verbs, "ibv_open_device", NULL) == at(RTLD_DEFAULT, "ibv_open_device", NULL));
@@ -112,10 +112,10 @@ int main(void)
     use(verbs, cm);
     refuse(verbs, cm);
     FILE *maps = fopen("/proc/self/maps", "re");
-    while (maps && fgets(line, sizeof(line), maps))
-        if (strstr(line, "libibverbs") || strstr(line, "librdmacm"))
+    while (maps != NULL && fgets(line, sizeof(line), maps) != NULL)
+        if (strstr(line, "libibverbs") != NULL || strstr(line, "librdmacm") != NULL)
             wrong(line);
-    if (maps)
+    if (maps != NULL)
         fclose(maps);
     return status;
 }

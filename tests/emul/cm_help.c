@@ -25,7 +25,7 @@ struct rdma_cm_id *new_id(void *context)
 {
     struct rdma_cm_id *id;
 
-    if (!chan)
+    if (chan == NULL)
         chan = rdma_create_event_channel();
     CHECK(chan);
     CHECK_EQ(rdma_create_id(chan, &id, context, space), 0);
@@ -41,7 +41,7 @@ static union {
 struct sockaddr *at(const char *host, int port)
 {
     memset(&addr, 0, sizeof(addr));
-    if (strchr(host, ':')) {
+    if (strchr(host, ':') != NULL) {
         addr.in6.sin6_family = AF_INET6;
         addr.in6.sin6_port = htons((uint16_t)port);
         CHECK(inet_pton(AF_INET6, host, &addr.in6.sin6_addr) == 1);
@@ -155,7 +155,7 @@ struct rdma_cm_id *connect_to(const char *host, int port)
 
 void drop(struct rdma_cm_id *id)
 {
-    if (id->qp)
+    if (id->qp != NULL)
         rdma_destroy_qp(id);
     CHECK_EQ(rdma_destroy_id(id), 0);
 }
@@ -173,7 +173,7 @@ void all_gone(void)
 void finished(struct rdma_cm_id *id, struct rdma_cm_id *other)
 {
     drop(id);
-    if (other)
+    if (other != NULL)
         drop(other);
     all_gone();
 }

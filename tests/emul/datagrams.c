@@ -17,9 +17,9 @@ struct ibv_qp *ud_qp(struct side *s, struct ibv_srq *srq, uint64_t ops)
                                      .srq = srq,
                                      .qp_type = IBV_QPT_UD,
                                      .cap = {.max_send_wr = 64,
-                                             .max_recv_wr = srq ? 0 : 1024,
+                                             .max_recv_wr = srq != NULL ? 0 : 1024,
                                              .max_send_sge = 4,
-                                             .max_recv_sge = srq ? 0 : 4,
+                                             .max_recv_sge = srq != NULL ? 0 : 4,
                                              .max_inline_data = 64},
                                      .comp_mask = IBV_QP_INIT_ATTR_PD,
                                      .pd = s->pd};

@@ -37,9 +37,9 @@ static int connect_and_leave(const char *port)
 static int open_device(void)
 {
     struct ibv_device **list = ibv_get_device_list(NULL);
-    struct ibv_context *ctx = list && list[0] ? ibv_open_device(list[0]) : NULL;
+    struct ibv_context *ctx = list != NULL && list[0] != NULL ? ibv_open_device(list[0]) : NULL;
 
-    return ctx && ibv_close_device(ctx) == 0 ? 0 : 85;
+    return ctx != NULL && ibv_close_device(ctx) == 0 ? 0 : 85;
 }
 
 static int in_a_child(void)
@@ -63,7 +63,7 @@ __attribute__((constructor)) static void loaded(void)
     const char *port = getenv("EARLY_PORT");
     int step;
 
-    if (!port)
+    if (port == NULL)
         return;
     alarm(60);
     step = connect_and_leave(port);

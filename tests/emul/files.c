@@ -61,16 +61,16 @@ void segments_mapped(const char *name, unsigned *all, unsigned *dumped)
     FILE *f = fopen("/proc/self/smaps", "re");
 
     *all = *dumped = 0;
-    while (f && fgets(line, sizeof(line), f)) {
-        if (strstr(line, name))
+    while (f != NULL && fgets(line, sizeof(line), f) != NULL) {
+        if (strstr(line, name) != NULL)
             inside = true;
         if (!inside || strncmp(line, "VmFlags:", 8) != 0)
             continue;
         inside = false;
         ++*all;
-        if (!strstr(line, " dd"))
+        if (strstr(line, " dd") == NULL)
             ++*dumped;
     }
-    if (f)
+    if (f != NULL)
         fclose(f);
 }

@@ -21,14 +21,14 @@ void run_under_emuverbs(char **argv)
     const char *emuverbs = getenv("EMUVERBS");
     char *args[64] = {0};
 
-    if (preload && strstr(preload, "libemuverbs"))
+    if (preload != NULL && strstr(preload, "libemuverbs") != NULL)
         return;
-    if (!emuverbs)
+    if (emuverbs == NULL)
         emuverbs =
             /* relative to the top of the build tree, where make runs tests */
             "emul/verbs/emuverbs";
     args[0] = (char *)(uintptr_t)emuverbs;
-    for (int i = 0; argv[i] && i < 62; i++)
+    for (int i = 0; argv[i] != NULL && i < 62; i++)
         args[i + 1] = argv[i];
     execv(emuverbs, args);
     fprintf(stderr, "cannot run %s: %s; set EMUVERBS to its path\n", emuverbs, strerror(errno));
@@ -70,7 +70,7 @@ bool is_watched(void)
 {
     const char *preload = getenv("LD_PRELOAD");
 
-    return preload && strstr(preload, "valgrind");
+    return preload != NULL && strstr(preload, "valgrind") != NULL;
 }
 
 int run_one(side_fn fn)
@@ -102,12 +102,12 @@ static loop_fn run_with;
 static void open_and_run(struct side *unused __attribute__((unused)))
 {
     struct side a = given->a, b = given->b;
-    char *env = given->env ? strdup(given->env) : NULL;
+    char *env = given->env != NULL ? strdup(given->env) : NULL;
 
-    for (char *next = env ? strtok(env, " ") : NULL; next; next = strtok(NULL, " "))
+    for (char *next = env != NULL ? strtok(env, " ") : NULL; next; next = strtok(NULL, " "))
         putenv(strdup(next));
     free(env);
-    if (given->stop)
+    if (given->stop != NULL)
         a.stop = stop_here(given->stop);
     if (given->loop)
         loop_open(&a, &b);
@@ -477,15 +477,15 @@ void side_leave(struct side *s)
 
 void side_close(struct side *s)
 {
-    if (s->qp)
+    if (s->qp != NULL)
         CHECK_EQ(ibv_destroy_qp(s->qp), 0);
-    if (s->srq)
+    if (s->srq != NULL)
         CHECK_EQ(ibv_destroy_srq(s->srq), 0);
     CHECK_EQ(ibv_destroy_cq(s->scq), 0);
     CHECK_EQ(ibv_destroy_cq(s->rcq), 0);
-    if (s->chan)
+    if (s->chan != NULL)
         CHECK_EQ(ibv_destroy_comp_channel(s->chan), 0);
-    if (s->mr)
+    if (s->mr != NULL)
         CHECK_EQ(ibv_dereg_mr(s->mr), 0);
     CHECK_EQ(ibv_dealloc_pd(s->pd), 0);
     CHECK_EQ(ibv_close_device(s->ctx), 0);
@@ -551,7 +551,7 @@ void post_recv(struct side *s, uint64_t id, uint32_t off, uint32_t len)
     struct ibv_sge sge = {(uintptr_t)s->buf + off, len, s->mr->lkey};
     struct ibv_recv_wr wr = {.wr_id = id, .sg_list = &sge, .num_sge = 1}, *bad;
 
-    if (s->srq)
+    if (s->srq != NULL)
         CHECK_EQ(ibv_post_srq_recv(s->srq, &wr, &bad), 0);
     else
         CHECK_EQ(ibv_post_recv(s->qp, &wr, &bad), 0);

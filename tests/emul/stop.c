@@ -13,12 +13,12 @@ static char state_of(const char *path)
     char line[256];
     FILE *f = fopen(path, "r");
 
-    if (!f)
+    if (f == NULL)
         return 0;
     char *got = fgets(line, sizeof(line), f);
     fclose(f);
-    char *end = got ? strrchr(line, ')') : NULL;
-    return end ? end[2] : 0;
+    char *end = got != NULL ? strrchr(line, ')') : NULL;
+    return end != NULL ? end[2] : 0;
 }
 
 bool process_is_dead(pid_t pid)
@@ -37,11 +37,11 @@ bool process_is_stopped(pid_t pid)
     snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
     DIR *dir = opendir(path);
     bool all = dir != NULL;
-    for (struct dirent *e; dir && (e = readdir(dir)) != NULL;) {
+    for (struct dirent *e; dir != NULL && (e = readdir(dir)) != NULL;) {
         snprintf(path, sizeof(path), "/proc/%d/task/%s/stat", (int)pid, e->d_name);
         all = all && (e->d_name[0] == '.' || state_of(path) == 'T');
     }
-    if (dir)
+    if (dir != NULL)
         closedir(dir);
     return all;
 }

@@ -200,7 +200,7 @@ static void end_together(struct side *s)
 
     meet(s);
     for (int i = 0; i < 20; i++) {
-        struct rdma_cm_id *id = l ? accept_one() : connect_to("127.0.0.1", PORT + 8);
+        struct rdma_cm_id *id = l != NULL ? accept_one() : connect_to("127.0.0.1", PORT + 8);
         meet(s);
         CHECK_EQ(rdma_disconnect(id), 0);
         CHECK_EQ(eat(RDMA_CM_EVENT_DISCONNECTED), 0);
@@ -209,7 +209,7 @@ static void end_together(struct side *s)
         drop(id);
         meet(s);
     }
-    if (l)
+    if (l != NULL)
         drop(l);
     all_gone();
 }

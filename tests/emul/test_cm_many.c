@@ -39,7 +39,7 @@ static void thousand_times(struct side *s)
     }
     CHECK_EQ(open_fds(), before);
     meet(s);
-    if (l)
+    if (l != NULL)
         drop(l);
     all_gone();
 }
@@ -99,7 +99,7 @@ TEST(two_hundred_processes_at_once)
         rdma_ack_cm_event(e);
         if (type == RDMA_CM_EVENT_CONNECT_REQUEST) {
             give_qp(id);
-            if (!mr)
+            if (mr == NULL)
                 mr = ibv_reg_mr(id->pd, got, sizeof(got), IBV_ACCESS_LOCAL_WRITE);
             CHECK(mr);
             struct ibv_sge sge = {(uintptr_t)&got[established], sizeof(got[0]), mr->lkey};
@@ -351,7 +351,7 @@ static void take_over(struct side *s, struct rdma_cm_id *l)
     CHECK(chan);
     CHECK_EQ(rdma_migrate_id(l, chan), 0);
     CHECK(l->channel == chan);
-    if (first)
+    if (first != NULL)
         rdma_destroy_event_channel(first);
     struct rdma_cm_id *id = accept_one();
     CHECK(id->channel == chan);
@@ -397,7 +397,7 @@ static struct rdma_cm_id *kept;
 static void ends_it(int status, void *arg)
 {
     (void)status, (void)arg;
-    if (!kept)
+    if (kept == NULL)
         return;
     CHECK_EQ(rdma_disconnect(kept), 0);
     CHECK_EQ(eat(RDMA_CM_EVENT_DISCONNECTED), 0);

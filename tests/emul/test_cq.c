@@ -168,7 +168,7 @@ TEST(told_number_of_queues_can_be_had)
     struct ibv_device_attr d;
 
     setenv("EMUVERBS_SEGMENT_MIB", "128", 1);
-    struct ibv_context *ctx = list ? ibv_open_device(list[0]) : NULL;
+    struct ibv_context *ctx = list != NULL ? ibv_open_device(list[0]) : NULL;
     CHECK(ctx);
     CHECK_EQ(ibv_query_device(ctx, &d), 0);
     CHECK(d.max_cq > 100);

@@ -157,7 +157,7 @@ TEST(sender_errors_are_reported)
     CHECK_EQ(try_from(&s, s.qp, 1, NULL, s.qp->qp_num, 0, 10, 0), EINVAL);
     struct ibv_pd *pd = ibv_alloc_pd(s.ctx);
     struct ibv_ah_attr lid = {.port_num = 1, .dlid = 1};
-    struct ibv_ah *ah = pd ? ibv_create_ah(pd, &lid) : NULL;
+    struct ibv_ah *ah = pd != NULL ? ibv_create_ah(pd, &lid) : NULL;
     CHECK(ah);
     CHECK_EQ(try_from(&s, s.qp, 1, ah, s.qp->qp_num, 0, 10, 0), 0);
     expect_wc(s.scq, 1, IBV_WC_LOC_QP_OP_ERR);

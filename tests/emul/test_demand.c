@@ -12,7 +12,7 @@
 /* Reserves unmapped addresses, so that no other mapping gets them meanwhile. */
 static unsigned char *nothing(void *at, size_t n)
 {
-    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (at ? MAP_FIXED : 0);
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (at != NULL ? MAP_FIXED : 0);
     void *p = mmap(at, n, PROT_NONE, flags, -1, 0);
 
     CHECK(p != MAP_FAILED);

@@ -117,7 +117,7 @@ static int again(int sock, unsigned char *where)
     for (unsigned i = 0; i < BUF_SIZE; i++)
         CHECK_EQ(there[i], 0);
     const char *preload = getenv("LD_PRELOAD");
-    if (!preload || !strstr(preload, "libemuverbs"))
+    if (preload == NULL || strstr(preload, "libemuverbs") == NULL)
         return 0;
     side_open(&s);
     post_recv(&s, 1, 0, 64);

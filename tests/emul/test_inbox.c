@@ -71,7 +71,7 @@ ACTIVE(connection_messages_survive_full_inbox)
             ids[answered++] = e->id;
         struct rdma_cm_id *id = e->event == RDMA_CM_EVENT_REJECTED ? e->id : NULL;
         CHECK_EQ(rdma_ack_cm_event(e), 0);
-        if (id)
+        if (id != NULL)
             drop(id);
     }
     CHECK_EQ(rejected, REJECTED);

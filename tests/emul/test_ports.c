@@ -343,7 +343,7 @@ TEST(datagrams_go_from_device_to_device)
 
 static const char *device_of(const struct rdma_cm_id *id)
 {
-    return id->verbs ? ibv_get_device_name(id->verbs->device) : "none";
+    return id->verbs != NULL ? ibv_get_device_name(id->verbs->device) : "none";
 }
 
 TEST(addresses_belong_to_devices_and_ports)

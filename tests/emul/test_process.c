@@ -54,7 +54,8 @@ static void run_in_vain(void *status)
     pid_t pid = fork();
     if (pid == 0) {
         setenv("EMUVERBS_LIBRARY", library, 1);
-        execl(emuverbs ? emuverbs : "emul/verbs/emuverbs", "emuverbs", "true", (char *)NULL);
+        execl(emuverbs != NULL ? emuverbs : "emul/verbs/emuverbs", "emuverbs", "true",
+              (char *)NULL);
         _exit(99);
     }
     CHECK_EQ(waitpid(pid, status, 0), pid);
@@ -248,7 +249,7 @@ static bool has_segment(void)
     FILE *maps = fopen("/proc/self/maps", "re");
 
     CHECK(maps);
-    while (fgets(line, sizeof(line), maps))
+    while (fgets(line, sizeof(line), maps) != NULL)
         found |= strstr(line, "memfd:emuverbs-") != NULL;
     fclose(maps);
     return found;
@@ -342,12 +343,12 @@ static int service_state(void)
     int fd = -1;
 
     CHECK(tasks);
-    for (struct dirent *e; strcmp(name, "emuverbs\n") != 0 && (e = readdir(tasks));) {
+    for (struct dirent *e; strcmp(name, "emuverbs\n") != 0 && (e = readdir(tasks)) != NULL;) {
         snprintf(path, sizeof(path), "/proc/self/task/%s/comm", e->d_name);
         FILE *f = fopen(path, "re");
-        if (f && !fgets(name, sizeof(name), f))
+        if (f != NULL && fgets(name, sizeof(name), f) == NULL)
             name[0] = 0;
-        if (f)
+        if (f != NULL)
             fclose(f);
         snprintf(path, sizeof(path), "/proc/self/task/%s/stat", e->d_name);
     }

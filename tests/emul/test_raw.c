@@ -25,8 +25,8 @@ static bool permitted(void)
     setenv("EMUVERBS_ETHERNET", "1", 1);
     side_open(&s);
     struct ibv_qp *qp = raw_qp(&s);
-    bool ok = qp || errno != EPERM;
-    if (qp)
+    bool ok = qp != NULL || errno != EPERM;
+    if (qp != NULL)
         CHECK_EQ(ibv_destroy_qp(qp), 0);
     side_close(&s);
     if (!ok)

@@ -15,7 +15,7 @@ static void expect_trace(const char *path, const char *wanted)
     FILE *f = fopen(path, "re");
 
     CHECK(f);
-    while (fgets(line, sizeof(line), f)) {
+    while (fgets(line, sizeof(line), f) != NULL) {
         int pid = 0, at = 0;
         CHECK_EQ(sscanf(line, "%llu.%9llu %d %n", &s, &ns, &pid, &at), 3);
         CHECK_EQ(pid, getpid());

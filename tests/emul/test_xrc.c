@@ -122,7 +122,7 @@ static void loop(struct xrc *x, struct side *s)
 
 static void xrc_close(struct xrc *x)
 {
-    if (x->receives)
+    if (x->receives != NULL)
         CHECK_EQ(ibv_destroy_qp(x->receives), 0);
     CHECK_EQ(ibv_destroy_qp(x->s->qp), 0);
     CHECK_EQ(ibv_destroy_srq(x->s->srq), 0);

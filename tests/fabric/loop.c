@@ -77,7 +77,7 @@ struct loop_event *loop_event_new(enum rme_event_type type, struct rme_link *lin
 {
     struct loop_event *e = calloc(1, sizeof *e);
 
-    if (!e)
+    if (e == NULL)
         abort(); /* a failure of the test's memory, not of the engine */
     e->event.type = type;
     e->event.link = link;
@@ -109,7 +109,7 @@ void loop_event_push(struct loop_fabric *f, struct loop_event *e)
     *f->events_tail = e;
     f->events_tail = &e->next;
     f->nevents++;
-    if (loop_net.timing)
+    if (loop_net.timing != NULL)
         loop_net.timing->notified(f);
     if (f->armed) {
         f->armed = false;
@@ -123,7 +123,7 @@ static void event_unlink(struct loop_fabric *f, struct loop_event **at)
     struct loop_event *e = *at;
 
     *at = e->next;
-    if (!e->next)
+    if (e->next == NULL)
         f->events_tail = at;
     e->next = NULL;
     f->nevents--;
@@ -144,7 +144,7 @@ void loop_events_drop(struct loop_fabric *f, const struct rme_link *link)
 
 static void events_free(struct loop_event *e)
 {
-    while (e) {
+    while (e != NULL) {
         struct loop_event *next = e->next;
         free(e);
         e = next;
@@ -188,7 +188,7 @@ static struct loop_event **next_event(struct loop_fabric *f)
 {
     struct loop_event **first = &f->events, **at;
 
-    while (*first && is_held(f, *first))
+    while (*first != NULL && is_held(f, *first))
         first = &(*first)->next;
     if (!f->chaos || f->nevents < 2)
         return first;
@@ -233,7 +233,8 @@ static void event_taken(struct rme_event *e)
  * timeout. */
 static bool waits_in_vain(const struct rme_link *link)
 {
-    return link->lost && !link->ending && link->patience && (link->work || link->tx_wanted);
+    return link->lost && !link->ending && link->patience &&
+           (link->work != NULL || link->tx_wanted);
 }
 
 static int loop_op_poll(struct rme_fabric *rf, struct rme_event *events, int max)
@@ -256,7 +257,7 @@ static int loop_op_poll(struct rme_fabric *rf, struct rme_event *events, int max
     while (count < max) {
         struct loop_event **at = next_event(f);
         struct loop_event *e = *at;
-        if (!e)
+        if (e == NULL)
             break;
         event_unlink(f, at);
         event_taken(&e->event);
@@ -267,7 +268,7 @@ static int loop_op_poll(struct rme_fabric *rf, struct rme_event *events, int max
         e->next = f->given;
         f->given = e;
     }
-    if (f->config.stats) {
+    if (f->config.stats != NULL) {
         f->config.stats->value[RME_C_RNR] += f->rnr;
         f->config.stats->value[RME_C_CQ_POLLS]++;
         f->config.stats->value[RME_C_CQ_ENTRIES] += (uint64_t)count;
@@ -302,8 +303,8 @@ static bool nap(struct loop_fabric *f, unsigned kicks, const struct timespec *un
 
     pthread_mutex_lock(&f->nap);
     while (f->kicks == kicks && rc != ETIMEDOUT)
-        rc = until ? pthread_cond_timedwait(&f->wakeup, &f->nap, until)
-                   : pthread_cond_wait(&f->wakeup, &f->nap);
+        rc = until != NULL ? pthread_cond_timedwait(&f->wakeup, &f->nap, until)
+                           : pthread_cond_wait(&f->wakeup, &f->nap);
     pthread_mutex_unlock(&f->nap);
     return rc != ETIMEDOUT;
 }
@@ -374,7 +375,7 @@ struct loop_fabric *loop_find_listener(const char *target)
 
 static int64_t option(const struct rme_fabric_config *config, const char *name)
 {
-    if (config->options)
+    if (config->options != NULL)
         return rme_option(config->options, name);
     for (const struct rme_option_row *row = loop_options; row->name; row++)
         if (!strcmp(row->name, name))
@@ -407,7 +408,7 @@ static void fabric_configure(struct loop_fabric *f, const struct rme_fabric_conf
 {
     uint64_t seed = (uint64_t)option(config, "loop_seed");
     const char *name =
-        config->options ? rme_option_string(config->options, "loop_name") : "client";
+        config->options != NULL ? rme_option_string(config->options, "loop_name") : "client";
 
     f->config = *config;
     snprintf(f->name, sizeof f->name, "%s", name);
@@ -441,11 +442,11 @@ static int listen_part(struct loop_fabric *f, const struct rme_addr_part *part)
 {
     struct loop_listener *l = calloc(1, sizeof *l);
 
-    if (!l)
+    if (l == NULL)
         return -ENOMEM;
     snprintf(l->name, sizeof l->name, "%s:%s", part->host, part->port);
-    if (loop_find_listener(l->name)) {
-        if (f->config.log)
+    if (loop_find_listener(l->name) != NULL) {
+        if (f->config.log != NULL)
             f->config.log(f->config.log_arg, RME_LOG_ERROR,
                           "loop: %s is in use; choose another port", l->name);
         free(l);
@@ -459,7 +460,7 @@ static int listen_part(struct loop_fabric *f, const struct rme_addr_part *part)
 
 static void listeners_free(struct loop_fabric *f)
 {
-    while (f->listeners) {
+    while (f->listeners != NULL) {
         struct loop_listener *l = f->listeners;
         f->listeners = l->next;
         free(l);
@@ -480,7 +481,7 @@ static struct loop_fabric *fabric_new(const struct rme_fabric_config *config)
     struct loop_fabric *f = calloc(1, sizeof *f);
     pthread_condattr_t attr;
 
-    if (!f)
+    if (f == NULL)
         return NULL;
     pthread_mutex_init(&f->nap, NULL);
     pthread_condattr_init(&attr);
@@ -497,11 +498,11 @@ static int loop_op_open(const struct rme_fabric_config *config, struct rme_fabri
     struct loop_fabric *f = fabric_new(config);
     int error = 0;
 
-    if (!f)
+    if (f == NULL)
         return -ENOMEM;
     pthread_mutex_lock(&loop_net.lock);
     loop_faulty(f, LOOP_OPEN, &error);
-    for (int i = 0; !error && config->listen && i < rme_addr_parts(config->listen); i++)
+    for (int i = 0; !error && config->listen != NULL && i < rme_addr_parts(config->listen); i++)
         error = listen_part(f, rme_addr_part(config->listen, i));
     if (!error) {
         f->port = loop_net.next_port++;
@@ -537,7 +538,7 @@ static void loop_op_close(struct rme_fabric *rf)
     }
     if (f->mrs_used)
         loop_violation("%s: closed with %u registrations", f->name, f->mrs_used);
-    while (f->rx_orphans) {
+    while (f->rx_orphans != NULL) {
         struct loop_rx *rx = f->rx_orphans;
         f->rx_orphans = rx->next;
         loop_net.census.rx_held--;
@@ -567,7 +568,7 @@ void loop_fault(const char *name, enum loop_call call, uint64_t k, uint64_t time
     struct loop_fault_rule *rule = &loop_net.faults[call];
 
     pthread_mutex_lock(&loop_net.lock);
-    snprintf(rule->name, sizeof rule->name, "%s", name ? name : "");
+    snprintf(rule->name, sizeof rule->name, "%s", name != NULL ? name : "");
     rule->k = k;
     rule->times = times;
     rule->error = error;

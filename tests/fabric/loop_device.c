@@ -28,7 +28,7 @@ static struct loop_mr *mr_slot(struct loop_fabric *f)
     if (n > 1u << SLOT_BITS)
         return NULL;
     struct loop_mr *grown = realloc(f->mrs, n * sizeof *grown);
-    if (!grown)
+    if (grown == NULL)
         return NULL;
     memset(grown + f->nmrs, 0, (n - f->nmrs) * sizeof *grown);
     f->mrs = grown;
@@ -54,7 +54,7 @@ int loop_op_reg(struct rme_fabric *rf, void *base, size_t length, unsigned acces
         if (!length) {
             loop_violation("%s: registration of no bytes", f->name);
             error = -EINVAL;
-        } else if (!slot) {
+        } else if (slot == NULL) {
             error = -ENOMEM;
         } else {
             uint64_t index = (uint64_t)(slot - f->mrs);
@@ -92,7 +92,7 @@ void loop_op_dereg(struct rme_fabric *rf, struct rme_mr *mr)
         loop_violation("%s: deregistration of what is not registered", f->name);
     } else {
         for (uint32_t i = 0; i < f->nmrs; i++)
-            if (f->mrs[i].lkey && f->mrs[i].link && f->mrs[i].below == index)
+            if (f->mrs[i].lkey && f->mrs[i].link != NULL && f->mrs[i].below == index)
                 loop_violation("%s: deregistration of what is open to a peer", f->name);
         f->mrs[index].lkey = f->mrs[index].rkey = 0;
         f->mrs_used--;
@@ -113,7 +113,7 @@ static const struct loop_mr *below(struct loop_fabric *f, const struct rme_range
     const struct loop_mr *mr = index < f->nmrs ? &f->mrs[index] : NULL;
     uintptr_t base = (uintptr_t)range->base;
 
-    if (!mr || !mr->lkey || mr->rkey != range->rkey || mr->link ||
+    if (mr == NULL || !mr->lkey || mr->rkey != range->rkey || mr->link != NULL ||
         (mr->access & access) != access || base < mr->base || range->length > mr->length ||
         base - mr->base > mr->length - range->length) {
         loop_violation("%s: %p+%llu cannot be opened: it is not registered for that", f->name,
@@ -127,10 +127,10 @@ static void bind_mw(struct rme_link *link, struct rme_range *range, unsigned acc
 {
     struct loop_fabric *f = link->fabric;
     const struct loop_mr *mr = below(f, range, access);
-    uint32_t index = mr ? (uint32_t)(mr - f->mrs) : 0;
-    struct loop_mr *slot = mr ? mr_slot(f) : NULL;
+    uint32_t index = mr != NULL ? (uint32_t)(mr - f->mrs) : 0;
+    struct loop_mr *slot = mr != NULL ? mr_slot(f) : NULL;
 
-    if (!slot)
+    if (slot == NULL)
         return;
     slot->lkey = UINT64_C(1) << 61 | loop_random(f, UINT64_C(1) << 60);
     slot->rkey = (loop_random(f, 0) << SLOT_BITS | (uint64_t)(slot - f->mrs)) | UINT64_C(1)
@@ -144,7 +144,7 @@ static void bind_mw(struct rme_link *link, struct rme_range *range, unsigned acc
     f->windows_used++;
     link->mws++;
     loop_net.census.mws++;
-    if (f->config.stats) {
+    if (f->config.stats != NULL) {
         f->config.stats->value[RME_C_WINDOWS]++;
         f->config.stats->value[RME_C_SEND_REQUESTS]++;
     }
@@ -168,7 +168,7 @@ int loop_op_mw_bind(struct rme_link *link, struct rme_range *range, uint32_t n, 
             bind_mw(link, &range[i], access);
         bound += range[i].length != 0;
     }
-    if (bound && loop_net.timing)
+    if (bound && loop_net.timing != NULL)
         loop_bind_later(link, bound);
     pthread_mutex_unlock(&loop_net.lock);
     return error;
@@ -188,7 +188,7 @@ static struct loop_mr *window_of(const struct rme_link *link, uint64_t key)
     uint64_t index = key & ((UINT64_C(1) << SLOT_BITS) - 1);
     struct loop_mr *slot = index < link->fabric->nmrs ? &link->fabric->mrs[index] : NULL;
 
-    return slot && slot->lkey && slot->rkey == key && slot->link == link ? slot : NULL;
+    return slot != NULL && slot->lkey && slot->rkey == key && slot->link == link ? slot : NULL;
 }
 
 bool loop_mw_is_open(const struct rme_link *link, uint64_t key)
@@ -205,10 +205,10 @@ void loop_mws_invalidate(struct rme_link *link, const struct loop_work *w)
 {
     struct loop_fabric *f = link->fabric;
 
-    for (uint32_t i = 0; !w && link->mws && i < f->nmrs; i++)
+    for (uint32_t i = 0; w == NULL && link->mws && i < f->nmrs; i++)
         if (f->mrs[i].lkey && f->mrs[i].link == link)
             invalidate_mw(link, &f->mrs[i]);
-    for (uint32_t i = 0; w && i < w->nkeys; i++) {
+    for (uint32_t i = 0; w != NULL && i < w->nkeys; i++) {
         if (loop_mw_is_open(link, w->keys[i]))
             loop_mw_close(link, w->keys[i]);
         else
@@ -230,7 +230,7 @@ static bool access_ok(const struct loop_fabric *f, const struct rme_link *link, 
     uint64_t index = key & ((UINT64_C(1) << SLOT_BITS) - 1);
 
     if (f->elan4) {
-        if (key != (link ? ELAN4_KEY + f->host : 0))
+        if (key != (link != NULL ? ELAN4_KEY + f->host : 0))
             return false;
         for (uint32_t i = 0; i < f->nmrs; i++)
             if (f->mrs[i].lkey && is_within(&f->mrs[i], base, length, access))
@@ -240,9 +240,9 @@ static bool access_ok(const struct loop_fabric *f, const struct rme_link *link, 
     if (!key || index >= f->nmrs)
         return false;
     const struct loop_mr *mr = &f->mrs[index];
-    if (link && mr->link != (f->caps.mws ? link : NULL))
+    if (link != NULL && mr->link != (f->caps.mws ? link : NULL))
         return false;
-    return (link ? mr->rkey : mr->lkey) == key && is_within(mr, base, length, access);
+    return (link != NULL ? mr->rkey : mr->lkey) == key && is_within(mr, base, length, access);
 }
 
 /* ---- Data ---- */
@@ -283,7 +283,7 @@ static void shuffle(struct loop_fabric *f, struct loop_work *w)
     uint32_t n = w->rdma_op->npiece;
 
     w->order = malloc(n * sizeof *w->order);
-    if (!w->order)
+    if (w->order == NULL)
         return;
     for (uint32_t i = 0; i < n; i++) {
         uint32_t j = (uint32_t)loop_random(f, i + 1);
@@ -296,9 +296,9 @@ static bool move_piece(struct rme_link *link, struct loop_work *w)
 {
     struct loop_fabric *f = link->fabric;
 
-    if (f->chaos && !w->order && w->rdma_op->npiece > 1 && !w->moved)
+    if (f->chaos && w->order == NULL && w->rdma_op->npiece > 1 && !w->moved)
         shuffle(f, w);
-    uint32_t index = w->order ? w->order[w->moved] : w->moved;
+    uint32_t index = w->order != NULL ? w->order[w->moved] : w->moved;
     if (!move_segments(link, &w->rdma_op->piece[index], w->rdma_op->read)) {
         loop_link_fail(link, -EREMOTEIO);
         return false;
@@ -312,8 +312,9 @@ static uint32_t find_work(struct rme_link *link, struct loop_work *at_work[AT_WO
 {
     uint32_t n = 0, reads = 0;
 
-    for (struct loop_work *w = link->work; w && n < AT_WORK; w = w->next) {
-        if (!w->rdma_op || w->moved == w->rdma_op->npiece || w->awaits & LOOP_AWAITS_DATA)
+    for (struct loop_work *w = link->work; w != NULL && n < AT_WORK; w = w->next) {
+        if (w->rdma_op == NULL || w->moved == w->rdma_op->npiece ||
+            w->awaits & LOOP_AWAITS_DATA)
             continue;
         if (w->rdma_op->read && reads++ == link->fabric->read_depth)
             break;
@@ -379,7 +380,7 @@ static bool carry_message(struct rme_link *link, const struct loop_tx *tx)
         loop_mw_close(peer, tx->closes);
     struct loop_rx *rx = calloc(1, sizeof *rx);
     void *data = aligned_alloc(64, (size + 63) & ~(size_t)63);
-    if (!rx || !data)
+    if (rx == NULL || data == NULL)
         abort(); /* a failure of the test's memory */
     rx->data = data;
     memcpy(rx->data, tx->data, tx->length);
@@ -411,7 +412,7 @@ static void complete(struct rme_link *link, struct loop_work *w)
 {
     struct loop_event *e;
 
-    if (!w->rdma_op)
+    if (w->rdma_op == NULL)
         return;
     e = loop_event_new(RME_EV_RDMA_DONE, link);
     e->event.rdma_op = w->rdma_op;
@@ -428,10 +429,10 @@ static void finish(struct rme_link *link, struct loop_work **at)
     struct loop_work *w = *at;
 
     *at = w->next;
-    if (!w->next)
+    if (w->next == NULL)
         link->work_tail = at;
     complete(link, w);
-    if (w->keys) {
+    if (w->keys != NULL) {
         struct loop_event *e = loop_event_new(RME_EV_MW_INVALIDATED, link);
         e->event.closed = w->owner;
         loop_mws_invalidate(link, w);
@@ -442,7 +443,7 @@ static void finish(struct rme_link *link, struct loop_work **at)
 
 static bool is_incomplete(const struct loop_work *w)
 {
-    return w->rdma_op && w->moved < w->rdma_op->npiece;
+    return w->rdma_op != NULL && w->moved < w->rdma_op->npiece;
 }
 
 /* Outcome of a step for a piece of work. */
@@ -455,7 +456,8 @@ enum turn {
 
 static enum turn turn_of(const struct loop_work *w, bool incomplete)
 {
-    bool told = !w->keys && !w->binds && (!w->rdma_op || w->rdma_op->notify != RME_NOTIFY_NONE);
+    bool told = w->keys == NULL && !w->binds &&
+                (w->rdma_op == NULL || w->rdma_op->notify != RME_NOTIFY_NONE);
 
     if (w->awaits & LOOP_AWAITS_DATA)
         return told ? TURN_ALL : TURN_NOT;
@@ -463,12 +465,12 @@ static enum turn turn_of(const struct loop_work *w, bool incomplete)
         return is_incomplete(w) || w->awaits ? TURN_NOT : TURN_DONE;
     if (w->carried)
         return w->awaits ? TURN_NOT : TURN_DONE;
-    return w->rdma_op && incomplete ? TURN_ALL : TURN_CARRIED;
+    return w->rdma_op != NULL && incomplete ? TURN_ALL : TURN_CARRIED;
 }
 
 static bool tell(struct rme_link *link, const struct loop_work *w)
 {
-    return w->tx ? carry_message(link, w->tx) : carry_immediate(link, w->imm);
+    return w->tx != NULL ? carry_message(link, w->tx) : carry_immediate(link, w->imm);
 }
 
 /* Delivers work from the head of the queue on. Returns false when the link is over. */
@@ -477,7 +479,7 @@ static bool carry(struct rme_link *link, bool *worked)
     bool incomplete = false;
     uint64_t budget = link->fabric->chaos ? 1 + loop_random(link->fabric, 3) : UINT64_MAX;
 
-    for (struct loop_work **at = &link->work; *at && budget;) {
+    for (struct loop_work **at = &link->work; *at != NULL && budget;) {
         struct loop_work *w = *at;
         incomplete = incomplete || is_incomplete(w);
         enum turn turn = turn_of(w, incomplete);
@@ -519,8 +521,8 @@ static void carry_request(struct rme_link *link)
         return;
     }
     struct loop_fabric *f = loop_find_listener(link->target);
-    struct rme_link *passive = f ? loop_link_new(f) : NULL;
-    if (!passive) {
+    struct rme_link *passive = f != NULL ? loop_link_new(f) : NULL;
+    if (passive == NULL) {
         loop_link_end(link, -ECONNREFUSED, NULL, 0);
         return;
     }
@@ -554,7 +556,7 @@ static bool comes_to_its_end(struct rme_link *link)
     if (!link->drain)
         return false;
     link->drain--;
-    if (link->peer && !link->lost && !(loop_net.held & LOOP_HOLD_DATA))
+    if (link->peer != NULL && !link->lost && !(loop_net.held & LOOP_HOLD_DATA))
         move_data(link, &worked);
     return true;
 }
@@ -587,7 +589,7 @@ static bool run_link(struct rme_link *link)
         return true;
     if (!carry(link, &worked))
         return true;
-    if ((!link->work || loop_net.timing) && !link->tx_wanted) {
+    if ((link->work == NULL || loop_net.timing != NULL) && !link->tx_wanted) {
         loop_idle(link);
         worked = true;
     }

@@ -20,21 +20,21 @@
 
 void loop_busy(struct rme_link *link)
 {
-    if (link->busy_at)
+    if (link->busy_at != NULL)
         return;
     link->busy_next = loop_net.busy;
     link->busy_at = &loop_net.busy;
-    if (link->busy_next)
+    if (link->busy_next != NULL)
         link->busy_next->busy_at = &link->busy_next;
     loop_net.busy = link;
 }
 
 void loop_idle(struct rme_link *link)
 {
-    if (!link->busy_at)
+    if (link->busy_at == NULL)
         return;
     *link->busy_at = link->busy_next;
-    if (link->busy_next)
+    if (link->busy_next != NULL)
         link->busy_next->busy_at = link->busy_at;
     link->busy_at = NULL;
 }
@@ -45,7 +45,7 @@ struct rme_link *loop_link_new(struct loop_fabric *f)
 {
     struct rme_link *link = calloc(1, sizeof *link);
 
-    if (!link)
+    if (link == NULL)
         return NULL;
     link->fabric = f;
     link->patience = PATIENCE;
@@ -66,7 +66,7 @@ static void tx_free(struct rme_link *link, struct loop_tx *tx)
 
 void loop_work_free(struct rme_link *link, struct loop_work *w)
 {
-    if (w->tx)
+    if (w->tx != NULL)
         tx_free(link, w->tx);
     free(w->order);
     free(w->keys);
@@ -78,7 +78,7 @@ static void work_drop(struct rme_link *link)
     struct loop_work *lists[] = {link->work, link->queued};
 
     for (int i = 0; i < 2; i++) {
-        while (lists[i]) {
+        while (lists[i] != NULL) {
             struct loop_work *next = lists[i]->next;
             loop_work_free(link, lists[i]);
             lists[i] = next;
@@ -93,7 +93,7 @@ static void detach(struct rme_link *link)
 {
     struct rme_link *peer = link->peer;
 
-    if (!peer)
+    if (peer == NULL)
         return;
     link->peer = NULL;
     peer->peer = NULL;
@@ -116,7 +116,7 @@ void loop_link_end(struct rme_link *link, int error, const void *hello, size_t l
     detach(link);
     struct loop_event *e = loop_event_new(RME_EV_LINK_DOWN, link);
     e->event.error = error;
-    if (hello)
+    if (hello != NULL)
         loop_event_hello(link->fabric, e, hello, length);
     loop_event_push(link->fabric, e);
 }
@@ -125,7 +125,7 @@ void loop_link_fail(struct rme_link *link, int error)
 {
     if (link->fabric->elan4) {
         link->lost = true;
-        if (link->peer)
+        if (link->peer != NULL)
             link->peer->lost = true;
     } else {
         loop_link_end(link, error, NULL, 0);
@@ -140,12 +140,12 @@ void loop_link_delete(struct rme_link *link)
     work_drop(link);
     loop_idle(link);
     detach(link);
-    while (link->tx_lent) {
+    while (link->tx_lent != NULL) {
         struct loop_tx *tx = link->tx_lent;
         link->tx_lent = tx->next;
         tx_free(link, tx);
     }
-    while (link->rx_lent) {
+    while (link->rx_lent != NULL) {
         struct loop_rx *rx = link->rx_lent;
         link->rx_lent = rx->next;
         rx->link = NULL;
@@ -192,9 +192,9 @@ int loop_op_connect(struct rme_fabric *rf, const struct rme_addr *addr, int part
     }
     check_hello(f, length);
     struct rme_link *link = loop_link_new(f);
-    error = link ? reserve(link, rx) : -ENOMEM;
+    error = link != NULL ? reserve(link, rx) : -ENOMEM;
     if (error) {
-        if (link)
+        if (link != NULL)
             loop_link_delete(link);
         pthread_mutex_unlock(&loop_net.lock);
         return error;
@@ -216,7 +216,7 @@ static void link_up(struct rme_link *link, const void *hello, size_t length)
     struct loop_event *e = loop_event_new(RME_EV_LINK_UP, link);
 
     link->state = LOOP_STATE_UP;
-    if (hello)
+    if (hello != NULL)
         loop_event_hello(link->fabric, e, hello, length);
     loop_event_push(link->fabric, e);
 }
@@ -236,7 +236,7 @@ int loop_op_accept(struct rme_link *link, const void *hello, size_t length, uint
     if (!error) {
         link->owner = owner;
         link->state = LOOP_STATE_UP;
-        if (link->peer) {
+        if (link->peer != NULL) {
             link_up(link, NULL, 0);
             link_up(link->peer, hello, length);
         } else {
@@ -255,7 +255,7 @@ void loop_op_reject(struct rme_link *link, const void *hello, size_t length)
     if (link->state != LOOP_STATE_REQUESTED)
         loop_violation("%s: reject of a link that was not requested", link->fabric->name);
     check_hello(link->fabric, length);
-    if (peer) {
+    if (peer != NULL) {
         link->peer = NULL;
         peer->peer = NULL;
         loop_link_end(peer, -EACCES, hello, length);
@@ -351,7 +351,7 @@ bool loop_op_rx_return(struct rme_fabric *rf, void *token)
     pthread_mutex_lock(&loop_net.lock);
     f->rx_unflushed++;
     LOOP_TAKE(rx);
-    if (rx->link)
+    if (rx->link != NULL)
         loop_rx_give(rx->link, 1);
     loop_net.census.rx_held--;
     memset(rx->data, POISON, f->config.rx_size);
@@ -378,7 +378,7 @@ void *loop_op_tx_get(struct rme_link *link)
     pthread_mutex_lock(&loop_net.lock);
     if (!loop_faulty(f, LOOP_TX_GET, &error) && link->tx_used < f->sq_depth)
         tx = aligned_alloc(64, size);
-    if (tx) {
+    if (tx != NULL) {
         memset(tx, POISON, size);
         link->tx_used++;
         loop_net.census.tx_held++;
@@ -388,7 +388,7 @@ void *loop_op_tx_get(struct rme_link *link)
         loop_busy(link);
     }
     pthread_mutex_unlock(&loop_net.lock);
-    return tx ? tx->data : NULL;
+    return tx != NULL ? tx->data : NULL;
 }
 
 static struct loop_tx *tx_take(void *data)
@@ -410,7 +410,7 @@ static struct loop_work *work_new(struct loop_tx *tx, struct rme_rdma_op *x)
 {
     struct loop_work *w = calloc(1, sizeof *w);
 
-    if (!w)
+    if (w == NULL)
         abort(); /* a failure of the test's memory */
     w->tx = tx;
     w->rdma_op = x;
@@ -466,7 +466,7 @@ void loop_op_tx_send_closing(struct rme_link *link, void *data, size_t length, u
     tx->length = length;
     tx->closes = key;
     check_length(link, length);
-    if (link->fabric->config.stats)
+    if (link->fabric->config.stats != NULL)
         link->fabric->config.stats->value[RME_C_SEND_REQUESTS]++;
     queue_work(link, work_new(tx, NULL), LOOP_TX_SEND);
     pthread_mutex_unlock(&loop_net.lock);
@@ -524,7 +524,7 @@ void loop_op_rdma(struct rme_link *link, struct rme_rdma_op *x)
         tx->length = x->tx_length;
         tx->closes = x->closes;
     }
-    if (stats) {
+    if (stats != NULL) {
         stats->value[x->read ? RME_C_RDMA_READS : RME_C_RDMA_WRITES] += x->npiece;
         stats->value[RME_C_SEND_REQUESTS] += x->notify == RME_NOTIFY_MSG;
         stats->value[RME_C_SIGNALLED] += !x->unsignalled;
@@ -543,7 +543,7 @@ bool loop_op_mw_invalidate(struct rme_link *link, struct rme_range *range, uint3
     uint32_t given = 0;
 
     w->keys = calloc(n, sizeof *w->keys);
-    if (!w->keys)
+    if (w->keys == NULL)
         abort();
     pthread_mutex_lock(&loop_net.lock);
     for (uint32_t i = 0; i < n; i++) {
@@ -560,7 +560,7 @@ bool loop_op_mw_invalidate(struct rme_link *link, struct rme_range *range, uint3
         free(w);
         return true;
     }
-    if (link->fabric->config.stats)
+    if (link->fabric->config.stats != NULL)
         link->fabric->config.stats->value[RME_C_SEND_REQUESTS] += w->nkeys;
     queue_work(link, w, LOOP_MW_INVALIDATE);
     pthread_mutex_unlock(&loop_net.lock);
@@ -580,7 +580,7 @@ static void flush_link(struct loop_fabric *f, struct rme_link *link)
     struct loop_work *first = link->queued;
     int error = 0;
 
-    if (f->config.stats)
+    if (f->config.stats != NULL)
         f->config.stats->value[RME_C_DOORBELLS]++;
     if (loop_faulty(f, LOOP_FLUSH, &error))
         mark(link, error);
@@ -588,7 +588,7 @@ static void flush_link(struct loop_fabric *f, struct rme_link *link)
     link->work_tail = link->queued_tail;
     link->queued = NULL;
     link->queued_tail = &link->queued;
-    if (loop_net.timing) {
+    if (loop_net.timing != NULL) {
         for (struct loop_work *w = first; w; w = w->next)
             w->awaits = LOOP_AWAITS_DATA | LOOP_AWAITS_END;
         loop_net.timing->flushed(link, first);
@@ -596,7 +596,7 @@ static void flush_link(struct loop_fabric *f, struct rme_link *link)
     }
     loop_busy(link);
     loop_kick(f);
-    if (link->peer)
+    if (link->peer != NULL)
         loop_kick(link->peer->fabric);
 }
 
@@ -607,7 +607,7 @@ void loop_op_flush(struct rme_fabric *rf)
     pthread_mutex_lock(&loop_net.lock);
     f->rx_unflushed = 0;
     for (struct rme_link *link = f->links; link; link = link->next)
-        if (link->queued)
+        if (link->queued != NULL)
             flush_link(f, link);
     pthread_mutex_unlock(&loop_net.lock);
 }

@@ -440,8 +440,8 @@ static void open_engine(void)
     config.options = options;
     /* over two devices: an address of each, as one of them may not open */
     snprintf(text, sizeof(text),
-             getenv("EXCHANGE_REFUSED") ? "ib://127.0.0.1:%d,ib://127.0.0.2:%d"
-                                        : "ib://127.0.0.1:%d",
+             getenv("EXCHANGE_REFUSED") != NULL ? "ib://127.0.0.1:%d,ib://127.0.0.2:%d"
+                                                : "ib://127.0.0.1:%d",
              self.port, self.port);
     for (int try = 0; try < OPEN_TRIES && ret != 0; try++) {
         if (addr == NULL && rme_addr_parse("ib", text, &addr) != 0)

@@ -160,7 +160,7 @@ static int post(bmi_op_id_t *id, const struct fake_op *wanted, bmi_size_t *actua
 
     if (fake.lost[wanted->addr])
         return -BMI_ECONNRESET;
-    if (!op)
+    if (op == NULL)
         return -BMI_ENOMEM;
     *op = *wanted;
     op->id = ++fake.last_id;
@@ -168,13 +168,13 @@ static int post(bmi_op_id_t *id, const struct fake_op *wanted, bmi_size_t *actua
     fuzz_note(&fake.trace, (uint64_t)op->addr << 34 | (uint64_t)op->send << 33 |
                                (uint64_t)op->unexpected << 32 | (uint32_t)op->tag);
     fuzz_note(&fake.trace, (uint64_t)op->size);
-    result = fake.script.posted ? fake.script.posted(op) : 0;
+    result = fake.script.posted != NULL ? fake.script.posted(op) : 0;
     *id = op->id;
     if (result == 0) {
         wait_for((int)(op - fake.op));
         return 0;
     }
-    if (result > 0 && actual)
+    if (result > 0 && actual != NULL)
         *actual = op->actual;
     op->id = 0;
     return result;
@@ -269,9 +269,9 @@ int BMI_testcontext(int count, bmi_op_id_t *id, int *outcount, bmi_error_code_t 
     int n = 0;
 
     (void)context;
-    if (fake.script.refuses && fake.script.refuses(false))
+    if (fake.script.refuses != NULL && fake.script.refuses(false))
         return -BMI_ENOMEM;
-    if (fake.script.poll)
+    if (fake.script.poll != NULL)
         fake.script.poll(idle_ms);
     for (int i = 0; i < fake.top && n < count && fake.ended > 0; i++) {
         struct fake_op *op = &fake.op[i];
@@ -356,7 +356,7 @@ int BMI_addr_lookup(BMI_addr_t *addr, const char *text, char *options)
 {
     (void)options;
     *addr = fake_connect(0);
-    return fake.script.lookup ? fake.script.lookup(*addr, text) : 0;
+    return fake.script.lookup != NULL ? fake.script.lookup(*addr, text) : 0;
 }
 
 /* Returns a host for each two peers. */
@@ -371,7 +371,7 @@ const char *BMI_addr_rev_lookup_unexpected(BMI_addr_t addr)
 void *BMI_memalloc(BMI_addr_t addr, bmi_size_t size, enum bmi_op_type way)
 {
     (void)addr, (void)way;
-    if (fake.script.refuses && fake.script.refuses(true))
+    if (fake.script.refuses != NULL && fake.script.refuses(true))
         return NULL;
     fake.buffers++;
     fake.lent += (uint64_t)size;
@@ -395,7 +395,7 @@ uint64_t fake_lent(void)
 int BMI_set_info(BMI_addr_t addr, int option, void *value)
 {
     (void)value;
-    if (fake.script.set_info)
+    if (fake.script.set_info != NULL)
         fake.script.set_info(addr, option);
     return 0;
 }
@@ -438,7 +438,7 @@ void workers_add(struct workers *w, struct job *job)
 {
     (void)w;
     job->next = NULL;
-    if (fake.first)
+    if (fake.first != NULL)
         fake.last->next = job;
     else
         fake.first = job;
@@ -449,7 +449,7 @@ bool fake_run_job(void)
 {
     struct job *job = fake.first;
 
-    if (!job)
+    if (job == NULL)
         return false;
     fake.first = job->next;
     fuzz_note(&fake.trace, 1);

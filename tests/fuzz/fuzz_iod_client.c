@@ -137,7 +137,7 @@ static void check_folder(bool with_target)
     int files = 0;
 
     FUZZ_CHECK(dir);
-    while ((entry = readdir(dir)))
+    while ((entry = readdir(dir)) != NULL)
         files += entry->d_name[0] != '.' || strlen(entry->d_name) > 2;
     closedir(dir);
     FUZZ_CHECK(files == 3 + with_target);
@@ -368,7 +368,7 @@ static void trouble(void)
     switch (byte() % 8) {
     case 0:
         op = some_op();
-        if (op)
+        if (op != NULL)
             fake_lose(op->addr);
         break;
     case 1:
@@ -398,7 +398,7 @@ static void stray(unsigned what, struct fake_op *op)
         trouble();
     } else if (what == 14) {
         let_pass(byte() * 10);
-    } else if (!op) {
+    } else if (op == NULL) {
         return;
     } else if (what == 8) {
         break_op(op);
@@ -457,7 +457,7 @@ static void poll_(int idle_ms)
     } else if (what < 6) {
         struct fake_op *op = some_op();
 
-        if (op)
+        if (op != NULL)
             do_well(op);
     } else if (what < 8) {
         fake_run_job();
@@ -515,7 +515,7 @@ static int lookup(BMI_addr_t addr, const char *text)
         return -BMI_EADDRNOTAVAIL;
     }
     run.server[addr % SERVERS] =
-        (struct server){.number = last ? atoi(last + 7) - 1 : 0, .tag = -1};
+        (struct server){.number = last != NULL ? atoi(last + 7) - 1 : 0, .tag = -1};
     return 0;
 }
 

@@ -89,7 +89,7 @@ static void finish_one(void)
     struct fake_op *op = waiting ? fake_waiting_at((int)byte() % waiting) : NULL;
     unsigned how = byte();
 
-    if (!op)
+    if (op == NULL)
         return;
     if (how < 20) {
         fake_finish(op, -BMI_ECONNRESET, 0);
@@ -160,7 +160,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     int steps = 0;
 
     log_set_level(LOG_ERRORS);
-    if (!allow)
+    if (allow == NULL)
         allow = access_new("10.0.0.0/8", why, sizeof(why));
     config.allow = allow;
     memset(&run, 0, sizeof(run));

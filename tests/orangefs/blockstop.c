@@ -41,16 +41,16 @@ static void pass(const char *what, int fd, size_t length)
     char wanted[8] = "";
     int number = 0;
 
-    if (!file || length < 4096 || access(file, F_OK) != 0 || !is_data(fd))
+    if (file == NULL || length < 4096 || access(file, F_OK) != 0 || !is_data(fd))
         return;
     pthread_mutex_lock(&lock);
     FILE *f = fopen(file, "r");
-    if (f && fscanf(f, "%7s %d", wanted, &number) == 2 && strcmp(wanted, what) == 0 &&
+    if (f != NULL && fscanf(f, "%7s %d", wanted, &number) == 2 && strcmp(wanted, what) == 0 &&
         ++passed >= number && unlink(file) == 0) {
         passed = 0;
         kill(getpid(), SIGSTOP);
     }
-    if (f)
+    if (f != NULL)
         fclose(f);
     pthread_mutex_unlock(&lock);
 }

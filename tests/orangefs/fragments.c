@@ -54,7 +54,7 @@ static char *make_pieces(void *piece[PIECES], bmi_size_t size[PIECES])
 {
     char *memory = malloc((size_t)PIECES * 2 * PIECE);
 
-    if (!memory)
+    if (memory == NULL)
         failed("malloc", 0);
     for (int i = 0; i < PIECES; i++) {
         piece[i] = memory + (size_t)i * 2 * PIECE;
@@ -84,7 +84,7 @@ static void receive_whole(BMI_addr_t from, int round)
     bmi_op_id_t id = 0;
     unsigned char *memory = malloc(TOTAL);
 
-    if (!memory)
+    if (memory == NULL)
         failed("malloc", 0);
     memset(memory, 0xee, TOTAL);
     int ret = BMI_post_recv(&id, from, memory, TOTAL, &actual, BMI_EXT_ALLOC, TAG, NULL,
@@ -133,7 +133,7 @@ int main(int argc, char **argv)
     BMI_addr_t peer;
     int ret;
 
-    if (argc != 3 || !strstr(argv[1], "://"))
+    if (argc != 3 || strstr(argv[1], "://") == NULL)
         failed("usage: fragments URI server|client", argc);
     strncat(method, argv[1], (size_t)(strstr(argv[1], "://") - argv[1]));
     ret = is_server ? BMI_initialize(method, argv[1], BMI_INIT_SERVER, NULL)

@@ -86,7 +86,7 @@ static void *memory_of(size_t size)
 {
     void *memory = malloc(size);
 
-    if (!memory)
+    if (memory == NULL)
         failed("malloc", 0);
     return memory;
 }

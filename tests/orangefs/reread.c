@@ -43,7 +43,7 @@ static void open_file(struct file *f, const char *name, const char *copy)
     }
     f->ref = found.ref;
     FILE *local = fopen(copy, "r");
-    f->size = local ? (long)fread(f->copy, 1, most, local) : 0;
+    f->size = local != NULL ? (long)fread(f->copy, 1, most, local) : 0;
     if (f->size <= block) {
         fprintf(stderr, "%s: less than two blocks\n", copy);
         exit(1);

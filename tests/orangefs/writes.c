@@ -90,7 +90,7 @@ static void verify(PVFS_object_ref file, size_t size, int count, int slots)
     struct transfer t = {.memory = malloc(size)};
     unsigned char *expected = malloc(size);
 
-    if (!t.memory || !expected)
+    if (t.memory == NULL || expected == NULL)
         failed("malloc", 0);
     for (int i = count > slots ? count - slots : 0; i < count; i++) {
         start(&t, file, (PVFS_offset)(i % slots) * (PVFS_offset)size, size, PVFS_IO_READ);
@@ -119,7 +119,7 @@ int main(int argc, char **argv)
     PVFS_object_ref file = look_up(argv[1]);
 
     for (int i = 0; i < at_once; i++)
-        if (!(under_way[i].memory = malloc(size)))
+        if ((under_way[i].memory = malloc(size)) == NULL)
             failed("malloc", 0);
     for (int i = 0; i < count + at_once; i++) {
         struct transfer *t = &under_way[i % at_once];

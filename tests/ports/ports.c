@@ -50,13 +50,13 @@ static bool hca_is_free(int first)
     bool is_free = true;
     FILE *f = fopen("/proc/net/unix", "r");
 
-    while (f && is_free && fgets(line, sizeof(line), f)) {
+    while (f != NULL && is_free && fgets(line, sizeof(line), f) != NULL) {
         const char *name = strstr(line, "@emuverbs/cm/");
         int port;
-        if (name && sscanf(name, "@emuverbs/cm/%*x/%d/", &port) == 1)
+        if (name != NULL && sscanf(name, "@emuverbs/cm/%*x/%d/", &port) == 1)
             is_free = port < first || port >= first + PORTS_IN_BLOCK;
     }
-    if (f)
+    if (f != NULL)
         fclose(f);
     return is_free;
 }

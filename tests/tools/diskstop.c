@@ -37,7 +37,7 @@ static void stop_at(const char *call, int number, const char *when)
     int first, length = 0, fd;
     const char *file;
 
-    if (!text ||
+    if (text == NULL ||
         sscanf(text, "%15[^:]:%d:%7[^:]:%n", wanted_call, &first, wanted_when, &length) != 3 ||
         !length || strcmp(call, wanted_call) != 0 || strcmp(when, wanted_when) != 0)
         return;
@@ -107,7 +107,7 @@ EXPORT ssize_t pwritev(int fd, const struct iovec *from, int count, off_t offset
     const char *ms = getenv("DISKSTOP_WRITE_MS");
     ssize_t result;
 
-    if (ms)
+    if (ms != NULL)
         usleep((useconds_t)atoi(ms) * 1000);
 
     STOPPING(result, "pwritev", real(fd, from, count, offset));
@@ -132,10 +132,10 @@ EXPORT int close(int fd)
     int (*real)(int) = dlsym(RTLD_NEXT, "close");
     const char *text = getenv("DISKSTOP_CLOSE");
     char name[4096];
-    int named = text && name_of(fd, name, sizeof name);
+    int named = text != NULL && name_of(fd, name, sizeof name);
     int result = real(fd);
 
-    if (!named || result != 0 || !strstr(name, text))
+    if (!named || result != 0 || strstr(name, text) == NULL)
         return result;
     errno = EDQUOT;
     return -1;
@@ -147,7 +147,7 @@ EXPORT int ftruncate(int fd, off_t length)
     const char *text = getenv("DISKSTOP_FTRUNCATE");
     char name[4096];
 
-    if (!text || !name_of(fd, name, sizeof name) || !strstr(name, text))
+    if (text == NULL || !name_of(fd, name, sizeof name) || strstr(name, text) == NULL)
         return real(fd, length);
     errno = EFBIG;
     return -1;
@@ -159,9 +159,9 @@ EXPORT int fsync(int fd)
     const char *wanted = getenv("DISKSTOP_FSYNC"), *number = getenv("DISKSTOP_FSYNC_ERRNO");
     char name[4096];
 
-    if (!wanted || !name_of(fd, name, sizeof name) || strcmp(name, wanted) != 0)
+    if (wanted == NULL || !name_of(fd, name, sizeof name) || strcmp(name, wanted) != 0)
         return real(fd);
-    errno = number ? atoi(number) : EIO;
+    errno = number != NULL ? atoi(number) : EIO;
     return -1;
 }
 
@@ -172,8 +172,8 @@ EXPORT struct dirent *readdir(DIR *dir)
     char name[4096], bad[4200];
     int before = errno; /* which stays at the end of the folder */
 
-    snprintf(bad, sizeof bad, "%s.bad", wanted ? wanted : "");
-    if (wanted && access(bad, F_OK) == 0 && name_of(dirfd(dir), name, sizeof name) &&
+    snprintf(bad, sizeof bad, "%s.bad", wanted != NULL ? wanted : "");
+    if (wanted != NULL && access(bad, F_OK) == 0 && name_of(dirfd(dir), name, sizeof name) &&
         strcmp(name, wanted) == 0) {
         errno = EIO;
         return NULL;

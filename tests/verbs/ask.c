@@ -37,7 +37,7 @@ void need_failed(const char *what, const char *file, int line)
 {
     const char *name = strrchr(file, '/');
 
-    answer("could not be asked: %s (%s:%d, %s)", what, name ? name + 1 : file, line,
+    answer("could not be asked: %s (%s:%d, %s)", what, name != NULL ? name + 1 : file, line,
            strerror(errno));
     exit(1);
 }
@@ -46,7 +46,7 @@ static const char *error_name(int error)
 {
     const char *name = strerrorname_np(error);
 
-    return name ? name : "an unknown error";
+    return name != NULL ? name : "an unknown error";
 }
 
 const char *result(int ret)
@@ -56,7 +56,7 @@ const char *result(int ret)
 
 const char *pointer_result(const void *p)
 {
-    return p ? "ok" : error_name(errno);
+    return p != NULL ? "ok" : error_name(errno);
 }
 
 const char *status_name(enum ibv_wc_status status)
@@ -88,8 +88,8 @@ static void open_device(struct end *e, const char *name)
     struct ibv_device **list = ibv_get_device_list(&n);
 
     NEED(list && n > 0);
-    for (int i = 0; i < n && !e->ctx; i++)
-        if (!name || strcmp(name, ibv_get_device_name(list[i])) == 0)
+    for (int i = 0; i < n && e->ctx == NULL; i++)
+        if (name == NULL || strcmp(name, ibv_get_device_name(list[i])) == 0)
             e->ctx = ibv_open_device(list[i]);
     ibv_free_device_list(list);
     NEED(e->ctx);
@@ -142,12 +142,12 @@ int end_init(struct end *e, uint8_t port)
 
 void end_open(struct end *e, bool passive)
 {
-    if (e->with)
+    if (e->with != NULL)
         e->ctx = e->with->ctx;
     else
         open_device(e, passive ? to_name : from_name);
     find_gid(e);
-    e->pd = e->with ? e->with->pd : ibv_alloc_pd(e->ctx);
+    e->pd = e->with != NULL ? e->with->pd : ibv_alloc_pd(e->ctx);
     NEED(e->pd);
     if (e->with_channel) {
         e->channel = ibv_create_comp_channel(e->ctx);
@@ -161,12 +161,13 @@ void end_open(struct end *e, bool passive)
         e->srq = ibv_create_srq(e->pd, &si);
         NEED(e->srq);
     }
-    struct ibv_qp_init_attr qi = {.send_cq = e->scq,
-                                  .recv_cq = e->rcq,
-                                  .srq = e->srq,
-                                  .qp_type = e->datagrams ? IBV_QPT_UD : IBV_QPT_RC,
-                                  .sq_sig_all = e->sig_all,
-                                  .cap = {32, e->srq ? 0 : 32, 4, e->srq ? 0 : 4, 64}};
+    struct ibv_qp_init_attr qi = {
+        .send_cq = e->scq,
+        .recv_cq = e->rcq,
+        .srq = e->srq,
+        .qp_type = e->datagrams ? IBV_QPT_UD : IBV_QPT_RC,
+        .sq_sig_all = e->sig_all,
+        .cap = {32, e->srq != NULL ? 0 : 32, 4, e->srq != NULL ? 0 : 4, 64}};
     e->qp = ibv_create_qp(e->pd, &qi);
     NEED(e->qp);
     e->cap = qi.cap;
@@ -294,7 +295,8 @@ int receive(struct end *e, uint64_t id, uint32_t length)
     struct ibv_sge sge = {(uintptr_t)e->buf, length, e->mr->lkey};
     struct ibv_recv_wr wr = {.wr_id = id, .sg_list = &sge, .num_sge = 1}, *bad;
 
-    return e->srq ? ibv_post_srq_recv(e->srq, &wr, &bad) : ibv_post_recv(e->qp, &wr, &bad);
+    return e->srq != NULL ? ibv_post_srq_recv(e->srq, &wr, &bad)
+                          : ibv_post_recv(e->qp, &wr, &bad);
 }
 
 /* ---- Time ---- */
@@ -315,7 +317,7 @@ static uint64_t clock_step(uint64_t most)
         settle = (void (*)(void))(uintptr_t)dlsym(RTLD_DEFAULT, "emuverbs_settle");
         looked = true;
     }
-    if (step && settle) {
+    if (step != NULL && settle != NULL) {
         uint64_t now = step(most * 1000000) / 1000000;
         settle();
         return now;
@@ -483,5 +485,5 @@ void question_put(const struct question *q)
         end_open(&a, false);
     if (q->setup == APART)
         end_open(&b, true);
-    (q->ask ? q->ask : request)(&a, &b);
+    (q->ask != NULL ? q->ask : request)(&a, &b);
 }

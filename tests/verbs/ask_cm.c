@@ -34,7 +34,7 @@ static struct rdma_cm_id *new_id(void)
 {
     struct rdma_cm_id *id;
 
-    if (!channel)
+    if (channel == NULL)
         channel = rdma_create_event_channel();
     NEED(channel && rdma_create_id(channel, &id, NULL, space ? space : RDMA_PS_TCP) == 0);
     return id;
@@ -50,7 +50,7 @@ static struct rdma_cm_event event(int ms)
     NEED(rdma_get_cm_event(channel, &e) == 0);
     copy = *e;
     /* datagrams have them in the same place */
-    size_t n = e->param.conn.private_data ? e->param.conn.private_data_len : 0;
+    size_t n = e->param.conn.private_data != NULL ? e->param.conn.private_data_len : 0;
     memset(data, 0, sizeof(data));
     if (n && e->event != RDMA_CM_EVENT_MULTICAST_JOIN)
         memcpy(data, e->param.conn.private_data, n);
@@ -362,7 +362,7 @@ ASK(channels)
     struct rdma_cm_id *id = new_id();
     NEED(fcntl(channel->fd, F_SETFL, fcntl(channel->fd, F_GETFL) | O_NONBLOCK) == 0);
     answer("no event, not blocking: %s", result(rdma_get_cm_event(channel, &e)));
-    answer("an id without a device: %s", id->verbs ? "has one" : "has none");
+    answer("an id without a device: %s", id->verbs != NULL ? "has one" : "has none");
 }
 
 /* ---- Datagrams ---- */

@@ -62,7 +62,7 @@ ASK(reply)
     b->to = wc.src_qp;
     b->ah = ibv_create_ah_from_wc(b->pd, &wc, (struct ibv_grh *)(void *)b->buf, 1);
     answer("the handle: %s", pointer_result(b->ah));
-    if (!b->ah)
+    if (b->ah == NULL)
         return;
     NEED(datagram(b, 16, SEND) == 0);
     answer_wc("receiver of the reply", a->rcq);
@@ -179,7 +179,7 @@ ASK(handles)
     struct ibv_pd *pd = ibv_alloc_pd(a->ctx);
     struct end other = *a;
     other.pd = pd;
-    struct ibv_ah *ah = pd ? handle(&other, &a->gid, a->lid) : NULL;
+    struct ibv_ah *ah = pd != NULL ? handle(&other, &a->gid, a->lid) : NULL;
     NEED(ah);
     answer("deallocating the domain: %s", result(ibv_dealloc_pd(pd)));
     answer("destroying it: %s", result(ibv_destroy_ah(ah)));

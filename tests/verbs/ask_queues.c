@@ -104,7 +104,7 @@ ASK(chain_with_bad)
                                      .opcode = SEND,
                                      .send_flags = SIGNALED};
     posted(ibv_post_send(a->qp, wr, &bad));
-    answer("bad is number %d", bad ? (int)(bad - wr) + 1 : 0);
+    answer("bad is number %d", bad != NULL ? (int)(bad - wr) + 1 : 0);
     answer_wcs("sender", a->scq);
 }
 

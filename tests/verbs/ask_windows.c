@@ -25,7 +25,7 @@ static struct ibv_mw *alloc(struct ibv_pd *pd, enum ibv_mw_type type)
 {
     struct ibv_mw *new = ibv_alloc_mw(pd, type);
 
-    if (!new) {
+    if (new == NULL) {
         answer("there are none");
         exit(0);
     }
@@ -121,7 +121,7 @@ ASK(windows)
     answer("type 1: %s", pointer_result(one));
     struct ibv_mw *two = ibv_alloc_mw(a->pd, IBV_MW_TYPE_2);
     answer("type 2: %s", pointer_result(two));
-    if (!one || !two)
+    if (one == NULL || two == NULL)
         return;
     answer("keys are %s", one->rkey == two->rkey ? "the same" : "different");
     answer("freeing: %s, %s", result(ibv_dealloc_mw(one)), result(ibv_dealloc_mw(two)));

@@ -78,7 +78,7 @@ int main(int argc, char **argv)
         }
     for (unsigned i = 0; i < sizeof(all) / sizeof(all[0]); i++)
         for (const struct question *q = all[i]; q->text; q++)
-            if (optind == argc || strstr(q->text, argv[optind]))
+            if (optind == argc || strstr(q->text, argv[optind]) != NULL)
                 good = put(q) && good;
     return good ? 0 : 1;
 }

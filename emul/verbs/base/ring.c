@@ -179,7 +179,7 @@ void shm_ring_pop(const struct shm_head *seg, struct shm_ring *ring)
     uint64_t h = atomic_load_explicit(&ring->head, memory_order_relaxed);
     void *cell = shm_ring_peek(seg, ring, 0);
 
-    if (!cell)
+    if (cell == NULL)
         return;
     atomic_store_explicit(word_at(seg, ring, h), RING_WORD(h + ring->mask + 1, 0),
                           memory_order_release);
@@ -193,7 +193,7 @@ unsigned shm_ring_recover(const struct shm_head *seg, struct shm_ring *ring, uin
     unsigned n = 0;
     void *q;
 
-    if (!queued)
+    if (queued == NULL)
         return 0; /* the cells remain unused until the ring is destroyed */
     for (uint64_t i = 0; (q = shm_ring_peek(seg, ring, i)) != NULL; i++) {
         uint32_t k = cell_index(seg, ring, q);

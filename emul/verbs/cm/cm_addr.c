@@ -18,7 +18,7 @@
 
 size_t cm_addr_len(const struct sockaddr *sa)
 {
-    return !sa                         ? 0
+    return sa == NULL                  ? 0
            : sa->sa_family == AF_INET  ? sizeof(struct sockaddr_in)
            : sa->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6)
                                        : 0;
@@ -170,18 +170,18 @@ bool cm_addr_blackholed(const struct emu_knobs *k, const struct sockaddr *dst)
         memset(&a, 0, sizeof(a));
         char *close = one[0] == '[' ? strchr(one, ']') : NULL;
         char *colon = strrchr(one, ':');
-        if (close) {
+        if (close != NULL) {
             host = one + 1;
             if (colon < close)
                 colon = NULL;
-        } else if (colon && strchr(one, ':') != colon) {
+        } else if (colon != NULL && strchr(one, ':') != colon) {
             colon = NULL; /* an IPv6 address without port */
         }
-        if (colon)
+        if (colon != NULL)
             port = (unsigned)strtoul(colon + 1, NULL, 10);
-        if (close)
+        if (close != NULL)
             *close = 0;
-        else if (colon)
+        else if (colon != NULL)
             *colon = 0;
         if (inet_pton(AF_INET, host, &a.in.sin_addr) == 1)
             a.sa.sa_family = AF_INET;
@@ -220,14 +220,14 @@ static int collision(const char *mine, int ps, uint16_t port)
     int error = 0;
     FILE *f = fopen("/proc/net/unix", "re");
 
-    if (!f)
+    if (f == NULL)
         return 0;
     snprintf(prefix, sizeof(prefix), "@emuverbs/cm/%x/%u/", (unsigned)ps, port);
     const char *my = mine + strlen(prefix) - 1; /* the name has no @ */
     bool my_any = strcmp(my, "4:0") == 0 || strncmp(my, "6:0", 3) == 0;
-    while (!error && fgets(line, sizeof(line), f)) {
+    while (!error && fgets(line, sizeof(line), f) != NULL) {
         char *at = strstr(line, prefix);
-        if (!at)
+        if (at == NULL)
             continue;
         char *other = at + strlen(prefix);
         other[strcspn(other, "\n")] = 0;

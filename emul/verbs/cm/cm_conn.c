@@ -31,16 +31,16 @@ static uint8_t retries_of(uint8_t count)
 static void fill(struct cm_msg *m, struct cm_id *id, const struct rdma_conn_param *p)
 {
     m->qkey = RDMA_UDP_QKEY;
-    m->qpn = id->id.qp ? id->id.qp->qp_num : p ? p->qp_num : 0;
+    m->qpn = id->id.qp != NULL ? id->id.qp->qp_num : p != NULL ? p->qp_num : 0;
     id->local_qpn = m->qpn;
     m->responder_resources = id->responder_resources;
     m->initiator_depth = id->initiator_depth;
     m->retry_count = m->rnr_retry_count = RETRIES_MAX;
-    if (p) {
+    if (p != NULL) {
         m->flow_control = p->flow_control;
         m->retry_count = retries_of(p->retry_count);
         m->rnr_retry_count = retries_of(p->rnr_retry_count);
-        m->srq = id->id.qp ? id->id.qp->srq != NULL : p->srq;
+        m->srq = id->id.qp != NULL ? id->id.qp->srq != NULL : p->srq;
         m->private_len = p->private_data_len;
         if (p->private_data_len)
             memcpy(m->private_data, p->private_data, p->private_data_len);
@@ -54,9 +54,10 @@ static bool is_bad_param(const struct rdma_cm_id *id, const struct rdma_conn_par
 {
     uint8_t max = device_depth();
 
-    if (!p)
-        return !id->qp;
-    return p->private_data_len > max_private || (p->private_data_len && !p->private_data) ||
+    if (p == NULL)
+        return id->qp == NULL;
+    return p->private_data_len > max_private ||
+           (p->private_data_len && p->private_data == NULL) ||
            (p->responder_resources != 0xff && p->responder_resources > max) ||
            (p->initiator_depth != 0xff && p->initiator_depth > max);
 }
@@ -69,7 +70,7 @@ EMU_EXPORT int rdma_connect(struct rdma_cm_id *ibid, struct rdma_conn_param *p)
 
     if (emu_call(CALL_rdma_connect))
         return fail(ENOMEM);
-    if (!cm_is_ours(id) || !d)
+    if (!cm_is_ours(id) || d == NULL)
         return fail(EIO);
     if (is_bad_param(ibid, p, cm_is_ud(id) ? CM_SIDR_REQ_PRIVATE : CM_REQ_PRIVATE))
         return fail(EINVAL);
@@ -78,9 +79,9 @@ EMU_EXPORT int rdma_connect(struct rdma_cm_id *ibid, struct rdma_conn_param *p)
         pthread_mutex_unlock(&cm.lock);
         return fail(EINVAL);
     }
-    id->responder_resources = depth_of(p ? p->responder_resources : 0xff, max);
-    id->initiator_depth = depth_of(p ? p->initiator_depth : 0xff, max);
-    id->retry_count = p ? retries_of(p->retry_count) : RETRIES_MAX;
+    id->responder_resources = depth_of(p != NULL ? p->responder_resources : 0xff, max);
+    id->initiator_depth = depth_of(p != NULL ? p->initiator_depth : 0xff, max);
+    id->retry_count = p != NULL ? retries_of(p->retry_count) : RETRIES_MAX;
     memset(&id->req, 0, sizeof(id->req));
     fill(&id->req, id, p);
     id->req.retry_count = id->retry_count;
@@ -106,7 +107,7 @@ EMU_EXPORT int rdma_establish(struct rdma_cm_id *ibid)
         return fail(ENOMEM);
     if (!cm_is_ours((struct cm_id *)ibid))
         return fail(EIO);
-    if (ibid->qp)
+    if (ibid->qp != NULL)
         return fail(EINVAL);
     pthread_mutex_lock(&cm.lock);
     int ret = cm_ready_to_use((struct cm_id *)ibid);
@@ -123,7 +124,7 @@ EMU_EXPORT int rdma_accept(struct rdma_cm_id *ibid, struct rdma_conn_param *p)
 
     if (emu_call(CALL_rdma_accept))
         return fail(ENOMEM);
-    if (!cm_is_ours(id) || !d)
+    if (!cm_is_ours(id) || d == NULL)
         return fail(EIO);
     if (is_bad_param(ibid, p, cm_is_ud(id) ? CM_SIDR_REP_PRIVATE : CM_REP_PRIVATE))
         return fail(EINVAL);
@@ -142,20 +143,22 @@ EMU_EXPORT int rdma_accept(struct rdma_cm_id *ibid, struct rdma_conn_param *p)
         cm_send_sidr(id, &m, 0);
         id->state = CM_ESTABLISHED;
         pthread_mutex_unlock(&cm.lock);
-        if (id->sync && ibid->event) { /* the request's event; no further events */
+        if (id->sync && ibid->event != NULL) { /* the request's event; no further events */
             rdma_ack_cm_event(ibid->event);
             ibid->event = NULL;
         }
         return 0;
     }
-    id->responder_resources = depth_of(
-        p && p->responder_resources != 0xff ? p->responder_resources : id->responder_resources,
-        max);
+    id->responder_resources =
+        depth_of(p != NULL && p->responder_resources != 0xff ? p->responder_resources
+                                                             : id->responder_resources,
+                 max);
     id->initiator_depth = depth_of(
-        p && p->initiator_depth != 0xff ? p->initiator_depth : id->initiator_depth, max);
+        p != NULL && p->initiator_depth != 0xff ? p->initiator_depth : id->initiator_depth,
+        max);
     pthread_mutex_unlock(&cm.lock);
 
-    if (ibid->qp &&
+    if (ibid->qp != NULL &&
         (cm_qp_rtr(id, id->responder_resources) || cm_qp_rts(id, id->initiator_depth)))
         return -1;
     pthread_mutex_lock(&cm.lock);
@@ -186,7 +189,7 @@ EMU_EXPORT int rdma_reject(struct rdma_cm_id *ibid, const void *data, uint8_t le
         return fail(ENOMEM);
     if (!cm_is_ours(id))
         return fail(EIO);
-    if (len > CM_REJ_PRIVATE || (len && !data))
+    if (len > CM_REJ_PRIVATE || (len && data == NULL))
         return fail(EINVAL);
     pthread_mutex_lock(&cm.lock);
     if (id->state == CM_REQ_RCVD || id->state == CM_REP_RCVD) {
@@ -213,7 +216,7 @@ EMU_EXPORT int rdma_disconnect(struct rdma_cm_id *ibid)
 
     if (emu_call(CALL_rdma_disconnect))
         return fail(EIO);
-    if (!cm_is_ours(id) || !d)
+    if (!cm_is_ours(id) || d == NULL)
         return fail(EIO);
     cm_qp_err(id);
     if (cm_is_ud(id))

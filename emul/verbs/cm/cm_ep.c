@@ -16,13 +16,13 @@ static int fail(int err)
 
 static void destroy_cqs(struct rdma_cm_id *id)
 {
-    if (id->recv_cq)
+    if (id->recv_cq != NULL)
         ibv_destroy_cq(id->recv_cq);
-    if (id->recv_cq_channel)
+    if (id->recv_cq_channel != NULL)
         ibv_destroy_comp_channel(id->recv_cq_channel);
-    if (id->send_cq && id->send_cq != id->recv_cq)
+    if (id->send_cq != NULL && id->send_cq != id->recv_cq)
         ibv_destroy_cq(id->send_cq);
-    if (id->send_cq_channel && id->send_cq_channel != id->recv_cq_channel)
+    if (id->send_cq_channel != NULL && id->send_cq_channel != id->recv_cq_channel)
         ibv_destroy_comp_channel(id->send_cq_channel);
     id->recv_cq = id->send_cq = NULL;
     id->recv_cq_channel = id->send_cq_channel = NULL;
@@ -32,16 +32,16 @@ static int create_cqs(struct rdma_cm_id *id, uint32_t send, uint32_t recv)
 {
     if (send) {
         id->send_cq_channel = ibv_create_comp_channel(id->verbs);
-        if (id->send_cq_channel)
+        if (id->send_cq_channel != NULL)
             id->send_cq = ibv_create_cq(id->verbs, (int)send, id, id->send_cq_channel, 0);
-        if (!id->send_cq)
+        if (id->send_cq == NULL)
             return -1;
     }
     if (recv) {
         id->recv_cq_channel = ibv_create_comp_channel(id->verbs);
-        if (id->recv_cq_channel)
+        if (id->recv_cq_channel != NULL)
             id->recv_cq = ibv_create_cq(id->verbs, (int)recv, id, id->recv_cq_channel, 0);
-        if (!id->recv_cq)
+        if (id->recv_cq == NULL)
             return -1;
     }
     return 0;
@@ -56,37 +56,37 @@ EMU_EXPORT int rdma_create_qp_ex(struct rdma_cm_id *ibid, struct ibv_qp_init_att
         return fail(ENOMEM);
     if (!cm_is_ours(id))
         return fail(EIO);
-    if (ibid->qp || !ibid->verbs)
+    if (ibid->qp != NULL || ibid->verbs == NULL)
         return fail(EINVAL);
     if (attr->qp_type == IBV_QPT_XRC_SEND || attr->qp_type == IBV_QPT_XRC_RECV)
         return fail(EOPNOTSUPP); /* requests cannot name them */
     if (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD)) {
-        if (!ibid->pd)
+        if (ibid->pd == NULL)
             ibid->pd = cm_default_pd(ibid->verbs);
-        if (!ibid->pd)
+        if (ibid->pd == NULL)
             return -1;
         attr->comp_mask |= IBV_QP_INIT_ATTR_PD;
         attr->pd = ibid->pd;
-    } else if (!attr->pd || attr->pd->context != ibid->verbs) {
+    } else if (attr->pd == NULL || attr->pd->context != ibid->verbs) {
         return fail(EINVAL);
     }
-    id->own_cqs = !attr->send_cq || !attr->recv_cq;
+    id->own_cqs = attr->send_cq == NULL || attr->recv_cq == NULL;
     if (id->own_cqs && create_cqs(ibid,
-                                  attr->send_cq           ? 0
+                                  attr->send_cq != NULL   ? 0
                                   : attr->cap.max_send_wr ? attr->cap.max_send_wr
                                                           : 1,
-                                  attr->recv_cq           ? 0
+                                  attr->recv_cq != NULL   ? 0
                                   : attr->cap.max_recv_wr ? attr->cap.max_recv_wr
                                                           : 1))
         goto no_qp;
-    if (!attr->send_cq)
+    if (attr->send_cq == NULL)
         attr->send_cq = ibid->send_cq;
-    if (!attr->recv_cq)
+    if (attr->recv_cq == NULL)
         attr->recv_cq = ibid->recv_cq;
-    if (ibid->srq && !attr->srq)
+    if (ibid->srq != NULL && attr->srq == NULL)
         attr->srq = ibid->srq;
     qp = ibv_create_qp_ex(ibid->verbs, attr);
-    if (!qp)
+    if (qp == NULL)
         goto no_qp;
     ibid->qp = qp;
     ibid->pd = qp->pd;
@@ -111,7 +111,7 @@ EMU_EXPORT int rdma_create_qp(struct rdma_cm_id *ibid, struct ibv_pd *pd,
 
     /* exclude padding, where the longer structure has a member */
     memcpy(&a, init, offsetof(struct ibv_qp_init_attr_ex, comp_mask));
-    if (pd) {
+    if (pd != NULL) {
         a.comp_mask = IBV_QP_INIT_ATTR_PD;
         a.pd = pd;
     }
@@ -126,7 +126,7 @@ EMU_EXPORT void rdma_destroy_qp(struct rdma_cm_id *ibid)
     struct cm_id *id = (struct cm_id *)ibid;
 
     emu_call(CALL_rdma_destroy_qp);
-    if (!ibid->qp || !cm_is_ours(id))
+    if (ibid->qp == NULL || !cm_is_ours(id))
         return;
     ibv_destroy_qp(ibid->qp);
     ibid->qp = NULL;
@@ -139,16 +139,16 @@ EMU_EXPORT int rdma_create_srq(struct rdma_cm_id *id, struct ibv_pd *pd,
 {
     if (emu_call(CALL_rdma_create_srq))
         return fail(ENOMEM);
-    if (!id->verbs)
+    if (id->verbs == NULL)
         return fail(EINVAL);
-    if (!pd)
-        pd = id->pd ? id->pd : cm_default_pd(id->verbs);
-    if (!pd)
+    if (pd == NULL)
+        pd = id->pd != NULL ? id->pd : cm_default_pd(id->verbs);
+    if (pd == NULL)
         return -1;
     id->srq = ibv_create_srq(pd, attr);
-    if (!id->srq)
+    if (id->srq == NULL)
         return -1;
-    if (!id->pd)
+    if (id->pd == NULL)
         id->pd = pd;
     return 0;
 }
@@ -163,7 +163,7 @@ EMU_EXPORT int rdma_create_srq_ex(struct rdma_cm_id *id, struct ibv_srq_init_att
 
 EMU_EXPORT void rdma_destroy_srq(struct rdma_cm_id *id)
 {
-    if (id->srq)
+    if (id->srq != NULL)
         ibv_destroy_srq(id->srq);
     id->srq = NULL;
 }
@@ -171,10 +171,10 @@ EMU_EXPORT void rdma_destroy_srq(struct rdma_cm_id *id)
 static bool copy_addr(struct sockaddr **to, socklen_t *to_len, const struct sockaddr *from,
                       socklen_t len)
 {
-    if (!from || !len)
+    if (from == NULL || !len)
         return true;
     *to = malloc(len);
-    if (!*to)
+    if (*to == NULL)
         return false;
     memcpy(*to, from, len);
     *to_len = len;
@@ -189,32 +189,32 @@ static struct rdma_addrinfo *make_info(const struct addrinfo *ai,
     struct rdma_addrinfo *r = calloc(1, sizeof(*r));
     bool ok;
 
-    if (!r)
+    if (r == NULL)
         return NULL;
-    if (!hints)
+    if (hints == NULL)
         hints = &none;
     r->ai_flags = hints->ai_flags;
-    r->ai_family = ai ? ai->ai_family : hints->ai_family;
+    r->ai_family = ai != NULL ? ai->ai_family : hints->ai_family;
     r->ai_qp_type = hints->ai_qp_type                     ? hints->ai_qp_type
                     : hints->ai_port_space == RDMA_PS_UDP ? IBV_QPT_UD
                                                           : IBV_QPT_RC;
     r->ai_port_space = hints->ai_port_space          ? hints->ai_port_space
                        : r->ai_qp_type == IBV_QPT_UD ? RDMA_PS_UDP
                                                      : RDMA_PS_TCP;
-    if (ai && (hints->ai_flags & RAI_PASSIVE))
+    if (ai != NULL && (hints->ai_flags & RAI_PASSIVE))
         ok = copy_addr(&r->ai_src_addr, &r->ai_src_len, ai->ai_addr, ai->ai_addrlen);
-    else if (ai)
+    else if (ai != NULL)
         ok = copy_addr(&r->ai_dst_addr, &r->ai_dst_len, ai->ai_addr, ai->ai_addrlen);
     else
         ok = copy_addr(&r->ai_dst_addr, &r->ai_dst_len, hints->ai_dst_addr, hints->ai_dst_len);
-    if (ok && !r->ai_src_addr)
+    if (ok && r->ai_src_addr == NULL)
         ok = copy_addr(&r->ai_src_addr, &r->ai_src_len, hints->ai_src_addr, hints->ai_src_len);
     if (!ok) {
         rdma_freeaddrinfo(r);
         return NULL;
     }
-    if (!r->ai_family && (r->ai_dst_addr || r->ai_src_addr))
-        r->ai_family = (r->ai_dst_addr ? r->ai_dst_addr : r->ai_src_addr)->sa_family;
+    if (!r->ai_family && (r->ai_dst_addr != NULL || r->ai_src_addr != NULL))
+        r->ai_family = (r->ai_dst_addr != NULL ? r->ai_dst_addr : r->ai_src_addr)->sa_family;
     return r;
 }
 
@@ -225,13 +225,13 @@ EMU_EXPORT int rdma_getaddrinfo(const char *node, const char *service,
 
     if (emu_call(CALL_rdma_getaddrinfo))
         return fail(ENOMEM);
-    if (!node && !service) {
-        if (!hints)
+    if (node == NULL && service == NULL) {
+        if (hints == NULL)
             return fail(EINVAL);
         *res = make_info(NULL, hints);
-        return *res ? 0 : fail(ENOMEM);
+        return *res != NULL ? 0 : fail(ENOMEM);
     }
-    if (hints) {
+    if (hints != NULL) {
         if (hints->ai_flags & RAI_PASSIVE)
             h.ai_flags |= AI_PASSIVE;
         if (hints->ai_flags & RAI_NUMERICHOST)
@@ -248,17 +248,17 @@ EMU_EXPORT int rdma_getaddrinfo(const char *node, const char *service,
     struct rdma_addrinfo **tail = res;
     for (struct addrinfo *ai = list; ai; ai = ai->ai_next) {
         *tail = make_info(ai, hints);
-        if (!*tail)
+        if (*tail == NULL)
             break;
         tail = &(*tail)->ai_next;
     }
     freeaddrinfo(list);
-    return *res ? 0 : fail(ENOMEM);
+    return *res != NULL ? 0 : fail(ENOMEM);
 }
 
 EMU_EXPORT void rdma_freeaddrinfo(struct rdma_addrinfo *res)
 {
-    while (res) {
+    while (res != NULL) {
         struct rdma_addrinfo *next = res->ai_next;
         free(res->ai_src_addr);
         free(res->ai_dst_addr);
@@ -284,7 +284,7 @@ EMU_EXPORT int rdma_create_ep(struct rdma_cm_id **out, struct rdma_addrinfo *res
     int ret;
     if (res->ai_flags & RAI_PASSIVE) {
         ret = rdma_bind_addr(ibid, res->ai_src_addr);
-        if (!ret && init) {
+        if (!ret && init != NULL) {
             id->ep_attr = *init;
             id->ep_attr.qp_type = (enum ibv_qp_type)res->ai_qp_type;
             id->has_ep_attr = true;
@@ -294,7 +294,7 @@ EMU_EXPORT int rdma_create_ep(struct rdma_cm_id **out, struct rdma_addrinfo *res
         ret = rdma_resolve_addr(ibid, res->ai_src_addr, res->ai_dst_addr, 2000);
         if (!ret)
             ret = rdma_resolve_route(ibid, 2000);
-        if (!ret && init) {
+        if (!ret && init != NULL) {
             init->qp_type = (enum ibv_qp_type)res->ai_qp_type;
             ret = rdma_create_qp(ibid, pd, init);
         }
@@ -311,9 +311,9 @@ EMU_EXPORT int rdma_create_ep(struct rdma_cm_id **out, struct rdma_addrinfo *res
 
 EMU_EXPORT void rdma_destroy_ep(struct rdma_cm_id *id)
 {
-    if (id->qp)
+    if (id->qp != NULL)
         rdma_destroy_qp(id);
-    if (id->srq)
+    if (id->srq != NULL)
         rdma_destroy_srq(id);
     rdma_destroy_id(id);
 }
@@ -326,7 +326,7 @@ EMU_EXPORT int rdma_get_request(struct rdma_cm_id *listen, struct rdma_cm_id **o
 
     if (!l->sync)
         return fail(EINVAL);
-    if (listen->event) {
+    if (listen->event != NULL) {
         rdma_ack_cm_event(listen->event);
         listen->event = NULL;
     }

@@ -12,7 +12,7 @@ struct cm_chan *cm_chan_new(void)
 {
     struct cm_chan *c = calloc(1, sizeof(*c));
 
-    if (!c)
+    if (c == NULL)
         return NULL;
     c->ch.fd = emu_events_open(&c->counter, 0);
     if (c->ch.fd < 0) {
@@ -34,7 +34,7 @@ static void keep_destroyed(struct cm_chan *c)
 
 void cm_chan_free(struct cm_chan *c)
 {
-    while (c->head) {
+    while (c->head != NULL) {
         struct cm_event *e = c->head;
         c->head = e->next;
         free(e);
@@ -68,10 +68,10 @@ EMU_EXPORT struct rdma_event_channel *rdma_create_event_channel(void)
         errno = ENOMEM;
         return NULL;
     }
-    if (!emu_dev())
+    if (emu_dev() == NULL)
         return NULL;
     struct cm_chan *c = cm_chan_new();
-    if (!c)
+    if (c == NULL)
         return NULL;
     emu_count(COUNT_live_cm_channel, 1);
     return &c->ch;
@@ -149,13 +149,13 @@ static struct cm_event *make(struct cm_id *owner, struct cm_id *id,
 {
     struct cm_event *e = calloc(1, sizeof(*e));
 
-    if (!e)
+    if (e == NULL)
         return NULL;
     e->owner = owner;
     e->ev.id = &id->id;
     e->ev.event = type;
     e->ev.status = status;
-    if (m) {
+    if (m != NULL) {
         if (cm_is_ud(id))
             ud_param(&e->ev.param.ud, id, type, m);
         else
@@ -188,7 +188,7 @@ void cm_event_post(struct cm_id *id, enum rdma_cm_event_type type, int status,
         type = failed;
     }
     struct cm_event *e = make(id, id, type, status, m, private_len);
-    if (e)
+    if (e != NULL)
         cm_chan_put((struct cm_chan *)id->id.channel, e);
 }
 
@@ -198,7 +198,7 @@ void cm_event_post_request(struct cm_id *listener, struct cm_id *child, const st
                               cm_is_ud(child) ? CM_SIDR_REQ_PRIVATE : CM_REQ_PRIVATE);
 
     emu_call(CALL_cm_event);
-    if (!e)
+    if (e == NULL)
         return;
     e->ev.listen_id = &listener->id;
     listener->pending++;
@@ -208,9 +208,9 @@ void cm_event_post_request(struct cm_id *listener, struct cm_id *child, const st
 void cm_event_post_join(struct cm_id *id, struct cm_group *g)
 {
     struct cm_event *e = make(id, id, RDMA_CM_EVENT_MULTICAST_JOIN, 0, NULL, 0);
-    struct rdma_ud_param *p = e ? &e->ev.param.ud : NULL;
+    struct rdma_ud_param *p = e != NULL ? &e->ev.param.ud : NULL;
 
-    if (!e)
+    if (e == NULL)
         return;
     if (emu_call(CALL_cm_event))
         e->ev.event = failed_form(e->ev.event, &e->ev.status);
@@ -231,9 +231,9 @@ void cm_event_purge(struct cm_id *id, struct cm_group *g)
     struct cm_chan *c = (struct cm_chan *)id->id.channel;
     struct cm_event **pp = &c->head;
 
-    while (*pp) {
+    while (*pp != NULL) {
         struct cm_event *e = *pp;
-        if (!cm_event_is_of(e, id) || (g && e->group != g)) {
+        if (!cm_event_is_of(e, id) || (g != NULL && e->group != g)) {
             pp = &e->next;
             continue;
         }
@@ -245,7 +245,7 @@ void cm_event_purge(struct cm_id *id, struct cm_group *g)
         free(e);
     }
     c->tail = pp;
-    if (g || !id->backlog)
+    if (g != NULL || !id->backlog)
         return;
     for (struct cm_id *child = cm.ids, *next; child; child = next) {
         next = child->next;
@@ -268,7 +268,7 @@ void cm_id_end(struct cm_id *id)
     cm_groups_free(id);
     struct cm_chan *own = id->own_channel ? (struct cm_chan *)id->id.channel : NULL;
     cm_id_free(id);
-    if (own)
+    if (own != NULL)
         cm_chan_free(own);
     pthread_mutex_unlock(&cm.lock);
 }

@@ -48,7 +48,7 @@ static bool digest(struct cm_event *e)
             e->ev.status = -errno;
         break;
     case RDMA_CM_EVENT_CONNECT_RESPONSE:
-        if (!id->id.qp)
+        if (id->id.qp == NULL)
             break;
         if (cm_process_response(id) < 0) {
             e->ev.event = RDMA_CM_EVENT_CONNECT_ERROR;
@@ -109,13 +109,13 @@ EMU_EXPORT int rdma_get_cm_event(struct rdma_event_channel *channel,
             return -1;
         }
         struct cm_event *e = c->head;
-        if (e) {
+        if (e != NULL) {
             c->head = e->next;
-            if (!c->head)
+            if (c->head == NULL)
                 c->tail = &c->head;
             e->next = NULL;
             e->owner->fetched++;
-            if (e->group)
+            if (e->group != NULL)
                 e->group->fetched++;
             if (e->ev.event == RDMA_CM_EVENT_CONNECT_REQUEST) {
                 e->owner->pending--;
@@ -123,7 +123,7 @@ EMU_EXPORT int rdma_get_cm_event(struct rdma_event_channel *channel,
             }
         }
         pthread_mutex_unlock(&cm.lock);
-        if (!e)
+        if (e == NULL)
             continue; /* its id was destroyed meanwhile: wait for the next */
         bool seen = digest(e);
         struct cm_id *id = (struct cm_id *)e->ev.id;
@@ -145,12 +145,12 @@ EMU_EXPORT int rdma_ack_cm_event(struct rdma_cm_event *event)
     struct cm_event *e = (struct cm_event *)event;
 
     emu_call(CALL_rdma_ack_cm_event);
-    if (!event) {
+    if (event == NULL) {
         errno = EINVAL;
         return -1;
     }
     pthread_mutex_lock(&cm.lock);
-    if (e->group) {
+    if (e->group != NULL) {
         e->group->acked++;
         pthread_cond_broadcast(&e->group->acked_cond);
     }
@@ -168,7 +168,7 @@ int cm_complete(struct cm_id *id)
 
     if (!id->sync)
         return 0;
-    if (id->id.event) {
+    if (id->id.event != NULL) {
         rdma_ack_cm_event(id->id.event);
         id->id.event = NULL;
     }
@@ -197,17 +197,17 @@ EMU_EXPORT int rdma_migrate_id(struct rdma_cm_id *ibid, struct rdma_event_channe
         errno = EIO;
         return -1;
     }
-    if (!channel && id->own_channel) {
+    if (channel == NULL && id->own_channel) {
         errno = EINVAL;
         return -1;
     }
-    if (id->own_channel && ibid->event) {
+    if (id->own_channel && ibid->event != NULL) {
         rdma_ack_cm_event(ibid->event);
         ibid->event = NULL;
     }
-    if (!to) {
+    if (to == NULL) {
         to = cm_chan_new();
-        if (!to)
+        if (to == NULL)
             return -1;
     }
     pthread_mutex_lock(&cm.lock);
@@ -218,7 +218,7 @@ EMU_EXPORT int rdma_migrate_id(struct rdma_cm_id *ibid, struct rdma_event_channe
     if (id->own_channel)
         drop = from;
     struct cm_event **pp = &from->head;
-    while (*pp) {
+    while (*pp != NULL) {
         struct cm_event *e = *pp;
         if (!cm_event_is_of(e, id)) {
             pp = &e->next;
@@ -241,7 +241,7 @@ EMU_EXPORT int rdma_migrate_id(struct rdma_cm_id *ibid, struct rdma_event_channe
             child->id.channel = ibid->channel;
             child->sync = id->sync;
         }
-    if (drop)
+    if (drop != NULL)
         cm_chan_free(drop);
     pthread_mutex_unlock(&cm.lock);
     return 0;

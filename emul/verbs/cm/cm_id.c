@@ -21,25 +21,25 @@ EMU_EXPORT int rdma_create_id(struct rdma_event_channel *channel, struct rdma_cm
 
     if (emu_call(CALL_rdma_create_id))
         return fail(ENOMEM);
-    if (!emu_dev())
+    if (emu_dev() == NULL)
         return -1;
-    if (chan && chan->dev != emu_dev_peek())
+    if (chan != NULL && chan->dev != emu_dev_peek())
         return fail(EIO);
     if (ps != RDMA_PS_TCP && ps != RDMA_PS_IB && ps != RDMA_PS_UDP)
         return fail(EOPNOTSUPP);
-    if (!chan) {
+    if (chan == NULL) {
         chan = cm_chan_new();
-        if (!chan)
+        if (chan == NULL)
             return -1;
     }
     pthread_mutex_lock(&cm.lock);
     struct cm_id *id = cm_id_new(chan, context, ps);
-    if (id)
+    if (id != NULL)
         id->sync = id->own_channel = channel == NULL;
-    else if (!channel)
+    else if (channel == NULL)
         cm_chan_free(chan);
     pthread_mutex_unlock(&cm.lock);
-    if (!id)
+    if (id == NULL)
         return -1;
     emu_count(COUNT_live_cm_id, 1);
     *out = &id->id;
@@ -53,7 +53,7 @@ EMU_EXPORT int rdma_destroy_id(struct rdma_cm_id *ibid)
     emu_call(CALL_rdma_destroy_id);
     if (!cm_is_ours(id))
         return fail(EIO);
-    if (ibid->event) {
+    if (ibid->event != NULL) {
         rdma_ack_cm_event(ibid->event);
         ibid->event = NULL;
     }
@@ -140,12 +140,12 @@ EMU_EXPORT int rdma_resolve_addr(struct rdma_cm_id *ibid, struct sockaddr *src,
         return fail(ENOMEM);
     if (!cm_is_ours(id))
         return fail(EIO);
-    if (!cm_addr_copy(&d, dst) || (src && !cm_addr_copy(&s, src)) ||
+    if (!cm_addr_copy(&d, dst) || (src != NULL && !cm_addr_copy(&s, src)) ||
         (id->state != CM_IDLE && id->state != CM_BOUND))
         return fail(EINVAL);
     uint32_t port = 0, remote_port = emu_port_of_address(dev, dst);
     bool chosen = true; /* by the program; otherwise the device with the destination is used */
-    if (src && !cm_addr_is_any(src)) {
+    if (src != NULL && !cm_addr_is_any(src)) {
         err = cm_addr_local(src);
         if (err)
             return fail(-err);
@@ -167,7 +167,7 @@ EMU_EXPORT int rdma_resolve_addr(struct rdma_cm_id *ibid, struct sockaddr *src,
     if (!status) {
         uint16_t ip_port = id->bound ? cm_addr_port(&ibid->route.addr.src_addr) : 0;
         if (!ip_port)
-            ip_port = src ? cm_addr_port(src) : 0;
+            ip_port = src != NULL ? cm_addr_port(src) : 0;
         if (!ip_port) {
             if (!cm.next_port)
                 cm.next_port = (uint16_t)(32768 + (unsigned)getpid() % 16384);
@@ -210,7 +210,7 @@ EMU_EXPORT int rdma_resolve_route(struct rdma_cm_id *ibid, int timeout_ms)
 
     if (emu_call(CALL_rdma_resolve_route))
         return fail(ENOMEM);
-    if (!cm_is_ours(id) || !d)
+    if (!cm_is_ours(id) || d == NULL)
         return fail(EIO);
     pthread_mutex_lock(&cm.lock);
     if (id->state != CM_ADDR_RESOLVED) {
@@ -319,23 +319,23 @@ EMU_EXPORT __be16 rdma_get_dst_port(struct rdma_cm_id *id)
 EMU_EXPORT struct ibv_context **rdma_get_devices(int *num_devices)
 {
     struct ibv_context **list = calloc(EMU_MAX_DEVICES + 1, sizeof(struct ibv_context *));
-    struct emu_dev *d = list ? emu_dev() : NULL;
+    struct emu_dev *d = list != NULL ? emu_dev() : NULL;
     uint32_t n = 0;
-    bool lack = !d;
+    bool lack = d == NULL;
 
-    if (num_devices)
+    if (num_devices != NULL)
         *num_devices = 0;
-    for (uint32_t i = 0; d && !lack && i < d->knobs.devices; i++) {
+    for (uint32_t i = 0; d != NULL && !lack && i < d->knobs.devices; i++) {
         struct emu_ctx *c = emu_ctx_get(d, atomic_load(&d->hca[i]));
-        if (c)
+        if (c != NULL)
             list[n++] = &c->v.context;
-        lack = !c && errno != ENODEV;
+        lack = c == NULL && errno != ENODEV;
     }
     if (lack || n == 0) {
         free(list);
         return NULL;
     }
-    if (num_devices)
+    if (num_devices != NULL)
         *num_devices = (int)n;
     return list;
 }

@@ -36,7 +36,7 @@ static void add(struct emu_dev *d, struct emu_hca *h)
 {
     struct emu_hca *fresh = calloc(1, sizeof(*fresh));
 
-    if (!fresh)
+    if (fresh == NULL)
         return;
     remove_device(d, h);
     fresh->ibdev = h->ibdev;
@@ -81,15 +81,15 @@ EMU_EXPORT int emuverbs_device(const char *name, const char *state)
     struct emu_dev *d = emu_dev();
     struct emu_hca *h = NULL;
 
-    for (uint32_t i = 0; d && i < d->knobs.devices && !h; i++)
+    for (uint32_t i = 0; d != NULL && i < d->knobs.devices && h == NULL; i++)
         if (strcmp(d->first[i].ibdev.name, name) == 0)
             h = atomic_load(&d->hca[i]);
-    for (size_t i = 0; h && i < sizeof(changes) / sizeof(changes[0]); i++)
+    for (size_t i = 0; h != NULL && i < sizeof(changes) / sizeof(changes[0]); i++)
         if (strcmp(changes[i].state, state) == 0) {
             changes[i].enter(d, h);
             return 0;
         }
-    if (!h || !emu_port_readdress(d, h->index, state))
+    if (h == NULL || !emu_port_readdress(d, h->index, state))
         return -1;
     emu_device_raise(d, h, IBV_EVENT_GID_CHANGE, 1);
     return 0;

@@ -21,7 +21,7 @@ static struct cm_group **find(struct cm_id *id, const union cm_addr *addr)
 {
     struct cm_group **pp = &id->groups;
 
-    while (*pp && !cm_addr_equal(&(*pp)->addr, addr))
+    while (*pp != NULL && !cm_addr_equal(&(*pp)->addr, addr))
         pp = &(*pp)->next;
     return pp;
 }
@@ -37,17 +37,17 @@ static int join(struct rdma_cm_id *ibid, struct sockaddr *addr, bool send_only, 
         return fail(ENOMEM);
     if (!cm_is_ours(id))
         return fail(EIO);
-    if (!addr || !cm_addr_copy(&a, addr) || !cm_addr_is_multicast(addr) || !cm_is_ud(id))
+    if (addr == NULL || !cm_addr_copy(&a, addr) || !cm_addr_is_multicast(addr) || !cm_is_ud(id))
         return fail(EINVAL);
     pthread_mutex_lock(&cm.lock);
     struct cm_group **at = find(id, &a);
-    if (!ibid->verbs || *at ||
+    if (ibid->verbs == NULL || *at != NULL ||
         (id->state != CM_BOUND && id->state != CM_ADDR_RESOLVED &&
          id->state != CM_ROUTE_RESOLVED))
         err = EINVAL;
-    else if (!(g = calloc(1, sizeof(*g))))
+    else if ((g = calloc(1, sizeof(*g))) == NULL)
         err = ENOMEM;
-    if (g) {
+    if (g != NULL) {
         g->addr = a;
         g->context = context;
         g->send_only = send_only;
@@ -86,16 +86,16 @@ EMU_EXPORT int rdma_leave_multicast(struct rdma_cm_id *ibid, struct sockaddr *ad
     emu_call(CALL_rdma_leave_multicast);
     if (!cm_is_ours(id))
         return fail(EIO);
-    if (!addr || !cm_addr_copy(&a, addr))
+    if (addr == NULL || !cm_addr_copy(&a, addr))
         return fail(EINVAL);
     pthread_mutex_lock(&cm.lock);
     struct cm_group **at = find(id, &a), *g = *at;
-    if (!g) {
+    if (g == NULL) {
         pthread_mutex_unlock(&cm.lock);
         return fail(EADDRNOTAVAIL);
     }
     *at = g->next;
-    if (ibid->event && ((struct cm_event *)ibid->event)->group == g) {
+    if (ibid->event != NULL && ((struct cm_event *)ibid->event)->group == g) {
         /* a synchronous id keeps its last event until the next call */
         struct rdma_cm_event *e = ibid->event;
         ibid->event = NULL;

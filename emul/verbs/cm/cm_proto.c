@@ -48,7 +48,7 @@ static void give_up(struct cm_id *id, enum rdma_cm_event_type type, int status,
         status = status == CM_REJ_NO_LISTENER ? CM_SIDR_UNSUPPORTED : CM_SIDR_REJECT;
     }
     cm_event_post(id, type, status, m,
-                  type == RDMA_CM_EVENT_REJECTED && m ? CM_REJ_PRIVATE : 0);
+                  type == RDMA_CM_EVENT_REJECTED && m != NULL ? CM_REJ_PRIVATE : 0);
 }
 
 /*
@@ -92,20 +92,20 @@ static void no_listener(struct cm_id *id, const struct cm_msg *rej)
     struct emu_dev *d = emu_dev_peek();
     struct cm_msg none = {0};
 
-    if (d && may_be_late(d, id)) {
+    if (d != NULL && may_be_late(d, id)) {
         emu_peer_put(d, id->peer); /* the next listener may be another process */
         id->peer = NULL;
         id->req_delivered = false;
         cm_timer_arm(emu_now() + LISTEN_RETRY);
     } else {
-        give_up(id, RDMA_CM_EVENT_REJECTED, CM_REJ_NO_LISTENER, rej ? rej : &none);
+        give_up(id, RDMA_CM_EVENT_REJECTED, CM_REJ_NO_LISTENER, rej != NULL ? rej : &none);
     }
 }
 
 /* Returns whether the peer has noted that it cannot answer. */
 static bool refused(const struct emu_dev *d, const struct cm_id *id)
 {
-    for (uint32_t i = 0; id->peer && i < EMU_REFUSED; i++)
+    for (uint32_t i = 0; id->peer != NULL && i < EMU_REFUSED; i++)
         if (atomic_load(&id->peer->seg->refused[i]) ==
             SHM_REFUSED(d->self.incarnation, id->num))
             return true;
@@ -117,14 +117,14 @@ void cm_try_request(struct cm_id *id)
     struct emu_dev *d = emu_dev_peek();
     union cm_addr dst;
 
-    if (!d)
+    if (d == NULL)
         return;
     cm_addr_copy(&dst, &id->id.route.addr.dst_addr);
     if (d->knobs.silent || cm_addr_blackholed(&d->knobs, &dst.sa)) {
         id->req_delivered = true; /* sent, but never answered */
         return;
     }
-    if (!id->peer) {
+    if (id->peer == NULL) {
         int pid = cm_addr_find(&dst, id->id.ps);
         if (pid == -ECONNREFUSED) {
             no_listener(id, NULL);
@@ -132,13 +132,13 @@ void cm_try_request(struct cm_id *id)
         }
         if (pid > 0)
             id->peer = emu_peer_by_pid(d, pid);
-        int err = id->peer ? 0 : pid > 0 ? errno : -pid;
+        int err = id->peer != NULL ? 0 : pid > 0 ? errno : -pid;
         if (err == EPERM || err == EMFILE || err == ENFILE) {
             give_up(id, RDMA_CM_EVENT_UNREACHABLE, -err, NULL);
             return;
         }
     }
-    if (id->peer && cm_send(id, &id->req, cm_is_ud(id) ? CM_SIDR_REQ : CM_REQ))
+    if (id->peer != NULL && cm_send(id, &id->req, cm_is_ud(id) ? CM_SIDR_REQ : CM_REQ))
         id->req_delivered = true;
     cm_timer_arm(emu_now() + CM_RETRY);
 }
@@ -202,7 +202,7 @@ static bool hold(struct cm_id *id)
     struct emu_dev *d = emu_dev_peek();
     uint64_t now = emu_now();
 
-    if (!d || !d->knobs.dreq_hold_ms || !emu_qp_unseen(d, id->local_qpn))
+    if (d == NULL || !d->knobs.dreq_hold_ms || !emu_qp_unseen(d, id->local_qpn))
         return false;
     if (!id->hold_left) {
         id->hold_left = d->knobs.dreq_hold_ms * HOLD_CHECK;
@@ -223,10 +223,10 @@ static void release(struct cm_id *id, uint64_t now)
     id->hold_seen = now;
     passed = passed < HOLD_CHECK ? passed : HOLD_CHECK;
     id->hold_left -= passed < id->hold_left ? passed : id->hold_left;
-    if (connected && d && id->hold_left && emu_qp_unseen(d, id->local_qpn))
+    if (connected && d != NULL && id->hold_left && emu_qp_unseen(d, id->local_qpn))
         return;
     id->hold_left = 0;
-    if (id->peer && atomic_load(&id->peer->dead)) { /* no answer, see peer_died() */
+    if (id->peer != NULL && atomic_load(&id->peer->dead)) { /* no answer, see peer_died() */
         if (connected || id->state == CM_DREQ_SENT)
             gone(id);
     } else if (connected) {
@@ -245,7 +245,7 @@ static void answer(struct emu_dev *d, struct emu_peer *p, const struct cm_msg *m
                        .remote_id = m->local_id,
                        .reason = reason};
 
-    if (p)
+    if (p != NULL)
         cm_send_message(d, p, &a);
 }
 
@@ -279,7 +279,7 @@ static void on_req(struct emu_dev *d, struct emu_peer *p, const struct cm_msg *m
         return; /* not sent by programs of this library */
     uint8_t port = (uint8_t)emu_port_of_address(d, &m->dst.sa);
     struct cm_id *l = find_listener(m);
-    if (!l) {
+    if (l == NULL) {
         answer(d, p, m, ud ? CM_SIDR_REP : CM_REJ,
                ud ? CM_SIDR_UNSUPPORTED : CM_REJ_NO_LISTENER);
         return;
@@ -287,7 +287,7 @@ static void on_req(struct emu_dev *d, struct emu_peer *p, const struct cm_msg *m
     struct cm_id *c = l->pending < l->backlog
                           ? cm_id_new((struct cm_chan *)l->id.channel, l->id.context, l->id.ps)
                           : NULL;
-    if (!c) {
+    if (c == NULL) {
         answer(d, p, m, ud ? CM_SIDR_REP : CM_REJ, ud ? CM_SIDR_REJECT : CM_REJ_CONSUMER);
         return;
     }
@@ -376,7 +376,7 @@ static struct cm_id *asked_as(const struct cm_msg *m)
 {
     struct cm_id *id = cm.ids;
 
-    while (id &&
+    while (id != NULL &&
            (id->state != CM_REQ_RCVD || id->remote_num != m->local_id || !from(id->peer, m)))
         id = id->next;
     return id;
@@ -389,7 +389,7 @@ static struct cm_id *addressee(const struct cm_msg *m)
         return NULL;
     struct cm_id *id =
         m->type == CM_REJ && !m->remote_id ? asked_as(m) : cm_id_by_num(m->remote_id);
-    bool is = id && id->state != CM_CLOSED && id->peer && from(id->peer, m) &&
+    bool is = id != NULL && id->state != CM_CLOSED && id->peer != NULL && from(id->peer, m) &&
               cm_is_ud(id) == (m->type == CM_SIDR_REP);
     return is ? id : NULL;
 }
@@ -417,7 +417,7 @@ static void keep(const struct cm_msg *m)
         n++;
     if (n < MAX_UNMET)
         u = malloc(sizeof(*u));
-    if (!u)
+    if (u == NULL)
         return; /* as if lost by the network */
     u->next = NULL;
     u->m = *m;
@@ -463,14 +463,14 @@ static bool take_unmet(struct emu_dev *d)
             continue;
         }
         struct emu_peer *p = emu_peer_get(d, u->m.src_slot & (EMU_MAX_SLOTS - 1));
-        if (!p && is_lack(errno)) {
+        if (p == NULL && is_lack(errno)) {
             at = &u->next;
             continue;
         }
-        if (!p && errno == EPERM)
+        if (p == NULL && errno == EPERM)
             note_refused(d, &u->m);
         *at = u->next;
-        if (p && from(p, &u->m))
+        if (p != NULL && from(p, &u->m))
             on_req(d, p, &u->m);
         emu_peer_put(d, p);
         free(u);
@@ -488,7 +488,7 @@ static void on_timer(struct emu_timer *t)
     for (struct cm_id *id = cm.ids; id; id = id->next) {
         if (id->state == CM_REQ_SENT && !id->req_delivered) {
             cm_try_request(id);
-        } else if (id->state == CM_REQ_SENT && d && refused(d, id)) {
+        } else if (id->state == CM_REQ_SENT && d != NULL && refused(d, id)) {
             emu_explain_eperm(id->peer->pid);
             give_up(id, RDMA_CM_EVENT_UNREACHABLE, -EPERM, NULL);
         }
@@ -503,7 +503,7 @@ static void on_timer(struct emu_timer *t)
         if (id->deadline && id->deadline < next)
             next = id->deadline;
     }
-    bool unsent = d && cm_send_unsent(d), unmet = d && take_unmet(d);
+    bool unsent = d != NULL && cm_send_unsent(d), unmet = d != NULL && take_unmet(d);
     if ((unsent || unmet) && now + CM_RETRY < next)
         next = now + CM_RETRY;
     if (next != UINT64_MAX)
@@ -523,17 +523,18 @@ static void told(struct emu_dev *d, const struct shm_msg *msg)
     bool asks = m.type == CM_REQ || m.type == CM_SIDR_REQ;
     struct cm_id *id = addressee(&m);
     /* an id knows its peer, even one that died after sending */
-    struct emu_peer *p = id ? id->peer : emu_peer_get(d, m.src_slot & (EMU_MAX_SLOTS - 1));
-    if (id)
+    struct emu_peer *p =
+        id != NULL ? id->peer : emu_peer_get(d, m.src_slot & (EMU_MAX_SLOTS - 1));
+    if (id != NULL)
         emu_peer_ref(d, p);
-    if (!p && errno == EPERM && asks) {
+    if (p == NULL && errno == EPERM && asks) {
         note_refused(d, &m);
-    } else if (!p && is_lack(errno) && asks && cm_addr_len(&m.dst.sa)) {
+    } else if (p == NULL && is_lack(errno) && asks && cm_addr_len(&m.dst.sa)) {
         keep(&m);
     } else if (m.type == CM_REJ && !m.remote_id) {
         take_back(&m);
     }
-    if (!p || !from(p, &m)) {
+    if (p == NULL || !from(p, &m)) {
         pthread_mutex_unlock(&cm.lock);
         emu_peer_put(d, p);
         return; /* the sender is dead */
@@ -549,25 +550,25 @@ static void told(struct emu_dev *d, const struct shm_msg *msg)
             on_req(d, p, &m);
         break;
     case CM_REP:
-        if (id)
+        if (id != NULL)
             on_rep(id, &m);
         else
             answer(d, p, &m, CM_REJ, CM_REJ_INVALID_COMM_ID);
         break;
     case CM_SIDR_REP:
-        if (id)
+        if (id != NULL)
             on_sidr_rep(id, &m);
         break;
     case CM_RTU:
-        if (id && id->state == CM_REP_SENT) {
+        if (id != NULL && id->state == CM_REP_SENT) {
             id->state = CM_ESTABLISHED;
             cm_set_deadline(id, 0);
             cm_event_post(id, RDMA_CM_EVENT_ESTABLISHED, 0, NULL, 0);
         }
         break;
     case CM_REJ:
-        if (id && (id->state == CM_REQ_SENT || id->state == CM_REP_SENT ||
-                   id->state == CM_REQ_RCVD)) {
+        if (id != NULL && (id->state == CM_REQ_SENT || id->state == CM_REP_SENT ||
+                           id->state == CM_REQ_RCVD)) {
             if (id->state == CM_REQ_SENT && m.reason == CM_REJ_NO_LISTENER)
                 no_listener(id, &m);
             else
@@ -575,13 +576,13 @@ static void told(struct emu_dev *d, const struct shm_msg *msg)
         }
         break;
     case CM_DREQ:
-        if (id)
+        if (id != NULL)
             on_dreq(id);
         else
             answer(d, p, &m, CM_DREP, 0);
         break;
     case CM_DREP:
-        if (id && id->state == CM_DREQ_SENT) {
+        if (id != NULL && id->state == CM_DREQ_SENT) {
             gone(id);
         }
         break;

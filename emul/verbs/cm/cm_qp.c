@@ -24,7 +24,7 @@ static int qp_attr(struct cm_id *id, struct ibv_qp_attr *a, int *mask)
 {
     struct emu_dev *d = emu_dev_peek();
 
-    if (!d)
+    if (d == NULL)
         return EIO;
     if (cm_is_ud(id)) {
         *mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY;
@@ -62,7 +62,7 @@ static int qp_attr(struct cm_id *id, struct ibv_qp_attr *a, int *mask)
         a->timeout = id->ack_timeout ? id->ack_timeout : ACK_TIMEOUT;
         a->retry_cnt = id->retry_count;
         a->rnr_retry = id->rnr_retry;
-        a->sq_psn = id->id.qp ? id->id.qp->qp_num : 0;
+        a->sq_psn = id->id.qp != NULL ? id->id.qp->qp_num : 0;
         a->max_rd_atomic = id->initiator_depth;
         return 0;
     default:
@@ -132,7 +132,7 @@ void cm_qp_err(struct cm_id *id)
 {
     struct ibv_qp_attr a = {.qp_state = IBV_QPS_ERR};
 
-    if (id->id.qp)
+    if (id->id.qp != NULL)
         ibv_modify_qp(id->id.qp, &a, IBV_QP_STATE);
 }
 
@@ -178,11 +178,13 @@ static uint16_t group_lid(void)
 
 int cm_group_attach(struct cm_id *id, struct cm_group *g)
 {
-    return id->id.qp && !g->send_only ? ibv_attach_mcast(id->id.qp, &g->gid, group_lid()) : 0;
+    return id->id.qp != NULL && !g->send_only
+               ? ibv_attach_mcast(id->id.qp, &g->gid, group_lid())
+               : 0;
 }
 
 void cm_group_detach(struct cm_id *id, struct cm_group *g)
 {
-    if (id->id.qp && !g->send_only)
+    if (id->id.qp != NULL && !g->send_only)
         ibv_detach_mcast(id->id.qp, &g->gid, group_lid());
 }

@@ -32,9 +32,9 @@ static struct cm_waiting *waiting_for(struct emu_dev *d, struct emu_peer *p, boo
 {
     struct cm_waiting *w = cm.waiting;
 
-    while (w && w->peer != p)
+    while (w != NULL && w->peer != p)
         w = w->next;
-    if (w || !make || !(w = calloc(1, sizeof(*w))))
+    if (w != NULL || !make || (w = calloc(1, sizeof(*w))) == NULL)
         return w;
     emu_peer_ref(d, p);
     w->peer = p;
@@ -53,12 +53,12 @@ void cm_send_message(struct emu_dev *d, struct emu_peer *p, const struct cm_msg 
 {
     struct cm_waiting *w = waiting_for(d, p, false);
 
-    if ((!w && put(d, p, m)) || atomic_load(&p->dead))
+    if ((w == NULL && put(d, p, m)) || atomic_load(&p->dead))
         return;
     struct cm_unsent *u = malloc(sizeof(*u));
-    if (u)
+    if (u != NULL)
         w = waiting_for(d, p, true);
-    if (!u || !w || w->count == MAX_UNSENT) {
+    if (u == NULL || w == NULL || w->count == MAX_UNSENT) {
         free(u);
         return;
     }
@@ -80,7 +80,7 @@ bool cm_send_unsent(struct emu_dev *d)
             w->count--;
             free(u);
         }
-        if (w->head) {
+        if (w->head != NULL) {
             at = &w->next;
             continue;
         }
@@ -107,7 +107,7 @@ void cm_timer_arm(uint64_t due)
 {
     struct emu_dev *d = emu_dev_peek();
 
-    if (d)
+    if (d != NULL)
         emu_timer_sooner(d, &cm.timer, due);
 }
 
@@ -122,7 +122,7 @@ bool cm_send(struct cm_id *id, struct cm_msg *m, enum cm_type type)
 {
     struct emu_dev *d = emu_dev_peek();
 
-    if (!d || !id->peer || d->knobs.silent ||
+    if (d == NULL || id->peer == NULL || d->knobs.silent ||
         emu_port_is_down(id->hca, EMU_PORT_OF(id->port)) || atomic_load(&id->peer->seg->silent))
         return true; /* lost by the network */
     m->type = type;
@@ -167,7 +167,7 @@ void cm_enter_timewait(struct cm_id *id)
     struct emu_dev *d = emu_dev_peek();
 
     id->state = CM_TIMEWAIT;
-    cm_set_deadline(id, d && d->knobs.timewait_ms ? d->knobs.timewait_ms : 1);
+    cm_set_deadline(id, d != NULL && d->knobs.timewait_ms ? d->knobs.timewait_ms : 1);
 }
 
 void cm_farewell(struct cm_id *id)

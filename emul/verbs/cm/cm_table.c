@@ -14,9 +14,9 @@ struct cm_state_all cm = {.lock = PTHREAD_MUTEX_INITIALIZER};
 /* Assigns a number unused by other ids. Under cm.lock. */
 static bool number(struct cm_id *id)
 {
-    if (!cm.table) {
+    if (cm.table == NULL) {
         cm.table = calloc(NUM_MASK + 1, sizeof(*cm.table));
-        if (!cm.table)
+        if (cm.table == NULL)
             return false;
         cm.next_num = 1;
     }
@@ -24,7 +24,7 @@ static bool number(struct cm_id *id)
         uint32_t num = cm.next_num++;
         if (num == 0)
             num = cm.next_num++;
-        if (cm.table[num & NUM_MASK])
+        if (cm.table[num & NUM_MASK] != NULL)
             continue;
         cm.table[num & NUM_MASK] = id;
         id->num = num;
@@ -35,9 +35,9 @@ static bool number(struct cm_id *id)
 
 struct cm_id *cm_id_by_num(uint32_t num)
 {
-    struct cm_id *id = cm.table ? cm.table[num & NUM_MASK] : NULL;
+    struct cm_id *id = cm.table != NULL ? cm.table[num & NUM_MASK] : NULL;
 
-    return id && id->num == num ? id : NULL;
+    return id != NULL && id->num == num ? id : NULL;
 }
 
 /* Under cm.lock. */
@@ -45,7 +45,7 @@ struct cm_id *cm_id_new(struct cm_chan *chan, void *context, enum rdma_port_spac
 {
     struct cm_id *id = calloc(1, sizeof(*id));
 
-    if (!id)
+    if (id == NULL)
         return NULL;
     if (!number(id)) {
         free(id);
@@ -60,7 +60,7 @@ struct cm_id *cm_id_new(struct cm_chan *chan, void *context, enum rdma_port_spac
     id->owner = emu_dev_peek();
     pthread_cond_init(&id->acked_cond, NULL);
     id->next = cm.ids;
-    if (cm.ids)
+    if (cm.ids != NULL)
         cm.ids->prev = id;
     cm.ids = id;
     return id;
@@ -79,18 +79,18 @@ void cm_id_free(struct cm_id *id)
 {
     struct emu_dev *d = emu_dev_peek();
 
-    if (id->prev)
+    if (id->prev != NULL)
         id->prev->next = id->next;
     else
         cm.ids = id->next;
-    if (id->next)
+    if (id->next != NULL)
         id->next->prev = id->prev;
     if (id->backlog)
         remove_listener(id);
     cm.table[id->num & NUM_MASK] = NULL;
     if (id->claim >= 0)
         emu_unwatch_close(id->claim);
-    if (d)
+    if (d != NULL)
         emu_peer_put(d, id->peer);
     pthread_cond_destroy(&id->acked_cond);
     emu_turns_end(&id->turns);
@@ -102,7 +102,7 @@ struct ibv_pd *cm_default_pd(struct ibv_context *verbs)
     struct ibv_pd **of_device = &emu_hca_of(verbs)->cm_pd;
 
     pthread_mutex_lock(&cm.lock);
-    if (!*of_device)
+    if (*of_device == NULL)
         *of_device = emu_pd_new(verbs);
     struct ibv_pd *pd = *of_device;
     pthread_mutex_unlock(&cm.lock);
@@ -119,14 +119,14 @@ int cm_set_verbs(struct cm_id *id)
 {
     struct emu_dev *d = emu_dev_peek();
 
-    if (id->id.verbs)
+    if (id->id.verbs != NULL)
         return 0;
-    if (!d)
+    if (d == NULL)
         return -EIO;
-    struct emu_ctx *c = emu_ctx_get(d, id->hca ? id->hca : atomic_load(&d->hca[0]));
-    if (!c)
+    struct emu_ctx *c = emu_ctx_get(d, id->hca != NULL ? id->hca : atomic_load(&d->hca[0]));
+    if (c == NULL)
         return -errno;
-    if (!id->id.pd && !(id->id.pd = cm_default_pd(&c->v.context)))
+    if (id->id.pd == NULL && (id->id.pd = cm_default_pd(&c->v.context)) == NULL)
         return -errno;
     id->id.verbs = &c->v.context;
     id->id.port_num = EMU_PORT_OF(id->port);

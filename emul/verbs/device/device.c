@@ -87,7 +87,7 @@ static struct emu_ctx *ctx_new(struct emu_dev *d, struct emu_hca *h)
 {
     struct emu_ctx *c = calloc(1, sizeof(*c));
 
-    if (!c)
+    if (c == NULL)
         return NULL;
     struct verbs_context *v = &c->v;
     v->sz = sizeof(*v);
@@ -146,14 +146,14 @@ EMU_EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device_)
     }
     struct emu_dev *d = emu_dev();
     struct emu_hca *h = (struct emu_hca *)device_;
-    if (d && h->dev != d) /* a list made before a fork names devices of the parent */
+    if (d != NULL && h->dev != d) /* a list made before a fork names devices of the parent */
         h = atomic_load(&d->hca[h->index]);
-    if (d && atomic_load(&h->gone)) {
+    if (d != NULL && atomic_load(&h->gone)) {
         errno = ENODEV;
         return NULL;
     }
-    struct emu_ctx *c = d ? ctx_new(d, h) : NULL;
-    return c ? &c->v.context : NULL;
+    struct emu_ctx *c = d != NULL ? ctx_new(d, h) : NULL;
+    return c != NULL ? &c->v.context : NULL;
 }
 
 EMU_EXPORT int ibv_close_device(struct ibv_context *context)
@@ -161,7 +161,7 @@ EMU_EXPORT int ibv_close_device(struct ibv_context *context)
     struct emu_ctx *c = emu_ctx_of(context);
     struct emu_dev *d = emu_dev_for(context);
 
-    if (emu_call(CALL_ibv_close_device) || !d)
+    if (emu_call(CALL_ibv_close_device) || d == NULL)
         return EIO;
     pthread_mutex_lock(&d->lock);
     for (struct emu_ctx **pp = &d->contexts; *pp; pp = &(*pp)->next)
@@ -208,14 +208,14 @@ struct emu_ctx *emu_ctx_get(struct emu_dev *d, struct emu_hca *h)
     pthread_mutex_lock(&d->lock);
     struct emu_ctx *c = h->cm_ctx;
     pthread_mutex_unlock(&d->lock);
-    if (c)
+    if (c != NULL)
         return c;
     c = ctx_new(d, h);
-    if (!c)
+    if (c == NULL)
         return NULL;
     emu_uncount(COUNT_live_context, 1); /* rdma_cm never closes its context */
     pthread_mutex_lock(&d->lock);
-    if (!h->cm_ctx)
+    if (h->cm_ctx == NULL)
         h->cm_ctx = c;
     c = h->cm_ctx;
     pthread_mutex_unlock(&d->lock);

@@ -37,7 +37,7 @@ __attribute__((format(printf, 3, 4))) static int line(const char *dir, const cha
         return -1;
     }
     FILE *f = fopen(full, "we");
-    if (!f)
+    if (f == NULL)
         return -1;
     va_start(ap, text);
     vfprintf(f, text, ap);
@@ -125,7 +125,7 @@ EMU_EXPORT int emuverbs_sysfs(const char *top)
     struct emu_dev *d = emu_dev_base();
     char dir[PATH_MAX];
 
-    if (!d) {
+    if (d == NULL) {
         errno = ENOMEM;
         return -1;
     }

@@ -63,7 +63,7 @@ int emu_advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t 
 
     if (emu_call(CALL_ibv_advise_mr))
         return ENOMEM;
-    if (!d)
+    if (d == NULL)
         return EIO;
     if (advice != IBV_ADVISE_MR_ADVICE_PREFETCH && !write &&
         advice != IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT)

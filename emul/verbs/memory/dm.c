@@ -66,7 +66,7 @@ struct ibv_dm *emu_alloc_dm(struct ibv_context *context, struct ibv_alloc_dm_att
     void *bytes = NULL;
     int err = 0;
 
-    if (emu_call(CALL_ibv_alloc_dm) || !d)
+    if (emu_call(CALL_ibv_alloc_dm) || d == NULL)
         err = ENOMEM;
     else if (attr->comp_mask || !attr->length || attr->log_align_req > 12)
         err = EINVAL;
@@ -79,7 +79,7 @@ struct ibv_dm *emu_alloc_dm(struct ibv_context *context, struct ibv_alloc_dm_att
     if (attr->log_align_req > 3)
         align = (size_t)1 << attr->log_align_req;
     m = calloc(1, sizeof(*m));
-    if (!m || posix_memalign(&bytes, align, attr->length)) {
+    if (m == NULL || posix_memalign(&bytes, align, attr->length)) {
         free(m);
         atomic_fetch_sub(&d->dm_used, attr->length);
         errno = ENOMEM;
@@ -123,7 +123,7 @@ struct ibv_mr *emu_reg_dm_mr(struct ibv_pd *pd, struct ibv_dm *dm, uint64_t off,
         return NULL;
     }
     struct ibv_mr *mr = emu_mr_new(pd, m->bytes + off, length, 0, access);
-    if (mr) {
+    if (mr != NULL) {
         atomic_fetch_add(&m->users, 1);
         ((struct emu_mr *)mr)->dm_users = &m->users;
         mr->addr = NULL; /* not accessible to the program */

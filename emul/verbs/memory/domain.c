@@ -25,7 +25,7 @@ struct ibv_td *emu_alloc_td(struct ibv_context *context, struct ibv_td_init_attr
         errno = ENOMEM;
     else
         t = calloc(1, sizeof(*t));
-    if (!t)
+    if (t == NULL)
         return NULL;
     t->td.context = context;
     emu_count(COUNT_live_td, 1);
@@ -50,14 +50,16 @@ static int check(struct ibv_context *context, const struct ibv_parent_domain_ini
     const uint32_t known =
         IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
 
-    if (!a->pd || a->pd->context != context || (a->td && a->td->context != context))
+    if (a->pd == NULL || a->pd->context != context ||
+        (a->td != NULL && a->td->context != context))
         return EINVAL;
     if (a->comp_mask & ~known)
         return EINVAL;
-    if ((a->comp_mask & IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS) && (!a->alloc || !a->free))
+    if ((a->comp_mask & IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS) &&
+        (a->alloc == NULL || a->free == NULL))
         return EINVAL;
     /* a parent domain may not be nested */
-    return ((struct emu_pd *)a->pd)->parent_of ? EINVAL : 0;
+    return ((struct emu_pd *)a->pd)->parent_of != NULL ? EINVAL : 0;
 }
 
 struct ibv_pd *emu_alloc_parent_domain(struct ibv_context *context,
@@ -68,7 +70,7 @@ struct ibv_pd *emu_alloc_parent_domain(struct ibv_context *context,
     if (!err && emu_call(CALL_ibv_alloc_parent_domain))
         err = ENOMEM;
     struct emu_pd *pd = err ? NULL : calloc(1, sizeof(*pd));
-    if (!pd) {
+    if (pd == NULL) {
         errno = err ? err : ENOMEM;
         return NULL;
     }
@@ -76,7 +78,7 @@ struct ibv_pd *emu_alloc_parent_domain(struct ibv_context *context,
     pd->pd.handle = attr->pd->handle;
     pd->parent_of = (struct emu_pd *)attr->pd;
     atomic_fetch_add(&pd->parent_of->users, 1);
-    if (attr->td) {
+    if (attr->td != NULL) {
         pd->td_users = &((struct emu_td *)attr->td)->users;
         atomic_fetch_add(pd->td_users, 1);
     }

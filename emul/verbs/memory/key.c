@@ -48,7 +48,7 @@ uint32_t emu_mr_draw_key(struct emu_dev *d, bool window)
     for (uint32_t n = 0; n < places; n++, key += step) {
         uint32_t i = shm_key_index(key = (key & (EMU_WINDOW_BIT - 1)) | kind);
         struct shm_mr *s = shm_mr(d->seg, i);
-        if (i && !(window ? (void *)d->mw[i - EMU_MAX_MRS] : (void *)d->mr[i]) &&
+        if (i && (window ? (void *)d->mw[i - EMU_MAX_MRS] : (void *)d->mr[i]) == NULL &&
             atomic_load(&s->users) == 0)
             return key;
     }
@@ -91,7 +91,7 @@ struct drain {
 
 static void is_late(const struct drain *n, uint32_t slot)
 {
-    if (n->late)
+    if (n->late != NULL)
         n->late[slot / 64] |= UINT64_C(1) << (slot % 64);
 }
 
@@ -136,7 +136,7 @@ void emu_mr_drain(struct emu_dev *d, uint32_t index, uint64_t *late)
             emu_peers_any(d, takes_too_long, &n);
             takes_too_long(d, &d->self, &n);
         }
-        if (too_long || (now > check_at && !shm_ring_peek(d->seg, &d->seg->inbox, 0) &&
+        if (too_long || (now > check_at && shm_ring_peek(d->seg, &d->seg->inbox, 0) == NULL &&
                          !is_noted(d->seg, d, index) && !emu_peers_any(d, holds, &n))) {
             atomic_store(&s->users, 0);
             break;
@@ -211,7 +211,7 @@ static inline __attribute__((always_inline)) void use(struct emu_dev *d, struct 
     atomic_fetch_add(&s->users, 1);
     pin->entry = SHM_PIN(p->slot, index);
     pin->note = note_pin(d, pin->entry);
-    if (!pin->note) {
+    if (pin->note == NULL) {
         pin->entry = 0;
         pin->note = &d->seg->unnoted;
         atomic_fetch_add(pin->note, 1);
@@ -258,7 +258,7 @@ void emu_srq_pin(struct emu_dev *d, struct emu_peer *p, uint32_t srq, struct emu
 
 void emu_mr_unpin(struct emu_pin *pin)
 {
-    if (!pin->mr)
+    if (pin->mr == NULL)
         return;
     if (!pin->entry)
         atomic_fetch_sub(pin->note, 1);

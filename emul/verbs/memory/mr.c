@@ -25,11 +25,11 @@ struct ibv_pd *emu_pd_new(struct ibv_context *context)
     struct emu_dev *d = emu_dev_for(context);
     struct emu_pd *pd = NULL;
 
-    if (!d)
+    if (d == NULL)
         errno = EIO;
     else
         pd = calloc(1, sizeof(*pd));
-    if (!pd)
+    if (pd == NULL)
         return NULL;
     pd->pd.context = context;
     pthread_mutex_lock(&d->lock);
@@ -46,7 +46,7 @@ EMU_EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
         return NULL;
     }
     struct ibv_pd *pd = emu_pd_new(context);
-    if (pd)
+    if (pd != NULL)
         emu_count(COUNT_live_pd, 1);
     return pd;
 }
@@ -55,13 +55,13 @@ EMU_EXPORT int ibv_dealloc_pd(struct ibv_pd *ibpd)
 {
     struct emu_pd *pd = (struct emu_pd *)ibpd;
 
-    if (emu_call(CALL_ibv_dealloc_pd) || !emu_dev_for(ibpd->context))
+    if (emu_call(CALL_ibv_dealloc_pd) || emu_dev_for(ibpd->context) == NULL)
         return EIO;
     if (atomic_load(&pd->users))
         return EBUSY;
-    if (pd->parent_of)
+    if (pd->parent_of != NULL)
         atomic_fetch_sub(&pd->parent_of->users, 1);
-    if (pd->td_users)
+    if (pd->td_users != NULL)
         atomic_fetch_sub(pd->td_users, 1);
     free(pd);
     emu_uncount(COUNT_live_pd, 1);
@@ -87,7 +87,7 @@ int emu_mr_populate(const void *addr, size_t length, bool write)
         /* no permission, or a kernel before 5.14: check that everything is mapped */
         size_t pages = (to - from) / page;
         unsigned char *vec = malloc(pages);
-        if (!vec)
+        if (vec == NULL)
             return ENOMEM;
         char probe;
         struct iovec l = {&probe, 1}, r = {(void *)from, 1};
@@ -162,12 +162,12 @@ struct ibv_mr *emu_mr_new(struct ibv_pd *pd, void *addr, size_t length, uint64_t
 
     if (emu_call(CALL_ibv_reg_mr))
         err = ENOMEM;
-    else if (!d || emu_has_failed(pd->context))
+    else if (d == NULL || emu_has_failed(pd->context))
         err = EIO;
     else
         err = check_region(d, addr, length, access);
     struct emu_mr *mr = err ? NULL : calloc(1, sizeof(*mr));
-    if (!mr) {
+    if (mr == NULL) {
         errno = err ? err : ENOMEM;
         return NULL;
     }
@@ -273,7 +273,7 @@ EMU_EXPORT int ibv_dereg_mr(struct ibv_mr *ibmr)
     struct emu_mr *mr = (struct emu_mr *)ibmr;
     struct emu_dev *d = emu_dev_for(ibmr->context);
 
-    if (emu_call(CALL_ibv_dereg_mr) || !d)
+    if (emu_call(CALL_ibv_dereg_mr) || d == NULL)
         return EIO;
     if (retract(d, mr))
         return EINVAL; /* a window is bound */
@@ -285,7 +285,7 @@ EMU_EXPORT int ibv_dereg_mr(struct ibv_mr *ibmr)
     emu_uncount(COUNT_pinned_bytes, was_pinned);
     emu_uncount(COUNT_live_mr, 1);
     atomic_fetch_sub(&((struct emu_pd *)mr->mr.pd)->users, 1);
-    if (mr->dm_users)
+    if (mr->dm_users != NULL)
         atomic_fetch_sub(mr->dm_users, 1);
     free(mr);
     return 0;
@@ -297,10 +297,10 @@ static int rereg(struct emu_dev *d, struct emu_mr *mr, int flags, struct ibv_pd 
     struct shm_mr *s = shm_mr(d->seg, mr->index);
     bool moved = flags & IBV_REREG_MR_CHANGE_TRANSLATION;
 
-    if (mr->dm_users || !flags || (moved && !length) ||
-        (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) || (moved && !addr) ||
+    if (mr->dm_users != NULL || !flags || (moved && !length) ||
+        (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) || (moved && addr == NULL) ||
         (access && !(flags & IBV_REREG_MR_CHANGE_ACCESS)) ||
-        ((flags & IBV_REREG_MR_CHANGE_PD) && (!pd || pd->context != mr->mr.context)))
+        ((flags & IBV_REREG_MR_CHANGE_PD) && (pd == NULL || pd->context != mr->mr.context)))
         return EINVAL;
     if (!(flags & IBV_REREG_MR_CHANGE_ACCESS))
         access = s->access;
@@ -355,7 +355,7 @@ EMU_EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, voi
 
     if (emu_call(CALL_ibv_rereg_mr))
         err = ENOMEM;
-    else if (d)
+    else if (d != NULL)
         err = rereg(d, (struct emu_mr *)mr, flags, pd, addr, length, (unsigned)access);
     if (!err)
         return 0;

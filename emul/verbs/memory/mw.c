@@ -33,7 +33,7 @@ static struct shm_mr *entry(struct emu_dev *d, const struct emu_mw *mw)
 static void link_to(struct emu_mw_link *l, struct emu_mw_link **head)
 {
     l->next = *head;
-    if (l->next)
+    if (l->next != NULL)
         l->next->pprev = &l->next;
     l->pprev = head;
     *head = l;
@@ -41,10 +41,10 @@ static void link_to(struct emu_mw_link *l, struct emu_mw_link **head)
 
 static void unlink_from(struct emu_mw_link *l)
 {
-    if (!l->pprev)
+    if (l->pprev == NULL)
         return;
     *l->pprev = l->next;
-    if (l->next)
+    if (l->next != NULL)
         l->next->pprev = l->pprev;
     l->pprev = NULL;
 }
@@ -68,13 +68,13 @@ struct ibv_mw *emu_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 
     if (emu_call(CALL_ibv_alloc_mw))
         err = ENOMEM;
-    else if (!d || emu_has_failed(pd->context))
+    else if (d == NULL || emu_has_failed(pd->context))
         err = EIO;
     else if (!d->knobs.max_mw)
         err = EOPNOTSUPP;
     else if (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2)
         err = EINVAL;
-    else if (!(mw = calloc(1, sizeof(*mw))))
+    else if ((mw = calloc(1, sizeof(*mw))) == NULL)
         err = ENOMEM;
     if (!err) {
         pthread_mutex_lock(&d->lock);
@@ -108,7 +108,7 @@ int emu_dealloc_mw(struct ibv_mw *ibmw)
     struct emu_mw *mw = (struct emu_mw *)ibmw;
     struct emu_dev *d = emu_dev_for(ibmw->context);
 
-    if (emu_call(CALL_ibv_dealloc_mw) || !d)
+    if (emu_call(CALL_ibv_dealloc_mw) || d == NULL)
         return EIO;
     pthread_mutex_lock(&d->lock);
     unbind(d, mw);
@@ -132,9 +132,9 @@ int emu_dealloc_mw(struct ibv_mw *ibmw)
 static struct emu_mw *lookup(struct emu_dev *d, uint32_t key)
 {
     struct emu_mw *mw = key & EMU_WINDOW_BIT ? d->mw[shm_key_index(key) - EMU_MAX_MRS] : NULL;
-    uint32_t counts = mw && mw->mw.type == IBV_MW_TYPE_1 ? ~0xffu : ~0u;
+    uint32_t counts = mw != NULL && mw->mw.type == IBV_MW_TYPE_1 ? ~0xffu : ~0u;
 
-    return mw && (mw->key & counts) == (key & counts) ? mw : NULL;
+    return mw != NULL && (mw->key & counts) == (key & counts) ? mw : NULL;
 }
 
 /* Returns the region below a window to be bound, if permitted; or NULL. */
@@ -161,7 +161,7 @@ enum ibv_wc_status emu_mw_bind(struct emu_dev *d, const struct emu_binder *by,
 
     pthread_mutex_lock(&d->lock);
     struct emu_mw *mw = lookup(d, b->mw_key);
-    if (mw && mw->mw.type == IBV_MW_TYPE_1 && unbind(d, mw)) {
+    if (mw != NULL && mw->mw.type == IBV_MW_TYPE_1 && unbind(d, mw)) {
         /* bound again at any time; current users finish first */
         uint32_t index = mw->index;
         pthread_mutex_unlock(&d->lock);
@@ -169,18 +169,18 @@ enum ibv_wc_status emu_mw_bind(struct emu_dev *d, const struct emu_binder *by,
         pthread_mutex_lock(&d->lock);
         mw = lookup(d, b->mw_key);
     }
-    bool one = mw && mw->mw.type == IBV_MW_TYPE_1;
-    struct shm_mr *s = mw ? entry(d, mw) : NULL, *mr = NULL;
-    if (!s || atomic_load(&s->key) || mw->mw.pd->handle != by->pd)
+    bool one = mw != NULL && mw->mw.type == IBV_MW_TYPE_1;
+    struct shm_mr *s = mw != NULL ? entry(d, mw) : NULL, *mr = NULL;
+    if (s == NULL || atomic_load(&s->key) || mw->mw.pd->handle != by->pd)
         goto out;
     if (b->length)
         mr = region_below(d, b, addr, by->pd);
-    if (!mr && (b->length || !one))
+    if (mr == NULL && (b->length || !one))
         goto out;
     unlink_from(&mw->of_mr); /* invalidated by a message */
     unlink_from(&mw->of_qp);
     mw->key = (mw->key & ~0xffu) | (rkey & 0xff);
-    if (mr) {
+    if (mr != NULL) {
         s->pd = by->pd;
         s->access = b->access;
         s->addr = mr->addr + (addr - mr->iova);
@@ -204,7 +204,7 @@ enum ibv_wc_status emu_mw_invalidate(struct emu_dev *d, uint32_t qpn, uint32_t k
 
     pthread_mutex_lock(&d->lock);
     struct emu_mw *mw = lookup(d, key & ~EMU_RKEY_BIT);
-    if (mw && (key & EMU_RKEY_BIT) && mw->mw.type == IBV_MW_TYPE_2 &&
+    if (mw != NULL && (key & EMU_RKEY_BIT) && mw->mw.type == IBV_MW_TYPE_2 &&
         entry(d, mw)->qpn == qpn && unbind(d, mw))
         index = mw->index;
     pthread_mutex_unlock(&d->lock);
@@ -225,7 +225,7 @@ bool emu_mw_invalidate_remote(struct emu_peer *p, uint32_t qpn, uint32_t rkey)
 
 bool emu_mw_any(struct emu_dev *d, struct emu_mr *mr)
 {
-    while (mr->windows) {
+    while (mr->windows != NULL) {
         struct emu_mw *mw =
             (struct emu_mw *)((char *)mr->windows - offsetof(struct emu_mw, of_mr));
         if (atomic_load(&entry(d, mw)->key))
@@ -238,7 +238,7 @@ bool emu_mw_any(struct emu_dev *d, struct emu_mr *mr)
 void emu_mw_qp_destroyed(struct emu_dev *d, struct emu_mw_link **windows)
 {
     pthread_mutex_lock(&d->lock);
-    while (*windows)
+    while (*windows != NULL)
         unbind(d, (struct emu_mw *)((char *)*windows - offsetof(struct emu_mw, of_qp)));
     pthread_mutex_unlock(&d->lock);
 }

@@ -16,7 +16,7 @@
 /* Returns row `n` of a table of names, in which rows may be missing. */
 static const char *name_of(const char *const *names, size_t count, int n, const char *unknown)
 {
-    return n >= 0 && (size_t)n < count && names[n] ? names[n] : unknown;
+    return n >= 0 && (size_t)n < count && names[n] != NULL ? names[n] : unknown;
 }
 
 EMU_EXPORT const char *ibv_wc_status_str(enum ibv_wc_status status)

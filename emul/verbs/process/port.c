@@ -113,8 +113,8 @@ static __be64 machine_guid(void)
     uint64_t h = 0xcbf29ce484222325;
     FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
 
-    if (f) {
-        if (!fgets(id, sizeof(id), f))
+    if (f != NULL) {
+        if (fgets(id, sizeof(id), f) == NULL)
             id[0] = 0;
         fclose(f);
     }
@@ -140,7 +140,7 @@ static void device_name(const char *first, uint32_t index, char *name, size_t si
 int emu_ports_init(struct emu_dev *d)
 {
     d->ports = calloc(1, sizeof(*d->ports));
-    if (!d->ports)
+    if (d->ports == NULL)
         return -ENOMEM;
     d->guid = machine_guid();
     read_addresses(d);
@@ -211,7 +211,7 @@ static bool has_address(const struct ifaddrs *i, const struct in6_addr *want)
 {
     struct in6_addr a;
 
-    if (!i->ifa_addr)
+    if (i->ifa_addr == NULL)
         return false;
     if (i->ifa_addr->sa_family == AF_INET6)
         a = ((const struct sockaddr_in6 *)(const void *)i->ifa_addr)->sin6_addr;
@@ -231,9 +231,9 @@ bool emu_port_interface(const struct emu_dev *d, uint32_t number, char *name)
 
     if (getifaddrs(&all) < 0)
         return false;
-    for (i = all; i && !has_address(i, &want); i = i->ifa_next)
+    for (i = all; i != NULL && !has_address(i, &want); i = i->ifa_next)
         ;
-    if (i)
+    if (i != NULL)
         snprintf(name, IF_NAMESIZE, "%s", i->ifa_name);
     freeifaddrs(all);
     return i != NULL;

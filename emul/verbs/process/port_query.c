@@ -10,14 +10,14 @@ EMU_EXPORT struct ibv_device **ibv_get_device_list(int *num_devices)
 {
     struct emu_dev *d = emu_dev_base();
 
-    if (num_devices)
+    if (num_devices != NULL)
         *num_devices = 0;
-    if (emu_call(CALL_ibv_get_device_list) || !d) {
+    if (emu_call(CALL_ibv_get_device_list) || d == NULL) {
         errno = ENOMEM;
         return NULL;
     }
     struct ibv_device **list = calloc(EMU_MAX_DEVICES + 1, sizeof(struct ibv_device *));
-    if (!list)
+    if (list == NULL)
         return NULL;
     int n = 0;
     for (uint32_t i = 0; i < d->knobs.devices; i++) {
@@ -25,7 +25,7 @@ EMU_EXPORT struct ibv_device **ibv_get_device_list(int *num_devices)
         if (!atomic_load(&h->gone))
             list[n++] = &h->ibdev;
     }
-    if (num_devices)
+    if (num_devices != NULL)
         *num_devices = n;
     return list;
 }

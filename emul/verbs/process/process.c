@@ -37,19 +37,19 @@ static void at_exit_report(void)
     struct emu_dev *d = base;
     char path[4096], prog[256] = "";
 
-    if (!d || d->pid != getpid())
+    if (d == NULL || d->pid != getpid())
         return;
     /* the service thread continues: other destructors may still disconnect */
     FILE *f = fopen("/proc/self/comm", "re");
-    if (f) {
-        if (fgets(prog, sizeof(prog), f))
+    if (f != NULL) {
+        if (fgets(prog, sizeof(prog), f) != NULL)
             prog[strcspn(prog, "\n")] = 0;
         fclose(f);
     }
     if (*d->knobs.counters) {
         snprintf(path, sizeof(path), "%s/emuverbs-%d.json", d->knobs.counters, d->pid);
         f = fopen(path, "we");
-        if (f) {
+        if (f != NULL) {
             emu_counters_json(emu_counters, d->pid, prog, f);
             fclose(f);
         } else {
@@ -75,7 +75,7 @@ static void after_fork_child(void)
     pthread_mutex_init(&make_lock, NULL);
     base = NULL;
     atomic_store(&emu_device, NULL);
-    if (d) {
+    if (d != NULL) {
         inherited = d;
         emu_segment_forked(d);
         emu_above_forked(d);
@@ -90,7 +90,7 @@ static void ended(int status, void *arg)
     struct emu_dev *d = emu_dev_peek();
 
     (void)status, (void)arg;
-    if (d && d->pid == getpid())
+    if (d != NULL && d->pid == getpid())
         emu_service_end(d);
 }
 
@@ -110,9 +110,9 @@ __attribute__((destructor)) static void unloaded(void)
 /* Under make_lock. */
 static struct emu_dev *base_locked(void)
 {
-    if (!base) {
+    if (base == NULL) {
         struct emu_dev *d = calloc(1, sizeof(*d));
-        if (!d)
+        if (d == NULL)
             return NULL;
         d->pid = getpid();
         pthread_mutex_init(&d->lock, NULL);
@@ -166,15 +166,15 @@ struct emu_dev *emu_dev(void)
     struct emu_dev *d = emu_dev_peek();
     int err = 0;
 
-    if (d)
+    if (d != NULL)
         return d;
     pthread_mutex_lock(&make_lock);
     d = base_locked();
-    if (!d)
+    if (d == NULL)
         err = -ENOMEM;
     else if (!d->knobs.devices)
         err = -ENODEV;
-    else if (!atomic_load(&emu_device)) {
+    else if (atomic_load(&emu_device) == NULL) {
         err = make(d);
         if (!err) {
             d->self.seg = d->seg;
@@ -214,7 +214,7 @@ EMU_EXPORT void emuverbs_settle(void)
 {
     struct emu_dev *d = emu_dev_peek();
 
-    for (int i = 0; d && i < 2; i++) { /* the first round may have begun before */
+    for (int i = 0; d != NULL && i < 2; i++) { /* the first round may have begun before */
         uint64_t before = atomic_load(&emu_counters->count[COUNT_service_rounds]);
         emu_service_wake(d);
         while (atomic_load(&emu_counters->count[COUNT_service_rounds]) == before)

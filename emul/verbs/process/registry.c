@@ -274,12 +274,12 @@ static struct shm_head *map_from(const char *thread, int pid, uint64_t *size)
 
     snprintf(path, sizeof(path), "%s/fd", thread);
     DIR *dir = opendir(path);
-    if (!dir) {
+    if (dir == NULL) {
         if (errno == EACCES || !is_proc_there())
             errno = EPERM;
         return NULL;
     }
-    for (struct dirent *e; !seg && (e = readdir(dir)) != NULL;) {
+    for (struct dirent *e; seg == NULL && (e = readdir(dir)) != NULL;) {
         snprintf(path, sizeof(path), "%s/fd/%s", thread, e->d_name);
         ssize_t n = readlink(path, link, sizeof(link) - 1);
         if (n < 0 && (errno == EACCES || errno == EPERM))
@@ -315,7 +315,7 @@ static struct shm_head *map_from(const char *thread, int pid, uint64_t *size)
         sys_close(fd);
     }
     closedir(dir);
-    if (!seg)
+    if (seg == NULL)
         errno = err;
     return seg;
 }
@@ -330,20 +330,20 @@ static struct shm_head *map_segment(int pid, uint64_t *size)
     struct shm_head *seg = map_from(thread, pid, size);
     int err = errno;
     snprintf(thread, sizeof(thread), "/proc/%d/task", pid);
-    DIR *dir = !seg && (err == ESRCH || err == EPERM) ? opendir(thread) : NULL;
-    for (struct dirent *e; dir && !seg && (e = readdir(dir)) != NULL;) {
+    DIR *dir = seg == NULL && (err == ESRCH || err == EPERM) ? opendir(thread) : NULL;
+    for (struct dirent *e; dir != NULL && seg == NULL && (e = readdir(dir)) != NULL;) {
         if (e->d_name[0] == '.' || atoi(e->d_name) == pid)
             continue;
         snprintf(thread, sizeof(thread), "/proc/%d/task/%s", pid, e->d_name);
         seg = map_from(thread, pid, size);
-        if (!seg && errno != ENOENT)
+        if (seg == NULL && errno != ENOENT)
             err = errno;
     }
-    if (dir)
+    if (dir != NULL)
         closedir(dir);
-    if (!seg && err == EPERM)
+    if (seg == NULL && err == EPERM)
         (is_proc_there() ? emu_explain_eperm : explain_proc)(pid);
-    if (!seg)
+    if (seg == NULL)
         errno = err;
     return seg;
 }
@@ -403,7 +403,7 @@ static bool is_through(struct emu_peer *p)
 
 static void peer_close(struct emu_peer *p)
 {
-    if (p->seg)
+    if (p->seg != NULL)
         munmap(p->seg, p->size);
     if (p->pidfd >= 0)
         emu_own_close(p->pidfd);
@@ -415,7 +415,7 @@ static struct emu_peer *peer_open(struct emu_dev *d, int pid)
     struct emu_peer *p = calloc(1, sizeof(*p));
     int err;
 
-    if (!p)
+    if (p == NULL)
         return NULL;
     p->pid = pid;
     p->pidfd = pidfd_open_(pid);
@@ -424,11 +424,11 @@ static struct emu_peer *peer_open(struct emu_dev *d, int pid)
     bool refused = p->pidfd < 0 && (errno == ENOSYS || errno == EPERM || errno == EACCES);
     p->seg = p->pidfd >= 0 || refused ? map_segment(pid, &p->size) : NULL;
     err = errno;
-    if (p->seg) {
+    if (p->seg != NULL) {
         p->tid = thread_of(pid, p->seg);
         err = ESRCH;
     }
-    if (!p->seg || is_dead(p)) {
+    if (p->seg == NULL || is_dead(p)) {
         static _Atomic int said;
         explain_lack(&said, "cannot be reached", pid, err, p->size);
         peer_close(p);
@@ -443,7 +443,7 @@ static struct emu_peer *peer_open(struct emu_dev *d, int pid)
 
     pthread_mutex_lock(&d->lock);
     struct emu_peer *old = d->peers[p->slot];
-    if (old && old->incarnation == p->incarnation) {
+    if (old != NULL && old->incarnation == p->incarnation) {
         /* another thread was faster */
         old->refs++;
         pthread_mutex_unlock(&d->lock);
@@ -468,13 +468,13 @@ static struct emu_peer *peer_known(struct emu_dev *d, int pid, uint32_t slot)
         return &d->self;
     pthread_mutex_lock(&d->lock);
     uint32_t from = pid ? 0 : slot, to = pid ? EMU_MAX_SLOTS - 1 : slot;
-    for (uint32_t i = from; i <= to && !found; i++) {
+    for (uint32_t i = from; i <= to && found == NULL; i++) {
         struct emu_peer *p = d->peers[i];
-        if (p && (!pid || p->pid == pid) && !atomic_load(&p->dead) && !has_left(p) &&
+        if (p != NULL && (!pid || p->pid == pid) && !atomic_load(&p->dead) && !has_left(p) &&
             !is_dead(p))
             found = p;
     }
-    if (found)
+    if (found != NULL)
         found->refs++;
     pthread_mutex_unlock(&d->lock);
     return found;
@@ -484,14 +484,14 @@ struct emu_peer *emu_peer_by_pid(struct emu_dev *d, int pid)
 {
     struct emu_peer *p = peer_known(d, pid, 0);
 
-    return p ? p : peer_open(d, pid);
+    return p != NULL ? p : peer_open(d, pid);
 }
 
 struct emu_peer *emu_peer_get(struct emu_dev *d, uint32_t slot)
 {
     struct emu_peer *p = peer_known(d, 0, slot);
 
-    if (p)
+    if (p != NULL)
         return p;
     int pid = slot_pid(slot);
     if (pid < 0) {
@@ -514,14 +514,14 @@ void emu_peer_ref(struct emu_dev *d, struct emu_peer *p)
 
 void emu_peer_put(struct emu_dev *d, struct emu_peer *p)
 {
-    if (!p || p->self)
+    if (p == NULL || p->self)
         return;
     pthread_mutex_lock(&d->lock);
     bool last = --p->refs == 0;
     pthread_mutex_unlock(&d->lock);
     if (!last)
         return;
-    if (p->chan) {
+    if (p->chan != NULL) {
         for (uint32_t i = 0; i < EMU_MAX_CHANS; i++)
             if (p->chan[i].gen)
                 emu_own_close(p->chan[i].fd);
@@ -564,7 +564,7 @@ void emu_peer_died(struct emu_dev *d, struct emu_peer *p)
 
 struct emu_peer *emu_peer_of(struct emu_dev *d, struct emu_peer **last, uint32_t slot)
 {
-    if (!*last || (*last)->slot != slot || atomic_load(&(*last)->dead)) {
+    if (*last == NULL || (*last)->slot != slot || atomic_load(&(*last)->dead)) {
         struct emu_peer *p = emu_peer_get(d, slot);
         emu_peer_put(d, *last);
         *last = p;
@@ -606,7 +606,7 @@ void emu_turns_begin(const struct emu_dev *d, struct emu_turns *t)
         if (t->n == t->room) {
             uint32_t room = t->room ? 2 * t->room : 8;
             struct emu_turn *of = realloc(t->of, room * sizeof(*of));
-            if (!of)
+            if (of == NULL)
                 return;
             t->of = of;
             t->room = room;
@@ -623,7 +623,7 @@ bool emu_peers_any(struct emu_dev *d,
 
     pthread_mutex_lock(&d->lock);
     for (uint32_t i = 0; i < EMU_MAX_SLOTS && !any; i++)
-        for (struct emu_peer *p = d->peers[i]; p && !any; p = p->next)
+        for (struct emu_peer *p = d->peers[i]; p != NULL && !any; p = p->next)
             any = is(d, p, arg);
     pthread_mutex_unlock(&d->lock);
     return any;
@@ -634,8 +634,8 @@ struct emu_peer *emu_peer_unseen(struct emu_dev *d)
     struct emu_peer *found = NULL;
 
     pthread_mutex_lock(&d->lock);
-    for (uint32_t i = 0; i < EMU_MAX_SLOTS && !found; i++)
-        for (struct emu_peer *p = d->peers[i]; p && !found; p = p->next)
+    for (uint32_t i = 0; i < EMU_MAX_SLOTS && found == NULL; i++)
+        for (struct emu_peer *p = d->peers[i]; p != NULL && found == NULL; p = p->next)
             if ((p->pidfd >= 0 ? has_left(p) : is_dead(p)) && is_through(p))
                 found = p;
     pthread_mutex_unlock(&d->lock);
@@ -713,10 +713,10 @@ void emu_peer_signal_chan(struct emu_dev *d, struct emu_peer *p, uint32_t chan)
     if (atomic_load(&p->dead))
         return;
     pthread_mutex_lock(&p->chan_lock);
-    if (!p->chan)
+    if (p->chan == NULL)
         p->chan = calloc(EMU_MAX_CHANS, sizeof(*p->chan));
-    struct emu_peer_chan *c = p->chan ? &p->chan[chan & (EMU_MAX_CHANS - 1)] : NULL;
-    if (c && c->gen != gen) {
+    struct emu_peer_chan *c = p->chan != NULL ? &p->chan[chan & (EMU_MAX_CHANS - 1)] : NULL;
+    if (c != NULL && c->gen != gen) {
         if (c->gen)
             emu_own_close(c->fd);
         c->gen = 0;
@@ -728,7 +728,7 @@ void emu_peer_signal_chan(struct emu_dev *d, struct emu_peer *p, uint32_t chan)
             c->gen = gen;
         }
     }
-    bool done = c && c->gen && emu_kick(c->fd);
+    bool done = c != NULL && c->gen && emu_kick(c->fd);
     pthread_mutex_unlock(&p->chan_lock);
     if (!done && (gen & 1))
         emu_peer_send(d, p, INBOX_SIGNAL, chan, gen, NULL, 0);
@@ -741,7 +741,7 @@ static bool put(struct emu_dev *d, struct emu_peer *p, uint32_t kind, uint32_t i
     struct shm_ring *inbox = &p->seg->inbox;
     struct shm_msg *m = shm_cell_get(p->seg, inbox, d->slot);
 
-    if (!m)
+    if (m == NULL)
         return false;
     m->kind = kind;
     m->index = index;

@@ -197,7 +197,7 @@ uint64_t emu_arena_alloc(struct emu_dev *d, uint64_t bytes)
 
     pthread_mutex_lock(&d->lock);
     struct arena_free *f = d->arena_free[c];
-    if (f) {
+    if (f != NULL) {
         d->arena_free[c] = f->next;
         off = f->off;
     } else if (d->arena_next + (UINT64_C(1) << c) <= d->seg->size) {
@@ -206,7 +206,7 @@ uint64_t emu_arena_alloc(struct emu_dev *d, uint64_t bytes)
         show(d);
     }
     pthread_mutex_unlock(&d->lock);
-    if (f) {
+    if (f != NULL) {
         free(f);
         memset(shm_at(d->seg, off), 0, bytes);
     }
@@ -217,7 +217,7 @@ void emu_arena_free(struct emu_dev *d, uint64_t off, uint64_t bytes)
 {
     struct arena_free *f = malloc(sizeof(*f));
 
-    if (!f)
+    if (f == NULL)
         return; /* the range is lost until exit */
     f->off = off;
     unsigned c = size_class(bytes);

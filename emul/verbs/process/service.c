@@ -32,7 +32,7 @@ static void greeted(struct emu_dev *d, uint32_t slot)
     slot &= EMU_MAX_SLOTS - 1;
     struct emu_peer *p = emu_peer_get(d, slot);
     uint64_t *word = &d->unmet[slot / 64], bit = UINT64_C(1) << (slot % 64);
-    int err = p ? 0 : errno;
+    int err = p != NULL ? 0 : errno;
 
     *word &= ~bit;
     if (err == EMFILE || err == ENFILE || err == ENOMEM || err == EAGAIN)

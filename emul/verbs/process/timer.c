@@ -52,7 +52,7 @@ void emu_spend(uint64_t ns)
 /* Under timers.lock. */
 static void set_alarm(void)
 {
-    uint64_t due = timers.head ? timers.head->due : 0;
+    uint64_t due = timers.head != NULL ? timers.head->due : 0;
     struct itimerspec its = {0};
 
     atomic_store(&timers.next_due, due);
@@ -66,11 +66,11 @@ static void set_alarm(void)
 
 static void unlink_timer(struct emu_timer *t)
 {
-    if (t->prev)
+    if (t->prev != NULL)
         t->prev->next = t->next;
     else
         timers.head = t->next;
-    if (t->next)
+    if (t->next != NULL)
         t->next->prev = t->prev;
     t->armed = false;
 }
@@ -81,18 +81,18 @@ static void link_timer(struct emu_timer *t, uint64_t due)
     if (t->armed)
         unlink_timer(t);
     struct emu_timer *prev = NULL, *next = timers.head;
-    while (next && next->due <= due) {
+    while (next != NULL && next->due <= due) {
         prev = next;
         next = next->next;
     }
     t->due = due;
     t->prev = prev;
     t->next = next;
-    if (prev)
+    if (prev != NULL)
         prev->next = t;
     else
         timers.head = t;
-    if (next)
+    if (next != NULL)
         next->prev = t;
     t->armed = true;
     if (timers.head == t)

@@ -30,7 +30,7 @@ void emu_trace_init(const struct emu_knobs *k)
     if (!*k->trace)
         return;
     /* also for a program that changes its working directory later */
-    if (*k->trace != '/' && !getcwd(folder, sizeof(folder)))
+    if (*k->trace != '/' && getcwd(folder, sizeof(folder)) == NULL)
         *folder = 0;
     int n = snprintf(path, sizeof(path), "%s%s%s", folder, *folder ? "/" : "", k->trace);
     if (n >= (int)sizeof(path))
@@ -85,8 +85,8 @@ void emu_trace_request(uint32_t qpn, enum ibv_wr_opcode opcode, uint32_t bytes, 
     };
     const char *name = opcode < sizeof(names) / sizeof(names[0]) ? names[opcode] : NULL;
 
-    line("qp 0x%06x post %s %u bytes wr_id 0x%" PRIx64 "\n", qpn, name ? name : "?", bytes,
-         wr_id);
+    line("qp 0x%06x post %s %u bytes wr_id 0x%" PRIx64 "\n", qpn, name != NULL ? name : "?",
+         bytes, wr_id);
 }
 
 void emu_trace_receive(const char *queue, uint32_t number, const struct ibv_recv_wr *wr)

@@ -19,11 +19,11 @@ static char thread_state(const char *path)
     char line[128], state = 'X'; /* also if it has ended meanwhile */
     FILE *f = fopen(path, "re");
 
-    if (!f)
+    if (f == NULL)
         return errno != ENOENT && errno != ESRCH ? '?' : 'X';
     /* a thread's name, in parentheses, may contain parentheses */
-    const char *name_end = fgets(line, sizeof(line), f) ? strrchr(line, ')') : NULL;
-    if (name_end)
+    const char *name_end = fgets(line, sizeof(line), f) != NULL ? strrchr(line, ')') : NULL;
+    if (name_end != NULL)
         (void)sscanf(name_end, ") %c", &state);
     fclose(f);
     return state;
@@ -48,7 +48,7 @@ static bool all_threads(int pid, bool (*is)(char state))
 
     snprintf(path, sizeof(path), "/proc/%d/task", pid);
     DIR *dir = opendir(path);
-    if (!dir)
+    if (dir == NULL)
         return is(errno == ENOENT || errno == ESRCH ? 'X' : '?');
     for (struct dirent *e; all && (e = readdir(dir)) != NULL;) {
         if (e->d_name[0] == '.')

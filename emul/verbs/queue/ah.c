@@ -42,13 +42,13 @@ EMU_EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *a
 
     if (emu_call(CALL_ibv_create_ah))
         err = ENOMEM;
-    else if (!d)
+    else if (d == NULL)
         err = EIO;
     else if (!emu_port_there(d, attr->port_num) ||
              (attr->is_global && attr->grh.sgid_index != 0) ||
              (d->knobs.ethernet && !attr->is_global))
         err = EINVAL;
-    else if (!(ah = calloc(1, sizeof(*ah))))
+    else if ((ah = calloc(1, sizeof(*ah))) == NULL)
         err = ENOMEM;
     if (err) {
         errno = err;
@@ -75,7 +75,7 @@ EMU_EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *a
 
 EMU_EXPORT int ibv_destroy_ah(struct ibv_ah *ah)
 {
-    if (emu_call(CALL_ibv_destroy_ah) || !emu_dev_for(ah->context))
+    if (emu_call(CALL_ibv_destroy_ah) || emu_dev_for(ah->context) == NULL)
         return EIO;
     atomic_fetch_sub(&((struct emu_pd *)ah->pd)->users, 1);
     emu_uncount(COUNT_live_ah, 1);
@@ -122,7 +122,7 @@ EMU_EXPORT struct ibv_ah *ibv_create_ah_from_wc(struct ibv_pd *pd, struct ibv_wc
 
 int emu_ah_fill(struct emu_wr *w, const struct ibv_ah *ah, uint32_t qpn, uint32_t qkey)
 {
-    if (!ah || qpn >= 1u << 24)
+    if (ah == NULL || qpn >= 1u << 24)
         return EINVAL;
     w->av = ((const struct emu_ah *)ah)->av;
     w->av.qpn = qpn;

@@ -35,7 +35,7 @@ void emu_async_raise(struct emu_ctx *ctx, const struct ibv_async_event *ev)
 {
     struct emu_async *a = calloc(1, sizeof(*a));
 
-    if (!a)
+    if (a == NULL)
         return;
     a->ev = *ev;
     pthread_mutex_lock(&ctx->async_lock);
@@ -50,9 +50,9 @@ void emu_async_purge(struct emu_ctx *ctx, const void *element)
 {
     pthread_mutex_lock(&ctx->async_lock);
     struct emu_async **pp = &ctx->async_head;
-    while (*pp) {
+    while (*pp != NULL) {
         struct emu_async *a = *pp;
-        if (!element || a->ev.element.cq == element) {
+        if (element == NULL || a->ev.element.cq == element) {
             *pp = a->next;
             free(a);
             count_off(ctx);
@@ -132,7 +132,7 @@ EMU_EXPORT int ibv_get_async_event(struct ibv_context *context, struct ibv_async
     pthread_cond_t *cond;
     uint32_t *acked;
 
-    if (emu_call(CALL_ibv_get_async_event) || !emu_dev_for(context)) {
+    if (emu_call(CALL_ibv_get_async_event) || emu_dev_for(context) == NULL) {
         errno = EIO;
         return -1;
     }
@@ -141,19 +141,19 @@ EMU_EXPORT int ibv_get_async_event(struct ibv_context *context, struct ibv_async
 
         pthread_mutex_lock(&ctx->async_lock);
         struct emu_async *a = ctx->async_head;
-        if (a) {
+        if (a != NULL) {
             count_off(ctx);
             ctx->async_head = a->next;
-            if (!ctx->async_head)
+            if (ctx->async_head == NULL)
                 ctx->async_tail = &ctx->async_head;
             *event = a->ev;
             uint32_t *n = fetched(event, &lock, &cond, &acked);
-            if (n)
+            if (n != NULL)
                 ++*n;
         }
         pthread_mutex_unlock(&ctx->async_lock);
         free(a);
-        if (a)
+        if (a != NULL)
             return 0;
         if (fcntl(context->async_fd, F_GETFL) & O_NONBLOCK) {
             errno = EAGAIN;
@@ -171,7 +171,7 @@ EMU_EXPORT void ibv_ack_async_event(struct ibv_async_event *event)
     uint32_t *acked;
 
     emu_call(CALL_ibv_ack_async_event);
-    if (!fetched(event, &lock, &cond, &acked))
+    if (fetched(event, &lock, &cond, &acked) == NULL)
         return;
     pthread_mutex_lock(lock);
     ++*acked;

@@ -32,7 +32,8 @@ static bool enter(struct emu_dev *d, struct emu_peer *p)
         bool dead = false;
         if (holder && now > check_at) {
             struct emu_peer *at = emu_peer_get(d, (uint32_t)holder & (EMU_MAX_SLOTS - 1));
-            dead = at ? atomic_word(at) != holder : errno == ECONNREFUSED || errno == ESRCH;
+            dead = at != NULL ? atomic_word(at) != holder
+                              : errno == ECONNREFUSED || errno == ESRCH;
             emu_peer_put(d, at);
             check_at = now + EMU_TURN_CHECK;
         }

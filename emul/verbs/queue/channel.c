@@ -21,11 +21,11 @@ EMU_EXPORT struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *
 
     if (emu_call(CALL_ibv_create_comp_channel))
         errno = EMFILE;
-    else if (!d)
+    else if (d == NULL)
         errno = EIO;
     else
         c = calloc(1, sizeof(*c));
-    if (!c)
+    if (c == NULL)
         return NULL;
     c->ch.context = context;
     c->ch.fd = emu_events_open(&c->counter, 0);
@@ -62,7 +62,7 @@ EMU_EXPORT int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
     struct emu_chan *c = (struct emu_chan *)channel;
     struct emu_dev *d = emu_dev_for(channel->context);
 
-    if (emu_call(CALL_ibv_destroy_comp_channel) || !d)
+    if (emu_call(CALL_ibv_destroy_comp_channel) || d == NULL)
         return EIO;
     pthread_mutex_lock(&d->lock);
     bool busy = c->cqs != NULL;
@@ -103,7 +103,7 @@ EMU_EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq 
     struct emu_chan *c = (struct emu_chan *)channel;
     struct emu_dev *d = emu_dev_for(channel->context);
 
-    if (emu_call(CALL_ibv_get_cq_event) || !d) {
+    if (emu_call(CALL_ibv_get_cq_event) || d == NULL) {
         errno = EIO;
         return -1;
     }
@@ -119,9 +119,10 @@ EMU_EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq 
                 continue;
             q->fetched++;
             found = q;
-            if (q->chan_next) { /* moved to the end: the other CQs are first next time */
+            if (q->chan_next !=
+                NULL) { /* moved to the end: the other CQs are first next time */
                 *pp = q->chan_next;
-                while (*pp)
+                while (*pp != NULL)
                     pp = &(*pp)->chan_next;
                 *pp = q;
                 q->chan_next = NULL;
@@ -130,13 +131,13 @@ EMU_EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq 
         }
         if (atomic_load(&c->settled) != settled)
             emu_chan_settle(c); /* settling counted the event of the wake-up read before */
-        if (found) {
+        if (found != NULL) {
             pthread_mutex_lock(&found->cq.mutex);
             found->comp_events++;
             pthread_mutex_unlock(&found->cq.mutex);
         }
         pthread_mutex_unlock(&d->lock);
-        if (found) {
+        if (found != NULL) {
             emu_count(COUNT_comp_events, 1);
             *cq = &found->cq;
             *cq_context = found->cq.cq_context;

@@ -28,7 +28,7 @@ static struct emu_srq *srq_of(const struct emu_cq *cq, const struct shm_cqe *e)
 {
     struct emu_srq *srq = cq->xrc_srqs;
 
-    while (srq && srq->life != e->sq_index)
+    while (srq != NULL && srq->life != e->sq_index)
         srq = srq->cq_next;
     return srq;
 }
@@ -37,7 +37,7 @@ static struct emu_srq *srq_of(const struct emu_cq *cq, const struct shm_cqe *e)
  * short. */
 __attribute__((noinline)) static bool skips(const struct emu_cq *cq, const struct shm_cqe *e)
 {
-    return e->skip != SHM_SKIP_WITHOUT_SRQ || !srq_of(cq, e);
+    return e->skip != SHM_SKIP_WITHOUT_SRQ || srq_of(cq, e) == NULL;
 }
 
 /* Returns whether a completion must not be reported: its QP is destroyed, or its poster's token
@@ -51,7 +51,7 @@ static inline __attribute__((always_inline)) bool stale(struct emu_dev *d,
     /* private memory only: the QP's shared cache line belongs to its poster at this moment */
     if (__builtin_expect(e->skip, 0))
         return skips(cq, e);
-    if (d->qp[i] && d->qp[i]->qp.qp_num == e->qpn)
+    if (d->qp[i] != NULL && d->qp[i]->qp.qp_num == e->qpn)
         return e->token && e->token == d->revoked[i];
     /* XRC completions belong to the SRQ, independent of the QP */
     return e->srq != SHM_OF_XRC_SRQ;
@@ -176,12 +176,12 @@ struct emu_cq *emu_cq_create(struct ibv_context *context, int cqe, void *cq_cont
 
     if (emu_call(CALL_ibv_create_cq))
         err = ENOMEM;
-    else if (!d || emu_has_failed(context))
+    else if (d == NULL || emu_has_failed(context))
         err = EIO;
     else if (cqe < 1 || (uint64_t)cqe > d->knobs.max_cqe || comp_vector < 0 ||
-             comp_vector > 0 || (channel && channel->context != context))
+             comp_vector > 0 || (channel != NULL && channel->context != context))
         err = EINVAL;
-    else if (!(cq = calloc(1, sizeof(*cq))))
+    else if ((cq = calloc(1, sizeof(*cq))) == NULL)
         err = ENOMEM;
     if (err) {
         errno = err;
@@ -201,10 +201,10 @@ struct emu_cq *emu_cq_create(struct ibv_context *context, int cqe, void *cq_cont
     uint32_t index = 0, n;
     for (n = 0; n < EMU_MAX_CQS; n++) {
         index = (d->next_cq + n) % EMU_MAX_CQS;
-        if (!d->cq[index])
+        if (d->cq[index] == NULL)
             break;
     }
-    if (!ring || n == EMU_MAX_CQS) {
+    if (ring == NULL || n == EMU_MAX_CQS) {
         pthread_mutex_unlock(&d->lock);
         emu_cq_ring_free(d, ring);
         free(cq);
@@ -223,7 +223,7 @@ struct emu_cq *emu_cq_create(struct ibv_context *context, int cqe, void *cq_cont
     atomic_store(&cq->s->overrun, 0);
     atomic_store(&cq->s->chan, 0);
     cq->s->stamps = stamps;
-    if (channel) {
+    if (channel != NULL) {
         cq->chan = (struct emu_chan *)channel;
         atomic_store(&cq->s->chan, cq->chan->index + 1);
         cq->chan_next = cq->chan->cqs;
@@ -242,7 +242,7 @@ EMU_EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, vo
 {
     struct emu_cq *cq = emu_cq_create(context, cqe, cq_context, channel, comp_vector, false);
 
-    return cq ? &cq->cq : NULL;
+    return cq != NULL ? &cq->cq : NULL;
 }
 
 void emu_cq_late(struct emu_cq *cq, uint32_t slot)
@@ -259,7 +259,7 @@ static bool has_late(struct emu_dev *d, struct emu_cq *cq)
     for (uint32_t w = 0; w < EMU_MAX_SLOTS / 64; w++) {
         for (uint64_t bits = cq->late[w]; bits; bits &= bits - 1) {
             uint32_t slot = w * 64 + (uint32_t)__builtin_ctzll(bits);
-            if (slot != d->slot && !d->peers[slot])
+            if (slot != d->slot && d->peers[slot] == NULL)
                 cq->late[w] &= ~(bits & -bits);
         }
         any |= cq->late[w];
@@ -292,7 +292,7 @@ static void late_free(struct emu_dev *d)
         done = cq;
     }
     pthread_mutex_unlock(&d->lock);
-    while (done) {
+    while (done != NULL) {
         struct emu_cq *cq = done;
         done = cq->late_next;
         rings_free(d, cq);
@@ -304,14 +304,14 @@ EMU_EXPORT int ibv_destroy_cq(struct ibv_cq *ibcq)
     struct emu_cq *cq = (struct emu_cq *)ibcq;
     struct emu_dev *d = emu_dev_for(ibcq->context);
 
-    if (emu_call(CALL_ibv_destroy_cq) || !d)
+    if (emu_call(CALL_ibv_destroy_cq) || d == NULL)
         return EIO;
     if (atomic_load(&cq->users))
         return EBUSY;
     pthread_mutex_lock(&d->lock);
     atomic_store(&cq->s->in_use, 0);
     d->cq[cq->index] = NULL;
-    if (cq->chan) {
+    if (cq->chan != NULL) {
         for (struct emu_cq **pp = &cq->chan->cqs; *pp; pp = &(*pp)->chan_next)
             if (*pp == cq) {
                 *pp = cq->chan_next;
@@ -368,7 +368,7 @@ static void retire_shared(struct emu_dev *d, struct emu_cq *cq, const struct shm
     } else {
         srq = srq_of(cq, e);
     }
-    if (srq)
+    if (srq != NULL)
         atomic_fetch_add(&srq->rq.polled, 1);
 }
 
@@ -419,7 +419,7 @@ int emu_poll_cq(struct ibv_cq *ibcq, int max, struct ibv_wc *wc)
     struct shm_cqe *e;
     int n = 0;
 
-    if (emu_call(CALL_ibv_poll_cq) || !d)
+    if (emu_call(CALL_ibv_poll_cq) || d == NULL)
         return -1;
     if (emu_cq_empty(d, cq)) {
         emu_timers_poll();
@@ -478,7 +478,7 @@ static void take_out(struct emu_dev *d, struct emu_cq *cq, uint64_t n)
 
     for (uint64_t i = n, to = n; i-- > 0;) {
         e = emu_cq_unread(d, cq, i);
-        if (e && e->skip != SHM_SKIP && --to != i)
+        if (e != NULL && e->skip != SHM_SKIP && --to != i)
             shm_ring_swap(d->seg, cq->ring, i, to);
     }
     while ((e = emu_cq_unread(d, cq, 0)) != NULL && e->skip == SHM_SKIP) {
@@ -500,7 +500,7 @@ void emu_cq_purge(struct emu_dev *d, struct emu_cq *cq, uint32_t qpn, struct emu
         if (e->qpn != qpn || e->srq == SHM_OF_XRC_SRQ)
             continue;
         if (!stale(d, cq, e) && !e->from_sq)
-            *(e->srq && srq ? &shared : &own) += 1;
+            *(e->srq && srq != NULL ? &shared : &own) += 1;
         e->skip = SHM_SKIP;
         end = i + 1;
     }
@@ -523,7 +523,7 @@ void emu_cq_settle(struct emu_dev *d)
     pthread_mutex_lock(&d->lock);
     for (uint32_t k = 0; k < EMU_MAX_CQS; k++) {
         struct emu_cq *cq = d->cq[k];
-        if (!cq)
+        if (cq == NULL)
             continue;
         struct shm_cqe *e;
         pthread_mutex_lock(&cq->lock);
@@ -544,7 +544,7 @@ static void settle_channels(struct emu_dev *d)
 {
     for (uint32_t k = 0; k < EMU_MAX_CQS; k++) {
         struct emu_cq *cq = d->cq[k];
-        if (!cq || !cq->chan)
+        if (cq == NULL || cq->chan == NULL)
             continue;
         if (cq->chan->undelivered || emu_cq_events(cq))
             emu_chan_settle(cq->chan);
@@ -568,7 +568,7 @@ EMU_EXPORT void emuverbs_fail_cq(struct ibv_cq *ibcq)
     struct emu_cq *cq = (struct emu_cq *)ibcq;
     struct emu_dev *d = emu_dev_for(ibcq->context);
 
-    if (!d)
+    if (d == NULL)
         return;
     atomic_store(&cq->s->overrun, 1);
     pthread_mutex_lock(&d->lock);
@@ -579,7 +579,7 @@ EMU_EXPORT void emuverbs_fail_cq(struct ibv_cq *ibcq)
 void emu_cq_overrun(struct emu_dev *d, uint32_t index)
 {
     pthread_mutex_lock(&d->lock);
-    if (index < EMU_MAX_CQS && d->cq[index])
+    if (index < EMU_MAX_CQS && d->cq[index] != NULL)
         report_overrun(d->cq[index]);
     pthread_mutex_unlock(&d->lock);
 }
@@ -589,10 +589,10 @@ void emu_cq_untold(struct emu_dev *d)
     pthread_mutex_lock(&d->lock);
     for (uint32_t k = 0; k < EMU_MAX_CQS; k++) {
         struct emu_cq *cq = d->cq[k];
-        if (!cq)
+        if (cq == NULL)
             continue;
         report_overrun(cq);
-        if (cq->chan)
+        if (cq->chan != NULL)
             cq->chan->undelivered = true;
     }
     settle_channels(d);
@@ -613,7 +613,7 @@ void emu_cq_peer_died(struct emu_dev *d, uint32_t slot)
     for (uint32_t k = 0; k < EMU_MAX_CQS; k++) {
         struct emu_cq *cq = d->cq[k];
         bool added = false;
-        if (!cq)
+        if (cq == NULL)
             continue;
         pthread_mutex_lock(&cq->lock);
         cq->late[slot / 64] &= ~(UINT64_C(1) << (slot % 64));
@@ -628,7 +628,7 @@ void emu_cq_peer_died(struct emu_dev *d, uint32_t slot)
         uint64_t note = atomic_load(&cq->s->armed);
         if (CQ_ARMED_SLOT(note) == slot) {
             notified(cq->s, note);
-            if (cq->chan)
+            if (cq->chan != NULL)
                 cq->chan->undelivered = true;
         } else if (added) {
             emu_cq_notify(d, &d->self, k, true);

@@ -88,7 +88,7 @@ static inline bool emu_cq_empty(struct emu_dev *d, struct emu_cq *cq)
 {
     struct shm_ring *r = atomic_load_explicit(&cq->ring, memory_order_acquire);
 
-    return r && !shm_ring_peek(d->seg, r, 0) &&
+    return r != NULL && shm_ring_peek(d->seg, r, 0) == NULL &&
            atomic_load_explicit(&cq->ring, memory_order_relaxed) == r;
 }
 /* Adds a completion to a CQ of any process. If the CQ is full, the completion is lost, the

@@ -122,7 +122,7 @@ struct ibv_cq_ex *emu_create_cq_ex(struct ibv_context *context,
     }
     struct emu_cq *cq = emu_cq_create(context, (int)attr->cqe, attr->cq_context, attr->channel,
                                       (int)attr->comp_vector, (attr->wc_flags & STAMPS) != 0);
-    if (!cq)
+    if (cq == NULL)
         return NULL;
     struct ibv_cq_ex *ex = &cq->ex;
     bool alone = (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) &&

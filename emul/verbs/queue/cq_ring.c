@@ -57,24 +57,24 @@ static struct emu_ring *head_new(struct emu_dev *d)
 {
     pthread_mutex_lock(&d->lock);
     struct emu_ring *r = d->ring_heads;
-    if (r)
+    if (r != NULL)
         d->ring_heads = r->next;
     pthread_mutex_unlock(&d->lock);
-    if (r)
+    if (r != NULL)
         return r;
     r = calloc(1, sizeof(*r));
-    if (r && !(r->off_head = emu_arena_alloc(d, sizeof(struct shm_ring)))) {
+    if (r != NULL && !(r->off_head = emu_arena_alloc(d, sizeof(struct shm_ring)))) {
         free(r);
         return NULL;
     }
-    if (r)
+    if (r != NULL)
         r->s = shm_at(d->seg, r->off_head);
     return r;
 }
 
 void emu_cq_ring_free(struct emu_dev *d, struct emu_ring *r)
 {
-    if (!r)
+    if (r == NULL)
         return;
     if (r->off)
         emu_arena_free(d, r->off, r->bytes);
@@ -90,7 +90,7 @@ struct emu_ring *emu_cq_ring_new(struct emu_dev *d, uint32_t cap)
     uint32_t places = places_for(cap);
     struct emu_ring *r = head_new(d);
 
-    if (!r)
+    if (r == NULL)
         return NULL;
     r->bytes = shm_ring_bytes(places, sizeof(struct shm_cqe));
     r->off = emu_arena_alloc(d, r->bytes);
@@ -117,7 +117,7 @@ static enum shm_pushed put(const struct shm_head *seg, struct shm_ring *ring, ui
 {
     struct shm_cqe *e = shm_cell_get(seg, ring, slot);
 
-    if (!e)
+    if (e == NULL)
         return SHM_FULL;
     memcpy((char *)e + sizeof(e->cell), (const char *)c + sizeof(c->cell),
            sizeof(*c) - sizeof(c->cell));
@@ -196,11 +196,11 @@ static int resize(struct emu_dev *d, struct emu_cq *cq, uint32_t cqe)
     pthread_mutex_lock(&cq->lock);
     bool more = places > ((struct shm_ring *)cq->ring)->mask + 1;
     pthread_mutex_unlock(&cq->lock);
-    if (more && !(larger = emu_cq_ring_new(d, cqe)))
+    if (more && (larger = emu_cq_ring_new(d, cqe)) == NULL)
         return ENOMEM;
     pthread_mutex_lock(&cq->lock);
     struct shm_ring *ring = cq->ring;
-    while (emu_cq_unread(d, cq, held))
+    while (emu_cq_unread(d, cq, held) != NULL)
         held++;
     if (held > cqe) {
         err = EINVAL;
@@ -223,7 +223,7 @@ EMU_EXPORT int ibv_resize_cq(struct ibv_cq *cq, int cqe)
 
     if (emu_call(CALL_ibv_resize_cq))
         return ENOMEM;
-    if (!d)
+    if (d == NULL)
         return EIO;
     if (cqe < 1 || (uint64_t)cqe > d->knobs.max_cqe)
         return EINVAL;

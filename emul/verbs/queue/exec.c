@@ -123,7 +123,7 @@ static enum entry enter(struct run *r)
     struct emu_peer *p = r->peer;
     uint64_t idle = 0;
 
-    if (!p || !emu_peer_answers(p) || d->knobs.silent)
+    if (p == NULL || !emu_peer_answers(p) || d->knobs.silent)
         return NO_ANSWER;
     r->qpn = r->qp->attr.dest_qp_num;
     r->rs = shm_qp(p->seg, r->qpn);
@@ -527,7 +527,7 @@ static bool resolve_local(struct run *r)
     bool answered = wr->opcode == IBV_WR_RDMA_READ || emu_is_atomic(wr->opcode);
     uint32_t access = answered ? IBV_ACCESS_LOCAL_WRITE : 0;
 
-    if (wr->inl) {
+    if (wr->inl != NULL) {
         r->local[r->nlocal++] = (struct iovec){(void *)(uintptr_t)wr->inl, wr->length};
         return true;
     }
@@ -579,7 +579,7 @@ static bool enter_datagram(struct run *r)
             return false;
         if (now > check_at) {
             struct emu_peer *other = emu_peer_get(d, RX_SLOT(holder));
-            bool stopped = !other || emu_peer_stopped(other);
+            bool stopped = other == NULL || emu_peer_stopped(other);
             emu_peer_put(d, other);
             if (stopped)
                 return false;
@@ -634,7 +634,7 @@ static void deliver_group(struct run *r)
     deliver_members(r);
     for (unsigned i = 0; i < n; i++) {
         r->peer = emu_peer_get(r->d, slots[i]);
-        if (r->peer)
+        if (r->peer != NULL)
             deliver_members(r);
         emu_peer_put(r->d, r->peer);
     }
@@ -673,7 +673,7 @@ static enum ibv_wc_status exec_frame(struct run *r)
     memcpy(local, r->local, r->nlocal * sizeof(*local));
     for (uint32_t i = 0; i < n; i++) {
         r->peer = emu_peer_get(r->d, qpn[i] >> EMU_QP_BITS);
-        if (r->peer)
+        if (r->peer != NULL)
             deliver(r, qpn[i]);
         emu_peer_put(r->d, r->peer);
         memcpy(r->local, local, r->nlocal * sizeof(*local)); /* restore what copying consumed */

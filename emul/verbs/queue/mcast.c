@@ -48,11 +48,11 @@ static struct emu_group *group(struct emu_dev *d, const union ibv_gid *gid)
     char prefix[64], name[80];
     struct emu_group *g;
 
-    for (g = d->groups; g; g = g->next)
+    for (g = d->groups; g != NULL; g = g->next)
         if (memcmp(&g->gid, gid, sizeof(*gid)) == 0)
             return g;
     g = calloc(1, sizeof(*g));
-    if (!g)
+    if (g == NULL)
         return NULL;
     name_of(prefix, gid);
     snprintf(name, sizeof(name), "%s%u", prefix, d->slot);
@@ -86,7 +86,7 @@ int emu_mcast_hold(struct emu_dev *d, const union ibv_gid *gid)
 {
     struct emu_group *g = group(d, gid);
 
-    if (!g)
+    if (g == NULL)
         return ENOMEM;
     g->members++;
     return 0;
@@ -96,9 +96,9 @@ void emu_mcast_drop(struct emu_dev *d, const union ibv_gid *gid)
 {
     struct emu_group *g = d->groups;
 
-    while (g && memcmp(&g->gid, gid, sizeof(*gid)) != 0)
+    while (g != NULL && memcmp(&g->gid, gid, sizeof(*gid)) != 0)
         g = g->next;
-    if (g) {
+    if (g != NULL) {
         g->members--;
         drop_empty(d, g);
     }
@@ -123,19 +123,19 @@ EMU_EXPORT int ibv_attach_mcast(struct ibv_qp *ibqp, const union ibv_gid *gid, u
 
     if (emu_call(CALL_ibv_attach_mcast))
         return ENOMEM;
-    if (!d)
+    if (d == NULL)
         return EIO;
     if (ibqp->qp_type != IBV_QPT_UD || !is_group(d, gid, lid))
         return EINVAL;
     pthread_mutex_lock(&d->lock);
-    struct shm_mcast *m = place(d, ibqp->qp_num, gid) ? NULL : place(d, 0, NULL);
-    struct emu_group *g = m ? group(d, gid) : NULL;
-    if (g) {
+    struct shm_mcast *m = place(d, ibqp->qp_num, gid) != NULL ? NULL : place(d, 0, NULL);
+    struct emu_group *g = m != NULL ? group(d, gid) : NULL;
+    if (g != NULL) {
         g->members++;
         qp->groups++;
         memcpy(m->gid, gid, sizeof(m->gid));
         atomic_store(&m->qpn, ibqp->qp_num);
-    } else if (m || !place(d, ibqp->qp_num, gid)) {
+    } else if (m != NULL || place(d, ibqp->qp_num, gid) == NULL) {
         err = ENOMEM; /* else already a member */
     }
     pthread_mutex_unlock(&d->lock);
@@ -148,14 +148,14 @@ EMU_EXPORT int ibv_detach_mcast(struct ibv_qp *ibqp, const union ibv_gid *gid, u
     struct emu_qp *qp = (struct emu_qp *)ibqp;
     int err = EINVAL;
 
-    if (emu_call(CALL_ibv_detach_mcast) || !d)
+    if (emu_call(CALL_ibv_detach_mcast) || d == NULL)
         return EIO;
     if (ibqp->qp_type != IBV_QPT_UD || !is_group(d, gid, lid))
         return EINVAL;
     pthread_mutex_lock(&d->lock);
     struct shm_mcast *m = place(d, ibqp->qp_num, gid);
-    struct emu_group *g = m ? group(d, gid) : NULL;
-    if (g) {
+    struct emu_group *g = m != NULL ? group(d, gid) : NULL;
+    if (g != NULL) {
         atomic_store(&m->qpn, 0);
         qp->groups--;
         g->members--;
@@ -173,12 +173,12 @@ unsigned emu_mcast_slots(struct emu_dev *d, const union ibv_gid *gid, uint32_t *
     unsigned n = 0;
     FILE *f = fopen("/proc/net/unix", "re");
 
-    if (!f)
+    if (f == NULL)
         return 0;
     name_of(prefix, gid);
-    while (n < max && fgets(line, sizeof(line), f)) {
+    while (n < max && fgets(line, sizeof(line), f) != NULL) {
         char *at = strstr(line, prefix);
-        if (!at)
+        if (at == NULL)
             continue;
         unsigned long slot = strtoul(at + strlen(prefix), NULL, 10);
         bool known = slot == d->slot || slot >= EMU_MAX_SLOTS;

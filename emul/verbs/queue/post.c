@@ -63,7 +63,7 @@ static uint64_t retry_bound(struct emu_dev *d, struct emu_qp *qp)
 static bool retries_are_over(struct emu_dev *d, struct emu_qp *qp)
 {
     uint64_t now = emu_now();
-    bool had_turn = !qp->peer || emu_peer_had_turn(qp->peer, &qp->retry_ran);
+    bool had_turn = qp->peer == NULL || emu_peer_had_turn(qp->peer, &qp->retry_ran);
 
     if (!qp->retry_until)
         qp->retry_until = now + retry_bound(d, qp);
@@ -92,7 +92,8 @@ static enum exec_result transmit(struct emu_dev *d, struct emu_qp *qp, uint64_t 
     bool receives = wr->opcode != IBV_WR_RDMA_WRITE && wr->opcode != IBV_WR_RDMA_READ &&
                     !emu_is_atomic(wr->opcode);
     if (answered && receives && emu_call(CALL_not_ready)) {
-        *rnr_timer = qp->peer ? shm_qp(qp->peer->seg, qp->attr.dest_qp_num)->min_rnr_timer : 1;
+        *rnr_timer =
+            qp->peer != NULL ? shm_qp(qp->peer->seg, qp->attr.dest_qp_num)->min_rnr_timer : 1;
         return EXEC_RNR;
     }
     return emu_exec(d, qp, i, wr, qp->sq_retire == i, status, rnr_timer);
@@ -195,11 +196,11 @@ static int keep(struct emu_qp *qp, uint64_t i, const struct emu_wr *wr)
     e->inl = NULL;
     if ((wr->flags & IBV_SEND_INLINE) && wr->length) {
         unsigned char *to = e->inl = malloc(wr->length);
-        if (!to)
+        if (to == NULL)
             return ENOMEM;
-        if (wr->inl)
+        if (wr->inl != NULL)
             memcpy(to, wr->inl, wr->length);
-        for (uint32_t k = 0; !wr->inl && k < wr->nsge; k++) {
+        for (uint32_t k = 0; wr->inl == NULL && k < wr->nsge; k++) {
             memcpy(to, (void *)(uintptr_t)wr->sge[k].addr, wr->sge[k].length);
             to += wr->sge[k].length;
         }
@@ -313,7 +314,7 @@ static uint64_t read_due(struct emu_dev *d, struct emu_qp *qp, const struct emu_
         return emu_now() + delay;
     bool xrc = qp->qp.qp_type == IBV_QPT_XRC_SEND;
     struct emu_peer *from = xrc ? emu_xrc_peer(d, qp, e->wr.srqn) : qp->peer;
-    if (!from)
+    if (from == NULL)
         return e->due + delay;
     /* an XRC peer's device has the local device's number */
     uint8_t device = xrc ? qp->s->device : shm_qp(from->seg, qp->attr.dest_qp_num)->device;
@@ -385,11 +386,11 @@ void emu_sq_timer(struct emu_timer *t)
     /* A thread that builds requests (wr_api.c) holds the lock until they are posted, and may be
      * the polling thread that runs this timer. */
     if (pthread_mutex_trylock(&qp->sq_lock)) {
-        if (d)
+        if (d != NULL)
             emu_timer_arm(d, t, emu_now() + LOCKED_TICK);
         return;
     }
-    if (d) {
+    if (d != NULL) {
         /* no further than the timer's time, which may have changed meanwhile */
         uint64_t now = emu_link_on(d) ? emu_now() : 0;
         emu_sq_progress(d, qp, t->due < now ? t->due : now);
@@ -427,7 +428,7 @@ int emu_sq_check(struct emu_dev *d, struct emu_qp *qp, const struct emu_wr *wr)
     if (qp->qp.state != IBV_QPS_RTS && qp->qp.state != IBV_QPS_SQD &&
         qp->qp.state != IBV_QPS_ERR)
         return EINVAL;
-    if (wr->nsge > qp->init.cap.max_send_sge && !wr->inl)
+    if (wr->nsge > qp->init.cap.max_send_sge && wr->inl == NULL)
         return EINVAL;
     if (qp->qp.qp_type != IBV_QPT_RC && !is_less(qp->qp.qp_type, wr))
         return EINVAL;
@@ -547,14 +548,15 @@ static void normalise(const struct ibv_send_wr *wr, struct emu_wr *w)
 int emu_mw_request(struct emu_wr *w, const struct ibv_mw *mw, uint32_t rkey,
                    const struct ibv_mw_bind_info *info)
 {
-    if (!mw || (info->length && !info->mr)) /* adapters' libraries dereference the pointer */
+    if (mw == NULL ||
+        (info->length && info->mr == NULL)) /* adapters' libraries dereference the pointer */
         return EINVAL;
     w->raddr = info->addr;
     w->rkey = rkey;
     w->bind.length = info->length;
     w->bind.access = info->mw_access_flags;
     w->bind.mw_key = mw->rkey & ~EMU_RKEY_BIT;
-    w->bind.mr_key = info->mr ? info->mr->lkey : 0;
+    w->bind.mr_key = info->mr != NULL ? info->mr->lkey : 0;
     w->length = 0;
     return 0;
 }
@@ -563,7 +565,7 @@ static int bind_request(struct emu_wr *w, const struct ibv_send_wr *wr)
 {
     const struct ibv_mw *mw = wr->bind_mw.mw;
 
-    if (mw && mw->type != IBV_MW_TYPE_2)
+    if (mw != NULL && mw->type != IBV_MW_TYPE_2)
         return EINVAL; /* windows of type 1 have their own call */
     return emu_mw_request(w, mw, wr->bind_mw.rkey, &wr->bind_mw.bind_info);
 }
@@ -585,7 +587,7 @@ static int gather_inline(struct emu_qp *qp, struct emu_wr *w)
     if (!w->length || w->length > qp->init.cap.max_inline_data ||
         w->nsge > qp->init.cap.max_send_sge)
         return 0;
-    if (!qp->gathered && !(qp->gathered = malloc(qp->init.cap.max_inline_data)))
+    if (qp->gathered == NULL && (qp->gathered = malloc(qp->init.cap.max_inline_data)) == NULL)
         return ENOMEM;
     for (uint32_t i = 0; i < w->nsge; i++)
         from[i] = (struct iovec){(void *)(uintptr_t)w->sge[i].addr, w->sge[i].length};
@@ -643,7 +645,8 @@ static unsigned post_writes(struct emu_dev *d, struct emu_qp *qp, const struct i
 
     if (!is_free(d, qp))
         return 0;
-    for (; wr && wr->opcode == IBV_WR_RDMA_WRITE && n < d->knobs.write_chain && n < room;
+    for (;
+         wr != NULL && wr->opcode == IBV_WR_RDMA_WRITE && n < d->knobs.write_chain && n < room;
          wr = wr->next, n++) {
         int64_t length = -1;
         normalise(wr, &w[n]);
@@ -684,7 +687,7 @@ int emu_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_send_w
     struct emu_dev *d = emu_dev_peek();
     int err = 0;
 
-    if (emu_call(CALL_ibv_post_send) || !d) {
+    if (emu_call(CALL_ibv_post_send) || d == NULL) {
         *bad = wr;
         return ENOMEM;
     }
@@ -693,7 +696,7 @@ int emu_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_send_w
     for (; wr; wr = wr->next) {
         struct emu_wr w;
         int64_t length = -1;
-        if (wr->opcode == IBV_WR_RDMA_WRITE && wr->next &&
+        if (wr->opcode == IBV_WR_RDMA_WRITE && wr->next != NULL &&
             wr->next->opcode == IBV_WR_RDMA_WRITE) {
             unsigned n = post_writes(d, qp, wr);
             for (; n > 1; n--)

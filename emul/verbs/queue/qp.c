@@ -47,12 +47,13 @@ static int check_parts(const struct emu_knobs *k, const struct ibv_context *cont
     if (receives)
         return (a->comp_mask & IBV_QP_INIT_ATTR_XRCD) && a->xrcd->context == context ? 0
                                                                                      : EINVAL;
-    if (!a->pd || !a->send_cq || (!a->recv_cq && !xrc) || (a->srq && xrc))
+    if (a->pd == NULL || a->send_cq == NULL || (a->recv_cq == NULL && !xrc) ||
+        (a->srq != NULL && xrc))
         return EINVAL;
     /* handles of another context are invalid */
     return a->pd->context != context || a->send_cq->context != context ||
                    (!xrc && a->recv_cq->context != context) ||
-                   (a->srq && a->srq->context != context)
+                   (a->srq != NULL && a->srq->context != context)
                ? EINVAL
                : 0;
 }
@@ -68,7 +69,8 @@ static int check_caps(struct emu_dev *d, struct ibv_context *context,
     if (a->cap.max_send_wr > k->max_qp_wr || a->cap.max_send_sge > k->max_sge ||
         a->cap.max_inline_data > k->max_inline)
         return EINVAL;
-    if (!a->srq && (a->cap.max_recv_wr > k->max_qp_wr || a->cap.max_recv_sge > k->max_sge))
+    if (a->srq == NULL &&
+        (a->cap.max_recv_wr > k->max_qp_wr || a->cap.max_recv_sge > k->max_sge))
         return EINVAL;
     if (((a->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) && a->create_flags) ||
         (a->comp_mask & ~(uint32_t)(IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS |
@@ -90,7 +92,7 @@ static int take_index(struct emu_dev *d, struct emu_qp *qp)
     pthread_mutex_lock(&d->lock);
     for (uint32_t n = 0; n < d->knobs.max_qp && found < 0; n++) {
         uint32_t i = 1 + (d->next_qp + n) % (uint32_t)d->knobs.max_qp;
-        if (!d->qp[i])
+        if (d->qp[i] == NULL)
             found = (int)i;
     }
     if (found >= 0) {
@@ -110,7 +112,7 @@ static int alloc_sq(struct emu_qp *qp)
     qp->sq_mask = n - 1;
     qp->sq = calloc(n, sizeof(*qp->sq));
     qp->sq_sge = calloc((size_t)n * qp->init.cap.max_send_sge, sizeof(*qp->sq_sge));
-    return qp->sq && qp->sq_sge ? 0 : ENOMEM;
+    return qp->sq != NULL && qp->sq_sge != NULL ? 0 : ENOMEM;
 }
 
 /* Returns the inline data granted for a request of `n` bytes, at most the device's limit. */
@@ -139,7 +141,7 @@ static int build(struct emu_dev *d, struct emu_qp *qp, struct ibv_qp_init_attr_e
     cap->max_inline_data = inline_granted(&d->knobs, cap->max_inline_data);
     if (!cap->max_send_sge)
         cap->max_send_sge = 1;
-    if (a->srq || xrc) {
+    if (a->srq != NULL || xrc) {
         cap->max_recv_wr = 0;
         cap->max_recv_sge = 0;
     } else {
@@ -156,7 +158,7 @@ static int build(struct emu_dev *d, struct emu_qp *qp, struct ibv_qp_init_attr_e
     qp->index = (uint32_t)index;
     qp->s = shm_qp(d->seg, qp->index);
     memset(&qp->s->rq, 0, sizeof(qp->s->rq));
-    if (!a->srq && !xrc &&
+    if (a->srq == NULL && !xrc &&
         emu_rq_init(d, &qp->rq, &qp->s->rq, cap->max_recv_wr, cap->max_recv_sge)) {
         d->qp[index] = NULL;
         return ENOMEM;
@@ -172,16 +174,16 @@ static struct emu_qp *create(struct ibv_context *context, struct ibv_qp_init_att
 
     if (emu_call(CALL_ibv_create_qp))
         err = ENOMEM;
-    else if (!d || emu_has_failed(context))
+    else if (d == NULL || emu_has_failed(context))
         err = EIO;
     else
         err = check_caps(d, context, a);
-    if (!err && !(qp = calloc(1, sizeof(*qp))))
+    if (!err && (qp = calloc(1, sizeof(*qp))) == NULL)
         err = ENOMEM;
     if (!err)
         err = build(d, qp, a);
     if (err) {
-        if (qp) {
+        if (qp != NULL) {
             free(qp->sq);
             free(qp->sq_sge);
         }
@@ -220,26 +222,26 @@ static struct emu_qp *create(struct ibv_context *context, struct ibv_qp_init_att
     atomic_store(&s->why, 0);
     s->dest_qpn = 0;
     s->dest_inc = 0;
-    s->user.pd = qp->qp.pd ? qp->qp.pd->handle : 0;
+    s->user.pd = qp->qp.pd != NULL ? qp->qp.pd->handle : 0;
     s->access = 0;
     /* XRC senders have no responder */
     s->type = a->qp_type == IBV_QPT_XRC_SEND ? 0 : a->qp_type;
     s->device = (uint8_t)emu_hca_of(qp->qp.context)->index;
     s->qkey = 0;
-    s->recv_cq = qp->rcq ? qp->rcq->index : 0;
-    s->srq = qp->xrcd ? SHM_NAMED_SRQ : qp->srq ? qp->srq->index + 1 : 0;
-    if (qp->xrcd)
+    s->recv_cq = qp->rcq != NULL ? qp->rcq->index : 0;
+    s->srq = qp->xrcd != NULL ? SHM_NAMED_SRQ : qp->srq != NULL ? qp->srq->index + 1 : 0;
+    if (qp->xrcd != NULL)
         emu_xrcd_hold(qp->xrcd, &s->xrcd);
     atomic_store(&s->state, IBV_QPS_RESET);
     atomic_store(&s->user.qpn, qpn);
 
-    if (qp->qp.pd)
+    if (qp->qp.pd != NULL)
         atomic_fetch_add(&((struct emu_pd *)qp->qp.pd)->users, 1);
-    if (qp->scq)
+    if (qp->scq != NULL)
         atomic_fetch_add(&qp->scq->users, 1);
-    if (qp->rcq)
+    if (qp->rcq != NULL)
         atomic_fetch_add(&qp->rcq->users, 1);
-    if (qp->srq)
+    if (qp->srq != NULL)
         atomic_fetch_add(&qp->srq->users, 1);
     emu_count(COUNT_live_qp, 1);
     return qp;
@@ -252,12 +254,12 @@ EMU_EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_at
     memcpy(&a, init, offsetof(struct ibv_qp_init_attr_ex, comp_mask));
     a.comp_mask = IBV_QP_INIT_ATTR_PD;
     a.pd = pd;
-    if (!pd) {
+    if (pd == NULL) {
         errno = EINVAL;
         return NULL;
     }
     struct emu_qp *qp = create(pd->context, &a);
-    if (!qp)
+    if (qp == NULL)
         return NULL;
     init->cap = a.cap;
     return &qp->qp;
@@ -265,13 +267,14 @@ EMU_EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_at
 
 struct ibv_qp *emu_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr)
 {
-    if (attr->qp_type != IBV_QPT_XRC_RECV && (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD) ||
-                                              !attr->pd || attr->pd->context != context)) {
+    if (attr->qp_type != IBV_QPT_XRC_RECV &&
+        (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD) || attr->pd == NULL ||
+         attr->pd->context != context)) {
         errno = EINVAL;
         return NULL;
     }
     struct emu_qp *qp = create(context, attr);
-    return qp ? &qp->qp : NULL;
+    return qp != NULL ? &qp->qp : NULL;
 }
 
 EMU_EXPORT struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *ibqp)
@@ -311,7 +314,7 @@ EMU_EXPORT int ibv_destroy_qp(struct ibv_qp *ibqp)
     struct emu_qp *qp = (struct emu_qp *)ibqp;
     struct emu_dev *d = emu_dev_for(ibqp->context);
 
-    if (emu_call(CALL_ibv_destroy_qp) || !d)
+    if (emu_call(CALL_ibv_destroy_qp) || d == NULL)
         return EIO;
     pthread_mutex_lock(&d->lock);
     bool in_group = qp->groups > 0;
@@ -335,15 +338,15 @@ EMU_EXPORT int ibv_destroy_qp(struct ibv_qp *ibqp)
         pthread_cond_wait(&ibqp->cond, &ibqp->mutex);
     pthread_mutex_unlock(&ibqp->mutex);
 
-    if (ibqp->pd)
+    if (ibqp->pd != NULL)
         atomic_fetch_sub(&((struct emu_pd *)ibqp->pd)->users, 1);
-    if (qp->scq)
+    if (qp->scq != NULL)
         atomic_fetch_sub(&qp->scq->users, 1);
-    if (qp->rcq)
+    if (qp->rcq != NULL)
         atomic_fetch_sub(&qp->rcq->users, 1);
-    if (qp->srq)
+    if (qp->srq != NULL)
         atomic_fetch_sub(&qp->srq->users, 1);
-    if (qp->xrcd)
+    if (qp->xrcd != NULL)
         emu_xrcd_drop(qp->xrcd);
     emu_wr_api_fini(qp);
     free(qp->gathered);
@@ -362,7 +365,7 @@ static struct emu_qp *lookup(struct emu_dev *d, uint32_t index, uint32_t qpn)
 {
     struct emu_qp *qp = index < EMU_MAX_QPS ? d->qp[index] : NULL;
 
-    return qp && qp->s && atomic_load(&qp->s->user.qpn) == qpn ? qp : NULL;
+    return qp != NULL && qp->s != NULL && atomic_load(&qp->s->user.qpn) == qpn ? qp : NULL;
 }
 
 bool emu_qp_unseen(struct emu_dev *d, uint32_t qpn)
@@ -371,8 +374,8 @@ bool emu_qp_unseen(struct emu_dev *d, uint32_t qpn)
         return true; /* the holder may be waiting for a peer */
     struct emu_qp *qp = lookup(d, qpn & (EMU_MAX_QPS - 1), qpn);
     /* an active poster may be adding a completion: checked first */
-    bool unseen = qp && atomic_load(&qp->s->busy);
-    if (qp && qp->rcq && !unseen) {
+    bool unseen = qp != NULL && atomic_load(&qp->s->busy);
+    if (qp != NULL && qp->rcq != NULL && !unseen) {
         /* completions are ordered: if the last one was polled, all were */
         uint64_t last = atomic_load(&qp->s->taken) & ~(uint64_t)RX_DONE;
         pthread_mutex_lock(&qp->rcq->lock);
@@ -424,9 +427,9 @@ static void qp_was_changed(struct emu_dev *d, const struct shm_msg *m)
     memcpy(&qpn, m->payload, sizeof(qpn));
     pthread_mutex_lock(&d->qp_life);
     struct emu_qp *qp = lookup(d, m->index, qpn);
-    if (qp && m->kind == INBOX_COMM_EST)
+    if (qp != NULL && m->kind == INBOX_COMM_EST)
         established(qp);
-    else if (qp && may_raise(m->arg))
+    else if (qp != NULL && may_raise(m->arg))
         failed(d, qp, (int)m->arg);
     pthread_mutex_unlock(&d->qp_life);
 }
@@ -450,7 +453,7 @@ static void told(struct emu_dev *d, const struct shm_msg *m)
         break;
     case INBOX_SRQ_LIMIT:
         pthread_mutex_lock(&d->lock);
-        if (m->index < EMU_MAX_SRQS && d->srq[m->index])
+        if (m->index < EMU_MAX_SRQS && d->srq[m->index] != NULL)
             report_limit(d->srq[m->index]);
         pthread_mutex_unlock(&d->lock);
         break;
@@ -469,7 +472,7 @@ static void untold(struct emu_dev *d)
         struct emu_qp *qp = d->qp[i];
         pthread_mutex_unlock(&d->lock);
         /* the number is set last, after creation */
-        if (!qp || !atomic_load(&shm_qp(d->seg, i)->user.qpn))
+        if (qp == NULL || !atomic_load(&shm_qp(d->seg, i)->user.qpn))
             continue;
         uint32_t event = atomic_load(&qp->s->why);
         if (event)
@@ -479,7 +482,7 @@ static void untold(struct emu_dev *d)
     pthread_mutex_unlock(&d->qp_life);
     pthread_mutex_lock(&d->lock);
     for (uint32_t i = 0; i < EMU_MAX_SRQS; i++)
-        if (d->srq[i])
+        if (d->srq[i] != NULL)
             report_limit(d->srq[i]);
     pthread_mutex_unlock(&d->lock);
     emu_cq_untold(d);

@@ -52,9 +52,9 @@ static bool revoke(struct emu_dev *d, struct emu_qp *qp, uint64_t t, uint64_t *f
     if (!ok)
         return false;
     *from = atomic_load(&s->rq.head);
-    if (!done && !qp->srq && atomic_load(&s->taking) == t)
+    if (!done && qp->srq == NULL && atomic_load(&s->taking) == t)
         *from = atomic_load(&s->taking_at);
-    if (!done && qp->srq && (atomic_load(&s->taken) & ~(uint64_t)RX_DONE) == t) {
+    if (!done && qp->srq != NULL && (atomic_load(&s->taken) & ~(uint64_t)RX_DONE) == t) {
         c.wr_id = s->taken_wr_id;
         emu_count(COUNT_wr_flushed, 1);
         emu_cq_push(d, &d->self, qp->rcq->index, &c);
@@ -73,10 +73,10 @@ static uint64_t quiesce(struct emu_dev *d, struct emu_qp *qp)
     for (; (t = atomic_load(&qp->s->busy)) != 0; sched_yield()) {
         uint64_t now = emu_now();
         bool pair = !emu_is_datagram(qp->qp.qp_type);
-        bool gone = pair && qp->peer && atomic_load(&qp->peer->dead);
+        bool gone = pair && qp->peer != NULL && atomic_load(&qp->peer->dead);
         if (!gone && now > check_at) {
             struct emu_peer *p = pair ? qp->peer : emu_peer_get(d, RX_SLOT(t));
-            gone = !p || emu_peer_stopped(p);
+            gone = p == NULL || emu_peer_stopped(p);
             if (!gone && now - since > BUSY_WAIT) {
                 emu_count(COUNT_posters_given_up, 1);
                 gone = true;
@@ -106,7 +106,7 @@ static void clear_dead(struct emu_dev *d, struct emu_qp *qp, uint64_t t)
     pthread_mutex_lock(&qp->rcq->lock);
     if (qp->reported != t && atomic_load(&s->taken) != (t | RX_DONE)) {
         d->revoked[qp->index] = t;
-        if (qp->srq)
+        if (qp->srq != NULL)
             had = atomic_load(&s->taken) == t;
         else
             had = atomic_load(&s->taking) == t &&
@@ -114,7 +114,7 @@ static void clear_dead(struct emu_dev *d, struct emu_qp *qp, uint64_t t)
     }
     pthread_mutex_unlock(&qp->rcq->lock);
     if (had) {
-        c.wr_id = qp->srq ? s->taken_wr_id : emu_rq_wr_id(d, &qp->rq, s->taking_at);
+        c.wr_id = qp->srq != NULL ? s->taken_wr_id : emu_rq_wr_id(d, &qp->rq, s->taking_at);
         emu_count(COUNT_wr_flushed, 1);
         emu_cq_push(d, &d->self, qp->rcq->index, &c);
         emu_cq_notify(d, &d->self, qp->rcq->index, true);
@@ -133,7 +133,7 @@ static struct emu_qp *qp_at(struct emu_dev *d, uint32_t index)
 /* Returns the fully created QP at this place, or NULL. Under qp_life. */
 static struct emu_qp *made_at(struct emu_dev *d, uint32_t index)
 {
-    if (!qp_at(d, index)) /* reading the segment would allocate a page */
+    if (qp_at(d, index) == NULL) /* reading the segment would allocate a page */
         return NULL;
     /* the number is set last: QPs being created are not found */
     return atomic_load(&shm_qp(d->seg, index)->user.qpn) ? qp_at(d, index) : NULL;
@@ -144,7 +144,7 @@ void emu_qp_peer_died(struct emu_dev *d, uint32_t slot)
     pthread_mutex_lock(&d->qp_life);
     for (uint32_t i = 0; i < EMU_MAX_QPS; i++) {
         struct emu_qp *qp = made_at(d, i);
-        if (!qp || !emu_is_datagram((enum ibv_qp_type)qp->s->type))
+        if (qp == NULL || !emu_is_datagram((enum ibv_qp_type)qp->s->type))
             continue;
         emu_sq_lock_first(qp); /* the state does not change meanwhile */
         uint64_t t = atomic_load(&qp->s->busy);
@@ -163,11 +163,11 @@ void emu_qp_to_error(struct emu_dev *d, struct emu_qp *qp, int event)
     set_state(qp, IBV_QPS_ERR);
     uint64_t from = quiesce(d, qp);
     emu_sq_flush(d, qp);
-    if (qp->rq.s)
+    if (qp->rq.s != NULL)
         emu_rq_flush(d, qp, from);
     if (event >= 0)
         emu_async_qp(qp, (enum ibv_event_type)event);
-    if (qp->srq && old != IBV_QPS_RESET)
+    if (qp->srq != NULL && old != IBV_QPS_RESET)
         emu_async_qp(qp, IBV_EVENT_QP_LAST_WQE_REACHED);
 }
 
@@ -176,7 +176,7 @@ void emu_qp_device_failed(struct emu_dev *d, const struct emu_hca *h)
     pthread_mutex_lock(&d->qp_life);
     for (uint32_t i = 0; i < EMU_MAX_QPS; i++) {
         struct emu_qp *qp = made_at(d, i);
-        if (!qp || emu_hca_of(qp->qp.context) != h)
+        if (qp == NULL || emu_hca_of(qp->qp.context) != h)
             continue;
         emu_sq_lock_first(qp);
         if (qp->qp.state != IBV_QPS_RESET)
@@ -196,11 +196,11 @@ void emu_qp_reset(struct emu_dev *d, struct emu_qp *qp)
         emu_xrc_settle(d, qp);
     else
         atomic_store(&qp->s->taken, 0); /* its completions are dropped */
-    if (qp->scq)
+    if (qp->scq != NULL)
         emu_cq_purge(d, qp->scq, qp->qp.qp_num, qp->srq, &qp->rq);
-    if (qp->rcq && qp->rcq != qp->scq)
+    if (qp->rcq != NULL && qp->rcq != qp->scq)
         emu_cq_purge(d, qp->rcq, qp->qp.qp_num, qp->srq, &qp->rq);
-    if (qp->rq.s)
+    if (qp->rq.s != NULL)
         emu_rq_reset(&qp->rq);
     struct emu_peer *peer = qp->peer, *srq_peer = qp->srq_peer;
     qp->peer = qp->srq_peer = NULL;

@@ -173,7 +173,7 @@ static void bind_peer(struct emu_dev *d, struct emu_qp *qp, struct emu_peer *pee
 
     qp->peer = peer;
     qp->s->dest_qpn = qp->attr.dest_qp_num;
-    qp->s->dest_inc = peer ? peer->incarnation : 0;
+    qp->s->dest_inc = peer != NULL ? peer->incarnation : 0;
     emu_peer_put(d, old);
 }
 
@@ -198,7 +198,7 @@ EMU_EXPORT int ibv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int 
 
     if (emu_call(CALL_ibv_modify_qp))
         return ENOMEM;
-    if (!d)
+    if (d == NULL)
         return EIO;
     if (emu_is_xrc(
             ibqp->qp_type)) /* as the kernel does: programs pass RC's attributes to both */

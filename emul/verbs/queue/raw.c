@@ -176,7 +176,7 @@ uint32_t emu_flow_find(struct emu_dev *d, const struct iovec *frame, unsigned n,
     unsigned others = emu_mcast_slots(d, &flows, slots, MAX_PROCESSES);
     for (unsigned i = 0; i < others; i++) {
         struct emu_peer *p = emu_peer_get(d, slots[i]);
-        if (p)
+        if (p != NULL)
             find_in(p->seg, &f, &to);
         emu_peer_put(d, p);
     }
@@ -293,7 +293,7 @@ static int read_flow(struct shm_flow *s, const struct ibv_flow_attr *a)
         struct ibv_flow_spec_action_drop head; /* common head of all specifications */
         memcpy(&head, at, sizeof(head));
         const struct kind *k = kind_of(head.type);
-        if (!k)
+        if (k == NULL)
             return EOPNOTSUPP;
         err = head.size == k->size ? k->add(s, at) : EINVAL;
         at += k->size;
@@ -309,10 +309,10 @@ static int publish(struct emu_dev *d, struct emu_flow *f, const struct shm_flow 
     int err = ENOMEM;
 
     pthread_mutex_lock(&d->lock);
-    for (uint32_t i = 0; i < EMU_MAX_FLOWS && !f->s; i++)
+    for (uint32_t i = 0; i < EMU_MAX_FLOWS && f->s == NULL; i++)
         if (!atomic_load(&shm_flow(d->seg, i)->qpn))
             f->s = shm_flow(d->seg, i);
-    if (f->s)
+    if (f->s != NULL)
         err = emu_mcast_hold(d, &flows);
     if (!err) {
         f->s->priority = s->priority;
@@ -335,13 +335,13 @@ struct ibv_flow *emu_create_flow(struct ibv_qp *ibqp, struct ibv_flow_attr *attr
 
     if (emu_call(CALL_ibv_create_flow))
         err = ENOMEM;
-    else if (!d)
+    else if (d == NULL)
         err = EIO;
     else if (ibqp->qp_type != IBV_QPT_RAW_PACKET || !emu_port_there(d, attr->port))
         err = EINVAL;
     else
         err = read_flow(&s, attr);
-    if (!err && !(f = calloc(1, sizeof(*f))))
+    if (!err && (f = calloc(1, sizeof(*f))) == NULL)
         err = ENOMEM;
     if (!err) {
         f->qp = (struct emu_qp *)ibqp;
@@ -362,7 +362,7 @@ int emu_destroy_flow(struct ibv_flow *flow)
     struct emu_flow *f = (struct emu_flow *)flow;
     struct emu_dev *d = emu_dev_for(flow->context);
 
-    if (emu_call(CALL_ibv_destroy_flow) || !d)
+    if (emu_call(CALL_ibv_destroy_flow) || d == NULL)
         return EIO;
     pthread_mutex_lock(&d->lock);
     atomic_store(&f->s->qpn, 0);

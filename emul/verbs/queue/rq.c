@@ -39,7 +39,7 @@ int emu_rq_init(struct emu_dev *d, struct emu_rq *rq, struct shm_rq *s, uint32_t
 
 void emu_rq_fini(struct emu_dev *d, struct emu_rq *rq)
 {
-    if (!rq->s || !rq->s->off)
+    if (rq->s == NULL || !rq->s->off)
         return;
     emu_arena_free(d, rq->s->off, rq->bytes);
     rq->s->off = 0;
@@ -149,9 +149,9 @@ int emu_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr, struct ibv_recv_w
 
     if (emu_call(CALL_ibv_post_recv))
         err = ENOMEM;
-    else if (!d)
+    else if (d == NULL)
         err = EIO;
-    else if (!qp->rq.s || atomic_load(&qp->s->state) == IBV_QPS_RESET)
+    else if (qp->rq.s == NULL || atomic_load(&qp->s->state) == IBV_QPS_RESET)
         err = EINVAL;
     if (err) {
         *bad = wr;

@@ -14,14 +14,14 @@ static struct emu_srq *srq_new(struct ibv_pd *pd, void *srq_context, struct ibv_
 
     if (emu_call(CALL_ibv_create_srq))
         err = ENOMEM;
-    else if (!d || emu_has_failed(pd->context))
+    else if (d == NULL || emu_has_failed(pd->context))
         err = EIO;
     else if (!d->knobs.srq)
         err = EOPNOTSUPP;
     else if (attr->max_wr == 0 || attr->max_wr > d->knobs.max_qp_wr ||
              attr->max_sge > d->knobs.max_sge)
         err = EINVAL;
-    else if (!(srq = calloc(1, sizeof(*srq))))
+    else if ((srq = calloc(1, sizeof(*srq))) == NULL)
         err = ENOMEM;
     if (err) {
         errno = err;
@@ -41,8 +41,8 @@ static struct emu_srq *srq_new(struct ibv_pd *pd, void *srq_context, struct ibv_
     }
     pthread_mutex_unlock(&d->lock);
     struct shm_srq *s = n < EMU_MAX_SRQS ? shm_srq(d->seg, i) : NULL;
-    if (!s || emu_rq_init(d, &srq->rq, &s->rq, attr->max_wr, max_sge)) {
-        if (s)
+    if (s == NULL || emu_rq_init(d, &srq->rq, &s->rq, attr->max_wr, max_sge)) {
+        if (s != NULL)
             atomic_store(&s->in_use, 0);
         free(srq);
         errno = ENOMEM;
@@ -67,12 +67,12 @@ static struct emu_srq *srq_new(struct ibv_pd *pd, void *srq_context, struct ibv_
 
 EMU_EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *init)
 {
-    if (!pd) {
+    if (pd == NULL) {
         errno = EINVAL;
         return NULL;
     }
     struct emu_srq *srq = srq_new(pd, init->srq_context, &init->attr);
-    return srq ? &srq->srq : NULL;
+    return srq != NULL ? &srq->srq : NULL;
 }
 
 struct ibv_srq *emu_create_srq_ex(struct ibv_context *context, struct ibv_srq_init_attr_ex *a)
@@ -86,7 +86,8 @@ struct ibv_srq *emu_create_srq_ex(struct ibv_context *context, struct ibv_srq_in
 
     if (type != IBV_SRQT_BASIC && type != IBV_SRQT_XRC)
         err = EOPNOTSUPP;
-    else if (!(a->comp_mask & IBV_SRQ_INIT_ATTR_PD) || !a->pd || a->pd->context != context)
+    else if (!(a->comp_mask & IBV_SRQ_INIT_ATTR_PD) || a->pd == NULL ||
+             a->pd->context != context)
         err = EINVAL;
     else if (type == IBV_SRQT_XRC &&
              (a->comp_mask != xrc || a->cq->context != context || a->xrcd->context != context))
@@ -96,8 +97,8 @@ struct ibv_srq *emu_create_srq_ex(struct ibv_context *context, struct ibv_srq_in
         return NULL;
     }
     struct emu_srq *srq = srq_new(a->pd, a->srq_context, &a->attr);
-    if (!srq || type == IBV_SRQT_BASIC)
-        return srq ? &srq->srq : NULL;
+    if (srq == NULL || type == IBV_SRQT_BASIC)
+        return srq != NULL ? &srq->srq : NULL;
     emu_xrc_srq_begins(d, srq, a->xrcd, a->cq);
     return &srq->srq;
 }
@@ -109,7 +110,7 @@ EMU_EXPORT int ibv_modify_srq(struct ibv_srq *ibsrq, struct ibv_srq_attr *attr, 
 
     if (emu_call(CALL_ibv_modify_srq))
         return ENOMEM;
-    if (!d)
+    if (d == NULL)
         return EIO;
     if (mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT))
         return EINVAL;
@@ -145,11 +146,11 @@ EMU_EXPORT int ibv_destroy_srq(struct ibv_srq *ibsrq)
     struct emu_srq *srq = (struct emu_srq *)ibsrq;
     struct emu_dev *d = emu_dev_for(ibsrq->context);
 
-    if (emu_call(CALL_ibv_destroy_srq) || !d)
+    if (emu_call(CALL_ibv_destroy_srq) || d == NULL)
         return EIO;
     if (atomic_load(&srq->users))
         return EBUSY;
-    if (srq->xrcd)
+    if (srq->xrcd != NULL)
         emu_xrc_srq_destroyed(d, srq);
     pthread_mutex_lock(&d->lock);
     d->srq[srq->index] = NULL;
@@ -194,7 +195,7 @@ int emu_post_srq_recv(struct ibv_srq *ibsrq, struct ibv_recv_wr *wr, struct ibv_
     struct emu_dev *d = emu_dev_peek();
     int err = 0;
 
-    if (emu_call(CALL_ibv_post_srq_recv) || !d) {
+    if (emu_call(CALL_ibv_post_srq_recv) || d == NULL) {
         *bad = wr;
         return ENOMEM;
     }

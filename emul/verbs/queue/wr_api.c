@@ -33,11 +33,11 @@ static struct emu_wr_build *add(struct ibv_qp_ex *ex, enum ibv_wr_opcode op)
 
     if (qp->wr_count == qp->wr_max) {
         struct emu_wr_build **v = realloc(qp->wr_build, (qp->wr_max + 1) * sizeof(*v));
-        struct emu_wr_build *b = v ? calloc(1, sizeof(*b)) : NULL;
-        unsigned char *inl = b ? malloc(qp->init.cap.max_inline_data + 1) : NULL;
-        if (v)
+        struct emu_wr_build *b = v != NULL ? calloc(1, sizeof(*b)) : NULL;
+        unsigned char *inl = b != NULL ? malloc(qp->init.cap.max_inline_data + 1) : NULL;
+        if (v != NULL)
             qp->wr_build = v;
-        if (!inl) {
+        if (inl == NULL) {
             free(b);
             qp->wr_err = ENOMEM;
             return NULL;
@@ -71,7 +71,7 @@ static void wr_rdma(struct ibv_qp_ex *ex, enum ibv_wr_opcode op, uint32_t rkey, 
 {
     struct emu_wr_build *b = add(ex, op);
 
-    if (!b)
+    if (b == NULL)
         return;
     b->wr.rkey = rkey;
     b->wr.raddr = raddr;
@@ -86,7 +86,7 @@ static void wr_atomic(struct ibv_qp_ex *ex, enum ibv_wr_opcode op, uint32_t rkey
 {
     struct emu_wr_build *b = add(ex, op);
 
-    if (!b)
+    if (b == NULL)
         return;
     b->wr.rkey = rkey;
     b->wr.raddr = raddr;
@@ -118,7 +118,7 @@ static void wr_send_imm(struct ibv_qp_ex *ex, __be32 imm)
 {
     struct emu_wr_build *b = add(ex, IBV_WR_SEND_WITH_IMM);
 
-    if (b)
+    if (b != NULL)
         b->wr.imm = imm;
 }
 
@@ -126,14 +126,14 @@ static void wr_send_inv(struct ibv_qp_ex *ex, uint32_t key)
 {
     struct emu_wr_build *b = add(ex, IBV_WR_SEND_WITH_INV);
 
-    if (b)
+    if (b != NULL)
         b->wr.imm = key;
 }
 static void wr_local_inv(struct ibv_qp_ex *ex, uint32_t key)
 {
     struct emu_wr_build *b = add(ex, IBV_WR_LOCAL_INV);
 
-    if (b)
+    if (b != NULL)
         b->wr.imm = key;
 }
 static void wr_bind_mw(struct ibv_qp_ex *ex, struct ibv_mw *mw, uint32_t rkey,
@@ -141,7 +141,8 @@ static void wr_bind_mw(struct ibv_qp_ex *ex, struct ibv_mw *mw, uint32_t rkey,
 {
     struct emu_wr_build *b = add(ex, IBV_WR_BIND_MW);
 
-    if (b && (!mw || mw->type != IBV_MW_TYPE_2 || emu_mw_request(&b->wr, mw, rkey, info)))
+    if (b != NULL &&
+        (mw == NULL || mw->type != IBV_MW_TYPE_2 || emu_mw_request(&b->wr, mw, rkey, info)))
         of(ex)->wr_err = EINVAL;
 }
 
@@ -149,7 +150,7 @@ static void wr_ud_addr(struct ibv_qp_ex *ex, struct ibv_ah *ah, uint32_t qpn, ui
 {
     struct emu_wr_build *b = current(ex);
 
-    if (b && (of(ex)->qp.qp_type != IBV_QPT_UD || emu_ah_fill(&b->wr, ah, qpn, qkey)))
+    if (b != NULL && (of(ex)->qp.qp_type != IBV_QPT_UD || emu_ah_fill(&b->wr, ah, qpn, qkey)))
         of(ex)->wr_err = EINVAL;
 }
 
@@ -157,9 +158,9 @@ static void wr_srqn(struct ibv_qp_ex *ex, uint32_t number)
 {
     struct emu_wr_build *b = current(ex);
 
-    if (b && of(ex)->qp.qp_type != IBV_QPT_XRC_SEND)
+    if (b != NULL && of(ex)->qp.qp_type != IBV_QPT_XRC_SEND)
         of(ex)->wr_err = EINVAL;
-    else if (b)
+    else if (b != NULL)
         b->wr.srqn = number;
 }
 
@@ -167,7 +168,7 @@ static void wr_sge_list(struct ibv_qp_ex *ex, size_t n, const struct ibv_sge *li
 {
     struct emu_wr_build *b = current(ex);
 
-    if (!b)
+    if (b == NULL)
         return;
     if (n > of(ex)->init.cap.max_send_sge) {
         of(ex)->wr_err = EINVAL;
@@ -197,7 +198,7 @@ static void wr_inline_list(struct ibv_qp_ex *ex, size_t n, const struct ibv_data
     struct emu_wr_build *b = current(ex);
     uint64_t length = 0;
 
-    if (!b)
+    if (b == NULL)
         return;
     for (size_t i = 0; i < n; i++) {
         if (length + list[i].length > of(ex)->init.cap.max_inline_data) {
@@ -228,7 +229,7 @@ static int wr_complete(struct ibv_qp_ex *ex)
 
     if (emu_call(CALL_ibv_post_send))
         err = ENOMEM;
-    else if (!d)
+    else if (d == NULL)
         err = EIO;
     if (!err &&
         qp->wr_count > qp->init.cap.max_send_wr - (qp->sq_tail - atomic_load(&qp->sq_freed)))
@@ -296,7 +297,7 @@ int emu_bind_mw(struct ibv_qp *ibqp, struct ibv_mw *mw, struct ibv_mw_bind *bind
 
     if (emu_call(CALL_ibv_bind_mw))
         return ENOMEM;
-    if (!d)
+    if (d == NULL)
         return EIO;
     int err = emu_mw_request(&w, mw, rkey, &bind->bind_info);
     if (!err && (bind->bind_info.mw_access_flags & IBV_ACCESS_ZERO_BASED))

@@ -73,11 +73,11 @@ static bool exists(const struct shm_xrcd *id)
     FILE *f = fopen("/proc/net/unix", "re");
 
     name_of(prefix, id);
-    while (f && !found && fgets(line, sizeof(line), f)) {
+    while (f != NULL && !found && fgets(line, sizeof(line), f) != NULL) {
         const char *at = strstr(line, prefix);
-        found = at && at[strlen(prefix)] >= '0' && at[strlen(prefix)] <= '9';
+        found = at != NULL && at[strlen(prefix)] >= '0' && at[strlen(prefix)] <= '9';
     }
-    if (f)
+    if (f != NULL)
         fclose(f);
     return found;
 }
@@ -156,13 +156,13 @@ struct ibv_xrcd *emu_open_xrcd(struct ibv_context *context, struct ibv_xrcd_init
 
     if (emu_call(CALL_ibv_open_xrcd))
         err = ENOMEM;
-    else if (!d)
+    else if (d == NULL)
         err = EIO;
     else if (!d->knobs.srq)
         err = EOPNOTSUPP;
     else if (attr->comp_mask != needed || (attr->oflags & ~(O_CREAT | O_EXCL)))
         err = EINVAL;
-    else if (!(x = calloc(1, sizeof(*x))))
+    else if ((x = calloc(1, sizeof(*x))) == NULL)
         err = ENOMEM;
     else
         err = identify(d, x, emu_hca_of(context)->index, attr->fd, attr->oflags);
@@ -194,7 +194,7 @@ int emu_close_xrcd(struct ibv_xrcd *xrcd)
     struct emu_xrcd *x = (struct emu_xrcd *)xrcd;
     struct emu_dev *d = emu_dev_for(xrcd->context);
 
-    if (emu_call(CALL_ibv_close_xrcd) || !d)
+    if (emu_call(CALL_ibv_close_xrcd) || d == NULL)
         return EIO;
     if (atomic_load(&x->users))
         return EBUSY;
@@ -250,7 +250,7 @@ int emu_get_srq_num(struct ibv_srq *ibsrq, uint32_t *number)
     struct emu_srq *srq = (struct emu_srq *)ibsrq;
     struct emu_dev *d = emu_dev_for(ibsrq->context);
 
-    if (!d || !srq->xrcd)
+    if (d == NULL || srq->xrcd == NULL)
         return EINVAL;
     *number = d->slot << EMU_SRQ_BITS | srq->index;
     return 0;
@@ -297,7 +297,7 @@ int emu_xrc_find(struct emu_dev *d, struct emu_qp *qp, const struct shm_qp *rs, 
 {
     struct emu_peer *p = emu_xrc_peer(d, qp, srqn);
 
-    if (!p)
+    if (p == NULL)
         return errno == ESRCH || errno == ECONNREFUSED ? ENOENT : EAGAIN;
     if (!emu_peer_answers(p))
         return EAGAIN;
@@ -349,7 +349,7 @@ static void flush_taken(struct emu_dev *d, struct emu_qp *qp, uint64_t token)
     if (!emu_xrc_claim(s, token))
         return; /* nothing recorded, or already completed */
     struct emu_peer *p = slot < EMU_MAX_SLOTS ? emu_peer_get(d, slot) : NULL;
-    if (p && emu_peer_greet(d, p)) {
+    if (p != NULL && emu_peer_greet(d, p)) {
         emu_srq_pin(d, p, n.index, &n.pin);
         if (emu_xrc_found(p->seg, &n)) {
             emu_count(COUNT_wr_flushed, 1);

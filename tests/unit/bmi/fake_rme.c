@@ -73,7 +73,7 @@ int rme_open(const struct rme_config *config, struct rme **out)
     }
     pthread_once(&once, guard_fabric);
     struct rme *r = calloc(1, sizeof(*r));
-    if (!r)
+    if (r == NULL)
         return -ENOMEM;
     r->log = config->log;
     r->log_arg = config->log_arg;
@@ -81,9 +81,9 @@ int rme_open(const struct rme_config *config, struct rme **out)
     list_init(&r->ops);
     pthread_mutex_init(&r->lock, NULL);
     snprintf(fake.options, sizeof(fake.options), "%s",
-             config->options ? config->options : "(none)");
+             config->options != NULL ? config->options : "(none)");
     snprintf(fake.listening, sizeof(fake.listening), "%s",
-             config->listen ? config->listen->name : "(nowhere)");
+             config->listen != NULL ? config->listen->name : "(nowhere)");
     fake.bind_specific = config->bind_specific;
     fake.contexts = 0;
     fake.engines++;
@@ -122,7 +122,7 @@ void rme_close(struct rme *r)
 static struct rme_addr *make_addr(const char *name)
 {
     struct rme_addr *a = calloc(1, sizeof(*a));
-    if (!a)
+    if (a == NULL)
         return NULL;
     snprintf(a->name, sizeof(a->name), "%s", name);
     fake.addrs++;
@@ -162,12 +162,12 @@ int rme_addr_parse(const char *scheme, const char *text, struct rme_addr **out)
     char prefix[32];
     snprintf(prefix, sizeof(prefix), "%s://", scheme);
     const char *at = strstr(text, prefix);
-    if (!at)
+    if (at == NULL)
         return -EINVAL;
-    if (!strchr(at + strlen(prefix), ':'))
+    if (strchr(at + strlen(prefix), ':') == NULL)
         return -EDESTADDRREQ;
     *out = make_addr("");
-    if (!*out)
+    if (*out == NULL)
         return -ENOMEM;
     /* the parts with the scheme, without what follows '/' */
     for (char *name = (*out)->name; at; at = strstr(at + 1, prefix)) {
@@ -286,7 +286,7 @@ void rme_context_close(struct rme *r, int ctx)
 static void call_once(void (**hook)(void))
 {
     void (*call)(void) = *hook;
-    if (call) {
+    if (call != NULL) {
         *hook = NULL;
         call();
     }
@@ -302,7 +302,7 @@ static int post(struct rme *r, struct rme_addr *addr, const struct rme_list *lis
         return fake.post_result;
     pthread_mutex_lock(&r->lock);
     struct rme_op *op = rme_op_new(&r->table, 0);
-    if (!op) {
+    if (op == NULL) {
         pthread_mutex_unlock(&r->lock);
         return -ENOMEM;
     }
@@ -346,7 +346,7 @@ void fake_complete(rme_id id, int error, int64_t actual)
 {
     pthread_mutex_lock(&engine->lock);
     struct rme_op *op = rme_op_find(&engine->table, id);
-    if (op && op->state == RME_OP_POSTED) {
+    if (op != NULL && op->state == RME_OP_POSTED) {
         op->state = RME_OP_DONE;
         op->error = error;
         op->size = (uint64_t)actual;
@@ -372,19 +372,19 @@ static int collect(struct rme *r, const rme_id *ids, int count, int ctx, int *in
     if (in_child())
         return -ENODEV;
     pthread_mutex_lock(&r->lock);
-    *live = !ids;
+    *live = ids == NULL;
     for (struct list_head *at = r->ops.next, *next; at != &r->ops && n < max; at = next) {
         struct rme_op *op = container_of(at, struct rme_op, of_peer);
         int i = 0;
         next = at->next;
-        while (ids && i < count && ids[i] != op->id)
+        while (ids != NULL && i < count && ids[i] != op->id)
             i++;
-        if (ids ? i == count : op->ctx != ctx)
+        if (ids != NULL ? i == count : op->ctx != ctx)
             continue;
         *live = true;
         if (op->state != RME_OP_DONE)
             continue;
-        if (index)
+        if (index != NULL)
             index[n] = i;
         done[n++] = (struct rme_done){.id = op->id,
                                       .user = op->user,
@@ -441,7 +441,7 @@ int rme_test_unexpected(struct rme *r, struct rme_unexpected *out, int max, int 
     if (in_child())
         return -ENODEV;
     pthread_mutex_lock(&r->lock);
-    while (n < max && r->messages && !fake.keeps_messages) {
+    while (n < max && r->messages != NULL && !fake.keeps_messages) {
         struct message *m = r->messages;
         r->messages = m->next;
         m->next = r->given;
@@ -451,7 +451,7 @@ int rme_test_unexpected(struct rme *r, struct rme_unexpected *out, int max, int 
     pthread_mutex_unlock(&r->lock);
     if (n > 0)
         call_once(&fake.on_scan);
-    else if (fake.on_none)
+    else if (fake.on_none != NULL)
         fake.on_none();
     wait_ms(n, ms);
     return n;
@@ -503,7 +503,7 @@ void *rme_memory_alloc(struct rme *r, size_t size)
 int rme_memory_free(struct rme *r, void *memory)
 {
     (void)r;
-    if (!memory)
+    if (memory == NULL)
         return -EINVAL;
     free(memory);
     return 0;

@@ -15,8 +15,8 @@ struct other other;
 
 static int other_initialize(bmi_method_addr_p listen, int number, int flags, char *options)
 {
-    snprintf(other.options, sizeof(other.options), "%s", options ? options : "");
-    if (listen)
+    snprintf(other.options, sizeof(other.options), "%s", options != NULL ? options : "");
+    if (listen != NULL)
         snprintf(other.listening, sizeof(other.listening), "%s", (char *)listen->method_data);
     bmi_dealloc_method_addr(listen);
     if (other.initialize_error)
@@ -39,9 +39,9 @@ static bmi_method_addr_p other_lookup(const char *text)
     const char *at = strstr(text, "other://");
     bmi_method_addr_p addr;
 
-    if (!at)
+    if (at == NULL)
         return NULL;
-    if (other.on_lookup)
+    if (other.on_lookup != NULL)
         other.on_lookup();
     addr = bmi_alloc_method_addr(other.number, 64);
     snprintf(addr->method_data, 64, "%s", at);
@@ -67,7 +67,7 @@ static int other_get_info(int option, void *value)
         *(int *)value = other.port;
         return other.port ? 0 : -ENOTCONN;
     case SHIM_KNOWS_OPTION:
-        return other.knows && strcmp(value, other.knows) ? -BMI_ENOENT : 0;
+        return other.knows != NULL && strcmp(value, other.knows) ? -BMI_ENOENT : 0;
     default:
         return -ENOSYS;
     }
@@ -94,7 +94,7 @@ static void report(int i, bmi_error_code_t *error, bmi_size_t *actual, void **us
 {
     error[i] = 0;
     actual[i] = 1;
-    if (user)
+    if (user != NULL)
         user[i] = &other;
 }
 

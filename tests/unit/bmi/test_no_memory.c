@@ -59,7 +59,7 @@ int __wrap_pthread_mutex_unlock(pthread_mutex_t *lock);
 int __wrap_pthread_mutex_lock(pthread_mutex_t *lock)
 {
     void (*act)(void) = on_gap;
-    if (act && armed && locks_held == 0) {
+    if (act != NULL && armed && locks_held == 0) {
         armed = false;
         act();
         armed = true;

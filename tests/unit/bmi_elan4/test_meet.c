@@ -286,9 +286,9 @@ static int call_out(struct bmi_elan4_bootstrap *bootstrap, const struct sockaddr
         return rc;
     for (int i = 0; i < 5000 && (rc = bmi_elan4_query_step(&call, theirs)) == -EAGAIN; i++) {
         struct pollfd p[2] = {{call.fd, POLLIN, 0},
-                              {bootstrap ? bootstrap->listener : -1, POLLIN, 0}};
+                              {bootstrap != NULL ? bootstrap->listener : -1, POLLIN, 0}};
         poll(p, 2, 1000);
-        if (bootstrap)
+        if (bootstrap != NULL)
             bmi_elan4_bootstrap_serve(bootstrap);
     }
     bmi_elan4_query_end(&call);

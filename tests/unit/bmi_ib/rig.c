@@ -293,7 +293,7 @@ int rdma_resolve_addr(struct rdma_cm_id *id, struct sockaddr *src, struct sockad
     (void)dst;
     (void)timeout;
     memset(&rig.source, 0, sizeof(rig.source));
-    if (src)
+    if (src != NULL)
         memcpy(&rig.source, src,
                src->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6)
                                           : sizeof(struct sockaddr_in));
@@ -381,7 +381,7 @@ int rdma_set_option(struct rdma_cm_id *id, int level, int name, void *value, siz
 int ibv_get_async_event(struct ibv_context *c, struct ibv_async_event *e)
 {
     (void)c;
-    if (!rig.async)
+    if (rig.async == NULL)
         return -1;
     *e = *rig.async;
     rig.async = NULL;
@@ -397,7 +397,7 @@ void ibv_ack_async_event(struct ibv_async_event *e)
 struct ibv_context **rdma_get_devices(int *n)
 {
     static struct ibv_context *list[2];
-    list[0] = rig.listed ? rig.listed : &context;
+    list[0] = rig.listed != NULL ? rig.listed : &context;
     *n = 1;
     return list;
 }
@@ -418,7 +418,7 @@ int ibv_query_device(struct ibv_context *c, struct ibv_device_attr *attr)
 int rdma_get_cm_event(struct rdma_event_channel *c, struct rdma_cm_event **e)
 {
     (void)c;
-    if (!rig.pending) {
+    if (rig.pending == NULL) {
         errno = EAGAIN;
         return -1;
     }
@@ -595,7 +595,7 @@ int rig_count(enum rme_event_type type, struct rme_event *last)
         for (int i = 0; i < n; i++)
             if (event[i].type == type) {
                 found++;
-                if (last)
+                if (last != NULL)
                     *last = event[i];
             }
     } while (n || rig.f->qp_ops != qp_ops);
@@ -613,9 +613,9 @@ void rig_drain(struct rme_link *l)
 void rig_cm(struct rme_link *l, enum rdma_cm_event_type type, int status, const void *data,
             size_t length)
 {
-    struct rdma_cm_event e = {.id = l ? l->id : NULL, .event = type, .status = status};
+    struct rdma_cm_event e = {.id = l != NULL ? l->id : NULL, .event = type, .status = status};
     struct rdma_cm_id listening = {.context = NULL, .verbs = &context};
-    if (!e.id)
+    if (e.id == NULL)
         e.id = &listening;
     e.param.conn.private_data = data;
     e.param.conn.private_data_len = (uint8_t)length;

@@ -32,12 +32,12 @@ static void every_event_in_every_state(void **state)
                 type == RDMA_CM_EVENT_ADDR_ERROR || type == RDMA_CM_EVENT_ROUTE_ERROR ||
                 type == RDMA_CM_EVENT_ADDR_CHANGE || type == RDMA_CM_EVENT_CONNECT_RESPONSE ||
                 type == RDMA_CM_EVENT_REJECTED; /* also by an active side that has given up */
-            if (l && lethal)
+            if (l != NULL && lethal)
                 assert_true(s == IB_REQUESTED ? l->state == IB_DOWN
                                               : l->state == IB_DRAINING ||
                                                     (s >= IB_DRAINED && (int)l->state == s) ||
                                                     l->state == IB_ENDING);
-            if (l && l->state == IB_DRAINING)
+            if (l != NULL && l->state == IB_DRAINING)
                 rig_drain(l);
             int downs = rig_count(RME_EV_LINK_DOWN, NULL);
             assert_int_equal(downs, (lethal && s != IB_REQUESTED) || s >= IB_DRAINING);
@@ -168,7 +168,7 @@ static unsigned posted(unsigned *n)
 {
     unsigned seen = 0;
     for (unsigned i = 0; i < rig.rail->rx.slabs * rig.rail->slab; i++)
-        if (rig.rail->rx.slab[i / rig.rail->slab] &&
+        if (rig.rail->rx.slab[i / rig.rail->slab] != NULL &&
             rig.rail->rx.slab[i / rig.rail->slab]->rx[i % rig.rail->slab].posted &&
             seen++ == *n)
             return i;

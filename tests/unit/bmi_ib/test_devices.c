@@ -93,7 +93,7 @@ static bool is_kept_from_children(const void *page)
     FILE *f = fopen("/proc/self/smaps", "r");
 
     assert_non_null(f);
-    while (fgets(line, sizeof(line), f)) {
+    while (fgets(line, sizeof(line), f) != NULL) {
         unsigned long first, end;
         if (sscanf(line, "%lx-%lx ", &first, &end) == 2)
             within = (uintptr_t)page >= first && (uintptr_t)page < end;

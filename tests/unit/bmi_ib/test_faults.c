@@ -72,7 +72,7 @@ static bool get(enum rme_event_type type, int n, const char *what)
 {
     while (n > 0) {
         waitq(what);
-        if (!client.link)
+        if (client.link == NULL)
             return false;
         n -= wire_count(&client, type);
     }
@@ -101,7 +101,7 @@ static bool exchange_on_link(void)
                                 .piece = piece,
                                 .npiece = 32,
                                 .tx_length = 300};
-        if (!read && !(x.tx = client.ops->tx_get(client.link)))
+        if (!read && (x.tx = client.ops->tx_get(client.link)) == NULL)
             return false;
         if (!read)
             memset(x.tx, 'x', 300);
@@ -130,7 +130,7 @@ static void all_back(const struct wire *w)
     if (!list_empty(&rail->links))
         return;
     if (rail->tx.nfree == rail->tx.slabs * rail->slab && rail->tx.unsignalled == 0 &&
-        rail->cq.used == (rail->srq ? rail->srq_depth : 0))
+        rail->cq.used == (rail->srq != NULL ? rail->srq_depth : 0))
         return;
     fprintf(stderr, "%u of %u send buffers are free, %u CQEs reserved\n", rail->tx.nfree,
             rail->tx.slabs * rail->slab, rail->cq.used);

@@ -53,7 +53,7 @@ static void check_source(const char *options, const char *peer, const char *sour
     struct rme_link *l = start(peer, &list);
     assert_int_equal(ib_link_next(l), source != NULL);
     assert_int_equal(l->error, source ? 0 : -EHOSTUNREACH);
-    if (source && source[0])
+    if (source != NULL && source[0])
         ib_sockaddr_text(&rig.source, text, sizeof(text));
     assert_int_equal(rig.resolved_addr, source ? 1 : 0);
     assert_string_equal(text, source ? source : "");

@@ -57,7 +57,7 @@ static void send_some(int n)
         assert_true(wire_send(&client, "hello"));
     do
         wire_poll(&client);
-    while (client.link->queue.head && client.link->state == IB_UP);
+    while (client.link->queue.head != NULL && client.link->state == IB_UP);
     for (int i = 0; i < 3; i++)
         wire_poll(&client);
     assert_int_equal(client.link->state, IB_UP);
@@ -84,9 +84,9 @@ static void both_end(int error)
 /* Opens both with the options of this run and these. */
 static const char *open_with(const char *options)
 {
-    const char *uri = wire_uri("127.0.0.1"), *kept = wire_options;
+    const char *uri = wire_uri("127.0.0.1"), *kept = wire_options, *first = kept ?: "";
     char all[256];
-    snprintf(all, sizeof(all), "%s%s%s", kept ? kept : "", kept && *kept ? "," : "", options);
+    snprintf(all, sizeof(all), "%s%s%s", first, *first ? "," : "", options);
     wire_options = all;
     wire_open(&server, uri);
     wire_open(&client, NULL);
@@ -97,7 +97,7 @@ static const char *open_with(const char *options)
 static void free_links(const struct wire *w)
 {
     struct rme_link *l;
-    while ((l = list_first(&rail_of(w)->links, struct rme_link, all_entry)))
+    while ((l = list_first(&rail_of(w)->links, struct rme_link, all_entry)) != NULL)
         w->ops->link_free(l);
 }
 
@@ -274,7 +274,7 @@ static void list_of_writes_has_few_signals(void **state)
 static void writes_and_messages_pass_reads(void **state)
 {
     (void)state;
-    if (!getenv("EMUVERBS_READ_DELAY_US"))
+    if (getenv("EMUVERBS_READ_DELAY_US") == NULL)
         skip();
     connect_both(open_with(""));
     memory_open();
@@ -386,7 +386,7 @@ static void waiting_links_notified_in_turn(void **state)
         connect_both(uri);
         link[i] = client.link;
     }
-    while ((kept[n] = client.ops->tx_get(link[2])))
+    while ((kept[n] = client.ops->tx_get(link[2])) != NULL)
         n++;
     assert_int_equal(n, 128 - 128 / 8);
     for (int i = 0; i < 2; i++)
@@ -402,7 +402,7 @@ static void waiting_links_notified_in_turn(void **state)
         assert_true(wire_now() <= end);
         wire_poll(&client);
     }
-    while ((kept[n] = client.ops->tx_get(link[2])))
+    while ((kept[n] = client.ops->tx_get(link[2])) != NULL)
         n++;
     forget();
     for (int i = 0; i < 2; i++) {
@@ -448,7 +448,7 @@ static struct rdma_event_channel *channel;
 static void mute_fill(const struct mute *m, int most)
 {
     void *tx;
-    for (; most-- > 0 && (tx = server.ops->tx_get(m->link));)
+    for (; most-- > 0 && (tx = server.ops->tx_get(m->link)) != NULL;)
         server.ops->tx_send(m->link, memset(tx, 'x', 300), 300);
     server.ops->flush(server.f);
 }
@@ -712,7 +712,7 @@ static void failed_srq_delivers_arrived_messages(void **state)
 {
     const char *uri = open_with("");
     (void)state;
-    for (int i = 0; i < 3 && rail_of(&server)->srq; i++) {
+    for (int i = 0; i < 3 && rail_of(&server)->srq != NULL; i++) {
         connect_both(uri);
         fill();
         send_some(1);
@@ -742,7 +742,7 @@ static void release_after_link_end_is_ignored(void **state)
         both_until(&server, RME_EV_LINK_DOWN, 1);
         both_until(&client, RME_EV_LINK_DOWN, 1);
         struct rme_link *l = wire_event(&server, RME_EV_LINK_DOWN, 0)->link;
-        struct ib_rx_queue *q = rail_of(&server)->srq ? &rail_of(&server)->rxq : &l->rxq;
+        struct ib_rx_queue *q = l->rail->srq != NULL ? &l->rail->rxq : &l->rxq;
         uint32_t posted = q->posted, unused = rail_of(&server)->rx.nfree;
         assert_null(l->qp);
         server.ops->rx_release(l, 1);
@@ -751,7 +751,7 @@ static void release_after_link_end_is_ignored(void **state)
         if (freed)
             server.ops->link_free(l);
         assert_false(server.ops->rx_return(server.f, event.rx));
-        if (!freed || rail_of(&server)->srq) {
+        if (!freed || rail_of(&server)->srq != NULL) {
             assert_int_equal(q->posted, posted);
             assert_int_equal(q->held, 0);
             assert_int_equal(rail_of(&server)->rx.nfree, unused + 1);

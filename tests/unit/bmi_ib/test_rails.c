@@ -212,7 +212,7 @@ static void a_rail_dies(int which)
     sleeps_again(&w, w.f->rail[which]);
     assert_int_equal(w.ops->reg(w.f, later, SIZE, RME_ACCESS_LOCAL_WRITE, &later_mr), 0);
     for (int i = 0; i < LINKS; i++) {
-        if (!link[i]) {
+        if (link[i] == NULL) {
             wire_connect(&w, uri);
             link[i] = w.link;
         }
@@ -233,7 +233,7 @@ static void a_rail_dies(int which)
 static void until_open(struct wire *w, const struct ib_rail *rail, bool open)
 {
     time_t end = wire_now() + PATIENCE_S;
-    while (!rail->dev.dead != open || !rail->dev.ctx != !open) {
+    while (!rail->dev.dead != open || (rail->dev.ctx == NULL) != !open) {
         assert_true(wire_now() < end);
         w->ops->wait(w->f, 10); /* the fabric says that it has to be polled */
         wire_poll(w);
@@ -250,7 +250,7 @@ static void devices_return(const char *const names[2])
     struct rme_mr mr, later_mr;
     const char *uri = wire_uri("127.0.0.1");
     pid_t server = wire_server(uri, SIZE);
-    int on[2] = {0, 0}, lost = names[1] ? LINKS : LINKS / 2;
+    int on[2] = {0, 0}, lost = names[1] != NULL ? LINKS : LINKS / 2;
     wire_open(&w, NULL);
     assert_int_equal(w.ops->reg(w.f, here, SIZE, RME_ACCESS_LOCAL_WRITE, &mr), 0);
     for (int i = 0; i < LINKS; i++) {
@@ -259,7 +259,7 @@ static void devices_return(const char *const names[2])
     }
     int64_t regions = wire_counter("live_mr"), domains = wire_counter("live_pd");
     w.nseen = 0;
-    for (int i = 0; i < 2 && names[i]; i++)
+    for (int i = 0; i < 2 && names[i] != NULL; i++)
         wire_device(names[i], "removed");
     wire_until(&w, RME_EV_LINK_DOWN, lost);
     for (int i = 0; i < lost; i++) {
@@ -269,17 +269,17 @@ static void devices_return(const char *const names[2])
             link[k] = link[k] == down ? NULL : link[k];
     }
     for (int i = 0; i < 2; i++)
-        if (names[1] || !strcmp(w.f->rail[i]->dev.name, names[0]))
+        if (names[1] != NULL || !strcmp(w.f->rail[i]->dev.name, names[0]))
             until_open(&w, w.f->rail[i], false);
     assert_int_equal(wire_counter("live_pd"), domains - (names[1] ? 2 : 1));
     assert_int_equal(w.ops->reg(w.f, later, SIZE, RME_ACCESS_LOCAL_WRITE, &later_mr), 0);
-    for (int i = 0; i < 2 && names[i]; i++)
+    for (int i = 0; i < 2 && names[i] != NULL; i++)
         wire_device(names[i], "added");
     for (int i = 0; i < 2; i++)
         until_open(&w, w.f->rail[i], true);
     assert_in_range(wire_counter("live_mr"), 3, regions + 2);
     for (int i = 0; i < LINKS; i++) {
-        if (!link[i]) {
+        if (link[i] == NULL) {
             wire_connect(&w, uri);
             link[i] = w.link;
         }

@@ -115,7 +115,7 @@ static void post_load(struct loads *d, bool read, int pieces, int nseg)
         x->notify = RME_NOTIFY_MSG;
         x->tx = tx;
         x->tx_length = strlen(tx) + 1;
-    } else if (tx) {
+    } else if (tx != NULL) {
         w->ops->tx_put(w->link, tx);
     }
     memset(d->data[slot], 0, sizeof(d->data[slot]));
@@ -173,7 +173,7 @@ static void random_loads_complete_in_order(void **state)
         pid_t server = wire_server(uri, SIZE);
         srand(seed);
         snprintf(options, sizeof(options), "sq_depth=%d,%s", 8 << rand() % 5,
-                 before ? before : "");
+                 before != NULL ? before : "");
         wire_options = options;
         wire_open(&w, NULL);
         wire_connect(&w, uri);
@@ -190,7 +190,7 @@ static void random_loads_complete_in_order(void **state)
             char *tx = rand() % 4 || d->posted == LOADS ? NULL : w.ops->tx_get(w.link);
             if (text_of(d, tx))
                 w.ops->tx_send(w.link, tx, strlen(tx) + 1);
-            else if (tx)
+            else if (tx != NULL)
                 w.ops->tx_put(w.link, tx);
             if (rand() % 3 == 0)
                 take_loads(d);
@@ -281,8 +281,8 @@ static void others_wait_for_receives(void **state)
     const char *uri = wire_uri("127.0.0.1"), *before = wire_options;
     char options[256];
     (void)state;
-    snprintf(options, sizeof(options), "%s%srnr_retry=7", before ? before : "",
-             before && *before ? "," : "");
+    snprintf(options, sizeof(options), "%s%srnr_retry=7", before != NULL ? before : "",
+             before != NULL && *before ? "," : "");
     wire_options = options;
     pid_t server = wire_server(uri, 4096);
     assert_true(connect_to(&greedy, uri) && connect_to(&modest, uri));

@@ -15,7 +15,7 @@ const char *wire_options;
 static void log_line(void *arg, enum rme_log_level level, const char *format, ...)
 {
     va_list list;
-    if (level == RME_LOG_DEBUG && !getenv("TEST_VERBOSE"))
+    if (level == RME_LOG_DEBUG && getenv("TEST_VERBOSE") == NULL)
         return;
     va_start(list, format);
     fprintf(stderr, "# %s: ", (const char *)arg);
@@ -33,7 +33,7 @@ int wire_try(struct wire *w, const struct rme_addr *listen, struct rme_fabric **
         .options = w->options,
         .stats = &w->stats,
         .log = log_line,
-        .log_arg = (void *)(listen ? "server" : "client"),
+        .log_arg = (void *)(listen != NULL ? "server" : "client"),
     };
     return w->ops->open(&config, out);
 }
@@ -46,12 +46,12 @@ int wire_start_over(struct wire *w, const struct rme_fabric_ops *ops, const char
 
     memset(w, 0, sizeof(*w));
     w->ops = ops;
-    w->options = rme_options_new(tables, ops->options ? 2 : 1);
+    w->options = rme_options_new(tables, ops->options != NULL ? 2 : 1);
     w->seen = calloc(WIRE_SEEN, sizeof(*w->seen));
     assert_true(w->options && w->seen);
     if (rme_options_parse(w->options, options, why, sizeof(why)))
         fail_msg("%s", why);
-    if (listen)
+    if (listen != NULL)
         assert_int_equal(rme_addr_parse(ops->scheme, listen, &w->listen), 0);
     return wire_try(w, w->listen, &w->f);
 }
@@ -62,16 +62,17 @@ int wire_start(struct wire *w, const char *listen)
     char options[512];
 
     snprintf(options, sizeof(options), "rnr_retry=0,rkey_scope=region%s%s",
-             wire_options && *wire_options ? "," : "", wire_options ? wire_options : "");
+             wire_options != NULL && *wire_options ? "," : "",
+             wire_options != NULL ? wire_options : "");
     return wire_start_over(w, bmi_ib_fabric(), options, listen);
 }
 
 void wire_stop(struct wire *w)
 {
-    if (w->f)
+    if (w->f != NULL)
         w->ops->close(w->f);
     rme_options_free(w->options);
-    if (w->listen)
+    if (w->listen != NULL)
         rme_addr_put(w->listen);
     free(w->seen);
 }
@@ -102,7 +103,7 @@ static void note(struct wire *w, const struct rme_event *e)
                             .rx = w->keep_rx && e->type == RME_EV_RECV ? e->rx : NULL,
                             .length = e->length};
     s->why = e->type == RME_EV_LINK_DOWN ? e->why : NULL;
-    if (data)
+    if (data != NULL)
         memcpy(s->text, data, length < sizeof(s->text) ? length : sizeof(s->text));
 }
 
@@ -114,12 +115,13 @@ static bool says(const void *data, size_t length, const char *text)
 static void answer(struct wire *w, struct rme_link *link)
 {
     struct wire_offer own = w->own;
-    const void *hello = w->hello ? (const void *)w->hello : &own;
-    size_t length = w->hello ? strlen(w->hello) + 1 : sizeof(own);
+    const void *hello = w->hello != NULL ? (const void *)w->hello : &own;
+    size_t length = w->hello != NULL ? strlen(w->hello) + 1 : sizeof(own);
 
     own.rkey = own.size ? w->ops->link_key(link, own.rkey) : 0;
     if (w->reject || w->ops->link_accept(link, hello, length, WIRE_RX, w))
-        w->ops->link_reject(link, w->hello ? hello : "no", w->hello ? length : 3);
+        w->ops->link_reject(link, w->hello != NULL ? hello : "no",
+                            w->hello != NULL ? length : 3);
 }
 
 static void handle(struct wire *w, const struct rme_event *e)
@@ -130,13 +132,13 @@ static void handle(struct wire *w, const struct rme_event *e)
         break;
     case RME_EV_LINK_UP:
         w->link = e->link;
-        if (e->hello && e->hello_length >= sizeof(w->offer))
+        if (e->hello != NULL && e->hello_length >= sizeof(w->offer))
             memcpy(&w->offer, e->hello, sizeof(w->offer));
         break;
     case RME_EV_RECV:
         if (w->echo) {
             void *tx = w->ops->tx_get(e->link);
-            if (tx) {
+            if (tx != NULL) {
                 memcpy(tx, e->data, e->length);
                 if (says(tx, e->length, WIRE_LATER))
                     poll(NULL, 0, 2);
@@ -227,7 +229,7 @@ void wire_disconnect(struct wire *w)
 bool wire_send(struct wire *w, const char *text)
 {
     char *tx = w->ops->tx_get(w->link);
-    if (!tx)
+    if (tx == NULL)
         return false;
     strcpy(tx, text);
     w->ops->tx_send(w->link, tx, strlen(text) + 1);
@@ -256,8 +258,8 @@ static pid_t start(const char *role, const char *uri, size_t size)
     if (pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (getppid() == parent)
-            execl("/proc/self/exe", "child", wire_options ? wire_options : "", role, uri, bytes,
-                  ready, NULL);
+            execl("/proc/self/exe", "child", wire_options != NULL ? wire_options : "", role,
+                  uri, bytes, ready, NULL);
         _exit(1);
     }
     close(fd[1]);
@@ -387,7 +389,7 @@ int64_t wire_counter(const char *name)
 {
     int64_t (*ask)(const char *) =
         (int64_t(*)(const char *))(uintptr_t)wire_symbol("emuverbs_counter");
-    return ask ? ask(name) : -1;
+    return ask != NULL ? ask(name) : -1;
 }
 
 void wire_device(const char *name, const char *state)
@@ -408,7 +410,7 @@ const char *wire_uri(const char *host)
     if (first == 0)
         first = ports_take();
     assert_true(first > 0);
-    if (usual && strcmp(host, "127.0.0.1") == 0)
+    if (usual != NULL && strcmp(host, "127.0.0.1") == 0)
         host = usual;
     snprintf(text, sizeof(uri[0]), "ib://%s:%u", host, (unsigned)first + n % PORTS_IN_BLOCK);
     n++;

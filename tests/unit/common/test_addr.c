@@ -155,7 +155,7 @@ static void address_pattern_matching(void **state)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         char name[64];
 
-        snprintf(name, sizeof(name), strchr(cases[i].peer, ':') ? "[%s]:99" : "%s:99",
+        snprintf(name, sizeof(name), strchr(cases[i].peer, ':') != NULL ? "[%s]:99" : "%s:99",
                  cases[i].peer);
         if (match_peer(name, cases[i].pattern, cases[i].netmask) != cases[i].match)
             fail_msg("%s against %s/%d", cases[i].peer, cases[i].pattern, cases[i].netmask);

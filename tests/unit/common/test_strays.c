@@ -470,7 +470,7 @@ static void request(struct rme_unexpected *u)
     scripted_put(
         (struct rme_wire_message){.type = RME_WIRE_EAGER, .flags = RME_WIRE_F_UNEXPECTED},
         NULL);
-    if (u)
+    if (u != NULL)
         assert_int_equal(rme_test_unexpected(scripted.rme, u, 1, 0), 1);
 }
 

@@ -17,7 +17,7 @@ static size_t resident(void)
     FILE *status = fopen("/proc/self/status", "r");
 
     assert_non_null(status);
-    while (fgets(line, sizeof line, status))
+    while (fgets(line, sizeof line, status) != NULL)
         if (sscanf(line, "RssAnon: %lu kB", &kib) == 1)
             break;
     fclose(status);

@@ -37,7 +37,7 @@ static int set_up(void **state)
 {
     (void)state;
     snprintf(folder, sizeof folder, "/tmp/test_store.XXXXXX");
-    return mkdtemp(folder) ? 0 : -1;
+    return mkdtemp(folder) != NULL ? 0 : -1;
 }
 
 static int tear_down(void **state)
@@ -46,10 +46,10 @@ static int tear_down(void **state)
     struct dirent *entry;
 
     (void)state;
-    while (dir && (entry = readdir(dir)))
+    while (dir != NULL && (entry = readdir(dir)) != NULL)
         if (unlinkat(dirfd(dir), entry->d_name, 0) < 0)
             unlinkat(dirfd(dir), entry->d_name, AT_REMOVEDIR);
-    if (dir)
+    if (dir != NULL)
         closedir(dir);
     return rmdir(folder);
 }
@@ -85,7 +85,7 @@ static int files(const char *prefix)
     int n = 0;
 
     assert_non_null(dir);
-    while ((entry = readdir(dir)))
+    while ((entry = readdir(dir)) != NULL)
         n += strncmp(entry->d_name, prefix, strlen(prefix)) == 0;
     closedir(dir);
     return n;
