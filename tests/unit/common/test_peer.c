@@ -84,15 +84,6 @@ static const struct play plays[] = {
      "1:CTS UNSOLICITED window=300000 tag=6 from=11 to=2; 1:send e 300000 6 zone; shares > "
      "credit:0+1 0:1 1:1 moves=2\n"
      "see invites_taken > invites_taken=1"},
-    {"peers_share_transfers_of_process", "rndv=write,early_cts=0", "",
-     "meet; meet; meet; slots 8 > credit:0+1*3 links=4 advertised=11\n"
-     "40*send a 20000 3; CTS window=20000 to=@ from=9 > rts:3=? moves=8\n"
-     "20*1:send b 20000 3; 1:CTS window=20000 to=@ from=9 > rts:3=T credit:0+1 moves=9\n"
-     "20*2:send c 20000 3; 2:CTS window=20000 to=@ from=9 > rts:3=T credit:0+1 moves=10\n"
-     "20*3:send d 20000 3; 3:CTS window=20000 to=@ from=9; shares > "
-     "rts:3=T credit:0+1 0:8 1:1 2:1 3:1 moves=11\n"
-     "16*oldest; shares > b=20000 0:2 1:2 2:2 3:2 moves=8\n"
-     "99*oldest; shares > 0:0 1:0 2:0 3:0 moves=0"},
     {"peer_alone_uses_all_transfers", "rndv=write,early_cts=0", "",
      "meet; slots 8 > credit:0+1 links=2 advertised=9\n"
      "2*1:send b 20000 3; 1:CTS window=20000 to=@ from=9; shares > "
@@ -115,13 +106,6 @@ static const struct play plays[] = {
      "1:down; oldest; oldest; shares > "
      "b=20000 b=reset a=20000*2 0:6 1:0 2:2 moves=8 links=2 advertised=9"},
     /* ---- cancelled sends and receives ---- */
-    {"second_cancel_of_send_is_ignored", "", "",
-     "send a 300000 3; cancel a; cancel a > rts:3=A cancel:A\n"
-     "FIN to=A from=9 status=2 > a=canceled"},
-    {"second_cancel_of_transfer_is_ignored", "", "",
-     "send a 300000 3 zone; CTS window=300000 to=@ from=9; cancel a; cancel a > "
-     "rts:3=A offer:300000 moves=1\n"
-     "done > a=300000 moves=0"},
     {"cancelled_transfer_without_end_ends_link", "connect_timeout_ms=1000", "",
      "send a 300000 3 zone; CTS window=300000 to=@ from=9; cancel a > "
      "rts:3=A offer:300000 moves=1\n"
@@ -134,10 +118,6 @@ static const struct play plays[] = {
      "wait 39990 >\n"
      "wait 11; see peers > b=canceled peers=0 links=0 advertised=0"},
     /* ---- limit of RTS ---- */
-    {"send_waits_for_slot_of_rts", "", "rts_max=1",
-     "send a 300000 2; send b 300000 3 > rts:2=A\n"
-     "FIN to=A from=9 status=1 > rts:3=B a=too-large\n"
-     "FIN to=B from=9 status=1 > b=too-large"},
     {"invited_sends_keep_limit_of_rts", "", "rts_max=1",
      "send a 300000 2 zone; CTS window=300000 to=@ from=9 > rts:2=A offer:300000 moves=1\n"
      "send b 300000 4; CTS UNSOLICITED window=300000 tag=3 to=1 from=10 > rts:4=B\n"
@@ -179,15 +159,9 @@ static const struct play plays[] = {
      "send a 300000 3 zone > rts:3=A offer:300000 open=1\n"
      "CTS window=65536 to=A from=9 > moves=1 open=0\n"
      "finish; CTS window=234464 offset=65536 to=A from=9; finish > a=300000 moves=0"},
-    {"windows_out_of_order_end_link", "", "",
-     "send a 300000 3; CTS window=65536 offset=65536 to=@ from=9 > "
-     "rts:3=A a=protocol links=0 advertised=0 errors=1"},
     {"repeated_window_ends_link", "", "",
      "send a 300000 3; CTS window=65536 to=@ from=9 > rts:3=A moves=1\n"
      "CTS window=65536 to=A from=9 > a=protocol moves=0 links=0 advertised=0 errors=1"},
-    {"window_behind_gap_ends_link", "", "",
-     "send a 300000 3; CTS window=65536 to=@ from=9; CTS window=65536 offset=131072 to=@ > "
-     "rts:3=A a=protocol links=0 advertised=0 errors=1"},
     {"window_beyond_message_ends_link", "", "",
      "send a 300000 3; CTS window=65536 to=@ from=9; CTS window=300000 offset=65536 to=@ > "
      "rts:3=A a=protocol links=0 advertised=0 errors=1"},
@@ -200,6 +174,11 @@ static const struct play plays[] = {
     {"offer_in_part_ends_link", "", "",
      "recv a 300000 3; RTS tag=3 from=9 total=300000 window=65536 > "
      "a=protocol links=0 advertised=0 errors=1"},
+    {"false_window_report_ends_link", "", "",
+     "PONG consumed=1 > links=0 advertised=0 errors=1"},
+    {"message_beyond_window_ends_link", GREEDY ",eager_window=64K", "",
+     "16*EAGER tag=1 bytes=4000 >\n"
+     "EAGER tag=1 bytes=4000 > links=0 advertised=0 errors=1"},
     {"unspent_credits_end_link", "", "",
      "recv a 8 3; EAGER tag=3 credits=65535 > a=protocol links=0 advertised=0 errors=1"},
     /* ---- unmapped memory ---- */
@@ -396,11 +375,6 @@ static const struct play plays[] = {
      "PING tag=41 > pong:40\n"
      "PING tag=60 > pong:0\n"
      "PING tag=-2147483648 > pong:0"},
-    {"peer_keeps_credits_that_it_needs", "", "credits=4",
-     "keep; CREDIT tag=60 >\n"
-     "50*send a 8 1 > eager:1 a=8\n"
-     "PING tag=1000 > pong:10\n"
-     "PING tag=1000 > pong:0"},
     {"silent_peer_without_credits_is_dead", "keepalive_ms=20,peer_timeout_ms=100", "credits=4",
      "keep; send a 8 1; send b 8 1; send c 8 1; send d 8 1 > eager:1 a=8 eager:1 b=8\n"
      "100*wait 1 >\n"
@@ -411,9 +385,6 @@ static const struct play plays[] = {
      "3*PONG STALLED > credit:32+1 advertised=64\n"
      "PONG tag=63; see credits_lent; see credits_reduced > "
      "credit:0+1 credits_lent=0 credits_reduced=63 advertised=1"},
-    {"first_credit_is_never_returned", SINGLE, "modest",
-     "PONG STALLED > credit:7+1 advertised=8\n"
-     "PONG tag=8; see credits_lent > credits_lent=0 links=0 advertised=0 errors=1"},
     {"second_message_needs_second_credit", SINGLE, "modest",
      "notx; PONG >\n"
      "PONG > links=0 advertised=0 errors=1"},
@@ -421,8 +392,6 @@ static const struct play plays[] = {
      "5*PONG STALLED > credit:0+2\n"
      "meet > credit:0+1 links=2 advertised=5\n"
      "1:down; see credits_lent > credits_lent=3 links=1 advertised=4"},
-    {"link_without_pool_has_one_credit", SINGLE ",credits_pool=0", "modest",
-     "5*PONG STALLED > credit:0+1"},
     {"own_buffers_come_out_of_pool", SINGLE ",credits_pool=56", "keeps_rx modest",
      "meet; see credits_lent > credits_lent=14 links=2 advertised=16\n"
      "meet; PONG STALLED > credit:0+1 links=3 advertised=17\n"
@@ -439,10 +408,6 @@ static const struct play plays[] = {
      "send a 8 0; send b 8 1; send c 8 2 > eager:0! a=8\n"
      "CREDIT > eager:1! b=8\n"
      "CREDIT tag=7; have > eager:2! c=8 have=7"},
-    {"grown_link_keeps_reserve", SINGLE, "connect credits=1",
-     "CREDIT tag=7; send a 8 0; send b 8 1; send c 8 2; send d 8 3; send e 8 4 > "
-     "eager:0 a=8 eager:1 b=8 eager:2 c=8 eager:3 d=8 eager:4 e=8\n"
-     "send f 8 5; send g 8 6; send h 8 7; have > eager:5 f=8 have=2"},
     {"pong_requests_no_credits", SINGLE, "connect credits=1", "PING; have > pong:0 have=0"},
     {"idle_link_returns_all_but_one", SINGLE, "connect credits=1",
      "CREDIT tag=7; PING tag=7; have > pong:7 have=0\n"
@@ -456,16 +421,10 @@ static const struct play plays[] = {
      "most_rx 119 >\n"
      "20*CREDIT STALLED tag=1 > advertised=119\n"
      "CREDIT STALLED tag=1 >"},
-    {"credits_of_four_stay_four", SINGLE ",credits=4", "connect own_rx credits=8",
-     "100*CREDIT tag=1 > credit:0+2"},
     {"probe_requests_no_credits", SINGLE ",keepalive_ms=2", "connect credits=1",
      "send a 8 1; recv b 8 2; have; wait 300 > eager:1! a=8 have=0\n"
      "PING > pong:0"},
     /* ---- a peer that holds more than its share gets no credits beyond its reserve ---- */
-    {"small_debt_returns_credits_per_message", GREEDY, "",
-     "5*EAGER tag=1 bytes=2000 >\n"
-     "returned; send a 8 1; returned > returned=0 eager:1 a=8 returned=6\n"
-     "send a 8 1; returned > eager:1 a=8 returned=0"},
     {"greedy_peer_gets_credits_late", GREEDY, "",
      "280*EAGER tag=1 bytes=2000 >\n"
      "send a 8 1; returned; see rx_buffered_bytes > "
@@ -484,68 +443,25 @@ static const struct play plays[] = {
     {"silent_peer_with_credits_is_dead", GREEDY ",keepalive_ms=2,peer_timeout_ms=300", "",
      "260*EAGER tag=1 bytes=2000 >\n"
      "300*wait 3; see peers > peers=0 links=0 advertised=0"},
+    {"kept_memory_counts_in_full", GREEDY, "",
+     "EAGER tag=1 bytes=4000; see rx_buffered_bytes > rx_buffered_bytes=4240\n"
+     "recv a 4000 1 > a=4000\n"
+     "EAGER tag=1 bytes=2400; see rx_buffered_bytes > rx_buffered_bytes=4240\n"
+     "recv b 4000 1; see rx_buffered_bytes > b=2400 rx_buffered_bytes=0"},
+    {"throttled_peer_continues_when_another_releases", GREEDY, "",
+     "meet; 1:PONG STALLED; 1:PONG STALLED; 1:PONG STALLED; 1:PONG STALLED > "
+     "credit:0+1 credit:63+1 links=2 advertised=128\n"
+     "110*1:EAGER tag=1 bytes=2000 >\n"
+     "135*EAGER tag=1 bytes=2000; CREDIT; CREDIT; returned > returned=0\n"
+     "60*1:recv b 2000 1 > b=2000\n"
+     "returned; see rx_buffered_bytes > returned=54 rx_buffered_bytes=414400"},
+    {"silent_peer_without_credits_stays", GREEDY ",keepalive_ms=2,peer_timeout_ms=300", "",
+     "292*EAGER tag=1 bytes=2000 >\n"
+     "900*wait 3; see peers > peers=1\n"
+     "300*recv b 2000 1 >\n"
+     "50*wait 3; see peers > peers=1\n"
+     "900*wait 3; see peers > peers=0 links=0 advertised=0"},
     /* ---- order of sends ---- */
-    {"unfetched_tags_block_no_other_tags", "rndv=read,early_cts=0", "rts_max=1 eager=65536",
-     "send a 20000 1; send b 20000 2; send c 8 2; send d 20000 3; send e 8 4; send f 8 1 > "
-     "rts:1=A offer:20000 eager:4 e=8 eager:1 f=8 open=1\n"
-     "ask g 8 2 > ask:2 g=8\n"
-     "FIN status=2 to=A > rts:2=B offer:20000 eager:2 c=8 a=canceled\n"
-     "send h 8 2 > eager:2 h=8\n"
-     "FIN status=2 to=B > rts:3=C offer:20000 b=canceled\n"
-     "FIN status=2 to=C > d=canceled open=0"},
-    {"registration_delays_its_tag_only",
-     "rndv=read,early_cts=0,pack_threshold=0,fragment_bytes=1M", "",
-     "during send b 8 1, send c 8 2, send d 1000000 3, send e 8 3; send a 1000000 1 > "
-     "ea"
-     "ger:2 c=8 rts:3=A offer:1000000 eager:3 e=8 | rts:1=B offer:1000000 eager:1 b=8 open=2\n"
-     "FIN status=2 to=A > d=canceled open=1\n"
-     "FIN status=2 to=B > a=canceled open=0"},
-    {"small_send_waits_for_window_only", "rndv=read,early_cts=0", "rts_max=1 eager=400",
-     "send a 20000 1; send b 8 2; send b 8 2; send b 8 2; send b 8 2; send b 8 2 > "
-     "rts:1=A offer:20000 eager:2 b=8 eager:2 b=8 eager:2 b=8 eager:2 b=8 eager:2 b=8 open=1\n"
-     "send c 20000 3; send d 100 4; send e 0 5 >\n"
-     "PONG consumed=72; send f 0 6 >\n"
-     "PONG consumed=288 > eager:4 eager:5 eager:6 d=100 e=0 f=0\n"
-     "FIN status=2 to=A > rts:3=B offer:20000 a=canceled\n"
-     "FIN status=2 to=B > c=canceled open=0"},
-    {"room_in_window_needs_no_credits", "rndv=read,early_cts=0", "rts_max=1 eager=4096",
-     "send a 20000 1; send b 4000 2; send c 100 3 > rts:1=A offer:20000 eager:2 b=4000 open=1\n"
-     "keep; PING consumed=4064 > pong:0 eager:3 c=100"},
-    {"received_message_brings_window", "rndv=read,early_cts=0", "rts_max=1 eager=4096",
-     "send a 20000 1; send b 4000 2; send c 100 3; recv d 8 4 > "
-     "rts:1=A offer:20000 eager:2 b=4000 open=1\n"
-     "keep; EAGER tag=4 consumed=4064 > eager:3 d=0 c=100"},
-    {"sends_wait_for_rts_in_order", "rndv=read,early_cts=0", "rts_max=1 eager=4096",
-     "send a 20000 1; send b 4000 2; send c 20000 11; send d 20000 12; send e 100 21 > "
-     "rts:1=A offer:20000 eager:2 b=4000 open=1\n"
-     "send f 100 22 >\n"
-     "FIN status=2 to=A > rts:11=B offer:20000 a=canceled\n"
-     "FIN status=2 to=B > rts:12=C offer:20000 c=canceled\n"
-     "FIN status=2 to=C > rts:21=D offer:100 d=canceled\n"
-     "FIN status=2 to=D > rts:22=E offer:100 e=canceled\n"
-     "FIN status=2 to=E > f=canceled open=0"},
-    {"cancelled_send_passes_its_tag_on", "rndv=read,early_cts=0", "rts_max=1 eager=65536",
-     "send a 20000 1; send b 20000 2; send c 8 2; send d 20000 2; send e 8 2 > "
-     "rts:1=A offer:20000 open=1\n"
-     "send f 20000 2; send g 8 2 >\n"
-     "cancel b > eager:2 b=canceled c=8\n"
-     "cancel f > f=canceled\n"
-     "FIN status=2 to=A > rts:2=B offer:20000 eager:2*2 e=8 g=8 a=canceled\n"
-     "FIN status=2 to=B > d=canceled open=0"},
-    {"next_of_tag_precedes_later_sends", "rndv=read,early_cts=0", "rts_max=1 eager=65536",
-     "send a 20000 1; send b 20000 2; send c 8 2; send d 8 2; notx; send e 8 3 > "
-     "rts:1=A offer:20000 open=1\n"
-     "FIN status=2 to=A > a=canceled open=0\n"
-     "room > rts:2=B offer:20000 eager:2*2 eager:3 c=8 d=8 e=8 open=1"},
-    {"next_of_cancelled_precedes_later_sends", "rndv=read,early_cts=0", "rts_max=1 eager=65536",
-     "send a 20000 1; send b 20000 2; send c 8 2; send d 8 2; notx; send e 8 3 > "
-     "rts:1=A offer:20000 open=1\n"
-     "cancel b > b=canceled\n"
-     "room > eager:2*2 eager:3 c=8 d=8 e=8"},
-    {"waiting_sends_end_with_link", "rndv=read,early_cts=0", "rts_max=1 eager=4096",
-     "send a 20000 1; send b 1000 1; send c 20000 2; send d 1000 2; send e 4000 3 > "
-     "rts:1=A offer:20000 eager:1 b=1000 open=1\n"
-     "down > a=reset c=reset d=reset e=reset open=0 links=0 advertised=0"},
     {"data_leaves_credit_to_older_request", "rndv=read,early_cts=0",
      "credits=4 unexpected=65536",
      "send a 8 1; send b 8 1; ask f 8 5; send c 8 2; send d 20000 3; ask g 8 6; ask h 8 7 > "
@@ -563,13 +479,6 @@ static const struct play plays[] = {
      "PONG > rts:7=B offer:8 eager:1 a=8 open=2\n"
      "PONG > eager:2! eager:3 b=8 c=8\n"
      "FIN status=2 to=A; FIN status=2 to=B > e=canceled f=canceled open=0"},
-    {"request_waiting_for_rts_blocks_nothing", "rndv=read,early_cts=0",
-     "credits=4 unexpected=64 rts_max=1",
-     "ask d 8 5; ask e 8 6; send a 8 1; send b 8 2; send c 8 3 > "
-     "rts:5=A offer:8 eager:1 a=8 open=1\n"
-     "PONG > eager:2! eager:3 b=8 c=8\n"
-     "FIN status=2 to=A > rts:6=B offer:8 d=canceled\n"
-     "FIN status=2 to=B > e=canceled open=0"},
     /* ---- the ring that the engine grants ---- */
     {"peer_of_fitting_messages_gets_ring", RINGS, "ring",
      "RTS tag=5 from=1 total=20000 >\n"
@@ -632,9 +541,6 @@ static const struct play plays[] = {
      BORROWED "ring 0 0 4294967295 > open=0 links=0 advertised=0 errors=1"},
     {"window_holds_in_ring", RINGS, "ring",
      BORROWED "20*ring 0 0 60000 > open=0 links=0 advertised=0 errors=1"},
-    {"second_release_ends_link", RINGS, "ring",
-     BORROWED "CREDIT RELEASE > open=0\n"
-              "CREDIT RELEASE > links=0 advertised=0 errors=1"},
     {"released_ring_cannot_be_used", RINGS, "ring",
      BORROWED "CREDIT RELEASE; imm 0xffff0000 > open=0 links=0 advertised=0 errors=1"},
     /* ---- the ring that the peer grants ---- */
