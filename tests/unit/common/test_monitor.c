@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Watches of memory: memory that must not be cached, changes without an event, engines that
- * share the monitor, forked children, the end of watches. */
+/* Watches of memory: seams, changes in progress, forked children, the end of watches. */
 #include "config.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -12,7 +11,6 @@
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/shm.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -39,20 +37,6 @@ static void await_unwatched(void)
 
 /* ---- cacheable memory ---- */
 
-/* Checks that each use registers: changes of this memory have no event. */
-static void expect_uncached(struct engine *e, char *base, size_t length)
-{
-    assert_ptr_not_equal(base, MAP_FAILED);
-    for (int i = 0; i < 3; i++)
-        assert_true(registers(e, base, length));
-    memset(base, 2, length);
-    for (int i = 0; i < 3; i++)
-        assert_true(registers(e, base, length));
-    assert_int_equal(fake_live(&e->fake), 0);
-    assert_int_equal(watched_mappings(), 0);
-    munmap(base, length);
-}
-
 static int memory_file(void)
 {
     int fd = memfd_create("rme-test", MFD_CLOEXEC);
@@ -60,69 +44,6 @@ static int memory_file(void)
     assert_true(fd >= 0);
     assert_int_equal(ftruncate(fd, PAGES * PAGE), 0);
     return fd;
-}
-
-static void shared_memory_is_not_cached(void **state)
-{
-    struct engine *e = engine_new(64, 1);
-    const size_t length = PAGES * PAGE;
-    const int both = PROT_READ | PROT_WRITE;
-    int fd = memory_file(), id = shmget(IPC_PRIVATE, length, IPC_CREAT | 0600);
-    char *segment;
-
-    (void)state;
-    expect_uncached(e, mmap(NULL, length, both, MAP_SHARED, fd, 0), length);
-    expect_uncached(e, mmap(NULL, length, both, MAP_PRIVATE, fd, 0), length);
-    expect_uncached(e, mmap(NULL, length, both, MAP_SHARED | MAP_ANONYMOUS, -1, 0), length);
-    close(fd);
-    assert_true(id >= 0);
-    segment = shmat(id, NULL, 0);
-    shmctl(id, IPC_RMID, NULL);
-    assert_ptr_not_equal(segment, (char *)-1);
-    for (int i = 0; i < 3; i++)
-        assert_true(registers(e, segment, length));
-    shmdt(segment);
-    engine_free(e);
-}
-
-/* Private ones cannot be distinguished from those of a file. */
-static void pages_of_hugetlbfs_are_not_cached(void **state)
-{
-    const size_t length = (size_t)2 << 20;
-    char *base = mmap(NULL, length, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
-    struct engine *e;
-
-    (void)state;
-    if (base == MAP_FAILED)
-        skip(); /* no huge pages here */
-    e = engine_new(64, 1);
-    for (int i = 0; i < 3; i++) {
-        assert_true(registers(e, base + PAGE, PAGE));
-        assert_true(registers(e, base, length));
-    }
-    munmap(base, length);
-    engine_free(e);
-}
-
-static void hole_in_file_is_detected(void **state)
-{
-    struct engine *e = engine_new(64, 1);
-    int fd = memory_file();
-    char *base = mmap(NULL, PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-
-    (void)state;
-    memset(base, 1, PAGES * PAGE);
-    (void)registers(e, base, PAGES * PAGE);
-    assert_int_equal(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, PAGES * PAGE),
-                     0);
-    assert_true(registers(e, base, PAGES * PAGE));
-    assert_int_equal(ftruncate(fd, 0), 0);
-    assert_int_equal(ftruncate(fd, PAGES * PAGE), 0);
-    assert_true(registers(e, base, PAGES * PAGE));
-    munmap(base, PAGES * PAGE);
-    close(fd);
-    engine_free(e);
 }
 
 /* Memory in several mappings, as after madvise, is cached. */
@@ -145,76 +66,6 @@ static void seams_do_not_matter(void **state)
     assert_int_equal(madvise(base + 4 * PAGE, 4 * PAGE, MADV_DONTDUMP), 0);
     assert_true(registers(e, base, PAGES * PAGE));
     assert_false(registers(e, base, PAGES * PAGE));
-    munmap(base, PAGES * PAGE);
-    engine_free(e);
-}
-
-/* ---- changes without an event ---- */
-
-/* Maps a shared memory segment over a range, which has no event. */
-static void put_segment_over(char *base, size_t length)
-{
-    int id = shmget(IPC_PRIVATE, length, IPC_CREAT | 0600);
-    void *at;
-
-    assert_true(id >= 0);
-    at = shmat(id, base, SHM_REMAP);
-    shmctl(id, IPC_RMID, NULL);
-    assert_ptr_equal(at, base);
-}
-
-static void segment_over_buffer_is_detected(void **state)
-{
-    struct engine *e = engine_new(64, 1);
-    char *base = map_anonymous(PAGES);
-
-    (void)state;
-    assert_true(registers(e, base, PAGES * PAGE));
-    assert_false(registers(e, base, PAGES * PAGE));
-    put_segment_over(base + 4 * PAGE, 4 * PAGE);
-    assert_true(registers(e, base, PAGES * PAGE));
-    assert_true(registers(e, base, PAGES * PAGE)); /* part of it must not be cached */
-    assert_true(registers(e, base, PAGE));         /* the rest may */
-    assert_false(registers(e, base, PAGE));
-    munmap(base, PAGES * PAGE);
-    engine_free(e);
-}
-
-/* A buffer was replaced twice without a use in between: its contents are not the registered
- * ones, though another range has had the memory watched since. */
-static void buffer_replaced_unseen_is_registered_again(void **state)
-{
-    struct engine *e = engine_new(64, 1);
-    char *base = map_anonymous(PAGES), *inner = base + 4 * PAGE;
-
-    (void)state;
-    assert_true(registers(e, inner, 4 * PAGE));
-    put_segment_over(inner, 4 * PAGE);
-    shmdt(inner);
-    assert_ptr_equal(mmap(inner, 4 * PAGE, PROT_READ | PROT_WRITE,
-                          MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS, -1, 0),
-                     inner);
-    assert_true(registers(e, base, PAGES * PAGE)); /* starts a watch of it */
-    assert_true(registers(e, inner, 4 * PAGE));
-    assert_true(registers(e, base, PAGES * PAGE));
-    assert_false(registers(e, base, PAGES * PAGE)); /* a hit once the loss is known */
-    munmap(base, PAGES * PAGE);
-    engine_free(e);
-}
-
-static void mapping_moved_over_buffer_is_detected(void **state)
-{
-    struct engine *e = engine_new(64, 1);
-    char *base = map_anonymous(PAGES), *other = map_anonymous(PAGES);
-
-    (void)state;
-    assert_true(registers(e, base, PAGES * PAGE));
-    assert_true(registers(e, other, PAGES * PAGE));
-    put_segment_over(base, PAGES * PAGE);
-    shmdt(base);
-    assert_ptr_equal(
-        mremap(other, PAGES * PAGE, PAGES * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, base), base);
-    assert_true(registers(e, base, PAGES * PAGE)); /* the watch moved along with the mapping */
     munmap(base, PAGES * PAGE);
     engine_free(e);
 }
@@ -342,76 +193,6 @@ static void many_changes_are_all_seen(void **state)
     rme_mreg_dereg_flush(e->mreg);
     assert_int_equal(fake_live(&e->fake), 0);
     engine_free(e);
-}
-
-/* ---- several engines ---- */
-
-static void engines_share_the_monitor(void **state)
-{
-    struct engine *a = engine_new(64, 1), *b = engine_new(64, 1);
-    char *base = map_anonymous(PAGES);
-
-    (void)state;
-    assert_true(registers(a, base, PAGES * PAGE));
-    assert_true(registers(b, base, PAGES * PAGE));
-    assert_false(registers(a, base, PAGES * PAGE));
-    assert_false(registers(b, base, PAGES * PAGE));
-    assert_int_equal(madvise(base, PAGE, MADV_DONTNEED), 0);
-    assert_true(registers(a, base, PAGES * PAGE));
-    assert_true(registers(b, base, PAGES * PAGE));
-    engine_free(a); /* ends its own watches, not those of the other */
-    assert_false(registers(b, base, PAGES * PAGE));
-    assert_int_equal(madvise(base, PAGE, MADV_DONTNEED), 0);
-    assert_true(registers(b, base, PAGES * PAGE));
-    engine_free(b);
-    assert_int_equal(watched_mappings(), 0);
-    munmap(base, PAGES * PAGE);
-}
-
-/* More engines than locks that a thread may hold (64 in ThreadSanitizer's deadlock
- * detection). */
-static void many_engines_see_a_change(void **state)
-{
-    struct engine *e[70];
-    char *base = map_anonymous(PAGES);
-
-    (void)state;
-    engine_free(engine_new(64, 1)); /* skips without a cache */
-    for (int i = 0; i < 70; i++) {
-        e[i] = engine_new(64, 1);
-        assert_true(registers(e[i], base, PAGES * PAGE));
-        assert_false(registers(e[i], base, PAGES * PAGE));
-    }
-    assert_int_equal(madvise(base, PAGE, MADV_DONTNEED), 0);
-    for (int i = 0; i < 70; i++)
-        assert_true(registers(e[i], base, PAGES * PAGE));
-    for (int i = 0; i < 70; i++)
-        engine_free(e[i]);
-    munmap(base, PAGES * PAGE);
-}
-
-/* A change that one of them missed is missed by both. */
-static void missed_change_concerns_all_engines(void **state)
-{
-    struct engine *a = engine_new(64, 1), *b = engine_new(64, 1);
-    char *base = map_anonymous(PAGES);
-
-    (void)state;
-    assert_true(registers(a, base, PAGES * PAGE));
-    put_segment_over(base, PAGES * PAGE);
-    shmdt(base);
-    assert_ptr_equal(mmap(base, PAGES * PAGE, PROT_READ | PROT_WRITE,
-                          MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS, -1, 0),
-                     base);
-    for (int i = 0; i < 2; i++)
-        assert_true(
-            /* a second watch of memory that a claims fails */
-            registers(b, base, PAGES * PAGE));
-    assert_true(registers(a, base, PAGES * PAGE));
-    assert_false(registers(b, base, PAGES * PAGE));
-    munmap(base, PAGES * PAGE);
-    engine_free(b);
-    engine_free(a);
 }
 
 /* ---- the end of watching ---- */
@@ -753,45 +534,18 @@ static void children_have_their_own(void **state)
     in_a_process(use_engine);
 }
 
-/* A child executes another program, while the parent goes on. */
-static void child_may_exec(void **state)
-{
-    struct engine *e = engine_new(64, 1);
-    char *base = map_anonymous(PAGES);
-
-    (void)state;
-    for (int i = 0; i < 3; i++) {
-        assert_int_equal(registers(e, base, PAGES * PAGE), i == 0);
-        assert_int_equal(system("exit 0"), 0);
-    }
-    madvise(base, PAGE, MADV_DONTNEED);
-    assert_true(registers(e, base, PAGES * PAGE));
-    engine_free(e);
-    munmap(base, PAGES * PAGE);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shared_memory_is_not_cached),
-        cmocka_unit_test(pages_of_hugetlbfs_are_not_cached),
-        cmocka_unit_test(hole_in_file_is_detected),
         cmocka_unit_test(seams_do_not_matter),
-        cmocka_unit_test(segment_over_buffer_is_detected),
-        cmocka_unit_test(buffer_replaced_unseen_is_registered_again),
-        cmocka_unit_test(mapping_moved_over_buffer_is_detected),
         cmocka_unit_test(others_hit_while_an_unmap_is_pending),
         cmocka_unit_test(many_changes_are_all_seen),
-        cmocka_unit_test(engines_share_the_monitor),
-        cmocka_unit_test(many_engines_see_a_change),
-        cmocka_unit_test(missed_change_concerns_all_engines),
         cmocka_unit_test(ended_monitor_watches_nothing),
         cmocka_unit_test(monitor_without_descriptors_ends),
         cmocka_unit_test(failed_monitor_watches_nothing),
         cmocka_unit_test(monitor_without_statx_stays_closed),
         cmocka_unit_test(children_close_it),
         cmocka_unit_test(children_have_their_own),
-        cmocka_unit_test(child_may_exec),
     };
 
     alarm(300); /* a deadlock fails the test */

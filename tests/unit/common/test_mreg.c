@@ -6,9 +6,8 @@
 #include "unit.h"
 #include "caching.h"
 
-#define CALL_NS  10000.0
-#define PAGE_NS  1000.0 /* holes of up to 10 pages are included */
-#define MAX_SEGS 64
+#define CALL_NS 10000.0
+#define PAGE_NS 1000.0 /* holes of up to 10 pages are included */
 
 static struct engine *start(uint64_t entries, uint64_t bytes)
 {
@@ -34,94 +33,6 @@ static void expect_keys(struct engine *f, const struct rme_mseg *seg, uint32_t c
                 fake_covers(&f->fake, seg[i].lkey, seg[i].base, seg[i].length, access));
 }
 
-/* Makes `count` segments of `length` bytes, `stride` bytes apart. */
-static void fill(struct engine *f, struct rme_mseg *seg, uint32_t count, size_t length,
-                 size_t stride)
-{
-    for (uint32_t i = 0; i < count; i++)
-        seg[i] = (struct rme_mseg){.base = f->memory + i * stride, .length = length};
-}
-
-static void empty_and_zone_segments_cost_nothing(void **state)
-{
-    struct engine *f = start(0, 0);
-    char *block = rme_zone_alloc(f->zone, 10000, true);
-    struct rme_mseg seg[3] = {{.base = NULL, .length = 0},
-                              {.base = block + 5, .length = 9000},
-                              {.base = block, .length = 0}};
-    struct rme_mreg_hold *hold;
-    unsigned before = f->fake.attempts;
-
-    (void)state;
-    assert_int_equal(rme_mreg_try(f->mreg, seg, 3, SINK, &hold), 0);
-    expect_keys(f, seg, 3, SINK);
-    assert_false(rme_mreg_release(f->mreg, hold, NULL));
-    assert_int_equal(rme_mreg_acquire(f->mreg, seg, 3, SINK, &hold), 0);
-    expect_keys(f, seg, 3, SINK);
-    assert_false(rme_mreg_release(f->mreg, hold, NULL));
-    assert_int_equal(rme_mreg_acquire(f->mreg, NULL, 0, SINK, &hold), 0);
-    assert_false(rme_mreg_release(f->mreg, hold, NULL));
-    assert_int_equal(f->fake.attempts, before);
-    assert_int_equal(rme_zone_release(f->zone, block), 0);
-    engine_free(f);
-}
-
-static void order_and_overlap_do_not_matter(void **state)
-{
-    struct engine *f = start(0, 0);
-    struct rme_mseg seg[4] = {{.base = f->memory + 9000, .length = 4000},
-                              {.base = f->memory, .length = 20000},
-                              {.base = f->memory + 200 * PAGE, .length = 1},
-                              {.base = f->memory + 100, .length = 50}};
-    struct rme_mreg_hold *hold;
-
-    (void)state;
-    assert_int_equal(rme_mreg_acquire(f->mreg, seg, 4, SINK, &hold), 0);
-    assert_int_equal(f->fake.regs, 2);
-    expect_keys(f, seg, 4, SINK);
-    assert_ptr_equal(seg[0].base, f->memory + 9000);
-    end(f, hold);
-    engine_free(f);
-}
-
-static void refused_hole_splits_group(void **state)
-{
-    struct engine *f = start(0, 0);
-    struct rme_mseg seg[MAX_SEGS];
-    struct rme_mreg_hold *hold;
-
-    (void)state;
-    fill(f, seg, 8, 100, 3 * PAGE);
-    f->fake.hole = f->memory + 4 * PAGE; /* between the second and the third */
-    assert_int_equal(rme_mreg_acquire(f->mreg, seg, 8, SOURCE, &hold), 0);
-    expect_keys(f, seg, 8, SOURCE);
-    assert_int_equal(f->fake.regs, 8);
-    end(f, hold);
-    rme_log_drain(f->log);
-    assert_int_equal(f->seen.lines, 0); /* no log line for this refusal */
-    assert_int_equal(rme_pin_counted(&f->pin, RME_C_REG_REFUSED), 0);
-    engine_free(f);
-}
-
-static void many_releases_one_dereg_flush(void **state)
-{
-    struct engine *f = start(0, 0);
-    struct rme_mreg_hold *hold[10];
-
-    (void)state;
-    for (int i = 0; i < 10; i++) {
-        struct rme_mseg seg = {.base = f->memory + i * PAGE, .length = PAGE};
-
-        assert_int_equal(rme_mreg_acquire(f->mreg, &seg, 1, SINK, &hold[i]), 0);
-    }
-    for (int i = 0; i < 10; i++)
-        assert_true(rme_mreg_release(f->mreg, hold[i], NULL));
-    assert_int_equal(f->fake.deregs, 0);
-    rme_mreg_dereg_flush(f->mreg);
-    assert_int_equal(f->fake.deregs, 10);
-    engine_free(f);
-}
-
 /* ---- with a cache ---- */
 
 static struct engine *start_cached(uint64_t entries, uint64_t bytes)
@@ -142,40 +53,6 @@ static void use(struct engine *f, char *base, size_t length, unsigned access)
     end(f, hold);
 }
 
-/*
- * Reaps after the page `gone` was unmapped. The unmap returned when its event was read, perhaps
- * before the reader has handled it. Taking the lock, as a lookup does, waits for that; a check
- * without the lock may come too early.
- */
-static void dereg_unmapped(struct engine *f, char *gone)
-{
-    struct rme_mseg seg = {.base = gone, .length = PAGE};
-    struct rme_mreg_hold *hold;
-
-    assert_int_equal(rme_mreg_try(f->mreg, &seg, 1, SOURCE, &hold), -EAGAIN);
-    assert_true(rme_mreg_wants_dereg(f->mreg));
-    rme_mreg_dereg_flush(f->mreg);
-}
-
-static void second_use_hits_cache(void **state)
-{
-    struct engine *f = start_cached(16, 1 << 20);
-    struct rme_mseg seg = {.base = f->memory + 200, .length = 5000};
-    struct rme_mreg_hold *hold;
-
-    (void)state;
-    use(f, f->memory + 10, 6000, SOURCE);
-    use(f, f->memory + 10, 6000, SOURCE);
-    use(f, f->memory, 2 * PAGE, SOURCE); /* cached in whole pages */
-    assert_int_equal(f->fake.regs, 1);
-    assert_int_equal(rme_mreg_try(f->mreg, &seg, 1, RME_ACCESS_LOCAL, &hold), 0);
-    assert_false(rme_mreg_release(f->mreg, hold, NULL));
-    use(f, f->memory, 2 * PAGE + 1, SOURCE);
-    assert_int_equal(f->fake.regs, 2);
-    assert_int_equal(rme_pin_counted(&f->pin, RME_C_REG_HITS), 3);
-    engine_free(f);
-}
-
 static void directions_are_apart(void **state)
 {
     struct engine *f = start_cached(16, 1 << 20);
@@ -188,23 +65,6 @@ static void directions_are_apart(void **state)
     assert_int_equal(f->fake.regs, 2); /* one for each direction: no peer gets both */
     rme_mreg_dereg_flush(f->mreg);
     assert_int_equal(fake_live(&f->fake), 2);
-    engine_free(f);
-}
-
-static void rights_imply_others(void **state)
-{
-    struct engine *f = start_cached(16, 1 << 20);
-
-    (void)state;
-    use(f, f->memory, PAGE, RME_ACCESS_REMOTE_WRITE);
-    use(f, f->memory, PAGE, RME_ACCESS_LOCAL_WRITE);
-    use(f, f->memory, PAGE, RME_ACCESS_LOCAL);
-    use(f, f->memory, PAGE, SINK);
-    assert_int_equal(f->fake.regs, 1);
-    use(f, f->memory + 2 * PAGE, PAGE, RME_ACCESS_LOCAL);
-    use(f, f->memory + 2 * PAGE, PAGE, SOURCE);
-    use(f, f->memory + 2 * PAGE, PAGE, RME_ACCESS_LOCAL);
-    assert_int_equal(f->fake.regs, 3);
     engine_free(f);
 }
 
@@ -275,58 +135,6 @@ static void unmap_while_registering_is_detected(void **state)
     use(f, f->memory, 4 * PAGE, SOURCE);
     assert_int_equal(f->fake.regs, 2);
     engine_free(f);
-}
-
-static void groups_are_cached_by_their_segments(void **state)
-{
-    struct engine *f = start_cached(16, 1 << 20);
-    struct rme_mseg seg[MAX_SEGS];
-    struct rme_mreg_hold *hold;
-
-    (void)state;
-    for (int round = 0; round < 3; round++) {
-        fill(f, seg, 16, 100, 3 * PAGE);
-        assert_int_equal(rme_mreg_acquire(f->mreg, seg, 16, SINK, &hold), 0);
-        expect_keys(f, seg, 16, SINK);
-        end(f, hold);
-    }
-    assert_int_equal(f->fake.regs, 1);
-    /* a hole is watched with its group */
-    assert_int_equal(madvise(f->memory + PAGE, PAGE, MADV_DONTNEED), 0);
-    fill(f, seg, 16, 100, 3 * PAGE);
-    assert_int_equal(rme_mreg_acquire(f->mreg, seg, 16, SINK, &hold), 0);
-    assert_int_equal(f->fake.regs, 2);
-    end(f, hold);
-    engine_free(f);
-}
-
-/* Segments of two pages each, with two pages between them: a use of two pages is served by the
- * group if they are those of a segment.  An allocator may have been discarding a hole while the
- * group was registered: the hole's pages went afterwards, without another event. */
-static void holes_of_a_group_serve_no_use(void **state)
-{
-    (void)state;
-    for (uint32_t count = 1; count <= 9; count++) {
-        struct engine *f = start_cached(64, 1 << 20);
-        struct rme_mseg seg[9];
-        struct rme_mreg_hold *hold;
-
-        fill(f, seg, count, 2 * PAGE, 4 * PAGE);
-        assert_int_equal(rme_mreg_acquire(f->mreg, seg, count, SINK, &hold), 0);
-        end(f, hold);
-        assert_int_equal(f->fake.regs, 1);
-        for (size_t page = 0; page + 2 <= 4 * count - 2; page++) {
-            struct rme_mseg part = {.base = f->memory + page * PAGE, .length = 2 * PAGE};
-            int ret = rme_mreg_try(f->mreg, &part, 1, SINK, &hold);
-
-            assert_int_equal(ret, page % 4 == 0 ? 0 : -EAGAIN);
-            if (ret == 0)
-                end(f, hold);
-        }
-        use(f, f->memory + 4 * (count - 1) * PAGE + 100, 2 * PAGE - 100, SINK);
-        assert_int_equal(f->fake.regs, 1);
-        engine_free(f);
-    }
 }
 
 /* An eviction helps only where resources lack. */
@@ -428,23 +236,6 @@ static void hints_are_bounded(void **state)
     f->fake.refuse = 0;
     rme_mreg_hint(f->mreg, NULL, PAGE, SOURCE); /* nothing is mapped there */
     rme_mreg_hint(f->mreg, f->memory, SIZE_MAX, SOURCE);
-    engine_free(f);
-}
-
-/* The hinted memory has been discarded. */
-static void hints_are_forgotten(void **state)
-{
-    struct engine *f = start_cached(16, 1 << 20);
-    struct rme_mseg seg = {.base = f->memory, .length = 3 * PAGE};
-    struct rme_mreg_hold *hold;
-
-    (void)state;
-    rme_mreg_hint(f->mreg, f->memory, 3 * PAGE, SOURCE);
-    rme_mreg_hint(f->mreg, f->memory + 10 * PAGE, PAGE, SOURCE);
-    assert_int_equal(madvise(f->memory + PAGE, PAGE, MADV_DONTNEED), 0);
-    dereg_unmapped(f, f->memory);
-    assert_int_equal(fake_live(&f->fake), 1); /* the other one */
-    assert_int_equal(rme_mreg_try(f->mreg, &seg, 1, SOURCE, &hold), -EAGAIN);
     engine_free(f);
 }
 
@@ -570,24 +361,15 @@ static void exposed_key_serves_one_operation(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(empty_and_zone_segments_cost_nothing),
-        cmocka_unit_test(order_and_overlap_do_not_matter),
-        cmocka_unit_test(refused_hole_splits_group),
-        cmocka_unit_test(many_releases_one_dereg_flush),
-        cmocka_unit_test(second_use_hits_cache),
         cmocka_unit_test(directions_are_apart),
-        cmocka_unit_test(rights_imply_others),
         cmocka_unit_test(bytes_are_bounded),
         cmocka_unit_test(full_cache_in_use_does_not_fail),
         cmocka_unit_test(unmap_while_registering_is_detected),
-        cmocka_unit_test(groups_are_cached_by_their_segments),
-        cmocka_unit_test(holes_of_a_group_serve_no_use),
         cmocka_unit_test(memory_that_cannot_be_registered_evicts_nothing),
         cmocka_unit_test(cache_evicts_for_new_registration),
         cmocka_unit_test(dead_registrations_make_room),
         cmocka_unit_test(hints_register),
         cmocka_unit_test(hints_are_bounded),
-        cmocka_unit_test(hints_are_forgotten),
         cmocka_unit_test(hints_leave_blocks_alone),
         cmocka_unit_test(exposed_range_is_exact),
         cmocka_unit_test(exposed_key_serves_one_operation),

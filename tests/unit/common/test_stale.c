@@ -546,59 +546,11 @@ static void no_stale_hole(void **state)
     munmap(area.base, AREA_PAGES * PAGE);
 }
 
-/* ---- changes that no kernel reports ---- */
-
-/* Removes the pages without changing the mapping. */
-static bool lay_guard_for_a_moment(char *base, size_t length)
-{
-    return madvise(base, length, 102 /* MADV_GUARD_INSTALL, Linux 6.13 */) == 0 &&
-           madvise(base, length, 103 /* MADV_GUARD_REMOVE */) == 0;
-}
-
-/* Guards are not reported (doc/design/unmap-monitor.md). The remedy for programs, which is to
- * discard the memory first, works. */
-static void memory_discarded_before_guard_not_stale(void **state)
-{
-    const size_t length = MAX_PAGES * PAGE;
-    struct thread *t;
-    struct bed bed;
-    char *base = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-    (void)state;
-    assert_ptr_not_equal(base, MAP_FAILED);
-    if (!lay_guard_for_a_moment(base, length)) {
-        munmap(base, length);
-        skip();
-    }
-    bed_open(&bed);
-    t = calloc(1, sizeof(*t));
-    assert_non_null(t);
-    t->mreg = bed.mreg;
-    for (int i = 0; i < 8; i++) { /* in both engines' caches */
-        assert_int_equal(transfer(t, base, length, false), 0);
-        assert_int_equal(t->stale, 0);
-    }
-    assert_int_equal(madvise(base, length, MADV_DONTNEED), 0);
-    assert_true(lay_guard_for_a_moment(base, length));
-    for (int i = 0; i < 8; i++)
-        assert_int_equal(transfer(t, base, length, false), 0);
-    assert_int_equal(t->stale, 0);
-    assert_int_equal(t->failed, 0);
-    assert_true(lay_guard_for_a_moment(base, length));
-    assert_int_equal(transfer(t, base, length, false), 0);
-    print_message("a guard alone: %s\n",
-                  t->stale > 0 ? "nothing is told of it" : "this kernel tells of it");
-    munmap(base, length);
-    free(t);
-    bed_close(&bed);
-}
-
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_stale_registration),
         cmocka_unit_test(no_stale_hole),
-        cmocka_unit_test(memory_discarded_before_guard_not_stale),
     };
 
     if (argc > 1)

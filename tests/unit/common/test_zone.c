@@ -186,14 +186,6 @@ static void use(struct fixture *f, int blocks)
         assert_int_equal(rme_zone_release(f->zone, block[i]), 0);
 }
 
-/* 0: mapped. */
-static int mincore_of(char *block)
-{
-    unsigned char page;
-
-    return mincore(block, 4096, &page);
-}
-
 static uint64_t bytes_after_look(struct fixture *f, uint64_t now, uint64_t next)
 {
     assert_true(rme_zone_trim_due(f->zone, now) == next);
