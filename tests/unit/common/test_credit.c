@@ -394,8 +394,6 @@ static void nor_with_a_single_credit(void **state)
         }
 }
 
-/* ---- Windows ---- */
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {

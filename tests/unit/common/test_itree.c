@@ -60,29 +60,9 @@ static void same_as_a_scan(void **state)
     }
 }
 
-static void same_range_many_times(void **state)
-{
-    static struct rme_inode node[NODES];
-    struct rme_itree tree = {0};
-
-    (void)state;
-    for (int i = 0; i < NODES; i++) {
-        node[i].start = 10;
-        node[i].end = 20;
-        rme_itree_insert(&tree, &node[i]);
-    }
-    for (int i = 0; i < NODES; i++) {
-        assert_non_null(rme_itree_overlap(&tree, 19, 30));
-        assert_null(rme_itree_overlap(&tree, 20, 30));
-        rme_itree_remove(&tree, &node[(i * 7) % NODES]);
-    }
-    assert_null(tree.root);
-}
-
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(same_as_a_scan),
-                                       cmocka_unit_test(same_range_many_times)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(same_as_a_scan)};
 
     return cmocka_run_group_tests_name("itree", tests, NULL, NULL);
 }

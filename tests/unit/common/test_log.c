@@ -105,19 +105,6 @@ static void callback_may_log(void **state)
     rme_log_free(nested.log);
 }
 
-static void no_host(void **state)
-{
-    struct rme_log *log = rme_log_new(NULL, NULL);
-
-    (void)state;
-    rme_log_put(log, RME_LOG_INFO, "dropped");
-    rme_log_drain(log);
-    rme_log_free(log);
-    rme_log_put(NULL, RME_LOG_INFO, "dropped");
-    rme_log_drain(NULL);
-    rme_log_free(NULL);
-}
-
 #define PER_THREAD 2000
 
 static void *logger(void *arg)
@@ -331,7 +318,6 @@ int main(void)
         cmocka_unit_test(debug_flood_leaves_room_for_warnings),
         cmocka_unit_test(long_lines_are_cut),
         cmocka_unit_test(callback_may_log),
-        cmocka_unit_test(no_host),
         cmocka_unit_test(many_threads),
         cmocka_unit_test(lines_about_a_host_are_limited),
         cmocka_unit_test(log_limit_is_fair),

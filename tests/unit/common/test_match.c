@@ -1,70 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Hash tables with keys that peers choose, ids of operations, timers. */
+/* Hash tables with keys that peers choose, ids of operations. */
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "op/match.h"
 #include "rndv/rndv.h"
 #include "op/op.h"
-#include "base/timer.h"
 #include "steps.h"
 #include "unit.h"
-
-/* ---- Matching ---- */
-
-/* Adds a member; returns true if it is the first of its key. */
-static bool add(struct rme_table *table, struct rme_match *match, uint64_t key)
-{
-    match->keyed.at = NULL;
-    list_init(&match->same);
-    rme_match_add(table, rme_match_first(table, key, RME_BY_TAG), key, RME_BY_TAG, match);
-    return rme_match_is_first(match);
-}
-
-/* Many keys: all are found, and chains stay short, for any factor. */
-static void chains_stay_short_for(uint64_t factor)
-{
-    enum { N = 20000 };
-    static struct rme_match match[N];
-    struct rme_table table;
-    unsigned longest = 0;
-
-    assert_int_equal(rme_table_init(&table, 256), 0);
-    table.factor = factor;
-    for (int i = 0; i < N; i++)
-        assert_true(add(&table, &match[i], rme_match_key((uint32_t)i / 100, i % 100 - 50)));
-    for (uint32_t b = 0; b <= table.mask; b++) {
-        unsigned length = 0;
-
-        for (struct rme_keyed *node = table.chain[b]; node != NULL; node = node->next)
-            length++;
-        longest = length > longest ? length : longest;
-    }
-    assert_in_range(longest, 1, 12);
-    for (int i = 0; i < N; i++) {
-        struct rme_match *first =
-            rme_match_first(&table, rme_match_key((uint32_t)i / 100, i % 100 - 50), RME_BY_TAG);
-
-        assert_ptr_equal(first, &match[i]);
-        rme_match_remove(&table, first);
-    }
-    assert_int_equal(table.used, 0);
-    rme_table_clear(&table);
-}
-
-static void chains_stay_short(void **state)
-{
-    uint64_t factor = 1;
-
-    (void)state;
-    for (int i = 0; i < 100; i++) {
-        chains_stay_short_for(factor | 1);
-        factor = factor * 6364136223846793005 + 1442695040888963407;
-    }
-    chains_stay_short_for(0x9e3779b97f4a7c15);
-    chains_stay_short_for(UINT64_MAX);
-    chains_stay_short_for(1ull << 32 | 1);
-}
 
 /* ---- Operations ---- */
 
@@ -164,14 +107,14 @@ static void memory_of_many_ops_returns(void **state)
 
 /* ---- Names ---- */
 
+enum { MOST_ALIKE = 256 }; /* a power of 2 */
+
 static uint64_t key_of(uint32_t peer, uint32_t handle)
 {
     struct rme_peer named = {.serial = peer};
 
     return rme_handle_key(&named, handle);
 }
-
-enum { MOST_ALIKE = 256 }; /* a power of 2 */
 
 /* Of two equal names the later one is found, also after the table has grown, and the other one
  * when that is gone. */
@@ -252,35 +195,6 @@ static void equal_key_removed_in_constant_time(void **state)
         fail_msg("%ld instructions among 8 times the nodes, %ld among these", many, few);
 }
 
-/* In any order of removal the others are found. */
-static void equal_keys_removed_in_any_order(void **state)
-{
-    struct rme_table table;
-    uint32_t left = 64;
-    bool there[64];
-
-    (void)state;
-    assert_int_equal(rme_table_init(&table, 2), 0);
-    for (uint32_t i = 0; i < left; i++) {
-        rme_table_put(&table, &alike[i], 7, RME_HANDLE_MESSAGE);
-        there[i] = true;
-    }
-    for (uint32_t at = 5; left > 0; at = (at + 37) % 64) {
-        const struct rme_keyed *last = NULL;
-
-        if (there[at]) {
-            rme_table_take(&table, &alike[at]);
-            there[at] = false;
-            left--;
-        }
-        for (uint32_t i = 0; i < 64; i++)
-            last = there[i] ? &alike[i] : last;
-        assert_ptr_equal(rme_table_find(&table, 7, RME_HANDLE_MESSAGE), last);
-        assert_int_equal(table.used, left);
-    }
-    rme_table_clear(&table);
-}
-
 #define CHAINS 1024u
 #define CHOSEN 1000u
 
@@ -309,54 +223,15 @@ static void no_keys_share_a_chain_everywhere(void **state)
     rme_table_clear(&other);
 }
 
-/* In the order of their times, and of their settings within a time. */
-static void timers_come_in_order(void **state)
-{
-    enum { N = 500 };
-    static struct rme_timer timer[N];
-    struct rme_timers timers = {0};
-    struct rme_timer *due;
-    uint64_t seed = 99, last = 0;
-    int set_at[N], last_set = -1, left = 0;
-
-    (void)state;
-    assert_int_equal(rme_timers_next(&timers), UINT64_MAX);
-    assert_null(rme_timers_first(&timers));
-    for (int round = 0; round < 5000; round++) {
-        seed = seed * 6364136223846793005ULL + 1442695040888963407ULL;
-        int i = (int)((seed >> 33) % N);
-        if (seed >> 60 < 11)
-            rme_timer_set(&timers, &timer[i], 1 + (seed >> 13) % 50);
-        else
-            rme_timer_stop(&timers, &timer[i]);
-        set_at[i] = round;
-    }
-    for (int i = 0; i < N; i++)
-        left += rme_timer_is_set(&timer[i]);
-    assert_null(rme_timers_due(&timers, rme_timers_next(&timers) - 1));
-    while ((due = rme_timers_due(&timers, 50)) != NULL) {
-        int set = set_at[due - timer];
-        assert_true(due->node.start > last || (due->node.start == last && set > last_set));
-        assert_false(rme_timer_is_set(due));
-        last = due->node.start;
-        last_set = set;
-        left--;
-    }
-    assert_int_equal(left, 0);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(chains_stay_short),
         cmocka_unit_test(ids_rest_before_they_come_back),
         cmocka_unit_test(memory_of_many_ops_returns),
         cmocka_unit_test(later_of_two_keys_is_found),
         cmocka_unit_test(table_of_equal_keys_grows_linearly),
         cmocka_unit_test(equal_key_removed_in_constant_time),
-        cmocka_unit_test(equal_keys_removed_in_any_order),
         cmocka_unit_test(no_keys_share_a_chain_everywhere),
-        cmocka_unit_test(timers_come_in_order),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -34,19 +34,6 @@ static void option_defaults(void **state)
     rme_options_free(options);
 }
 
-static void presets_are_in_range(void **state)
-{
-    (void)state;
-    for (const struct rme_option_row *row = rme_engine_options; row->name != NULL; row++) {
-        assert_non_null(row->text);
-        assert_non_null(row->unit);
-        if (row->preset_string == NULL) {
-            assert_true(row->min <= row->preset && row->preset <= row->max);
-            assert_true(row->min < row->max);
-        }
-    }
-}
-
 static void names_are_unique(void **state)
 {
     (void)state;
@@ -161,32 +148,6 @@ static void foreign_keys_are_skipped(void **state)
     rme_options_free(options);
 }
 
-/* Words of a choice have the numbers of the engine's enums. */
-static void choices_have_numbers(void **state)
-{
-    static const struct {
-        const char *text;
-        enum rme_prefer prefer;
-        enum rme_lists lists;
-    } cases[] = {
-        {"rndv=auto,list_mode=auto", RME_PREFER_AUTO, RME_LISTS_AUTO},
-        {"rndv=write,list_mode=pack", RME_PREFER_WRITE, RME_LISTS_PACK},
-        {"rndv=read,list_mode=group", RME_PREFER_READ, RME_LISTS_GROUP},
-    };
-    struct rme_options *options = make();
-    char why[256] = "";
-
-    (void)state;
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        assert_int_equal(rme_options_parse(options, cases[i].text, why, sizeof(why)), 0);
-        assert_int_equal(rme_option(options, "rndv"), cases[i].prefer);
-        assert_int_equal(rme_option(options, "list_mode"), cases[i].lists);
-    }
-    assert_int_equal(rme_options_parse(options, "rndv=wri", why, sizeof(why)), -EINVAL);
-    assert_string_equal(why, "option rndv=wri: allowed: auto|write|read");
-    rme_options_free(options);
-}
-
 static void bad_values_are_explained(void **state)
 {
     static const char *const bad[] = {"depth=0",
@@ -220,22 +181,6 @@ static void bad_values_are_explained(void **state)
         assert_int_equal(rme_option(options, "depth"), 10);
         rme_options_free(options);
     }
-}
-
-static void explanation_names_value_and_range(void **state)
-{
-    struct rme_options *options = make();
-    char why[256], tiny[8];
-
-    (void)state;
-    assert_int_equal(rme_options_parse(options, "loud=on,depth=500", why, sizeof(why)),
-                     -EINVAL);
-    assert_non_null(strstr(why, "depth=500"));
-    assert_non_null(strstr(why, "1 to 100"));
-    assert_int_equal(rme_option(options, "loud"), 1); /* earlier keys stay set */
-    assert_int_equal(rme_options_parse(options, "depth=500", tiny, sizeof(tiny)), -EINVAL);
-    assert_true(strlen(tiny) < sizeof(tiny));
-    rme_options_free(options);
 }
 
 static void long_strings_are_refused(void **state)
@@ -342,15 +287,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(option_defaults),
-        cmocka_unit_test(presets_are_in_range),
         cmocka_unit_test(names_are_unique),
         cmocka_unit_test(sets_values),
         cmocka_unit_test(old_names_set_renamed_options),
         cmocka_unit_test(last_of_both_names_counts),
         cmocka_unit_test(foreign_keys_are_skipped),
-        cmocka_unit_test(choices_have_numbers),
         cmocka_unit_test(bad_values_are_explained),
-        cmocka_unit_test(explanation_names_value_and_range),
         cmocka_unit_test(long_strings_are_refused),
         cmocka_unit_test(find_tells_unknown),
         cmocka_unit_test(knows_its_own_release),

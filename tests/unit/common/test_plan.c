@@ -334,35 +334,6 @@ static const char *chosen_row(const struct rme_plan_in *send, const struct rme_p
     return strchr(head + 1, '\n') + 1;
 }
 
-static void explains_what_is_decided(void **state)
-{
-    struct rme_plan_in in = base(2 * MIB);
-    char *text = NULL;
-
-    (void)state;
-    in.send.segments = 64;
-    chosen_row(&in, &in, &text);
-    assert_non_null(strstr(text, decide(&in).why));
-    assert_non_null(
-        strstr(text, "limit     once     200000 + 4000/segment + 2000/further request bytes"));
-    assert_non_null(strstr(text, "limit     segment  65536 bytes"));
-    free(text);
-
-    /* cached memory is used in fragments, in the form of its registration; registered memory at
-     * once */
-    in = base(8 * MIB);
-    in.frag_size = MIB;
-    in.send.kept = in.recv.kept = true;
-    (void)chosen_row(&in, &in, &text);
-    assert_non_null(strstr(text, "sender    used in place in fragments of 1048576 bytes: "));
-    free(text);
-    in.send.ready = in.recv.ready = true;
-    (void)chosen_row(&in, &in, &text);
-    assert_non_null(strstr(text, "in fragments of 8388608 bytes: "));
-    assert_null(strstr(text, "1048576"));
-    free(text);
-}
-
 /* Limits of very different devices, messages of all sizes and shapes: the explanation agrees
  * with each end's decision. */
 static void explains_the_very_decisions(void **state)
@@ -413,54 +384,6 @@ static void explains_the_very_decisions(void **state)
     assert_true(packed > 50);
 }
 
-/* Any list is copied exactly up to its limit. */
-static void lists_are_copied_up_to_the_limit(void **state)
-{
-    (void)state;
-    for (unsigned i = 1; i < 4000; i++) {
-        struct rme_limits random = {.read = 1};
-        struct rme_plan_in in = base(0);
-        struct rme_pack_limit limit = {i * 131 % 300000, i % 101 * 40, i % 13 * 500};
-
-        in.send.segments = i % 7 * 32 + 2;
-        in.send.kept = i % 2;
-        in.eager_max = 0;
-        in.limits = &random;
-        *(in.send.kept ? &random.list : &random.once) = limit;
-        in.bytes = limit.base + limit.segment * (in.send.segments - 1) +
-                   limit.request * ((in.send.segments + 29) / 30 - 1);
-        assert_true(decide(&in).send_pack);
-        in.bytes++;
-        assert_false(decide(&in).send_pack);
-    }
-}
-
-/* For any size and cost, kept or not; one segment is not a list. */
-static void lists_by_option(void **state)
-{
-    (void)state;
-    for (int i = 0; i < 8; i++) {
-        struct rme_plan_in in = base(i & 1 ? 16 * MIB : 8 * KIB), flat = in;
-
-        in.pack_threshold = flat.pack_threshold = i & 2 ? 64 * KIB : 0;
-        in.send.segments = in.recv.segments = 64;
-        in.send.kept = in.recv.kept = flat.send.kept = i & 4;
-        for (int lists = RME_LISTS_PACK; lists <= RME_LISTS_GROUP; lists++) {
-            bool pack = lists == RME_LISTS_PACK;
-            struct rme_plan plan, before = decide(&flat);
-
-            in.lists = flat.lists = (enum rme_lists)lists;
-            plan = decide(&in);
-            assert_int_equal(plan.send_pack, pack);
-            assert_int_equal(plan.recv_pack, pack);
-            assert_string_equal(plan.why_send, "option list_mode");
-            assert_int_equal(decide(&flat).send_pack, before.send_pack);
-            assert_int_equal(decide(&flat).recv_pack, before.recv_pack);
-            flat.lists = RME_LISTS_AUTO;
-        }
-    }
-}
-
 /* The explanation names each reason. */
 static void explains_reasons(void **state)
 {
@@ -494,11 +417,8 @@ int main(void)
         cmocka_unit_test(messages_are_planned_as_listed),
         cmocka_unit_test(sizes_follow_limits),
         cmocka_unit_test(copies_equal_the_plan),
-        cmocka_unit_test(explains_what_is_decided),
         cmocka_unit_test(explains_the_very_decisions),
         cmocka_unit_test(explains_reasons),
-        cmocka_unit_test(lists_are_copied_up_to_the_limit),
-        cmocka_unit_test(lists_by_option),
     };
 
     return cmocka_run_group_tests_name("plan", tests, NULL, NULL);
