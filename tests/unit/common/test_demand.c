@@ -101,45 +101,6 @@ static int use(struct fixture *f, char *base, size_t length, unsigned access)
     return 0;
 }
 
-static void odp_region_pins_no_memory(void **state)
-{
-    struct fixture f;
-
-    (void)state;
-    start(&f, 16, true);
-    assert_true(rme_mreg_caches(f.mreg));
-    assert_int_equal(use(&f, f.memory, 10 * PAGE, SINK), 0); /* more than the limit */
-    assert_int_equal(use(&f, f.memory + 5, 10 * PAGE - 5, SINK), 0);
-    assert_int_equal(f.fake.regs, 1);
-    assert_int_equal(rme_pin_counted(&f.pin, RME_C_REGISTERED_BYTES), 10 * PAGE);
-    assert_int_equal(rme_pin_counted(&f.pin, RME_C_DEMAND_BYTES), 10 * PAGE);
-    stop(&f);
-}
-
-static void rights_are_looked_at(void **state)
-{
-    struct fixture f;
-
-    (void)state;
-    start(&f, 16, true);
-    for (int cached = 0; cached < 2; cached++) {
-        if (cached) {
-            assert_int_equal(use(&f, f.memory, PAGE, SINK), 0);
-            assert_int_equal(use(&f, f.memory, PAGE, SOURCE), 0);
-        }
-        assert_int_equal(mprotect(f.memory, PAGE, PROT_READ), 0);
-        assert_int_equal(use(&f, f.memory, PAGE, SINK), -EFAULT);
-        assert_int_equal(use(&f, f.memory, PAGE, SOURCE), -EACCES); /* bound in a window */
-        assert_int_equal(use(&f, f.memory, PAGE, RME_ACCESS_LOCAL), 0);
-        assert_int_equal(mprotect(f.memory, PAGE, PROT_NONE), 0);
-        assert_int_equal(use(&f, f.memory, PAGE, SOURCE), -EFAULT);
-        assert_int_equal(use(&f, f.memory, PAGE, RME_ACCESS_LOCAL), -EFAULT);
-        assert_int_equal(mprotect(f.memory, PAGE, PROT_READ | PROT_WRITE), 0);
-        assert_int_equal(use(&f, f.memory, PAGE, SOURCE), 0);
-    }
-    stop(&f);
-}
-
 /* Without windows a registration for a peer is made for one operation, with only that
  * operation's access rights. */
 static void without_windows(void **state)
@@ -350,8 +311,6 @@ static void lost_descriptor_is_replaced(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(odp_region_pins_no_memory),
-        cmocka_unit_test(rights_are_looked_at),
         cmocka_unit_test(without_windows),
         cmocka_unit_test(without_a_cache),
         cmocka_unit_test(changes_meanwhile),

@@ -205,25 +205,6 @@ static void holes_at_a_receiver(void **state)
     engine_free(f);
 }
 
-/* The same unmapped memory many times: no hole lies between the segments. */
-static void repeated_unmapped_segment_fails(void **state)
-{
-    struct engine *f = start(0);
-    struct rme_mreg_hold *hold;
-    struct rme_mseg seg[11];
-
-    (void)state;
-    make_holes(f, 1, 4, 1, UNMAPPED, ANY);
-    assert_int_equal(attempts(f, 64, SINK, 2), 1 + 2);
-    for (int i = 0; i < 200; i++) {
-        for (int k = 0; k < 11; k++)
-            seg[k] = (struct rme_mseg){.base = f->memory + 4 * PAGE, .length = 100};
-        assert_int_equal(rme_mreg_acquire(f->mreg, seg, 11, SINK, &hold), -EFAULT);
-    }
-    assert_int_equal(attempts(f, 64, SINK, 2), 1 + 2);
-    engine_free(f);
-}
-
 /* Where there is a cache, the groups between the holes are found there. */
 static void groups_between_holes_are_cached(void **state)
 {
@@ -275,7 +256,6 @@ int main(void)
         cmocka_unit_test(failure_without_hole_tried_once),
         cmocka_unit_test(unmapped_segment_fails_registration),
         cmocka_unit_test(holes_at_a_receiver),
-        cmocka_unit_test(repeated_unmapped_segment_fails),
         cmocka_unit_test(groups_between_holes_are_cached),
         cmocka_unit_test(file_in_hole_is_not_cached),
     };

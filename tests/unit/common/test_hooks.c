@@ -100,22 +100,6 @@ static void every_change_ends_a_registration(void **state)
     engine_free(e);
 }
 
-static void advice_that_keeps_pages_ends_none(void **state)
-{
-    const int advice[] = {MADV_WILLNEED,   MADV_DONTFORK, MADV_DOFORK,
-                          MADV_NOHUGEPAGE, MADV_DONTDUMP, MADV_DODUMP};
-    struct engine *e = engine_new(64, 1);
-    char *base = map_anonymous(PAGES);
-
-    (void)state;
-    assert_true(registers(e, base, LENGTH));
-    for (size_t i = 0; i < sizeof(advice) / sizeof(advice[0]); i++)
-        (void)madvise(base, LENGTH, advice[i]);
-    assert_false(registers(e, base, LENGTH));
-    munmap(base, LENGTH);
-    engine_free(e);
-}
-
 /* ---- calls inside the C library ---- */
 
 struct seen {
@@ -358,7 +342,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_change_ends_a_registration),
-        cmocka_unit_test(advice_that_keeps_pages_ends_none),
         cmocka_unit_test(calls_inside_the_library_are_seen),
 #ifdef __x86_64__
         cmocka_unit_test(hook_keeps_registers),

@@ -122,24 +122,6 @@ static void some_are_given_up_together(void **state)
     }
 }
 
-/* In any order of first use. */
-static void evicted_watch_ends_immediately(void **state)
-{
-    struct engine *e = engine_new(64, 8);
-    char *base = map_anonymous(65);
-
-    (void)state;
-    for (int i = 64; i > 0; i--)
-        assert_true(registers(e, base + (size_t)i * PAGE, PAGE));
-    atomic_store(&unwatched, 0);
-    assert_true(registers(e, base, PAGE));
-    rme_mreg_dereg_flush(e->mreg);
-    assert_int_equal(fake_live(&e->fake), 57);
-    assert_int_equal(atomic_load(&unwatched), 1);
-    engine_free(e);
-    munmap(base, 65 * PAGE);
-}
-
 /* A range in their middle that another watcher claims stays watched. */
 static void neighbours_of_what_is_claimed(void **state)
 {
@@ -251,7 +233,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(neighbours_end_at_once),
         cmocka_unit_test(some_are_given_up_together),
-        cmocka_unit_test(evicted_watch_ends_immediately),
         cmocka_unit_test(neighbours_of_what_is_claimed),
         cmocka_unit_test(neighbours_of_a_file),
         cmocka_unit_test(huge_pages_stay_whole),
