@@ -239,7 +239,7 @@ static void device_limit(void **state)
     stop(f);
 }
 
-/* Several threads allocate and free at random; each block keeps its owner's mark until freed. */
+/* Several threads allocate and free at random; each block keeps its mark until freed. */
 struct worker {
     struct fixture *f;
     uint64_t bound;
