@@ -179,6 +179,7 @@ static const struct play plays[] = {
     {"message_beyond_window_ends_link", GREEDY ",eager_window=64K", "",
      "16*EAGER tag=1 bytes=4000 >\n"
      "EAGER tag=1 bytes=4000 > links=0 advertised=0 errors=1"},
+    {"endless_credits_end_link", "", "", "CREDIT tag=-1 > links=0 advertised=0 errors=1"},
     {"unspent_credits_end_link", "", "",
      "recv a 8 3; EAGER tag=3 credits=65535 > a=protocol links=0 advertised=0 errors=1"},
     /* ---- unmapped memory ---- */
