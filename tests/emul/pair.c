@@ -567,8 +567,7 @@ int try_send(struct side *s, uint64_t id, enum ibv_wr_opcode op, uint32_t off, u
                              .opcode = op,
                              .send_flags = flags,
                              .imm_data = 0x01020304,
-                             .wr.rdma = {raddr, rkey},
-                             .qp_type.xrc.remote_srqn = s->srqn},
+                             .wr.rdma = {raddr, rkey}},
                        *bad = NULL;
 
     if (op == FADD || op == SWAP) {

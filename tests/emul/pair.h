@@ -74,9 +74,7 @@ struct side {
     /* the other side's, after side_connect */
     uint64_t raddr;
     uint32_t rkey, rqpn;
-    /* of atomic operations, and of requests of an XRC QP */
-    uint64_t operand, swap;
-    uint32_t srqn;
+    uint64_t operand, swap; /* of atomic operations */
 };
 
 typedef void (*side_fn)(struct side *s);

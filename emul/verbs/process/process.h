@@ -110,7 +110,6 @@ struct emu_dev {
     struct emu_ring *ring_heads; /* free ring heads without a ring; under lock */
     struct emu_cq *late_cqs;     /* destroyed CQs that posters may still access; under lock */
     struct emu_group *groups;    /* groups with QPs of this process */
-    struct emu_xrcd *xrcds;      /* open in this process; under lock */
     uint32_t random[64], random_left; /* random numbers not yet used */
     struct emu_qp *qp[EMU_MAX_QPS];
     /* last revoked token per place; outlives the QP, as late posters may */
@@ -119,9 +118,6 @@ struct emu_dev {
     struct emu_srq *srq[EMU_MAX_SRQS];
     struct emu_mr *mr[EMU_MAX_MRS];
     struct emu_mw *mw[EMU_MAX_MWS];
-
-    _Atomic uint32_t flows;   /* raw packet flows of this process; changed under lock */
-    _Atomic uint64_t dm_used; /* bytes of allocated device memory */
 };
 
 /*

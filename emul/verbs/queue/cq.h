@@ -62,12 +62,11 @@ struct emu_cq {
     uint64_t late[EMU_MAX_SLOTS / 64];
     struct emu_cq *late_next; /* list dev.late_cqs after destruction */
     _Atomic int users;
-    struct emu_srq *xrc_srqs; /* XRC SRQs that complete here; under lock */
-    uint64_t fetched;         /* fetched events, counted as in shm_cq.armed; under dev.lock */
-    uint32_t comp_events;     /* fetched events, for acknowledgement */
-    uint32_t async_events;    /* raised */
-    bool overrun_reported;    /* event was raised; under dev.lock */
-    pthread_mutex_t ex_turn;  /* held by the iterator, see cq_ex.c */
+    uint64_t fetched;        /* fetched events, counted as in shm_cq.armed; under dev.lock */
+    uint32_t comp_events;    /* fetched events, for acknowledgement */
+    uint32_t async_events;   /* raised */
+    bool overrun_reported;   /* event was raised; under dev.lock */
+    pthread_mutex_t ex_turn; /* held by the iterator, see cq_ex.c */
     struct ibv_wc ex_wc;
     uint64_t ex_time; /* time of the last completion polled */
 };

@@ -80,7 +80,7 @@ static enum exec_result transmit(struct emu_dev *d, struct emu_qp *qp, uint64_t 
                                  uint32_t *rnr_timer)
 {
     bool local = wr->opcode == IBV_WR_BIND_MW || wr->opcode == IBV_WR_LOCAL_INV;
-    bool answered = qp->qp.qp_type == IBV_QPT_RC || emu_is_xrc(qp->qp.qp_type);
+    bool answered = qp->qp.qp_type == IBV_QPT_RC;
 
     if (!emul_nfaults || local)
         return emu_exec(d, qp, i, wr, qp->sq_retire == i, status, rnr_timer);
@@ -312,12 +312,10 @@ static uint64_t read_due(struct emu_dev *d, struct emu_qp *qp, const struct emu_
 
     if (!emu_link_on(d))
         return emu_now() + delay;
-    bool xrc = qp->qp.qp_type == IBV_QPT_XRC_SEND;
-    struct emu_peer *from = xrc ? emu_xrc_peer(d, qp, e->wr.srqn) : qp->peer;
+    struct emu_peer *from = qp->peer;
     if (from == NULL)
         return e->due + delay;
-    /* an XRC peer's device has the local device's number */
-    uint8_t device = xrc ? qp->s->device : shm_qp(from->seg, qp->attr.dest_qp_num)->device;
+    uint8_t device = shm_qp(from->seg, qp->attr.dest_qp_num)->device;
     return emu_link_leave(d, from->seg, device, e->due, e->wr.length) + delay;
 }
 
@@ -402,20 +400,13 @@ void emu_sq_timer(struct emu_timer *t)
  * like the following functions of this kind, to keep the RC path short. */
 __attribute__((noinline)) static bool is_less(enum ibv_qp_type type, const struct emu_wr *wr)
 {
-    bool pair = type == IBV_QPT_UC || type == IBV_QPT_XRC_SEND;
-
     switch (wr->opcode) {
     case IBV_WR_SEND:
     case IBV_WR_SEND_WITH_IMM:
-        return pair || (type == IBV_QPT_UD && wr->av.where != AV_NONE) ||
-               (type == IBV_QPT_RAW_PACKET && wr->opcode == IBV_WR_SEND);
+        return type == IBV_QPT_UC || wr->av.where != AV_NONE;
     case IBV_WR_RDMA_WRITE:
     case IBV_WR_RDMA_WRITE_WITH_IMM:
-        return pair;
-    case IBV_WR_RDMA_READ:
-    case IBV_WR_ATOMIC_CMP_AND_SWP:
-    case IBV_WR_ATOMIC_FETCH_AND_ADD:
-        return type == IBV_QPT_XRC_SEND;
+        return type == IBV_QPT_UC;
     default:
         return false;
     }
@@ -606,12 +597,6 @@ __attribute__((noinline)) static int other_request(struct emu_qp *qp, struct emu
         return err;
     if (qp->qp.qp_type == IBV_QPT_UD)
         return emu_ah_fill(w, wr->wr.ud.ah, wr->wr.ud.remote_qpn, wr->wr.ud.remote_qkey);
-    if (qp->qp.qp_type == IBV_QPT_RAW_PACKET)
-        memset(&w->av, 0, sizeof(w->av));
-    else if (emu_is_atomic(w->opcode))
-        atomic_request(w, wr);
-    if (emu_is_xrc(qp->qp.qp_type))
-        w->srqn = wr->qp_type.xrc.remote_srqn;
     return 0;
 }
 
