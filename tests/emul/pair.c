@@ -171,13 +171,7 @@ static int def(int value, int fallback)
 
 static void make_cqs(struct side *s)
 {
-    if (s->wc_flags) {
-        struct ibv_cq_init_attr_ex attr = {.cqe = 64, .wc_flags = s->wc_flags};
-        s->cq_ex = ibv_create_cq_ex(s->ctx, &attr);
-        s->scq = ibv_cq_ex_to_cq(s->cq_ex);
-    } else {
-        s->scq = ibv_create_cq(s->ctx, def(s->cqe, 256), s, s->chan, 0);
-    }
+    s->scq = ibv_create_cq(s->ctx, def(s->cqe, 256), s, s->chan, 0);
     s->rcq = ibv_create_cq(s->ctx, def(s->cqe, 256), s, s->chan, 0);
     CHECK(s->scq && s->rcq);
 }

@@ -433,6 +433,7 @@ SIDE(unsupported_features_answer_eopnotsupp)
     struct ibv_alloc_dm_attr dm = {.length = 64};
     struct ibv_td_init_attr td = {0};
     struct ibv_parent_domain_init_attr parent = {.pd = s->pd};
+    struct ibv_cq_init_attr_ex cq = {.cqe = 4};
     struct ibv_flow_attr flow = {.type = IBV_FLOW_ATTR_NORMAL, .port = 1};
     struct ibv_srq_init_attr_ex srq = {.attr = {.max_wr = 1, .max_sge = 1},
                                        .comp_mask =
@@ -449,6 +450,7 @@ SIDE(unsupported_features_answer_eopnotsupp)
     }
     CHECK_EQ(answer_of(ibv_open_xrcd(s->ctx, &xrcd)), EOPNOTSUPP);
     CHECK_EQ(answer_of(ibv_create_srq_ex(s->ctx, &srq)), EOPNOTSUPP);
+    CHECK_EQ(answer_of(ibv_create_cq_ex(s->ctx, &cq)), EOPNOTSUPP);
     CHECK_EQ(answer_of(ibv_create_flow(s->qp, &flow)), EOPNOTSUPP);
     CHECK_EQ(answer_of(ibv_alloc_dm(s->ctx, &dm)), EOPNOTSUPP);
     CHECK_EQ(answer_of(ibv_alloc_td(s->ctx, &td)), EOPNOTSUPP);
@@ -460,6 +462,7 @@ SIDE(unsupported_features_answer_eopnotsupp)
     CHECK_EQ(errno, EOPNOTSUPP);
     CHECK_EQ(ibv_query_device_ex(s->ctx, NULL, &attr), 0);
     CHECK_EQ(attr.max_dm_size, 0);
+    CHECK_EQ(attr.completion_timestamp_mask, 0);
     CHECK_EQ(attr.xrc_odp_caps, 0);
     CHECK_EQ(attr.orig_attr.device_cap_flags &
                  (IBV_DEVICE_XRC | IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MANAGED_FLOW_STEERING),

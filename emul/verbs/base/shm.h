@@ -109,7 +109,7 @@ struct shm_cell {
 
 /* A completion of exactly one cache line. */
 struct shm_cqe {
-    struct shm_cell cell;
+    _Alignas(64) struct shm_cell cell;
     uint32_t byte_len;
     uint64_t wr_id;
     uint64_t sq_index; /* from_sq: work request counter of the SQ */
@@ -126,7 +126,6 @@ struct shm_cqe {
     uint8_t srq;    /* 1: of a receive of the QP's SRQ */
     uint8_t sl;     /* datagrams only */
     uint8_t source; /* number of the source port */
-    uint64_t time;  /* CLOCK_MONOTONIC, ns; only if the CQ has timestamps */
 };
 _Static_assert(sizeof(struct shm_cqe) == 64, "a completion is one cache line");
 
@@ -153,7 +152,6 @@ struct shm_cq {
     _Atomic uint32_t overrun;
     _Atomic uint32_t in_use;
     _Atomic uint32_t chan; /* channel index + 1; 0: none */
-    uint32_t stamps;       /* 1: completions have timestamps */
 };
 
 struct shm_chan {

@@ -79,10 +79,8 @@ static int query_device_ex(struct ibv_context *context,
         return err;
     a.device_cap_flags_ex = a.orig_attr.device_cap_flags;
     a.phys_port_cnt_ex = a.orig_attr.phys_port_cnt;
-    a.completion_timestamp_mask = UINT64_MAX;
     if (emu_dev_base()->knobs.odp)
         demand_caps(&a.odp_caps);
-    a.hca_core_clock = 1000000; /* kHz; the clock counts nanoseconds */
     memcpy(attr, &a, size < sizeof(a) ? size : sizeof(a));
     return 0;
 }
@@ -98,8 +96,6 @@ static struct emu_ctx *ctx_new(struct emu_dev *d, struct emu_hca *h)
     v->query_port = emu_query_port;
     v->query_device_ex = query_device_ex;
     v->create_qp_ex = emu_create_qp_ex;
-    v->create_cq_ex = emu_create_cq_ex;
-    v->query_rt_values = emu_query_rt_values;
     v->create_srq_ex = emu_create_srq_ex;
     struct ibv_context *i = &v->context;
     i->abi_compat = __VERBS_ABI_IS_EXTENDED;

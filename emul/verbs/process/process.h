@@ -4,14 +4,13 @@
  * Objects visible to programs embed the structure of verbs.h as their first member.
  *
  * Locks, all private to the process, outermost first:
- *   emu_cq.ex_turn              iterator of one CQ, between two calls of the program
  *   cm.lock                     connection manager (cm.h)
  *   emu_dev.qp_life             keeps a QP found by its index alive (service thread)
  *   emu_qp.sq_lock              send queue and state changes of one QP
  *   emu_dev.lock                object tables, peers, arena
  *   emu_cq.lock                 consumer side of one CQ
  *   timer lock (timer.c), async lock of a context, emu_peer.chan_lock
- * No thread sleeps with a lock held, except ex_turn, which the program takes and releases.
+ * No thread sleeps with a lock held.
  */
 #ifndef EMUL_VERBS_PROCESS_H
 #define EMUL_VERBS_PROCESS_H

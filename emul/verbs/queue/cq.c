@@ -135,8 +135,8 @@ void emu_cq_notify(struct emu_dev *d, struct emu_peer *owner, uint32_t index, bo
         notify(d, owner, s, armed, solicited);
 }
 
-struct emu_cq *emu_cq_create(struct ibv_context *context, int cqe, void *cq_context,
-                             struct ibv_comp_channel *channel, int comp_vector, bool stamps)
+EMU_EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context,
+                                        struct ibv_comp_channel *channel, int comp_vector)
 {
     struct emu_dev *d = emu_dev_for(context);
     struct emu_cq *cq = NULL;
@@ -164,7 +164,6 @@ struct emu_cq *emu_cq_create(struct ibv_context *context, int cqe, void *cq_cont
     pthread_mutex_init(&cq->cq.mutex, NULL);
     pthread_cond_init(&cq->cq.cond, NULL);
     pthread_mutex_init(&cq->lock, NULL);
-    pthread_mutex_init(&cq->ex_turn, NULL);
     pthread_mutex_lock(&d->lock);
     uint32_t index = 0, n;
     for (n = 0; n < EMU_MAX_CQS; n++) {
@@ -190,7 +189,6 @@ struct emu_cq *emu_cq_create(struct ibv_context *context, int cqe, void *cq_cont
     atomic_store(&cq->s->armed, cq->fetched << CQ_ARMED_TIMES | CQ_ARMED_NO);
     atomic_store(&cq->s->overrun, 0);
     atomic_store(&cq->s->chan, 0);
-    cq->s->stamps = stamps;
     if (channel != NULL) {
         cq->chan = (struct emu_chan *)channel;
         atomic_store(&cq->s->chan, cq->chan->index + 1);
@@ -202,15 +200,7 @@ struct emu_cq *emu_cq_create(struct ibv_context *context, int cqe, void *cq_cont
     pthread_mutex_unlock(&d->lock);
 
     emu_count(COUNT_live_cq, 1);
-    return cq;
-}
-
-EMU_EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context,
-                                        struct ibv_comp_channel *channel, int comp_vector)
-{
-    struct emu_cq *cq = emu_cq_create(context, cqe, cq_context, channel, comp_vector, false);
-
-    return cq != NULL ? &cq->cq : NULL;
+    return &cq->cq;
 }
 
 void emu_cq_late(struct emu_cq *cq, uint32_t slot)
@@ -306,7 +296,6 @@ EMU_EXPORT int ibv_destroy_cq(struct ibv_cq *ibcq)
             shm_bounce_put(d->seg, e->bounce - 1);
         shm_ring_pop(d->seg, cq->ring);
     }
-    pthread_mutex_destroy(&cq->ex_turn);
     pthread_mutex_destroy(&cq->lock);
     pthread_mutex_destroy(&cq->cq.mutex);
     pthread_cond_destroy(&cq->cq.cond);
@@ -390,7 +379,6 @@ int emu_poll_cq(struct ibv_cq *ibcq, int max, struct ibv_wc *wc)
         const struct shm_cqe c = *e;
         shm_ring_pop(d->seg, cq->ring);
         retire(d, &c);
-        cq->ex_time = c.time;
         report(&c, &wc[n++]);
         if (__builtin_expect(emu_tracing, false))
             emu_trace_completion(&c);
