@@ -179,8 +179,8 @@ static void make_cqs(struct side *s)
 static void make_qp(struct side *s)
 {
     if (s->use_srq) {
-        struct ibv_srq_init_attr si = {.attr = {.max_wr = (uint32_t)def(s->srq_wr, 64),
-                                                .max_sge = (uint32_t)def(s->max_sge, 4)}};
+        struct ibv_srq_init_attr si = {
+            .attr = {.max_wr = 64, .max_sge = (uint32_t)def(s->max_sge, 4)}};
         s->srq = ibv_create_srq(s->pd, &si);
         CHECK(s->srq);
     }
@@ -189,7 +189,6 @@ static void make_qp(struct side *s)
         .recv_cq = s->rcq,
         .srq = s->srq,
         .qp_type = s->type ? s->type : IBV_QPT_RC,
-        .sq_sig_all = s->sig_all,
         .cap = {.max_send_wr = (uint32_t)def(s->max_wr, 64),
                 .max_recv_wr = (uint32_t)def(s->max_wr, 64),
                 .max_send_sge = (uint32_t)def(s->max_sge, 4),

@@ -65,7 +65,6 @@ struct side {
     bool use_srq, use_chan;
     size_t size; /* of its buffer; BUF_SIZE when it is 0 */
     int cqe, max_wr, max_sge, max_inline, access, qp_access, rnr_retry, min_rnr_timer, rd_depth;
-    int sig_all, srq_wr;
     enum ibv_qp_type type;   /* RC when it is 0 */
     uint64_t send_ops;       /* of an extended QP */
     struct ibv_qp_ex *qp_ex; /* after side_open */

@@ -554,11 +554,7 @@ int emu_mw_request(struct emu_wr *w, const struct ibv_mw *mw, uint32_t rkey,
 
 static int bind_request(struct emu_wr *w, const struct ibv_send_wr *wr)
 {
-    const struct ibv_mw *mw = wr->bind_mw.mw;
-
-    if (mw != NULL && mw->type != IBV_MW_TYPE_2)
-        return EINVAL; /* windows of type 1 have their own call */
-    return emu_mw_request(w, mw, wr->bind_mw.rkey, &wr->bind_mw.bind_info);
+    return emu_mw_request(w, wr->bind_mw.mw, wr->bind_mw.rkey, &wr->bind_mw.bind_info);
 }
 
 static void atomic_request(struct emu_wr *w, const struct ibv_send_wr *wr)

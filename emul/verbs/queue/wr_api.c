@@ -141,8 +141,7 @@ static void wr_bind_mw(struct ibv_qp_ex *ex, struct ibv_mw *mw, uint32_t rkey,
 {
     struct emu_wr_build *b = add(ex, IBV_WR_BIND_MW);
 
-    if (b != NULL &&
-        (mw == NULL || mw->type != IBV_MW_TYPE_2 || emu_mw_request(&b->wr, mw, rkey, info)))
+    if (b != NULL && emu_mw_request(&b->wr, mw, rkey, info))
         of(ex)->wr_err = EINVAL;
 }
 
