@@ -126,12 +126,6 @@ static bool account(struct emu_dev *d, size_t length)
 
 #define WRITTEN_BY_OTHERS (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)
 
-/* Takes the time that a registration is set to. */
-static void take_time(const struct emu_dev *d, size_t length)
-{
-    emu_spend(d->knobs.register_ns + d->knobs.register_page_ns * ((length + 4095) / 4096));
-}
-
 /* Checks whether memory can be registered; returns 0 or a positive errno. On success the pages
  * are present, unless on demand. */
 static int check_region(const struct emu_dev *d, void *addr, size_t length, unsigned access)
@@ -145,7 +139,6 @@ static int check_region(const struct emu_dev *d, void *addr, size_t length, unsi
         return EINVAL;
     if ((uintptr_t)addr + length < (uintptr_t)addr)
         return EINVAL;
-    take_time(d, access & IBV_ACCESS_ON_DEMAND ? 0 : length);
     if (access & IBV_ACCESS_ON_DEMAND)
         return d->knobs.odp ? 0 : EOPNOTSUPP;
     return emu_mr_populate(addr, length, access & (IBV_ACCESS_LOCAL_WRITE | WRITTEN_BY_OTHERS));

@@ -393,8 +393,6 @@ void emu_trace_init(const struct emu_knobs *k);
 void emu_trace_request(uint32_t qpn, enum ibv_wr_opcode opcode, uint32_t bytes, uint64_t wr_id);
 void emu_trace_receive(const char *queue, uint32_t number, const struct ibv_recv_wr *wr);
 void emu_trace_completion(const struct shm_cqe *c);
-/* Keeps the processor busy for a time, also while the device's clock is stopped. */
-void emu_spend(uint64_t ns);
 /* Returns a descriptor that becomes readable when a timer is due, or -errno. */
 int emu_timers_open(const struct emu_dev *d);
 void emu_timers_forked(void); /* in a forked child: drops the parent's timers */

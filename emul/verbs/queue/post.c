@@ -134,20 +134,6 @@ static bool attempt(struct emu_dev *d, struct emu_qp *qp, uint64_t i, const stru
     return false;
 }
 
-/* Returns the time that a request's window occupies the queue, or delays its message. */
-static uint64_t window_ns(const struct emu_dev *d, const struct emu_wr *wr)
-{
-    switch (wr->opcode) {
-    case IBV_WR_BIND_MW:
-        return d->knobs.bind_ns;
-    case IBV_WR_LOCAL_INV:
-    case IBV_WR_SEND_WITH_INV:
-        return d->knobs.invalidate_ns;
-    default:
-        return 0;
-    }
-}
-
 enum start { START_DONE, START_READING, START_BLOCKED };
 
 /* Starts request `i`, at `exec`, if permitted now. */
@@ -158,8 +144,6 @@ static enum start start(struct emu_dev *d, struct emu_qp *qp, uint64_t i,
         return START_BLOCKED;
     if ((wr->flags & IBV_SEND_FENCE) && qp->reads_out && !emu_link_on(d))
         return START_BLOCKED;
-    if (first && !emu_link_on(d))
-        emu_spend(window_ns(d, wr));
     if (first && emu_call(CALL_completion)) {
         *status = IBV_WC_RETRY_EXC_ERR;
         return START_DONE;
@@ -288,19 +272,14 @@ static void leave(struct emu_dev *d, struct emu_qp *qp)
     for (; qp->qp.state == IBV_QPS_RTS && qp->sq_sent < qp->sq_tail; qp->sq_sent++) {
         struct emu_sqe *e = emu_sqe(qp, qp->sq_sent);
         bool read = e->wr.opcode == IBV_WR_RDMA_READ;
-        bool stays = e->wr.opcode == IBV_WR_BIND_MW || e->wr.opcode == IBV_WR_LOCAL_INV;
+        bool local = e->wr.opcode == IBV_WR_BIND_MW || e->wr.opcode == IBV_WR_LOCAL_INV;
         uint32_t reads = qp->reads_out + qp->reads_sent;
         if (reads &&
             ((e->wr.flags & IBV_SEND_FENCE) || (read && reads >= qp->attr.max_rd_atomic)))
             break;
         qp->reads_sent += read;
-        uint64_t from = now > qp->sq_free ? now : qp->sq_free;
-        e->due = window_ns(d, &e->wr);
-        e->due += stays
-                      ? from
-                      : emu_link_leave(d, d->seg, qp->s->device, from, read ? 0 : e->wr.length);
-        if (stays)
-            qp->sq_free = e->due;
+        e->due = local ? now
+                       : emu_link_leave(d, d->seg, qp->s->device, now, read ? 0 : e->wr.length);
     }
 }
 

@@ -111,7 +111,6 @@ struct emu_qp {
     _Atomic uint64_t sq_freed;
     uint32_t reads_out;
     uint64_t sq_sent;    /* link model: requests below are in flight, or further */
-    uint64_t sq_free;    /* time until which a window occupies the queue */
     uint32_t reads_sent; /* of these, reads whose request has not arrived */
     int rnr_left;
     uint64_t rnr_due;       /* ns; no retry after an RNR before this time */
