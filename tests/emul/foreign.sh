@@ -215,10 +215,6 @@ elif printf 'pyverbs\n' | grep -qE "${FOREIGN_ONLY:-.}"; then
         result "pyverbs, $1: $((${ran_tests:-0} - skipped)) tests, $skipped skipped" $status
     }
     pyverbs InfiniBand 0
-    # It assumes that every device with raw packets distributes them over work queues, and fails if
-    # one does not.
-    rm -f "$tmp/tests/test_rss_traffic.py"
-    skip "pyverbs, test_rss_traffic on Ethernet" "the software HCA has no work queues to spread packets over"
     pyverbs Ethernet 1
     give_back
     huge_taken=

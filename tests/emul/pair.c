@@ -171,13 +171,7 @@ static int def(int value, int fallback)
 
 static void make_cqs(struct side *s)
 {
-    if (s->wc_flags) {
-        struct ibv_cq_init_attr_ex attr = {.cqe = 64, .wc_flags = s->wc_flags};
-        s->cq_ex = ibv_create_cq_ex(s->ctx, &attr);
-        s->scq = ibv_cq_ex_to_cq(s->cq_ex);
-    } else {
-        s->scq = ibv_create_cq(s->ctx, def(s->cqe, 256), s, s->chan, 0);
-    }
+    s->scq = ibv_create_cq(s->ctx, def(s->cqe, 256), s, s->chan, 0);
     s->rcq = ibv_create_cq(s->ctx, def(s->cqe, 256), s, s->chan, 0);
     CHECK(s->scq && s->rcq);
 }
@@ -185,8 +179,8 @@ static void make_cqs(struct side *s)
 static void make_qp(struct side *s)
 {
     if (s->use_srq) {
-        struct ibv_srq_init_attr si = {.attr = {.max_wr = (uint32_t)def(s->srq_wr, 64),
-                                                .max_sge = (uint32_t)def(s->max_sge, 4)}};
+        struct ibv_srq_init_attr si = {
+            .attr = {.max_wr = 64, .max_sge = (uint32_t)def(s->max_sge, 4)}};
         s->srq = ibv_create_srq(s->pd, &si);
         CHECK(s->srq);
     }
@@ -195,7 +189,6 @@ static void make_qp(struct side *s)
         .recv_cq = s->rcq,
         .srq = s->srq,
         .qp_type = s->type ? s->type : IBV_QPT_RC,
-        .sq_sig_all = s->sig_all,
         .cap = {.max_send_wr = (uint32_t)def(s->max_wr, 64),
                 .max_recv_wr = (uint32_t)def(s->max_wr, 64),
                 .max_send_sge = (uint32_t)def(s->max_sge, 4),
@@ -567,8 +560,7 @@ int try_send(struct side *s, uint64_t id, enum ibv_wr_opcode op, uint32_t off, u
                              .opcode = op,
                              .send_flags = flags,
                              .imm_data = 0x01020304,
-                             .wr.rdma = {raddr, rkey},
-                             .qp_type.xrc.remote_srqn = s->srqn},
+                             .wr.rdma = {raddr, rkey}},
                        *bad = NULL;
 
     if (op == FADD || op == SWAP) {

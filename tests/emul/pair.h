@@ -65,18 +65,14 @@ struct side {
     bool use_srq, use_chan;
     size_t size; /* of its buffer; BUF_SIZE when it is 0 */
     int cqe, max_wr, max_sge, max_inline, access, qp_access, rnr_retry, min_rnr_timer, rd_depth;
-    int sig_all, srq_wr;
-    enum ibv_qp_type type;       /* RC when it is 0 */
-    uint64_t wc_flags, send_ops; /* of an extended send CQ, of an extended QP */
-    struct ibv_cq_ex *cq_ex;     /* they, after side_open */
-    struct ibv_qp_ex *qp_ex;
-    int device, port, dlid; /* index; port 1 and LID 1 when they are 0 */
+    enum ibv_qp_type type;   /* RC when it is 0 */
+    uint64_t send_ops;       /* of an extended QP */
+    struct ibv_qp_ex *qp_ex; /* after side_open */
+    int device, port, dlid;  /* index; port 1 and LID 1 when they are 0 */
     /* the other side's, after side_connect */
     uint64_t raddr;
     uint32_t rkey, rqpn;
-    /* of atomic operations, and of requests of an XRC QP */
-    uint64_t operand, swap;
-    uint32_t srqn;
+    uint64_t operand, swap; /* of atomic operations */
 };
 
 typedef void (*side_fn)(struct side *s);

@@ -65,11 +65,3 @@ bool thread_sleeps(pid_t tid)
     snprintf(path, sizeof(path), "/proc/self/task/%d/stat", (int)tid);
     return state_of(path) == 'S';
 }
-
-bool process_sleeps(pid_t pid)
-{
-    char path[64];
-
-    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-    return state_of(path) == 'S';
-}

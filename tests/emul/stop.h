@@ -12,8 +12,6 @@ bool process_is_dead(pid_t pid);
 bool process_is_stopped(pid_t pid);
 /* Stops it, and waits until all threads have stopped. Returns false if it is dead. */
 bool process_stop(pid_t pid);
-/* Returns whether its first thread sleeps. */
-bool process_sleeps(pid_t pid);
 /* Returns whether a thread of this process sleeps. */
 bool thread_sleeps(pid_t tid);
 

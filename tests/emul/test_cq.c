@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* CQs of the software HCA: size, vectors, and timestamps. */
+/* CQs of the software HCA: size, polling, events. */
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
@@ -10,117 +10,6 @@
 
 #include "tests/emul/pair.h"
 #include "tests/emul/stop.h"
-
-#define RAW  IBV_WC_EX_WITH_COMPLETION_TIMESTAMP
-#define WALL IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK
-
-static uint64_t clock_ns(clockid_t id)
-{
-    struct timespec ts;
-
-    CHECK_EQ(clock_gettime(id, &ts), 0);
-    return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
-}
-
-/* A timestamp is that of the completion, not of the poll, on the device's clock. */
-LOOP(completions_tell_when_they_came, .a = {.wc_flags = IBV_WC_STANDARD_FLAGS | RAW | WALL})
-{
-    struct ibv_cq_ex *ex = a->cq_ex;
-    struct ibv_poll_cq_attr none = {0};
-    uint64_t t[3], last = 0;
-
-    for (int i = 0; i < 3; i++) {
-        t[i] = clock_step_ms(1);
-        post_send(a, (uint64_t)i, WRITE, 0, 8, 0);
-    }
-    last = clock_step_ms(1);
-    CHECK_EQ(ibv_start_poll(ex, &none), 0);
-    for (unsigned i = 0; i < 3; i++) {
-        CHECK_EQ(ex->wr_id, i);
-        CHECK_EQ(ex->status, IBV_WC_SUCCESS);
-        CHECK(ibv_wc_read_completion_ts(ex) == t[i]);
-        uint64_t from = clock_ns(CLOCK_REALTIME) - (last - t[i]);
-        uint64_t w = ibv_wc_read_completion_wallclock_ns(ex);
-        CHECK(w >= from && w <= clock_ns(CLOCK_REALTIME) - (last - t[i]));
-        CHECK_EQ(ibv_next_poll(ex), i < 2 ? 0 : ENOENT);
-    }
-    ibv_end_poll(ex);
-}
-
-struct turn {
-    struct ibv_cq_ex *ex;
-    _Atomic pid_t tid;
-    _Atomic bool in;
-    uint64_t got[2];
-};
-
-static void *waits_for_its_turn(void *arg)
-{
-    struct ibv_poll_cq_attr none = {0};
-    struct turn *t = arg;
-
-    atomic_store(&t->tid, gettid());
-    CHECK_EQ(ibv_start_poll(t->ex, &none), 0);
-    atomic_store(&t->in, true);
-    t->got[0] = t->ex->wr_id;
-    CHECK_EQ(ibv_next_poll(t->ex), 0);
-    t->got[1] = t->ex->wr_id;
-    CHECK_EQ(ibv_next_poll(t->ex), ENOENT);
-    ibv_end_poll(t->ex);
-    return NULL;
-}
-
-static void *finds_nothing(void *arg)
-{
-    struct ibv_poll_cq_attr none = {0};
-
-    CHECK_EQ(ibv_start_poll(arg, &none), ENOENT);
-    return NULL;
-}
-
-/* A thread that iterates over a CQ has exclusive use until the end; another one does not get
- * its completions. */
-LOOP(extended_cq_polled_by_one_thread, .a = {.wc_flags = IBV_WC_STANDARD_FLAGS | RAW})
-{
-    struct ibv_poll_cq_attr none = {0}, unknown = {.comp_mask = 1};
-    struct turn t = {.ex = a->cq_ex};
-
-    for (uint64_t i = 0; i < 4; i++)
-        post_send(a, i, WRITE, 0, 8, 0);
-    CHECK_EQ(ibv_start_poll(t.ex, &unknown), EINVAL);
-    CHECK_EQ(ibv_start_poll(t.ex, &none), 0);
-    uint64_t time = ibv_wc_read_completion_ts(t.ex);
-    pthread_t other = spawn(waits_for_its_turn, &t);
-    while (!atomic_load(&t.in) && !(atomic_load(&t.tid) && thread_sleeps(t.tid)))
-        usleep(1000);
-    CHECK(!atomic_load(&t.in));
-    CHECK_EQ(t.ex->wr_id, 0);
-    CHECK(ibv_wc_read_completion_ts(t.ex) == time);
-    CHECK_EQ(ibv_next_poll(t.ex), 0);
-    CHECK_EQ(t.ex->wr_id, 1);
-    ibv_end_poll(t.ex);
-    CHECK_EQ(pthread_join(other, NULL), 0);
-    CHECK(t.got[0] == 2 && t.got[1] == 3);
-    CHECK_EQ(ibv_start_poll(t.ex, &none), ENOENT); /* without an iteration */
-    other = spawn(finds_nothing, t.ex);
-    CHECK_EQ(pthread_join(other, NULL), 0);
-}
-
-SIDE(unsupported_extended_cq_features_refused)
-{
-    struct ibv_cq_init_attr_ex attr = {.cqe = 4, .wc_flags = IBV_WC_EX_WITH_TM_INFO};
-    CHECK(!ibv_create_cq_ex(s->ctx, &attr));
-    CHECK_EQ(errno, EOPNOTSUPP);
-    attr = (struct ibv_cq_init_attr_ex){.cqe = 4,
-                                        .comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS,
-                                        .flags = IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN};
-    CHECK(!ibv_create_cq_ex(s->ctx, &attr));
-    CHECK_EQ(errno, EOPNOTSUPP);
-    attr.flags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED;
-    struct ibv_cq_ex *ex = ibv_create_cq_ex(s->ctx, &attr);
-    CHECK(ex);
-    CHECK_EQ(ibv_destroy_cq(ibv_cq_ex_to_cq(ex)), 0);
-}
 
 static void writes(struct side *a, uint64_t first, uint64_t n)
 {

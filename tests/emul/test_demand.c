@@ -222,78 +222,6 @@ LOOP(all_of_the_address_space)
     CHECK_EQ(ibv_dereg_mr(own), 0);
 }
 
-#define FETCH IBV_ADVISE_MR_ADVICE_PREFETCH
-#define STORE IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE
-#define AS_IS IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT
-#define FLUSH IBV_ADVISE_MR_FLAG_FLUSH
-
-static int advise(struct ibv_pd *pd, int advice, uint32_t flags, void *at, uint32_t n,
-                  uint32_t key)
-{
-    struct ibv_sge sge = {(uintptr_t)at, n, key};
-
-    return ibv_advise_mr(pd, (enum ibv_advise_mr_advice)advice, flags, &sge, n ? 1 : 0);
-}
-
-SIDE(advice_is_checked)
-{
-    unsigned char *p = nothing(NULL, BUF_SIZE);
-    struct ibv_mr *mr = ibv_reg_mr(s->pd, p, BUF_SIZE, DEMAND);
-    struct ibv_mr *no = ibv_reg_mr(s->pd, p, BUF_SIZE, IBV_ACCESS_ON_DEMAND);
-    struct ibv_pd *pd = ibv_alloc_pd(s->ctx);
-    CHECK(mr && no && pd);
-    CHECK_EQ(advise(s->pd, STORE, FLUSH, p, PAGE, mr->lkey), EFAULT);
-    CHECK_EQ(advise(s->pd, STORE, 0, p, PAGE, mr->lkey), 0); /* without waiting */
-    something(p, BUF_SIZE);
-    const struct {
-        unsigned char *at;
-        struct ibv_pd *pd;
-        int advice;
-        uint32_t flags, n, key;
-        int want;
-    } row[] = {{p, s->pd, AS_IS, FLUSH, PAGE, mr->lkey, 0},
-               {p + PAGE, s->pd, STORE, FLUSH, 2 * PAGE, mr->lkey, 0},
-               {p + 8 * PAGE, s->pd, FETCH, FLUSH, 1, no->lkey, 0},
-               {p, s->pd, STORE, FLUSH, PAGE, no->lkey, EPERM},
-               {p, pd, FETCH, FLUSH, PAGE, mr->lkey, EPERM},
-               {p, s->pd, FETCH, FLUSH, PAGE, mr->lkey ^ 1, ENOENT},
-               {p, s->pd, FETCH, FLUSH, PAGE, mr->rkey, ENOENT},
-               {s->buf, s->pd, FETCH, FLUSH, PAGE, s->mr->lkey, ENOENT}, /* pinned */
-               {p, s->pd, FETCH, FLUSH, BUF_SIZE + 1, mr->lkey, EFAULT},
-               {p - 1, s->pd, FETCH, FLUSH, 2, mr->lkey, EFAULT},
-               {p, s->pd, FETCH, 2, PAGE, mr->lkey, EINVAL},
-               {p, s->pd, 77, FLUSH, PAGE, mr->lkey, EOPNOTSUPP},
-               {p, s->pd, FETCH, FLUSH, 0, mr->lkey, EINVAL}};
-    for (unsigned i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
-        CHECK_EQ(
-            advise(row[i].pd, row[i].advice, row[i].flags, row[i].at, row[i].n, row[i].key),
-            row[i].want);
-        CHECK_EQ(present(p, BUF_SIZE) != 0, i > 0);
-    }
-    CHECK_EQ(present(p + PAGE, 2 * PAGE), 2);
-    CHECK_EQ(ibv_dereg_mr(mr), 0);
-    CHECK_EQ(ibv_dereg_mr(no), 0);
-    CHECK_EQ(ibv_dealloc_pd(pd), 0);
-    CHECK_EQ(munmap(p, BUF_SIZE), 0);
-}
-
-/* A registration may be changed to on-demand paging, and back. */
-SIDE(of_another_kind)
-{
-    int64_t before = counter("pinned_bytes");
-    CHECK_EQ(ibv_rereg_mr(s->mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, DEMAND), 0);
-    CHECK_EQ(counter("pinned_bytes"), before - BUF_SIZE);
-    unsigned char *p = nothing(NULL, BUF_SIZE);
-    int both = IBV_REREG_MR_CHANGE_ACCESS | IBV_REREG_MR_CHANGE_TRANSLATION;
-    CHECK_EQ(ibv_rereg_mr(s->mr, both, NULL, p, BUF_SIZE, RIGHTS), IBV_REREG_MR_ERR_INPUT);
-    CHECK_EQ(errno, EFAULT);
-    CHECK_EQ(ibv_rereg_mr(s->mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, p, BUF_SIZE, 0), 0);
-    CHECK_EQ(counter("pinned_bytes"), before - BUF_SIZE);
-    CHECK_EQ(ibv_rereg_mr(s->mr, both, NULL, s->buf, PAGE, RIGHTS), 0);
-    CHECK_EQ(counter("pinned_bytes"), before - BUF_SIZE + PAGE);
-    CHECK_EQ(munmap(p, BUF_SIZE), 0);
-}
-
 SIDE(device_without_odp_refuses_it, .env = "EMUVERBS_ODP=0")
 {
     struct ibv_device_attr_ex attr;
@@ -304,5 +232,4 @@ SIDE(device_without_odp_refuses_it, .env = "EMUVERBS_ODP=0")
     errno = 0;
     CHECK(!ibv_reg_mr(s->pd, s->buf, PAGE, DEMAND));
     CHECK_EQ(errno, EOPNOTSUPP);
-    CHECK_EQ(advise(s->pd, FETCH, FLUSH, s->buf, PAGE, s->mr->lkey), EOPNOTSUPP);
 }

@@ -43,16 +43,18 @@ LOOP(read_behind_send_sees_message)
 LOOP(window_write_behind_send_overwrites_message,
      .b = {.access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND})
 {
-    struct ibv_mw *mw = ibv_alloc_mw(b->pd, IBV_MW_TYPE_1);
-    struct ibv_mw_bind bind = {
-        .wr_id = 9,
-        .send_flags = IBV_SEND_SIGNALED,
-        .bind_info = {b->mr, (uintptr_t)b->buf, 2 * SMALL, IBV_ACCESS_REMOTE_WRITE}};
+    struct ibv_mw *mw = ibv_alloc_mw(b->pd, IBV_MW_TYPE_2);
+    struct ibv_send_wr *bad,
+        bind = {.wr_id = 9, .send_flags = IBV_SEND_SIGNALED, .opcode = IBV_WR_BIND_MW};
 
     CHECK(mw);
-    CHECK_EQ(ibv_bind_mw(b->qp, mw, &bind), 0);
+    bind.bind_mw.mw = mw;
+    bind.bind_mw.rkey = ibv_inc_rkey(mw->rkey);
+    bind.bind_mw.bind_info =
+        (struct ibv_mw_bind_info){b->mr, (uintptr_t)b->buf, 2 * SMALL, IBV_ACCESS_REMOTE_WRITE};
+    CHECK_EQ(ibv_post_send(b->qp, &bind, &bad), 0);
     expect_wc(b->scq, 9, IBV_WC_SUCCESS);
-    behind_a_send(a, b, WRITE, mw->rkey);
+    behind_a_send(a, b, WRITE, bind.bind_mw.rkey);
     CHECK_EQ(ibv_dealloc_mw(mw), 0);
 }
 

@@ -403,7 +403,6 @@ TEST(device_of_parent_answers_in_child)
     struct ibv_port_attr port;
     union ibv_gid gid;
     __be16 pkey;
-    struct ibv_alloc_dm_attr length = {.length = 64};
     int status;
     pid_t child;
 
@@ -415,9 +414,57 @@ TEST(device_of_parent_answers_in_child)
         CHECK_EQ(ibv_query_port(s->ctx, 1, &port), 0);
         CHECK_EQ(ibv_query_gid(s->ctx, 1, 0, &gid), 0);
         CHECK_EQ(ibv_query_pkey(s->ctx, 1, 0, &pkey), 0);
-        CHECK(ibv_alloc_dm(s->ctx, &length));
         _exit(0);
     }
     CHECK(waitpid(child, &status, 0) == child && status == 0);
     side_close(s);
+}
+
+static int answer_of(const void *object)
+{
+    return object != NULL ? 0 : errno;
+}
+
+/* What the device does not have (doc/emuverbs.md) is not advertised, and answers EOPNOTSUPP. */
+SIDE(unsupported_features_answer_eopnotsupp)
+{
+    struct ibv_device_attr_ex attr;
+    struct ibv_xrcd_init_attr xrcd = {.fd = -1};
+    struct ibv_alloc_dm_attr dm = {.length = 64};
+    struct ibv_td_init_attr td = {0};
+    struct ibv_parent_domain_init_attr parent = {.pd = s->pd};
+    struct ibv_cq_init_attr_ex cq = {.cqe = 4};
+    struct ibv_flow_attr flow = {.type = IBV_FLOW_ATTR_NORMAL, .port = 1};
+    struct ibv_srq_init_attr_ex srq = {.attr = {.max_wr = 1, .max_sge = 1},
+                                       .comp_mask =
+                                           IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD,
+                                       .srq_type = IBV_SRQT_XRC,
+                                       .pd = s->pd};
+    struct ibv_sge sge = {(uintptr_t)s->buf, 64, s->mr->lkey};
+    const enum ibv_qp_type types[] = {IBV_QPT_XRC_SEND, IBV_QPT_XRC_RECV, IBV_QPT_RAW_PACKET};
+
+    for (unsigned i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
+        struct ibv_qp_init_attr init = {
+            .send_cq = s->scq, .recv_cq = s->rcq, .qp_type = types[i], .cap = {1, 1, 1, 1, 0}};
+        CHECK_EQ(answer_of(ibv_create_qp(s->pd, &init)), EOPNOTSUPP);
+    }
+    CHECK_EQ(answer_of(ibv_open_xrcd(s->ctx, &xrcd)), EOPNOTSUPP);
+    CHECK_EQ(answer_of(ibv_create_srq_ex(s->ctx, &srq)), EOPNOTSUPP);
+    CHECK_EQ(answer_of(ibv_create_cq_ex(s->ctx, &cq)), EOPNOTSUPP);
+    CHECK_EQ(answer_of(ibv_create_flow(s->qp, &flow)), EOPNOTSUPP);
+    CHECK_EQ(answer_of(ibv_alloc_dm(s->ctx, &dm)), EOPNOTSUPP);
+    CHECK_EQ(answer_of(ibv_alloc_td(s->ctx, &td)), EOPNOTSUPP);
+    CHECK_EQ(answer_of(ibv_alloc_parent_domain(s->ctx, &parent)), EOPNOTSUPP);
+    CHECK_EQ(answer_of(ibv_alloc_mw(s->pd, IBV_MW_TYPE_1)), EOPNOTSUPP);
+    CHECK_EQ(ibv_advise_mr(s->pd, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, &sge, 1), EOPNOTSUPP);
+    CHECK_EQ(ibv_rereg_mr(s->mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, RIGHTS),
+             IBV_REREG_MR_ERR_INPUT);
+    CHECK_EQ(errno, EOPNOTSUPP);
+    CHECK_EQ(ibv_query_device_ex(s->ctx, NULL, &attr), 0);
+    CHECK_EQ(attr.max_dm_size, 0);
+    CHECK_EQ(attr.completion_timestamp_mask, 0);
+    CHECK_EQ(attr.xrc_odp_caps, 0);
+    CHECK_EQ(attr.orig_attr.device_cap_flags &
+                 (IBV_DEVICE_XRC | IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MANAGED_FLOW_STEERING),
+             0);
 }

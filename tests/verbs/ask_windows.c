@@ -21,9 +21,9 @@
 static struct ibv_mw *mw;
 
 /* Ends the question where the device has no windows. */
-static struct ibv_mw *alloc(struct ibv_pd *pd, enum ibv_mw_type type)
+static struct ibv_mw *alloc(struct ibv_pd *pd)
 {
-    struct ibv_mw *new = ibv_alloc_mw(pd, type);
+    struct ibv_mw *new = ibv_alloc_mw(pd, IBV_MW_TYPE_2);
 
     if (new == NULL) {
         answer("there are none");
@@ -38,7 +38,7 @@ static void view_open(struct end *a, struct end *b, int region_rights)
     *a = (struct end){0};
     *b = (struct end){.rights = region_rights};
     ends_open(a, b);
-    mw = alloc(b->pd, IBV_MW_TYPE_2);
+    mw = alloc(b->pd);
 }
 
 static int post_bind(struct end *e, struct ibv_mw *window, uint32_t key, struct ibv_mr *mr,
@@ -113,12 +113,10 @@ ASK(windows)
     struct ibv_device_attr attr;
 
     NEED(ibv_query_device(a->ctx, &attr) == 0);
-    answer("the device says: %s%s%s%s", attr.max_mw > 0 ? "windows" : "none",
-           attr.device_cap_flags & IBV_DEVICE_MEM_WINDOW ? ", type 1" : "",
+    answer("the device says: %s%s%s", attr.max_mw > 0 ? "windows" : "none",
            attr.device_cap_flags & IBV_DEVICE_MEM_WINDOW_TYPE_2A ? ", type 2A" : "",
            attr.device_cap_flags & IBV_DEVICE_MEM_WINDOW_TYPE_2B ? ", type 2B" : "");
-    struct ibv_mw *one = ibv_alloc_mw(a->pd, IBV_MW_TYPE_1);
-    answer("type 1: %s", pointer_result(one));
+    struct ibv_mw *one = ibv_alloc_mw(a->pd, IBV_MW_TYPE_2);
     struct ibv_mw *two = ibv_alloc_mw(a->pd, IBV_MW_TYPE_2);
     answer("type 2: %s", pointer_result(two));
     if (one == NULL || two == NULL)
@@ -238,7 +236,7 @@ ASK(bound_of_other_domain)
     view_open(a, b, BINDABLE);
     struct ibv_pd *pd = ibv_alloc_pd(b->ctx);
     NEED(pd);
-    mw = alloc(pd, IBV_MW_TYPE_2);
+    mw = alloc(pd);
     NEED(bind_next(b, start_of(b), WINDOW_SIZE, WREMOTE) == 0);
     answer_wc("bind", b->scq);
     answer("deallocating the domain: %s", result(ibv_dealloc_pd(pd)));
@@ -300,15 +298,11 @@ ASK(bound_again)
 
 ASK(invalidate_nothing)
 {
-    static const char *const what[] = {"region", "window of type 1", "no window at all"};
-
-    for (unsigned i = 0; i < 3; i++) {
+    for (unsigned i = 0; i < 2; i++) {
         view_open(a, b, BINDABLE);
-        uint32_t key = i == 0   ? b->mr->rkey
-                       : i == 1 ? alloc(b->pd, IBV_MW_TYPE_1)->rkey
-                                : mw->rkey ^ 0x00770000;
+        uint32_t key = i ? mw->rkey ^ 0x00770000 : b->mr->rkey;
         NEED(invalidate(b, IBV_WR_LOCAL_INV, key) == 0);
-        answer_wc(what[i], b->scq);
+        answer_wc(i ? "no window at all" : "region", b->scq);
     }
 }
 
@@ -338,38 +332,6 @@ ASK(zero_based)
     answer_write("write at its 64th byte", a, 64);
     answer("it is there: %s",
            strcmp((char *)b->buf + WINDOW_AT + 64, "zero") == 0 ? "yes" : "no");
-}
-
-static void bind_1(const char *what, struct end *b, uint64_t at, uint64_t length)
-{
-    struct ibv_mw_bind bind = {
-        .wr_id = 3, .send_flags = SIGNALED, .bind_info = {b->mr, at, length, WREMOTE}};
-
-    answer("%s: %s", what, result(ibv_bind_mw(b->qp, mw, &bind)));
-    answer_wc("bound", b->scq);
-}
-
-ASK(type_1)
-{
-    uint64_t at = (uintptr_t)b->buf;
-    mw = alloc(b->pd, IBV_MW_TYPE_1);
-    uint32_t first = mw->rkey;
-    bind_1("binding", b, start_of(b), WINDOW_SIZE);
-    answer("the key %s", mw->rkey == first                 ? "is as it was"
-                         : mw->rkey == ibv_inc_rkey(first) ? "is the next"
-                                                           : "is another");
-    answer_write("write through it", a, start_of(b));
-    bind_1("binding it to another range", b, at, WINDOW_SIZE);
-    answer_write("write by the new key", a, at);
-    bind_1("binding it to nothing", b, at, 0);
-    answer("deregistering the region: %s", result(ibv_dereg_mr(b->mr)));
-    answer_write("write then", a, at);
-}
-
-ASK(type_1_request)
-{
-    mw = alloc(b->pd, IBV_MW_TYPE_1);
-    posted(bind_next(b, (uintptr_t)b->buf, 4096, WREMOTE));
 }
 
 /* Posts a bind and the message with its key in one call, like programs that send keys. */
@@ -411,7 +373,7 @@ ASK(domain_with_window)
 {
     struct ibv_pd *pd = ibv_alloc_pd(a->ctx);
     NEED(pd);
-    mw = alloc(pd, IBV_MW_TYPE_2);
+    mw = alloc(pd);
     answer("with a window: %s", result(ibv_dealloc_pd(pd)));
     NEED(ibv_dealloc_mw(mw) == 0);
     answer("without: %s", result(ibv_dealloc_pd(pd)));
@@ -419,7 +381,7 @@ ASK(domain_with_window)
 
 ASK(bind_in_reset)
 {
-    mw = alloc(a->pd, IBV_MW_TYPE_2);
+    mw = alloc(a->pd);
     answer("INIT: %s", result(bind_next(a, (uintptr_t)a->buf, 4096, WREMOTE)));
     NEED(end_to(a, IBV_QPS_ERR) == 0);
     answer("ERR: %s", result(bind_next(a, (uintptr_t)a->buf, 4096, WREMOTE)));
@@ -444,12 +406,10 @@ const struct question window_questions[] = {
     {"window of another queue pair", .ask = of_another_pair, .setup = NOTHING},
     {"window invalidated by its owner", .ask = local_invalidate, .setup = NOTHING},
     {"window invalidated by its user", .ask = remote_invalidate, .setup = NOTHING},
-    {"invalidating what is no window of type 2", .ask = invalidate_nothing, .setup = NOTHING},
+    {"invalidating what is no window", .ask = invalidate_nothing, .setup = NOTHING},
     {"send that invalidates what is no window", .ask = remote_invalidate_nothing,
      .setup = NOTHING},
     {"window that counts from zero", .ask = zero_based, .setup = NOTHING},
-    {"window of type 1", .ask = type_1, .b.rights = BINDABLE},
-    {"window of type 1, bound by a request", .ask = type_1_request, .b.rights = BINDABLE},
     {"window bound and its key told in one call", .ask = bind_and_tell, .setup = NOTHING},
     {"window freed while it is bound", .ask = freed_while_bound, .setup = NOTHING},
     {"domain with a window", .ask = domain_with_window, .setup = ALONE},

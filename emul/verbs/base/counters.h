@@ -24,17 +24,9 @@
     X(ibv_alloc_pd, 1)                                                                         \
     X(ibv_dealloc_pd, 0)                                                                       \
     X(ibv_reg_mr, 1)                                                                           \
-    X(ibv_rereg_mr, 1)                                                                         \
     X(ibv_dereg_mr, 0)                                                                         \
-    X(ibv_alloc_dm, 1)                                                                         \
-    X(ibv_advise_mr, 1)                                                                        \
-    X(ibv_free_dm, 0)                                                                          \
-    X(ibv_alloc_td, 1)                                                                         \
-    X(ibv_dealloc_td, 0)                                                                       \
-    X(ibv_alloc_parent_domain, 1)                                                              \
     X(ibv_alloc_mw, 1)                                                                         \
     X(ibv_dealloc_mw, 0)                                                                       \
-    X(ibv_bind_mw, 1)                                                                          \
     X(ibv_create_comp_channel, 1)                                                              \
     X(ibv_destroy_comp_channel, 0)                                                             \
     X(ibv_create_cq, 1)                                                                        \
@@ -50,10 +42,6 @@
     X(ibv_destroy_ah, 0)                                                                       \
     X(ibv_attach_mcast, 1)                                                                     \
     X(ibv_detach_mcast, 0)                                                                     \
-    X(ibv_create_flow, 1)                                                                      \
-    X(ibv_destroy_flow, 0)                                                                     \
-    X(ibv_open_xrcd, 1)                                                                        \
-    X(ibv_close_xrcd, 0)                                                                       \
     X(ibv_create_srq, 1)                                                                       \
     X(ibv_modify_srq, 1)                                                                       \
     X(ibv_query_srq, 1)                                                                        \
@@ -134,15 +122,11 @@
     X(live_pd, "objects", "protection domains")                                                \
     X(live_mr, "objects", "memory regions")                                                    \
     X(live_mw, "objects", "memory windows")                                                    \
-    X(live_dm, "objects", "pieces of device memory")                                           \
-    X(live_td, "objects", "thread domains")                                                    \
     X(live_channel, "objects", "completion channels")                                          \
     X(live_cq, "objects", "completion queues")                                                 \
     X(live_srq, "objects", "shared receive queues")                                            \
-    X(live_xrcd, "objects", "XRC domains")                                                     \
     X(live_qp, "objects", "queue pairs")                                                       \
     X(live_ah, "objects", "address handles")                                                   \
-    X(live_flow, "objects", "flows of raw packets")                                            \
     X(live_cm_channel, "objects", "rdma_cm event channels")                                    \
     X(live_cm_id, "objects", "rdma_cm identifiers")                                            \
     X(live_cm_event, "objects", "rdma_cm events fetched and not acknowledged")                 \

@@ -56,14 +56,6 @@
       "this rate; 0: no link, requests are executed when posted")                              \
     X(link_ns, LINK_NS, 1000, 0, 1000000000, "ns",                                             \
       "one-way latency of the link, if EMUVERBS_LINK_MB_S is set")                             \
-    X(bind_ns, BIND_NS, 0, 0, 1000000000, "ns",                                                \
-      "time of binding a memory window, in which the queue pair does nothing else")            \
-    X(invalidate_ns, INVALIDATE_NS, 0, 0, 1000000000, "ns",                                    \
-      "the same of invalidating a window; a message that invalidates one arrives this much "   \
-      "later")                                                                                 \
-    X(register_ns, REGISTER_NS, 0, 0, 1000000000, "ns", "least time of a registration call")   \
-    X(register_page_ns, REGISTER_PAGE_NS, 0, 0, 1000000, "ns",                                 \
-      "time of a registration call for each 4 KiB, besides EMUVERBS_REGISTER_NS")              \
     X(still_from, STILL_FROM, 0, 0, UINT64_MAX, "bytes",                                       \
       "RDMA writes and reads from this size on are checked and complete without moving data, " \
       "except the first 64 bytes of a write with immediate: to measure all other costs; 0: "   \

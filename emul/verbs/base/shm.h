@@ -41,17 +41,13 @@
 #define EMU_MAX_QPS    (1u << EMU_QP_BITS)
 #define EMU_MAX_SLOTS  (1u << EMU_SLOT_BITS)
 #define EMU_MAX_CQS    16384u
-#define EMU_SRQ_BITS   11
-#define EMU_MAX_SRQS   (1u << EMU_SRQ_BITS)
+#define EMU_MAX_SRQS   (1u << 11)
 #define EMU_MAX_CHANS  8192u
 #define EMU_MAX_MRS    (1u << 18)
 #define EMU_MAX_MWS    (1u << 16)
 #define EMU_MAX_SGE    64u
 #define EMU_MAX_MCASTS 1024u
-#define EMU_MAX_FLOWS  256u
-/* Table of regions, followed by windows, and by one place per SRQ for its users. */
-#define EMU_SRQ_PLACE(srq) (EMU_MAX_MRS + EMU_MAX_MWS + (srq))
-#define EMU_MR_PLACES      EMU_SRQ_PLACE(EMU_MAX_SRQS)
+#define EMU_MR_PLACES  (EMU_MAX_MRS + EMU_MAX_MWS) /* table of regions, followed by windows */
 
 #define EMU_BOUNCE_SLOTS 1024u
 
@@ -61,7 +57,7 @@
 #define SHM_REFUSED(incarnation, id) ((incarnation) ^ (uint64_t)(id) << 32)
 
 /*
- * A poster notes each region, window or SRQ that it has pinned (shm_mr.users) in its own
+ * A poster notes each region or window that it has pinned (shm_mr.users) in its own
  * segment. From the notes the owner derives which processes to wait for; dead and stopped ones
  * are skipped.
  */
@@ -72,7 +68,7 @@
 _Static_assert(EMU_MR_PLACES <= 1u << 19, "each place can be noted");
 
 #define EMU_SHM_MAGIC   UINT64_C(0x656d757665726273)
-#define EMU_SHM_VERSION 19u
+#define EMU_SHM_VERSION 20u
 
 /*
  * Keys. The first bit distinguishes rkeys from lkeys, so that mixing them up is an error, as on
@@ -113,10 +109,10 @@ struct shm_cell {
 
 /* A completion of exactly one cache line. */
 struct shm_cqe {
-    struct shm_cell cell;
+    _Alignas(64) struct shm_cell cell;
     uint32_t byte_len;
     uint64_t wr_id;
-    uint64_t sq_index; /* from_sq: work request counter of the SQ; XRC: life of the SRQ */
+    uint64_t sq_index; /* from_sq: work request counter of the SQ */
     uint64_t token;    /* not from_sq: token of the poster, see RX_TOKEN */
     uint32_t imm;      /* network byte order */
     uint32_t qpn;
@@ -126,28 +122,12 @@ struct shm_cqe {
     uint8_t opcode;
     uint8_t wc_flags;
     uint8_t from_sq;
-    uint8_t skip;   /* enum shm_skip */
-    uint8_t srq;    /* enum shm_srq_use */
+    uint8_t skip;   /* 1: QP destroyed, the completion is about to be removed */
+    uint8_t srq;    /* 1: of a receive of the QP's SRQ */
     uint8_t sl;     /* datagrams only */
     uint8_t source; /* number of the source port */
-    uint64_t time;  /* CLOCK_MONOTONIC, ns; only if the CQ has timestamps */
 };
 _Static_assert(sizeof(struct shm_cqe) == 64, "a completion is one cache line");
-
-/* Whether a completion is consumed without being reported. */
-enum shm_skip {
-    SHM_REPORT,
-    SHM_SKIP, /* QP destroyed: the completion is about to be removed */
-    /* skip if the XRC SRQ of the receive was destroyed before the completion was written */
-    SHM_SKIP_WITHOUT_SRQ
-};
-
-/* Queue from which the receive of a completion was taken. */
-enum shm_srq_use {
-    SHM_OF_QP,      /* the QP's own */
-    SHM_OF_SRQ,     /* the QP's SRQ */
-    SHM_OF_XRC_SRQ, /* the SRQ named by the request */
-};
 
 enum cq_armed { CQ_ARMED_NO, CQ_ARMED_SOLICITED, CQ_ARMED_ANY };
 
@@ -172,7 +152,6 @@ struct shm_cq {
     _Atomic uint32_t overrun;
     _Atomic uint32_t in_use;
     _Atomic uint32_t chan; /* channel index + 1; 0: none */
-    uint32_t stamps;       /* 1: completions have timestamps */
 };
 
 struct shm_chan {
@@ -203,24 +182,12 @@ struct shm_rq {
     _Atomic uint32_t limit; /* SRQ: raise an event when fewer are left; 0: disarmed */
 };
 
-/* Identity of an XRC domain: device and inode, or values unique to a process. */
-struct shm_xrcd {
-    uint64_t dev, ino;
-};
-
 struct shm_srq {
     struct shm_rq rq;
-    uint32_t pd;
     _Atomic uint32_t in_use;
-    /* XRC: the following fields are valid for a process that has the place pinned and finds a
-     * life. */
-    _Atomic uint64_t life; /* unique in a process; 0: not accessible to requests */
-    struct shm_xrcd xrcd;
-    uint32_t cq;
 };
 
-/* A region, or, from place EMU_MAX_MRS on, a memory window. Place 0 is unused. The place of an
- * SRQ uses `users` only. */
+/* A region, or, from place EMU_MAX_MRS on, a memory window. Place 0 is unused. */
 struct shm_mr {
     _Atomic uint32_t key;   /* without EMU_RKEY_BIT; 0: free or not bound */
     _Atomic uint32_t users; /* remote operations in progress */
@@ -254,8 +221,7 @@ struct shm_user {
     uint32_t pd;
 };
 
-/* Responder half of a QP. SRQ, domain and CQ of an XRC QP depend on the request and are known
- * to its poster only. */
+/* Responder half of a QP. */
 struct shm_qp {
     struct shm_user user;   /* qpn 0: free */
     _Atomic uint64_t busy;  /* RX_TOKEN of the executing poster; 0: none */
@@ -264,7 +230,7 @@ struct shm_qp {
     uint32_t dest_qpn;
     uint32_t access;
     uint32_t recv_cq;
-    uint32_t srq;  /* index + 1; 0: none; SHM_NAMED_SRQ for XRC */
+    uint32_t srq;  /* index + 1; 0: none */
     uint32_t type; /* enum ibv_qp_type */
     uint32_t qkey; /* required in datagrams */
     uint8_t min_rnr_timer;
@@ -281,47 +247,13 @@ struct shm_qp {
      * is uncovered. */
     _Atomic uint64_t taking;    /* the poster's token */
     _Atomic uint64_t taking_at; /* place in the queue */
-    /* XRC: domain of the QP, and life, number and CQ of the SRQ of the taken receive */
-    struct shm_xrcd xrcd;
-    uint64_t taken_life;
-    uint32_t taken_srqn, taken_cq;
     struct shm_rq rq;
 };
-#define SHM_NAMED_SRQ UINT32_MAX /* the SRQ is named by the request */
 
 /* Membership of a UD QP in a multicast group. */
 struct shm_mcast {
     _Atomic uint32_t qpn; /* 0: free; set last, cleared first */
     uint8_t gid[16];
-};
-
-/* Frame fields that a flow can match, in network byte order; absent fields are zero. */
-#define SHM_FRAME_VLAN 1u
-#define SHM_FRAME_IPV4 2u
-#define SHM_FRAME_IPV6 4u
-#define SHM_FRAME_TCP  8u
-#define SHM_FRAME_UDP  16u
-struct shm_frame {
-    uint8_t kinds; /* SHM_FRAME_* */
-    uint8_t dst_mac[6], src_mac[6];
-    uint8_t proto, tos, ttl;       /* IPv4 */
-    uint8_t next_hdr, tclass, hop; /* IPv6 */
-    uint8_t src_v6[16], dst_v6[16];
-    uint8_t pad;         /* zero, because all bytes are compared */
-    uint16_t ether_type; /* behind a VLAN tag */
-    uint16_t vlan_tag;
-    uint16_t src_port, dst_port;
-    uint32_t src_v4, dst_v4;
-    uint32_t flow_label;
-};
-
-_Static_assert(sizeof(struct shm_frame) == 72, "no other bytes are in between");
-
-/* Delivers to a QP the frames that equal `value` in the bits of `mask`. */
-struct shm_flow {
-    _Atomic uint32_t qpn; /* 0: free; set last, cleared first */
-    uint32_t priority;    /* 0 is the highest */
-    struct shm_frame value, mask;
 };
 
 /* Payload of a small message for a posted receive, copied by the receiver's ibv_poll_cq. */
@@ -377,8 +309,7 @@ struct shm_head {
     _Atomic uint32_t ready;
     _Atomic uint32_t silent; /* knob: this process answers nothing */
     _Atomic uint32_t keeper; /* service thread: SHM_KEEPER, SHM_LEFT */
-    uint64_t off_mr, off_qp, off_cq, off_srq, off_chan, off_mcast, off_flow, off_bounce,
-        off_arena;
+    uint64_t off_mr, off_qp, off_cq, off_srq, off_chan, off_mcast, off_bounce, off_arena;
     /* changes frequently; peers read the fields above only */
     _Alignas(64) _Atomic uint64_t serial; /* last token of this process as a poster */
     _Atomic uint32_t pins[EMU_PINS];      /* peers' regions in use, see SHM_PIN */
@@ -423,10 +354,6 @@ static inline struct shm_chan *shm_chan(const struct shm_head *seg, uint32_t i)
 static inline struct shm_mcast *shm_mcast(const struct shm_head *seg, uint32_t i)
 {
     return (struct shm_mcast *)shm_at(seg, seg->off_mcast) + (i & (EMU_MAX_MCASTS - 1));
-}
-static inline struct shm_flow *shm_flow(const struct shm_head *seg, uint32_t i)
-{
-    return (struct shm_flow *)shm_at(seg, seg->off_flow) + (i & (EMU_MAX_FLOWS - 1));
 }
 static inline struct shm_mr *shm_mr(const struct shm_head *seg, uint32_t i)
 {

@@ -21,7 +21,6 @@
 #define EMU_STEPS(X)                                                                           \
     X(take, "a receive of the peer was chosen and is not taken")                               \
     X(taken, "a receive was taken and this is not recorded")                                   \
-    X(claim, "the completion of a receive taken for an XRC request is not claimed")            \
     X(push, "a completion was filled and is not in its queue")                                 \
     X(wake, "a completion is in an armed queue, which is not disarmed")                        \
     X(notify, "a queue was disarmed and its event is not raised")                              \

@@ -58,8 +58,6 @@ EMU_EXPORT int rdma_create_qp_ex(struct rdma_cm_id *ibid, struct ibv_qp_init_att
         return fail(EIO);
     if (ibid->qp != NULL || ibid->verbs == NULL)
         return fail(EINVAL);
-    if (attr->qp_type == IBV_QPT_XRC_SEND || attr->qp_type == IBV_QPT_XRC_RECV)
-        return fail(EOPNOTSUPP); /* requests cannot name them */
     if (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD)) {
         if (ibid->pd == NULL)
             ibid->pd = cm_default_pd(ibid->verbs);

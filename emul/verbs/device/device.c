@@ -30,12 +30,7 @@ EMU_EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device_a
     a->device_cap_flags =
         IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_CURR_QP_STATE_MOD;
     if (k->max_mw)
-        a->device_cap_flags |= IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B |
-                               IBV_DEVICE_MEM_MGT_EXTENSIONS;
-    if (k->srq)
-        a->device_cap_flags |= IBV_DEVICE_XRC;
-    if (k->ethernet)
-        a->device_cap_flags |= IBV_DEVICE_MANAGED_FLOW_STEERING;
+        a->device_cap_flags |= IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_MEM_MGT_EXTENSIONS;
     a->max_mw = (int)k->max_mw;
     a->max_sge = (int)k->max_sge;
     a->max_sge_rd = (int)k->max_sge;
@@ -59,6 +54,18 @@ EMU_EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device_a
     return 0;
 }
 
+static void demand_caps(struct ibv_odp_caps *caps)
+{
+    const uint32_t messages = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV;
+
+    caps->general_caps = IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT;
+    caps->per_transport_caps.rc_odp_caps = messages | IBV_ODP_SUPPORT_WRITE |
+                                           IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_SRQ_RECV |
+                                           IBV_ODP_SUPPORT_ATOMIC;
+    caps->per_transport_caps.uc_odp_caps = messages | IBV_ODP_SUPPORT_WRITE;
+    caps->per_transport_caps.ud_odp_caps = messages | IBV_ODP_SUPPORT_SRQ_RECV;
+}
+
 static int query_device_ex(struct ibv_context *context,
                            const struct ibv_query_device_ex_input *input,
                            struct ibv_device_attr_ex *attr, size_t size)
@@ -72,13 +79,8 @@ static int query_device_ex(struct ibv_context *context,
         return err;
     a.device_cap_flags_ex = a.orig_attr.device_cap_flags;
     a.phys_port_cnt_ex = a.orig_attr.phys_port_cnt;
-    a.completion_timestamp_mask = UINT64_MAX;
-    a.max_dm_size = EMU_MAX_DM;
     if (emu_dev_base()->knobs.odp)
-        emu_demand_caps(&a.odp_caps);
-    if (emu_dev_base()->knobs.odp && emu_dev_base()->knobs.srq)
-        a.xrc_odp_caps = a.odp_caps.per_transport_caps.rc_odp_caps;
-    a.hca_core_clock = 1000000; /* kHz; the clock counts nanoseconds */
+        demand_caps(&a.odp_caps);
     memcpy(attr, &a, size < sizeof(a) ? size : sizeof(a));
     return 0;
 }
@@ -94,22 +96,7 @@ static struct emu_ctx *ctx_new(struct emu_dev *d, struct emu_hca *h)
     v->query_port = emu_query_port;
     v->query_device_ex = query_device_ex;
     v->create_qp_ex = emu_create_qp_ex;
-    v->create_cq_ex = emu_create_cq_ex;
-    v->query_rt_values = emu_query_rt_values;
-    v->open_xrcd = emu_open_xrcd;
-    v->close_xrcd = emu_close_xrcd;
     v->create_srq_ex = emu_create_srq_ex;
-    v->get_srq_num = emu_get_srq_num;
-    v->alloc_dm = emu_alloc_dm;
-    v->free_dm = emu_free_dm;
-    v->reg_dm_mr = emu_reg_dm_mr;
-    if (d->knobs.odp)
-        v->advise_mr = emu_advise_mr;
-    v->ibv_create_flow = emu_create_flow;
-    v->ibv_destroy_flow = emu_destroy_flow;
-    v->alloc_td = emu_alloc_td;
-    v->dealloc_td = emu_dealloc_td;
-    v->alloc_parent_domain = emu_alloc_parent_domain;
     struct ibv_context *i = &v->context;
     i->abi_compat = __VERBS_ABI_IS_EXTENDED;
     i->device = &h->ibdev;
@@ -124,7 +111,6 @@ static struct emu_ctx *ctx_new(struct emu_dev *d, struct emu_hca *h)
     i->ops.req_notify_cq = emu_req_notify_cq;
     i->ops.post_send = emu_post_send;
     i->ops.alloc_mw = emu_alloc_mw;
-    i->ops.bind_mw = emu_bind_mw;
     i->ops.dealloc_mw = emu_dealloc_mw;
     i->ops.post_recv = emu_post_recv;
     i->ops.post_srq_recv = emu_post_srq_recv;

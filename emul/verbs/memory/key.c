@@ -84,44 +84,21 @@ static bool is_noted(struct shm_head *seg, const struct emu_dev *d, uint32_t mr)
     return atomic_load(&seg->unnoted) > 0;
 }
 
-struct drain {
-    uint32_t mr;
-    uint64_t *late;
-};
-
-static void is_late(const struct drain *n, uint32_t slot)
-{
-    if (n->late != NULL)
-        n->late[slot / 64] |= UINT64_C(1) << (slot % 64);
-}
-
 /* Returns whether `p` has a pin and runs; undoes the pins of a stopped process. */
 static bool holds(struct emu_dev *d, struct emu_peer *p, void *arg)
 {
-    const struct drain *n = arg;
+    const uint32_t *index = arg;
 
-    if (!is_noted(p->seg, d, n->mr))
+    if (!is_noted(p->seg, d, *index))
         return false;
     if (!emu_peer_stopped(p))
         return true;
-    undo_pins(d, p, n->mr);
-    is_late(n, p->slot);
+    undo_pins(d, p, *index);
     return false;
 }
 
-/* Marks `p` as late if it still has a pin. */
-static bool takes_too_long(struct emu_dev *d, struct emu_peer *p, void *arg)
+void emu_mr_drain(struct emu_dev *d, uint32_t index)
 {
-    const struct drain *n = arg;
-
-    if (is_noted(p->seg, d, n->mr))
-        is_late(n, p->slot);
-    return false;
-}
-
-void emu_mr_drain(struct emu_dev *d, uint32_t index, uint64_t *late)
-{
-    struct drain n = {index, late};
     struct shm_mr *s = shm_mr(d->seg, index);
 
     if (atomic_load(&s->users) == 0)
@@ -131,13 +108,10 @@ void emu_mr_drain(struct emu_dev *d, uint32_t index, uint64_t *late)
     for (; atomic_load(&s->users) > 0; sched_yield()) {
         uint64_t now = emu_now();
         bool too_long = now > since + PIN_WAIT;
-        if (too_long) {
+        if (too_long)
             emu_count(COUNT_drains_given_up, 1);
-            emu_peers_any(d, takes_too_long, &n);
-            takes_too_long(d, &d->self, &n);
-        }
         if (too_long || (now > check_at && shm_ring_peek(d->seg, &d->seg->inbox, 0) == NULL &&
-                         !is_noted(d->seg, d, index) && !emu_peers_any(d, holds, &n))) {
+                         !is_noted(d->seg, d, index) && !emu_peers_any(d, holds, &index))) {
             atomic_store(&s->users, 0);
             break;
         }
@@ -247,13 +221,6 @@ int emu_mr_pin(struct emu_dev *d, struct emu_peer *p, uint32_t key, bool remote,
     }
     emu_mr_unpin(pin);
     return -1;
-}
-
-void emu_srq_pin(struct emu_dev *d, struct emu_peer *p, uint32_t srq, struct emu_pin *pin)
-{
-    uint32_t index = EMU_SRQ_PLACE(srq & (EMU_MAX_SRQS - 1));
-
-    use(d, p, shm_mr(p->seg, index), index, pin);
 }
 
 void emu_mr_unpin(struct emu_pin *pin)

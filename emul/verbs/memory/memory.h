@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Protection domains, memory regions and windows, device memory. */
+/* Protection domains, memory regions and windows. */
 #ifndef EMUL_VERBS_MEMORY_H
 #define EMUL_VERBS_MEMORY_H
 
@@ -8,8 +8,6 @@
 struct emu_pd {
     struct ibv_pd pd;
     _Atomic int users;
-    struct emu_pd *parent_of; /* parent domain: its protection domain; else NULL */
-    _Atomic int *td_users;    /* user count of the parent domain's thread domain, or NULL */
 };
 
 struct emu_mw_link {
@@ -20,7 +18,6 @@ struct emu_mr {
     struct ibv_mr mr;
     uint32_t index;
     struct emu_mw_link *windows; /* last bound to this region; under dev.lock */
-    _Atomic int *dm_users;       /* user count of the region's device memory, or NULL */
 };
 
 struct emu_mw {
@@ -46,12 +43,9 @@ struct emu_binder {
 /* key.c */
 /* Draws a new key of a free place of the table; 0 when the table is full. Under d->lock. */
 uint32_t emu_mr_draw_key(struct emu_dev *d, bool window);
-/*
- * Waits for the accesses to a region or window that began before its key was revoked, or for
- * the users of an SRQ that found its life. `late`, NULL or a bitmap of EMU_MAX_SLOTS bits, gets
- * a bit for each process that was not waited for, being stopped, dead or too slow.
- */
-void emu_mr_drain(struct emu_dev *d, uint32_t index, uint64_t *late);
+/* Waits for the accesses to a region or window that began before its key was revoked, except
+ * those of processes that are stopped, dead or too slow. */
+void emu_mr_drain(struct emu_dev *d, uint32_t index);
 /* Checks a segment of a local work request that needs the rights `access`. Returns -1 if not
  * permitted, 0, or 1 for an ODP region. */
 int emu_mr_local(struct emu_dev *d, uint32_t pd, const struct ibv_sge *sge, uint32_t access,
@@ -69,24 +63,14 @@ struct emu_pin {
 int emu_mr_pin(struct emu_dev *d, struct emu_peer *p, uint32_t key, bool remote,
                const struct shm_user *user, uint64_t addr, uint64_t len, uint32_t access,
                struct iovec *out, struct emu_pin *pin);
-/* Pins an SRQ of `p`. Its fields are valid if it has a life afterwards. */
-void emu_srq_pin(struct emu_dev *d, struct emu_peer *p, uint32_t srq, struct emu_pin *pin);
 void emu_mr_unpin(struct emu_pin *pin);
 
 /* mr.c */
 /* Creates a protection domain that is not counted; NULL with errno. */
 struct ibv_pd *emu_pd_new(struct ibv_context *context);
-/* Registers memory, also of length 0. NULL with errno. */
-struct ibv_mr *emu_mr_new(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
-                          unsigned access);
 /* Makes the pages of a range present and, if `write`, writable. Returns 0 or a positive
  * errno. */
 int emu_mr_populate(const void *addr, size_t length, bool write);
-
-/* demand.c: on-demand paging */
-void emu_demand_caps(struct ibv_odp_caps *caps);
-int emu_advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t flags,
-                  struct ibv_sge *sge, uint32_t n);
 
 /* mw.c */
 struct ibv_mw *emu_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type);
@@ -102,20 +86,5 @@ bool emu_mw_invalidate_remote(struct emu_peer *p, uint32_t qpn, uint32_t rkey);
 bool emu_mw_any(struct emu_dev *d, struct emu_mr *mr);
 /* Revokes the keys of a QP's windows. No poster executes at the QP. */
 void emu_mw_qp_destroyed(struct emu_dev *d, struct emu_mw_link **windows);
-
-/* dm.c: device memory */
-struct ibv_dm *emu_alloc_dm(struct ibv_context *context, struct ibv_alloc_dm_attr *attr);
-int emu_free_dm(struct ibv_dm *dm);
-struct ibv_mr *emu_reg_dm_mr(struct ibv_pd *pd, struct ibv_dm *dm, uint64_t off, size_t length,
-                             unsigned int access);
-
-/* dm.c: bytes of device memory of a process */
-#define EMU_MAX_DM 131072u
-
-/* domain.c: thread domains and parent domains */
-struct ibv_td *emu_alloc_td(struct ibv_context *context, struct ibv_td_init_attr *attr);
-int emu_dealloc_td(struct ibv_td *td);
-struct ibv_pd *emu_alloc_parent_domain(struct ibv_context *context,
-                                       struct ibv_parent_domain_init_attr *attr);
 
 #endif

@@ -5,7 +5,14 @@
  * Registration makes all pages present and, for local write, writable; as with pinning, holes
  * and read-only memory are refused. Deregistration clears the key and then waits for remote
  * operations that have already checked it (key.c), so nothing is written after its return.
- * On-demand paging is described in demand.c.
+ *
+ * On-demand paging (ODP): a region that is not touched at registration, not counted as pinned
+ * and not limited by EMUVERBS_MEMLOCK. All requests use the page tables of the owning process.
+ * The requester's memory is checked before the peer is involved (resolve_local in exec.c):
+ * LOC_PROT_ERR. Missing pages of the peer are detected by the copy: a receive completes with
+ * LOC_PROT_ERR, its sender with REM_OP_ERR. No instruction of this library accesses ODP memory:
+ * messages do not wait in the shared segment for ibv_poll_cq, whose copy could crash the
+ * program.
  */
 #include "emul/verbs/memory/memory.h"
 
@@ -59,10 +66,6 @@ EMU_EXPORT int ibv_dealloc_pd(struct ibv_pd *ibpd)
         return EIO;
     if (atomic_load(&pd->users))
         return EBUSY;
-    if (pd->parent_of != NULL)
-        atomic_fetch_sub(&pd->parent_of->users, 1);
-    if (pd->td_users != NULL)
-        atomic_fetch_sub(pd->td_users, 1);
     free(pd);
     emu_uncount(COUNT_live_pd, 1);
     return 0;
@@ -123,12 +126,6 @@ static bool account(struct emu_dev *d, size_t length)
 
 #define WRITTEN_BY_OTHERS (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)
 
-/* Takes the time that a registration is set to. */
-static void take_time(const struct emu_dev *d, size_t length)
-{
-    emu_spend(d->knobs.register_ns + d->knobs.register_page_ns * ((length + 4095) / 4096));
-}
-
 /* Checks whether memory can be registered; returns 0 or a positive errno. On success the pages
  * are present, unless on demand. */
 static int check_region(const struct emu_dev *d, void *addr, size_t length, unsigned access)
@@ -142,7 +139,6 @@ static int check_region(const struct emu_dev *d, void *addr, size_t length, unsi
         return EINVAL;
     if ((uintptr_t)addr + length < (uintptr_t)addr)
         return EINVAL;
-    take_time(d, access & IBV_ACCESS_ON_DEMAND ? 0 : length);
     if (access & IBV_ACCESS_ON_DEMAND)
         return d->knobs.odp ? 0 : EOPNOTSUPP;
     return emu_mr_populate(addr, length, access & (IBV_ACCESS_LOCAL_WRITE | WRITTEN_BY_OTHERS));
@@ -154,13 +150,15 @@ static size_t pinned(size_t length, unsigned access)
     return access & IBV_ACCESS_ON_DEMAND ? 0 : length;
 }
 
-struct ibv_mr *emu_mr_new(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
+static struct ibv_mr *reg(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
                           unsigned access)
 {
     struct emu_dev *d = emu_dev_for(pd->context);
     int err = 0;
 
-    if (emu_call(CALL_ibv_reg_mr))
+    if (!length)
+        err = EINVAL;
+    else if (emu_call(CALL_ibv_reg_mr))
         err = ENOMEM;
     else if (d == NULL || emu_has_failed(pd->context))
         err = EIO;
@@ -212,15 +210,6 @@ struct ibv_mr *emu_mr_new(struct ibv_pd *pd, void *addr, size_t length, uint64_t
     return &mr->mr;
 }
 
-static struct ibv_mr *reg(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
-                          unsigned access)
-{
-    if (length)
-        return emu_mr_new(pd, addr, length, iova, access);
-    errno = EINVAL;
-    return NULL;
-}
-
 #undef ibv_reg_mr
 EMU_EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
 {
@@ -263,7 +252,7 @@ static int retract(struct emu_dev *d, struct emu_mr *mr)
     pthread_mutex_unlock(&d->lock);
     if (bound)
         return EBUSY;
-    emu_mr_drain(d, mr->index, NULL);
+    emu_mr_drain(d, mr->index);
     emu_above_settle(d);
     return 0;
 }
@@ -285,80 +274,6 @@ EMU_EXPORT int ibv_dereg_mr(struct ibv_mr *ibmr)
     emu_uncount(COUNT_pinned_bytes, was_pinned);
     emu_uncount(COUNT_live_mr, 1);
     atomic_fetch_sub(&((struct emu_pd *)mr->mr.pd)->users, 1);
-    if (mr->dm_users != NULL)
-        atomic_fetch_sub(mr->dm_users, 1);
     free(mr);
     return 0;
-}
-
-static int rereg(struct emu_dev *d, struct emu_mr *mr, int flags, struct ibv_pd *pd, void *addr,
-                 size_t length, unsigned access)
-{
-    struct shm_mr *s = shm_mr(d->seg, mr->index);
-    bool moved = flags & IBV_REREG_MR_CHANGE_TRANSLATION;
-
-    if (mr->dm_users != NULL || !flags || (moved && !length) ||
-        (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) || (moved && addr == NULL) ||
-        (access && !(flags & IBV_REREG_MR_CHANGE_ACCESS)) ||
-        ((flags & IBV_REREG_MR_CHANGE_PD) && (pd == NULL || pd->context != mr->mr.context)))
-        return EINVAL;
-    if (!(flags & IBV_REREG_MR_CHANGE_ACCESS))
-        access = s->access;
-    if (!moved) {
-        addr = mr->mr.addr;
-        length = mr->mr.length;
-    }
-    int err = check_region(d, addr, length, access);
-    if (err)
-        return err;
-    /* both count for a moment, as when the kernel pins both */
-    bool anew = moved || ((access ^ s->access) & IBV_ACCESS_ON_DEMAND);
-    size_t before = anew ? pinned(mr->mr.length, s->access) : 0;
-    size_t after = anew ? pinned(length, access) : 0;
-    if (!account(d, after))
-        return ENOMEM;
-    err = retract(d, mr);
-    if (err) {
-        emu_uncount(COUNT_pinned_bytes, after);
-        return err;
-    }
-    s->access = access;
-    emu_uncount(COUNT_pinned_bytes, before);
-    emu_count(COUNT_reg_bytes_total, after);
-    if (moved) {
-        s->addr = (uintptr_t)addr;
-        s->iova = access & IBV_ACCESS_ZERO_BASED ? 0 : (uintptr_t)addr;
-        s->length = length;
-        mr->mr.addr = addr;
-        mr->mr.length = length;
-    }
-    if (flags & IBV_REREG_MR_CHANGE_PD) {
-        atomic_fetch_sub(&((struct emu_pd *)mr->mr.pd)->users, 1);
-        atomic_fetch_add(&((struct emu_pd *)pd)->users, 1);
-        s->pd = pd->handle;
-        mr->mr.pd = pd;
-    }
-    atomic_store(&s->key, mr->mr.lkey);
-    return 0;
-}
-
-/*
- * On failure the region is unchanged. The keys do not change; during the call they are invalid,
- * as if deregistered. A payload checked before and pushed afterwards is checked again when
- * copied (land_part in cq.c).
- */
-EMU_EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
-                            size_t length, int access)
-{
-    struct emu_dev *d = emu_dev_for(mr->context);
-    int err = EIO;
-
-    if (emu_call(CALL_ibv_rereg_mr))
-        err = ENOMEM;
-    else if (d != NULL)
-        err = rereg(d, (struct emu_mr *)mr, flags, pd, addr, length, (unsigned)access);
-    if (!err)
-        return 0;
-    errno = err;
-    return IBV_REREG_MR_ERR_INPUT;
 }

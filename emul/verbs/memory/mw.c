@@ -7,11 +7,11 @@
  * fills in the entry and stores the key last. Invalidation stores zero and then waits for
  * accesses that checked the key before, so nothing is written after its completion.
  *
- * A window of type 2 belongs to the QP that bound it: only the peer of that QP passes the
- * check, and only that peer can invalidate it by a message. The peer's process then clears the
- * key in the entry; no other access of that QP runs meanwhile. The owner's lists of windows per
- * region and QP are corrected at their next use. The upper 24 bits of a window's key are drawn
- * at allocation; the binder chooses the last eight.
+ * A window is of type 2B: it belongs to the QP that bound it. Only the peer of that QP passes
+ * the check, and only that peer can invalidate it by a message. The peer's process then clears
+ * the key in the entry; no other access of that QP runs meanwhile. The owner's lists of windows
+ * per region and QP are corrected at their next use. The upper 24 bits of a window's key are
+ * drawn at allocation; the binder chooses the last eight.
  */
 #include "emul/verbs/memory/memory.h"
 
@@ -72,8 +72,8 @@ struct ibv_mw *emu_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
         err = EIO;
     else if (!d->knobs.max_mw)
         err = EOPNOTSUPP;
-    else if (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2)
-        err = EINVAL;
+    else if (type != IBV_MW_TYPE_2)
+        err = type == IBV_MW_TYPE_1 ? EOPNOTSUPP : EINVAL;
     else if ((mw = calloc(1, sizeof(*mw))) == NULL)
         err = ENOMEM;
     if (!err) {
@@ -113,7 +113,7 @@ int emu_dealloc_mw(struct ibv_mw *ibmw)
     pthread_mutex_lock(&d->lock);
     unbind(d, mw);
     pthread_mutex_unlock(&d->lock);
-    emu_mr_drain(d, mw->index, NULL);
+    emu_mr_drain(d, mw->index);
     pthread_mutex_lock(&d->lock);
     d->mw[mw->index - EMU_MAX_MRS] = NULL;
     d->live_mw--;
@@ -124,17 +124,12 @@ int emu_dealloc_mw(struct ibv_mw *ibmw)
     return 0;
 }
 
-/*
- * Returns the window with the key in this process, or NULL. Under d->lock. For type 1 the last
- * eight bits are ignored: ibv_bind_mw stores the new key in the program's structure before a
- * bind that may fail.
- */
+/* Returns the window with the key in this process, or NULL. Under d->lock. */
 static struct emu_mw *lookup(struct emu_dev *d, uint32_t key)
 {
     struct emu_mw *mw = key & EMU_WINDOW_BIT ? d->mw[shm_key_index(key) - EMU_MAX_MRS] : NULL;
-    uint32_t counts = mw != NULL && mw->mw.type == IBV_MW_TYPE_1 ? ~0xffu : ~0u;
 
-    return mw != NULL && (mw->key & counts) == (key & counts) ? mw : NULL;
+    return mw != NULL && mw->key == key ? mw : NULL;
 }
 
 /* Returns the region below a window to be bound, if permitted; or NULL. */
@@ -161,37 +156,25 @@ enum ibv_wc_status emu_mw_bind(struct emu_dev *d, const struct emu_binder *by,
 
     pthread_mutex_lock(&d->lock);
     struct emu_mw *mw = lookup(d, b->mw_key);
-    if (mw != NULL && mw->mw.type == IBV_MW_TYPE_1 && unbind(d, mw)) {
-        /* bound again at any time; current users finish first */
-        uint32_t index = mw->index;
-        pthread_mutex_unlock(&d->lock);
-        emu_mr_drain(d, index, NULL);
-        pthread_mutex_lock(&d->lock);
-        mw = lookup(d, b->mw_key);
-    }
-    bool one = mw != NULL && mw->mw.type == IBV_MW_TYPE_1;
     struct shm_mr *s = mw != NULL ? entry(d, mw) : NULL, *mr = NULL;
     if (s == NULL || atomic_load(&s->key) || mw->mw.pd->handle != by->pd)
         goto out;
     if (b->length)
         mr = region_below(d, b, addr, by->pd);
-    if (mr == NULL && (b->length || !one))
+    if (mr == NULL)
         goto out;
     unlink_from(&mw->of_mr); /* invalidated by a message */
     unlink_from(&mw->of_qp);
     mw->key = (mw->key & ~0xffu) | (rkey & 0xff);
-    if (mr != NULL) {
-        s->pd = by->pd;
-        s->access = b->access;
-        s->addr = mr->addr + (addr - mr->iova);
-        s->iova = b->access & IBV_ACCESS_ZERO_BASED ? 0 : addr;
-        s->length = b->length;
-        s->qpn = one ? 0 : by->qpn;
-        link_to(&mw->of_mr, &d->mr[shm_key_index(b->mr_key)]->windows);
-        if (!one)
-            link_to(&mw->of_qp, by->windows);
-        atomic_store(&s->key, mw->key);
-    }
+    s->pd = by->pd;
+    s->access = b->access;
+    s->addr = mr->addr + (addr - mr->iova);
+    s->iova = b->access & IBV_ACCESS_ZERO_BASED ? 0 : addr;
+    s->length = b->length;
+    s->qpn = by->qpn;
+    link_to(&mw->of_mr, &d->mr[shm_key_index(b->mr_key)]->windows);
+    link_to(&mw->of_qp, by->windows);
+    atomic_store(&s->key, mw->key);
     status = IBV_WC_SUCCESS;
 out:
     pthread_mutex_unlock(&d->lock);
@@ -204,13 +187,12 @@ enum ibv_wc_status emu_mw_invalidate(struct emu_dev *d, uint32_t qpn, uint32_t k
 
     pthread_mutex_lock(&d->lock);
     struct emu_mw *mw = lookup(d, key & ~EMU_RKEY_BIT);
-    if (mw != NULL && (key & EMU_RKEY_BIT) && mw->mw.type == IBV_MW_TYPE_2 &&
-        entry(d, mw)->qpn == qpn && unbind(d, mw))
+    if (mw != NULL && (key & EMU_RKEY_BIT) && entry(d, mw)->qpn == qpn && unbind(d, mw))
         index = mw->index;
     pthread_mutex_unlock(&d->lock);
     if (!index)
         return IBV_WC_LOC_QP_OP_ERR;
-    emu_mr_drain(d, index, NULL);
+    emu_mr_drain(d, index);
     return IBV_WC_SUCCESS;
 }
 

@@ -25,8 +25,8 @@ _Atomic(struct emu_dev *) emu_device;
 static struct emu_dev *inherited;
 
 static const char *const object_name[] = {
-    "context", "pd",   "mr", "mw", "dm",   "td",         "channel", "cq",
-    "srq",     "xrcd", "qp", "ah", "flow", "cm_channel", "cm_id",   "cm_event",
+    "context", "pd", "mr", "mw",         "channel", "cq",
+    "srq",     "qp", "ah", "cm_channel", "cm_id",   "cm_event",
 };
 _Static_assert(COUNT_live_context + sizeof(object_name) / sizeof(object_name[0]) ==
                    COUNT_live_cm_event + 1,

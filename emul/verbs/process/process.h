@@ -4,14 +4,13 @@
  * Objects visible to programs embed the structure of verbs.h as their first member.
  *
  * Locks, all private to the process, outermost first:
- *   emu_cq.ex_turn              iterator of one CQ, between two calls of the program
  *   cm.lock                     connection manager (cm.h)
  *   emu_dev.qp_life             keeps a QP found by its index alive (service thread)
  *   emu_qp.sq_lock              send queue and state changes of one QP
  *   emu_dev.lock                object tables, peers, arena
  *   emu_cq.lock                 consumer side of one CQ
  *   timer lock (timer.c), async lock of a context, emu_peer.chan_lock
- * No thread sleeps with a lock held, except ex_turn, which the program takes and releases.
+ * No thread sleeps with a lock held.
  */
 #ifndef EMUL_VERBS_PROCESS_H
 #define EMUL_VERBS_PROCESS_H
@@ -110,7 +109,6 @@ struct emu_dev {
     struct emu_ring *ring_heads; /* free ring heads without a ring; under lock */
     struct emu_cq *late_cqs;     /* destroyed CQs that posters may still access; under lock */
     struct emu_group *groups;    /* groups with QPs of this process */
-    struct emu_xrcd *xrcds;      /* open in this process; under lock */
     uint32_t random[64], random_left; /* random numbers not yet used */
     struct emu_qp *qp[EMU_MAX_QPS];
     /* last revoked token per place; outlives the QP, as late posters may */
@@ -119,9 +117,6 @@ struct emu_dev {
     struct emu_srq *srq[EMU_MAX_SRQS];
     struct emu_mr *mr[EMU_MAX_MRS];
     struct emu_mw *mw[EMU_MAX_MWS];
-
-    _Atomic uint32_t flows;   /* raw packet flows of this process; changed under lock */
-    _Atomic uint64_t dm_used; /* bytes of allocated device memory */
 };
 
 /*
@@ -398,8 +393,6 @@ void emu_trace_init(const struct emu_knobs *k);
 void emu_trace_request(uint32_t qpn, enum ibv_wr_opcode opcode, uint32_t bytes, uint64_t wr_id);
 void emu_trace_receive(const char *queue, uint32_t number, const struct ibv_recv_wr *wr);
 void emu_trace_completion(const struct shm_cqe *c);
-/* Keeps the processor busy for a time, also while the device's clock is stopped. */
-void emu_spend(uint64_t ns);
 /* Returns a descriptor that becomes readable when a timer is due, or -errno. */
 int emu_timers_open(const struct emu_dev *d);
 void emu_timers_forked(void); /* in a forked child: drops the parent's timers */

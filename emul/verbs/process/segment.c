@@ -51,8 +51,6 @@ static uint64_t lay_out(struct shm_head *seg)
     off = align_up(off + sizeof(struct shm_chan) * EMU_MAX_CHANS, 4096);
     seg->off_mcast = off;
     off = align_up(off + sizeof(struct shm_mcast) * EMU_MAX_MCASTS, 4096);
-    seg->off_flow = off;
-    off = align_up(off + sizeof(struct shm_flow) * EMU_MAX_FLOWS, 4096);
     seg->off_bounce = off;
     off = align_up(off + sizeof(struct shm_bounce) * EMU_BOUNCE_SLOTS, 4096);
     uint64_t off_inbox = off;

@@ -36,19 +36,6 @@ uint64_t emu_now(void)
     return (uint64_t)ts.tv_sec * EMU_NSEC + (uint64_t)ts.tv_nsec;
 }
 
-void emu_spend(uint64_t ns)
-{
-    struct timespec begin, ts;
-
-    if (!ns)
-        return;
-    clock_gettime(CLOCK_MONOTONIC, &begin);
-    do
-        clock_gettime(CLOCK_MONOTONIC, &ts);
-    while ((uint64_t)(ts.tv_sec - begin.tv_sec) * EMU_NSEC + (uint64_t)ts.tv_nsec <
-           (uint64_t)begin.tv_nsec + ns);
-}
-
 /* Under timers.lock. */
 static void set_alarm(void)
 {

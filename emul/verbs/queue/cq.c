@@ -23,61 +23,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Returns the XRC SRQ of a completion's receive; NULL if destroyed. Under cq->lock. */
-static struct emu_srq *srq_of(const struct emu_cq *cq, const struct shm_cqe *e)
-{
-    struct emu_srq *srq = cq->xrc_srqs;
-
-    while (srq != NULL && srq->life != e->sq_index)
-        srq = srq->cq_next;
-    return srq;
-}
-
-/* Returns whether a completion with `skip` is dropped. Not inlined, to keep the RC path
- * short. */
-__attribute__((noinline)) static bool skips(const struct emu_cq *cq, const struct shm_cqe *e)
-{
-    return e->skip != SHM_SKIP_WITHOUT_SRQ || srq_of(cq, e) == NULL;
-}
-
 /* Returns whether a completion must not be reported: its QP is destroyed, or its poster's token
  * was revoked before the push, and the receive was flushed. */
 static inline __attribute__((always_inline)) bool stale(struct emu_dev *d,
-                                                        const struct emu_cq *cq,
                                                         const struct shm_cqe *e)
 {
     uint32_t i = e->qpn & (EMU_MAX_QPS - 1);
 
     /* private memory only: the QP's shared cache line belongs to its poster at this moment */
-    if (__builtin_expect(e->skip, 0))
-        return skips(cq, e);
-    if (d->qp[i] != NULL && d->qp[i]->qp.qp_num == e->qpn)
-        return e->token && e->token == d->revoked[i];
-    /* XRC completions belong to the SRQ, independent of the QP */
-    return e->srq != SHM_OF_XRC_SRQ;
+    if (__builtin_expect(e->skip, 0) || d->qp[i] == NULL || d->qp[i]->qp.qp_num != e->qpn)
+        return true;
+    return e->token && e->token == d->revoked[i];
 }
 
-/*
- * Copies a part of a payload to a segment whose memory is still registered with this key. A
- * region re-registered as on-demand meanwhile is copied to by the kernel, because no
- * instruction of this library may touch it (demand.c).
- */
+/* Copies a part of a payload to a segment whose memory is still registered with this key. */
 static bool land_part(struct emu_dev *d, const struct shm_sge *s, void *from, uint32_t n)
 {
     const struct shm_mr *mr = shm_mr(d->seg, shm_key_index(s->lkey));
     uint64_t off = s->addr - mr->addr;
-    void *to = (void *)(uintptr_t)s->addr;
 
     if (atomic_load(&mr->key) != s->lkey || off > mr->length || n > mr->length - off)
         return false;
-    uint32_t how = mr->access & (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND);
-    if (how == IBV_ACCESS_LOCAL_WRITE) {
-        memcpy(to, from, n);
-        return true;
-    }
-    struct iovec local = {from, n}, there = {to, n};
-    return (how & IBV_ACCESS_LOCAL_WRITE) &&
-           emu_copy_to(&d->self, &local, 1, &there, 1, n) == 0;
+    memcpy((void *)(uintptr_t)s->addr, from, n);
+    return true;
 }
 
 /* Handles a payload whose memory is no longer registered. The sender has already completed with
@@ -89,7 +57,7 @@ static void land_nowhere(struct emu_dev *d, struct shm_cqe *e)
 
     e->status = IBV_WC_LOC_PROT_ERR;
     if (atomic_load(&s->user.qpn) != e->qpn)
-        return; /* XRC: the QP belongs to another process, or is destroyed */
+        return; /* the QP is destroyed */
     atomic_store(&s->why, IBV_EVENT_QP_REQ_ERR);
     if (state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD)
         atomic_compare_exchange_strong(&s->state, &state, IBV_QPS_ERR);
@@ -167,8 +135,8 @@ void emu_cq_notify(struct emu_dev *d, struct emu_peer *owner, uint32_t index, bo
         notify(d, owner, s, armed, solicited);
 }
 
-struct emu_cq *emu_cq_create(struct ibv_context *context, int cqe, void *cq_context,
-                             struct ibv_comp_channel *channel, int comp_vector, bool stamps)
+EMU_EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context,
+                                        struct ibv_comp_channel *channel, int comp_vector)
 {
     struct emu_dev *d = emu_dev_for(context);
     struct emu_cq *cq = NULL;
@@ -196,7 +164,6 @@ struct emu_cq *emu_cq_create(struct ibv_context *context, int cqe, void *cq_cont
     pthread_mutex_init(&cq->cq.mutex, NULL);
     pthread_cond_init(&cq->cq.cond, NULL);
     pthread_mutex_init(&cq->lock, NULL);
-    pthread_mutex_init(&cq->ex_turn, NULL);
     pthread_mutex_lock(&d->lock);
     uint32_t index = 0, n;
     for (n = 0; n < EMU_MAX_CQS; n++) {
@@ -222,7 +189,6 @@ struct emu_cq *emu_cq_create(struct ibv_context *context, int cqe, void *cq_cont
     atomic_store(&cq->s->armed, cq->fetched << CQ_ARMED_TIMES | CQ_ARMED_NO);
     atomic_store(&cq->s->overrun, 0);
     atomic_store(&cq->s->chan, 0);
-    cq->s->stamps = stamps;
     if (channel != NULL) {
         cq->chan = (struct emu_chan *)channel;
         atomic_store(&cq->s->chan, cq->chan->index + 1);
@@ -234,15 +200,7 @@ struct emu_cq *emu_cq_create(struct ibv_context *context, int cqe, void *cq_cont
     pthread_mutex_unlock(&d->lock);
 
     emu_count(COUNT_live_cq, 1);
-    return cq;
-}
-
-EMU_EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context,
-                                        struct ibv_comp_channel *channel, int comp_vector)
-{
-    struct emu_cq *cq = emu_cq_create(context, cqe, cq_context, channel, comp_vector, false);
-
-    return cq != NULL ? &cq->cq : NULL;
+    return &cq->cq;
 }
 
 void emu_cq_late(struct emu_cq *cq, uint32_t slot)
@@ -338,7 +296,6 @@ EMU_EXPORT int ibv_destroy_cq(struct ibv_cq *ibcq)
             shm_bounce_put(d->seg, e->bounce - 1);
         shm_ring_pop(d->seg, cq->ring);
     }
-    pthread_mutex_destroy(&cq->ex_turn);
     pthread_mutex_destroy(&cq->lock);
     pthread_mutex_destroy(&cq->cq.mutex);
     pthread_cond_destroy(&cq->cq.cond);
@@ -355,41 +312,22 @@ EMU_EXPORT int ibv_destroy_cq(struct ibv_cq *ibcq)
     return 0;
 }
 
-/* Frees the place of a receive of an SRQ, see retire(). */
-static void retire_shared(struct emu_dev *d, struct emu_cq *cq, const struct shm_cqe *e)
-{
-    struct emu_srq *srq;
-
-    if (e->srq == SHM_OF_SRQ) {
-        struct emu_qp *qp = d->qp[e->qpn & (EMU_MAX_QPS - 1)];
-        if (e->token)
-            qp->reported = e->token;
-        srq = qp->srq;
-    } else {
-        srq = srq_of(cq, e);
-    }
-    if (srq != NULL)
-        atomic_fetch_add(&srq->rq.polled, 1);
-}
-
 /*
  * Frees the place of the work request that a completion reports. Under cq->lock. Records the
  * token in private memory: a poster that stops between pushing a completion and recording this
  * must not look like one that has only taken the receive, because revoke() would complete the
  * receive again.
  */
-static void retire(struct emu_dev *d, struct emu_cq *cq, const struct shm_cqe *e)
+static void retire(struct emu_dev *d, const struct shm_cqe *e)
 {
     struct emu_qp *qp = d->qp[e->qpn & (EMU_MAX_QPS - 1)];
 
     if (e->from_sq) {
         atomic_store(&qp->sq_freed, e->sq_index + 1);
-    } else if (e->srq) {
-        retire_shared(d, cq, e);
     } else {
         if (e->token)
             qp->reported = e->token;
-        atomic_fetch_add(&qp->rq.polled, 1);
+        atomic_fetch_add(e->srq ? &qp->srq->rq.polled : &qp->rq.polled, 1);
     }
 }
 
@@ -428,7 +366,7 @@ int emu_poll_cq(struct ibv_cq *ibcq, int max, struct ibv_wc *wc)
     }
     pthread_mutex_lock(&cq->lock);
     while (n < max && (e = emu_cq_unread(d, cq, 0)) != NULL) {
-        if (stale(d, cq, e)) {
+        if (stale(d, e)) {
             if (e->bounce)
                 shm_bounce_put(d->seg, e->bounce - 1);
             shm_ring_pop(d->seg, cq->ring);
@@ -440,8 +378,7 @@ int emu_poll_cq(struct ibv_cq *ibcq, int max, struct ibv_wc *wc)
          * room here */
         const struct shm_cqe c = *e;
         shm_ring_pop(d->seg, cq->ring);
-        retire(d, cq, &c);
-        cq->ex_time = c.time;
+        retire(d, &c);
         report(&c, &wc[n++]);
         if (__builtin_expect(emu_tracing, false))
             emu_trace_completion(&c);
@@ -478,10 +415,10 @@ static void take_out(struct emu_dev *d, struct emu_cq *cq, uint64_t n)
 
     for (uint64_t i = n, to = n; i-- > 0;) {
         e = emu_cq_unread(d, cq, i);
-        if (e != NULL && e->skip != SHM_SKIP && --to != i)
+        if (e != NULL && !e->skip && --to != i)
             shm_ring_swap(d->seg, cq->ring, i, to);
     }
-    while ((e = emu_cq_unread(d, cq, 0)) != NULL && e->skip == SHM_SKIP) {
+    while ((e = emu_cq_unread(d, cq, 0)) != NULL && e->skip) {
         if (e->bounce)
             shm_bounce_put(d->seg, e->bounce - 1);
         shm_ring_pop(d->seg, cq->ring);
@@ -497,11 +434,11 @@ void emu_cq_purge(struct emu_dev *d, struct emu_cq *cq, uint32_t qpn, struct emu
 
     pthread_mutex_lock(&cq->lock);
     for (uint64_t i = 0; (e = emu_cq_unread(d, cq, i)) != NULL; i++) {
-        if (e->qpn != qpn || e->srq == SHM_OF_XRC_SRQ)
+        if (e->qpn != qpn)
             continue;
-        if (!stale(d, cq, e) && !e->from_sq)
+        if (!stale(d, e) && !e->from_sq)
             *(e->srq && srq != NULL ? &shared : &own) += 1;
-        e->skip = SHM_SKIP;
+        e->skip = 1;
         end = i + 1;
     }
     take_out(d, cq, end);
@@ -528,7 +465,7 @@ void emu_cq_settle(struct emu_dev *d)
         struct shm_cqe *e;
         pthread_mutex_lock(&cq->lock);
         for (uint64_t i = 0; (e = emu_cq_unread(d, cq, i)) != NULL; i++)
-            if (e->bounce && !stale(d, cq, e))
+            if (e->bounce && !stale(d, e))
                 land(d, e);
         pthread_mutex_unlock(&cq->lock);
     }

@@ -45,10 +45,7 @@ struct emu_ring {
 };
 
 struct emu_cq {
-    union {
-        struct ibv_cq cq;
-        struct ibv_cq_ex ex;
-    };
+    struct ibv_cq cq;
     struct emu_chan *chan;
     struct emu_cq *chan_next;
     pthread_mutex_t lock;
@@ -62,14 +59,10 @@ struct emu_cq {
     uint64_t late[EMU_MAX_SLOTS / 64];
     struct emu_cq *late_next; /* list dev.late_cqs after destruction */
     _Atomic int users;
-    struct emu_srq *xrc_srqs; /* XRC SRQs that complete here; under lock */
-    uint64_t fetched;         /* fetched events, counted as in shm_cq.armed; under dev.lock */
-    uint32_t comp_events;     /* fetched events, for acknowledgement */
-    uint32_t async_events;    /* raised */
-    bool overrun_reported;    /* event was raised; under dev.lock */
-    pthread_mutex_t ex_turn;  /* held by the iterator, see cq_ex.c */
-    struct ibv_wc ex_wc;
-    uint64_t ex_time; /* time of the last completion polled */
+    uint64_t fetched;      /* fetched events, counted as in shm_cq.armed; under dev.lock */
+    uint32_t comp_events;  /* fetched events, for acknowledgement */
+    uint32_t async_events; /* raised */
+    bool overrun_reported; /* event was raised; under dev.lock */
 };
 
 /* cq_ring.c */
@@ -114,9 +107,6 @@ void emu_cq_overrun(struct emu_dev *d, uint32_t index);
 void emu_cq_untold(struct emu_dev *d);
 int emu_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc);
 int emu_req_notify_cq(struct ibv_cq *cq, int solicited_only);
-/* Returns NULL with errno on failure. `stamps`: completions have timestamps. */
-struct emu_cq *emu_cq_create(struct ibv_context *context, int cqe, void *cq_context,
-                             struct ibv_comp_channel *channel, int comp_vector, bool stamps);
 
 /* channel.c */
 /* Returns the number of raised events not yet fetched. Under dev.lock. */
@@ -126,11 +116,6 @@ static inline uint64_t emu_cq_events(const struct emu_cq *cq)
 }
 /* Sets the wake-ups to the number of events not fetched. Under dev.lock. */
 void emu_chan_settle(struct emu_chan *c);
-
-/* cq_ex.c */
-struct ibv_cq_ex *emu_create_cq_ex(struct ibv_context *context,
-                                   struct ibv_cq_init_attr_ex *attr);
-int emu_query_rt_values(struct ibv_context *context, struct ibv_values_ex *values);
 
 /* inherited.c */
 void emu_ctx_forked(struct emu_dev *d); /* in a forked child: disables the parent's contexts */

@@ -111,9 +111,9 @@ uint32_t emu_cq_max(const struct emu_dev *d)
     return (uint32_t)(most < EMU_MAX_CQS ? most : EMU_MAX_CQS);
 }
 
-/* Puts a copy of `c` into the ring, with the given time unless 0. */
+/* Puts a copy of `c` into the ring. */
 static enum shm_pushed put(const struct shm_head *seg, struct shm_ring *ring, uint32_t slot,
-                           const struct shm_cqe *c, uint64_t time)
+                           const struct shm_cqe *c)
 {
     struct shm_cqe *e = shm_cell_get(seg, ring, slot);
 
@@ -121,8 +121,6 @@ static enum shm_pushed put(const struct shm_head *seg, struct shm_ring *ring, ui
         return SHM_FULL;
     memcpy((char *)e + sizeof(e->cell), (const char *)c + sizeof(c->cell),
            sizeof(*c) - sizeof(c->cell));
-    if (time)
-        e->time = time;
     emu_step(EMU_STEP_push);
     enum shm_pushed p = shm_ring_push(seg, ring, e);
     if (p != SHM_PUSHED)
@@ -146,10 +144,9 @@ bool emu_cq_push(struct emu_dev *d, struct emu_peer *owner, uint32_t index,
     if (!atomic_load_explicit(&s->in_use, memory_order_relaxed))
         return false;
     uint64_t off = atomic_load_explicit(&s->off_ring, memory_order_acquire);
-    uint64_t time = s->stamps ? emu_now() : 0;
     for (;;) {
         struct shm_ring *ring = shm_at(owner->seg, off);
-        enum shm_pushed p = put(owner->seg, ring, d->slot, c, time);
+        enum shm_pushed p = put(owner->seg, ring, d->slot, c);
         if (p == SHM_PUSHED)
             return true;
         if (p == SHM_FULL)
@@ -172,7 +169,7 @@ static void exchange(struct emu_dev *d, struct emu_cq *cq, struct emu_ring *larg
     atomic_store(&cq->ring, NULL);
     do {
         while ((e = shm_ring_peek(d->seg, old, 0)) != NULL) {
-            if (put(d->seg, larger->s, d->slot, e, 0) != SHM_PUSHED) {
+            if (put(d->seg, larger->s, d->slot, e) != SHM_PUSHED) {
                 if (e->bounce)
                     shm_bounce_put(d->seg, e->bounce - 1);
                 overrun(d, &d->self, cq->index);

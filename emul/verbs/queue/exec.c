@@ -45,23 +45,16 @@ struct run {
     struct emu_qp *qp;
     const struct emu_wr *wr;
     struct emu_peer *peer;
-    struct shm_qp *rs;           /* responder */
-    const struct shm_user *user; /* QP and PD used to access memory of the peer */
-    uint32_t qpn;                /* responder's number */
-    uint32_t length;             /* all bytes that the receiver gets */
+    struct shm_qp *rs; /* responder */
+    uint32_t qpn;      /* responder's number */
+    uint32_t length;   /* all bytes that the receiver gets */
     uint64_t token;
     uint64_t index; /* of the request */
     bool demand;    /* some local memory is on demand */
     bool datagram, told, oldest;
-    struct emu_named named; /* XRC */
     struct iovec local[EMU_MAX_SGE + 1];
     unsigned nlocal;
 };
-
-static bool is_xrc(const struct run *r)
-{
-    return r->qp->qp.qp_type == IBV_QPT_XRC_SEND;
-}
 
 /* Releases the token; false if the owner has revoked it. */
 static bool leave(struct run *r)
@@ -78,72 +71,48 @@ static uint64_t new_token(struct emu_dev *d)
     return RX_TOKEN(serial + 1, d->slot);
 }
 
-enum entry { ENTERED, NO_ANSWER, DENIED };
-
-static void refuse(struct run *r, enum ibv_event_type event);
-
 static bool receives(uint32_t state)
 {
     return state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD;
 }
 
-/* Returns whether the responder, of this type, expects requests of this QP. */
-static inline bool expects(const struct run *r, enum ibv_qp_type type)
+/* Returns whether the responder expects requests of this QP. */
+static inline bool expects(const struct run *r)
 {
     const struct shm_qp *rs = r->rs;
     const struct emu_qp *qp = r->qp;
     uint32_t state = atomic_load(&rs->state);
 
-    return atomic_load(&rs->user.qpn) == r->qpn && rs->type == type &&
+    return atomic_load(&rs->user.qpn) == r->qpn && rs->type == qp->qp.qp_type &&
            rs->dest_qpn == qp->qp.qp_num && rs->dest_inc == r->d->self.incarnation &&
            receives(state);
 }
 
-/* Enters an XRC responder: with the token held, also finds the SRQ named by the request. */
-static enum entry enter_xrc(struct run *r)
-{
-    if (expects(r, IBV_QPT_XRC_RECV)) {
-        int err = emu_xrc_find(r->d, r->qp, r->rs, r->wr->srqn, &r->named);
-        if (err == ENOENT) {
-            refuse(r, IBV_EVENT_QP_REQ_ERR);
-            return DENIED;
-        }
-        r->peer = r->qp->srq_peer;
-        r->user = &r->named.user;
-        if (!err)
-            return ENTERED;
-    }
-    leave(r);
-    return NO_ANSWER;
-}
-
-static enum entry enter(struct run *r)
+/* Takes the responder's token; false if the peer gives no answer. */
+static bool enter(struct run *r)
 {
     struct emu_dev *d = r->d;
     struct emu_peer *p = r->peer;
     uint64_t idle = 0;
 
     if (p == NULL || !emu_peer_answers(p) || d->knobs.silent)
-        return NO_ANSWER;
+        return false;
     r->qpn = r->qp->attr.dest_qp_num;
     r->rs = shm_qp(p->seg, r->qpn);
-    r->user = &r->rs->user;
     r->token = new_token(d);
     if (!atomic_compare_exchange_strong(&r->rs->busy, &idle, r->token))
-        return NO_ANSWER;
-    if (expects(r, r->qp->qp.qp_type))
-        return ENTERED;
-    if (is_xrc(r))
-        return enter_xrc(r);
+        return false;
+    if (expects(r))
+        return true;
     leave(r);
-    return NO_ANSWER;
+    return false;
 }
 
 uint64_t emu_exec_enter(struct emu_dev *d, struct emu_qp *qp, struct shm_qp **responder)
 {
     struct run r = {.d = d, .qp = qp, .peer = qp->peer};
 
-    if (enter(&r) != ENTERED)
+    if (!enter(&r))
         return 0;
     *responder = r.rs;
     return r.token;
@@ -152,12 +121,6 @@ uint64_t emu_exec_enter(struct emu_dev *d, struct emu_qp *qp, struct shm_qp **re
 void emu_exec_leave(struct shm_qp *responder, uint64_t token)
 {
     atomic_compare_exchange_strong(&responder->busy, &token, 0);
-}
-
-/* Returns the owner of the responder; with XRC it may differ from the SRQ's process. */
-static struct emu_peer *owner(const struct run *r)
-{
-    return is_xrc(r) ? r->qp->peer : r->peer;
 }
 
 /* Fails the responder's QP, notifies its owner to flush it, and leaves. */
@@ -172,8 +135,8 @@ static void refuse(struct run *r, enum ibv_event_type event)
     }
     if (!leave(r))
         return;
-    emu_peer_send(r->d, owner(r), INBOX_QP_ERROR, qpn & (EMU_MAX_QPS - 1), (uint32_t)event,
-                  &qpn, sizeof(qpn));
+    emu_peer_send(r->d, r->peer, INBOX_QP_ERROR, qpn & (EMU_MAX_QPS - 1), (uint32_t)event, &qpn,
+                  sizeof(qpn));
 }
 
 /* Denies the request, and fails an acknowledged responder's QP. Leaves. */
@@ -186,22 +149,6 @@ static enum exec_result deny(struct run *r, enum ibv_event_type event,
     else
         refuse(r, event);
     return EXEC_DONE;
-}
-
-/* Prepares the completion of a receive of an SRQ; returns whether this poster may complete
- * it. */
-static bool is_mine(struct run *r, struct shm_cqe *c)
-{
-    if (!is_xrc(r)) {
-        c->srq = SHM_OF_SRQ;
-        return atomic_load(&r->rs->busy) == r->token;
-    }
-    emu_step(EMU_STEP_claim);
-    c->srq = SHM_OF_XRC_SRQ;
-    c->skip = SHM_SKIP_WITHOUT_SRQ;
-    c->sq_index = r->named.life;
-    c->token = 0;
-    return !r->named.said || emu_xrc_claim(r->rs, r->token);
 }
 
 /*
@@ -221,15 +168,8 @@ static bool complete_receive(struct run *r, struct shm_cqe *c, bool fatal)
     c->qpn = r->qpn;
     c->src_qp = r->qp->qp.qp_num;
     c->source = r->datagram ? r->wr->av.source : r->qp->source;
-    bool mine;
-    if (r->rs->srq) {
-        mine = is_mine(r, c);
-        if (is_xrc(r))
-            cq = r->named.cq;
-    } else {
-        mine = atomic_load(&r->rs->busy) == token;
-    }
-    if (mine) {
+    c->srq = r->rs->srq != 0;
+    if (atomic_load(&r->rs->busy) == token) {
         if (r->oldest && !r->told && !fatal && !r->d->knobs.send_late_us &&
             !emu_step_watched(EMU_STEP_sent)) {
             emu_sq_report(r->d, r->qp, r->index, r->wr);
@@ -254,7 +194,7 @@ static bool complete_receive(struct run *r, struct shm_cqe *c, bool fatal)
     if (r->d->knobs.send_late_us)
         usleep((useconds_t)r->d->knobs.send_late_us);
     if (est)
-        emu_peer_send(r->d, owner(r), INBOX_COMM_EST, c->qpn & (EMU_MAX_QPS - 1),
+        emu_peer_send(r->d, r->peer, INBOX_COMM_EST, c->qpn & (EMU_MAX_QPS - 1),
                       IBV_EVENT_COMM_EST, &c->qpn, sizeof(c->qpn));
     return pushed;
 }
@@ -275,27 +215,19 @@ static bool take(struct run *r, uint64_t *wr_id, uint32_t *nsge, struct shm_sge 
     struct shm_head *seg = r->peer->seg;
     uint32_t srq = r->rs->srq;
     uint64_t at;
-
-    if (srq && is_xrc(r))
-        srq = r->named.index + 1;
     struct shm_rq *rq = srq ? &shm_srq(seg, srq - 1)->rq : &r->rs->rq;
 
     do {
         if (atomic_load(&r->rs->busy) != r->token ||
-            !emu_rq_peek(seg, rq, &at, wr_id, nsge, sge) ||
-            (srq && is_xrc(r) && !emu_xrc_found(seg, &r->named)))
+            !emu_rq_peek(seg, rq, &at, wr_id, nsge, sge))
             return false;
         atomic_store(&r->rs->taking_at, at);
         atomic_store(&r->rs->taking, r->token);
         emu_step(EMU_STEP_take);
     } while (!emu_rq_take(rq, at));
     emu_step(EMU_STEP_taken);
-    if (srq && is_xrc(r)) {
-        emu_xrc_report(r->rs, r->token, &r->named, r->peer->slot, *wr_id);
-    } else {
-        r->rs->taken_wr_id = *wr_id;
-        atomic_store(&r->rs->taken, r->token);
-    }
+    r->rs->taken_wr_id = *wr_id;
+    atomic_store(&r->rs->taken, r->token);
     if (srq)
         report_limit(r, rq, srq - 1);
     return true;
@@ -380,7 +312,7 @@ static enum exec_result do_send(struct run *r, enum ibv_wc_status *status, uint3
         uint32_t n = sge[i].length < left ? sge[i].length : left;
         if (n == 0)
             continue;
-        int there = emu_mr_pin(r->d, r->peer, sge[i].lkey, false, r->user, sge[i].addr, n,
+        int there = emu_mr_pin(r->d, r->peer, sge[i].lkey, false, &r->rs->user, sge[i].addr, n,
                                IBV_ACCESS_LOCAL_WRITE, &remote[used], &pin[used]);
         if (there < 0) {
             err = -EFAULT;
@@ -448,8 +380,8 @@ static enum exec_result do_write(struct run *r, enum ibv_wc_status *status, uint
 
     if (!(r->rs->access & IBV_ACCESS_REMOTE_WRITE))
         return deny(r, IBV_EVENT_QP_REQ_ERR, status);
-    if (wr->length && emu_mr_pin(r->d, r->peer, wr->rkey, true, r->user, wr->raddr, wr->length,
-                                 IBV_ACCESS_REMOTE_WRITE, &remote, &pin) < 0)
+    if (wr->length && emu_mr_pin(r->d, r->peer, wr->rkey, true, &r->rs->user, wr->raddr,
+                                 wr->length, IBV_ACCESS_REMOTE_WRITE, &remote, &pin) < 0)
         return deny(r, IBV_EVENT_QP_ACCESS_ERR, status);
     if (imm && !take(r, &c.wr_id, &nsge, sge)) {
         emu_mr_unpin(&pin);
@@ -482,8 +414,8 @@ static enum exec_result do_read(struct run *r, enum ibv_wc_status *status)
 
     if (!(r->rs->access & IBV_ACCESS_REMOTE_READ) || r->rs->max_dest_rd == 0)
         return deny(r, IBV_EVENT_QP_REQ_ERR, status);
-    if (wr->length && emu_mr_pin(r->d, r->peer, wr->rkey, true, r->user, wr->raddr, wr->length,
-                                 IBV_ACCESS_REMOTE_READ, &remote, &pin) < 0)
+    if (wr->length && emu_mr_pin(r->d, r->peer, wr->rkey, true, &r->rs->user, wr->raddr,
+                                 wr->length, IBV_ACCESS_REMOTE_READ, &remote, &pin) < 0)
         return deny(r, IBV_EVENT_QP_ACCESS_ERR, status);
     if (moving(r))
         err = emu_copy_from(r->peer, r->local, r->nlocal, &remote, 1, wr->length);
@@ -501,7 +433,7 @@ static enum exec_result do_atomic(struct run *r, enum ibv_wc_status *status)
 
     if (!(r->rs->access & IBV_ACCESS_REMOTE_ATOMIC) || r->rs->max_dest_rd == 0)
         return deny(r, IBV_EVENT_QP_REQ_ERR, status);
-    if (emu_mr_pin(r->d, r->peer, wr->rkey, true, r->user, wr->raddr, 8,
+    if (emu_mr_pin(r->d, r->peer, wr->rkey, true, &r->rs->user, wr->raddr, 8,
                    IBV_ACCESS_REMOTE_ATOMIC, &remote, &pin) < 0)
         return deny(r, IBV_EVENT_QP_ACCESS_ERR, status);
     int err = emu_atomic(r->d, r->peer, wr, remote, &old);
@@ -523,7 +455,7 @@ static enum exec_result do_atomic(struct run *r, enum ibv_wc_status *status)
 static bool resolve_local(struct run *r)
 {
     const struct emu_wr *wr = r->wr;
-    bool unanswered = r->qp->qp.qp_type != IBV_QPT_RC && !is_xrc(r);
+    bool unanswered = r->qp->qp.qp_type != IBV_QPT_RC;
     bool answered = wr->opcode == IBV_WR_RDMA_READ || emu_is_atomic(wr->opcode);
     uint32_t access = answered ? IBV_ACCESS_LOCAL_WRITE : 0;
 
@@ -565,7 +497,6 @@ static bool enter_datagram(struct run *r)
     if (!emu_peer_answers(p) || d->knobs.silent)
         return false;
     r->rs = shm_qp(p->seg, r->qpn);
-    r->user = &r->rs->user;
     r->token = new_token(d);
     if (atomic_load(&r->rs->user.qpn) != r->qpn)
         return false;
@@ -658,39 +589,10 @@ static void send_datagram(struct run *r)
     }
 }
 
-/* Delivers a frame to the QPs with matching flows. */
-static enum ibv_wc_status exec_frame(struct run *r)
-{
-    struct iovec local[EMU_MAX_SGE + 1];
-    uint32_t qpn[MAX_MEMBERS], n;
-
-    r->datagram = true;
-    if (!resolve_local(r))
-        return IBV_WC_LOC_PROT_ERR;
-    n = r->wr->length > r->d->knobs.mtu + EMU_FRAME_HEADERS
-            ? 0
-            : emu_flow_find(r->d, r->local, r->nlocal, r->wr->length, qpn, MAX_MEMBERS);
-    memcpy(local, r->local, r->nlocal * sizeof(*local));
-    for (uint32_t i = 0; i < n; i++) {
-        r->peer = emu_peer_get(r->d, qpn[i] >> EMU_QP_BITS);
-        if (r->peer != NULL)
-            deliver(r, qpn[i]);
-        emu_peer_put(r->d, r->peer);
-        memcpy(r->local, local, r->nlocal * sizeof(*local)); /* restore what copying consumed */
-    }
-    r->peer = NULL;
-    if (!n)
-        emu_count(COUNT_datagrams_lost, 1);
-    return IBV_WC_SUCCESS;
-}
-
 static enum ibv_wc_status exec_datagram(struct run *r)
 {
     const struct emu_av *av = &r->wr->av;
     unsigned char header[EMU_GRH];
-
-    if (r->qp->qp.qp_type == IBV_QPT_RAW_PACKET)
-        return exec_frame(r);
 
     if (av->pd != r->qp->qp.pd->handle)
         return IBV_WC_LOC_QP_OP_ERR;
@@ -713,15 +615,10 @@ static enum ibv_wc_status bind_window(struct emu_dev *d, struct emu_qp *qp,
     return emu_mw_bind(d, &by, &wr->bind, wr->raddr, wr->rkey);
 }
 
-/* Ends a request of a type other than RC: unpins the named SRQ; a UC request always
- * succeeds. */
-__attribute__((noinline)) static enum exec_result over(struct run *r, enum exec_result res,
+/* Ends a UC request, which always succeeds. */
+__attribute__((noinline)) static enum exec_result over(enum exec_result res,
                                                        enum ibv_wc_status *status)
 {
-    if (is_xrc(r))
-        emu_mr_unpin(&r->named.pin);
-    if (r->qp->qp.qp_type != IBV_QPT_UC)
-        return res;
     if (res != EXEC_DONE || *status != IBV_WC_SUCCESS)
         emu_count(COUNT_datagrams_lost, 1);
     *status = IBV_WC_SUCCESS;
@@ -750,7 +647,7 @@ enum exec_result emu_exec(struct emu_dev *d, struct emu_qp *qp, uint64_t i,
                                                : emu_mw_invalidate(d, qp->qp.qp_num, wr->imm);
         return EXEC_DONE;
     }
-    if (qp->qp.qp_type >= IBV_QPT_UD && emu_is_datagram(qp->qp.qp_type)) {
+    if (qp->qp.qp_type == IBV_QPT_UD) {
         *status = exec_datagram(&r);
         return EXEC_DONE;
     }
@@ -758,15 +655,8 @@ enum exec_result emu_exec(struct emu_dev *d, struct emu_qp *qp, uint64_t i,
         *status = IBV_WC_LOC_PROT_ERR;
         return EXEC_DONE;
     }
-    enum entry in = enter(&r);
-    if (in == DENIED) {
-        *status = IBV_WC_REM_INV_REQ_ERR;
-        return EXEC_DONE;
-    }
-    if (in != ENTERED) {
-        r.named.pin.mr = NULL;
-        return over(&r, EXEC_NO_ANSWER, status);
-    }
+    if (!enter(&r))
+        return qp->qp.qp_type == IBV_QPT_RC ? EXEC_NO_ANSWER : over(EXEC_NO_ANSWER, status);
     switch (wr->opcode) {
     case IBV_WR_SEND:
     case IBV_WR_SEND_WITH_IMM:
@@ -790,5 +680,5 @@ enum exec_result emu_exec(struct emu_dev *d, struct emu_qp *qp, uint64_t i,
         res = EXEC_DONE;
         break;
     }
-    return qp->qp.qp_type == IBV_QPT_RC ? res : over(&r, res, status);
+    return qp->qp.qp_type == IBV_QPT_RC ? res : over(res, status);
 }

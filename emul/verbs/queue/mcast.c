@@ -82,28 +82,6 @@ static void drop_empty(struct emu_dev *d, struct emu_group *g)
     free(g);
 }
 
-int emu_mcast_hold(struct emu_dev *d, const union ibv_gid *gid)
-{
-    struct emu_group *g = group(d, gid);
-
-    if (g == NULL)
-        return ENOMEM;
-    g->members++;
-    return 0;
-}
-
-void emu_mcast_drop(struct emu_dev *d, const union ibv_gid *gid)
-{
-    struct emu_group *g = d->groups;
-
-    while (g != NULL && memcmp(&g->gid, gid, sizeof(*gid)) != 0)
-        g = g->next;
-    if (g != NULL) {
-        g->members--;
-        drop_empty(d, g);
-    }
-}
-
 void emu_mcast_forked(struct emu_dev *d)
 {
     for (struct emu_group *g = d->groups; g; g = g->next)

@@ -80,7 +80,7 @@ static enum exec_result transmit(struct emu_dev *d, struct emu_qp *qp, uint64_t 
                                  uint32_t *rnr_timer)
 {
     bool local = wr->opcode == IBV_WR_BIND_MW || wr->opcode == IBV_WR_LOCAL_INV;
-    bool answered = qp->qp.qp_type == IBV_QPT_RC || emu_is_xrc(qp->qp.qp_type);
+    bool answered = qp->qp.qp_type == IBV_QPT_RC;
 
     if (!emul_nfaults || local)
         return emu_exec(d, qp, i, wr, qp->sq_retire == i, status, rnr_timer);
@@ -134,20 +134,6 @@ static bool attempt(struct emu_dev *d, struct emu_qp *qp, uint64_t i, const stru
     return false;
 }
 
-/* Returns the time that a request's window occupies the queue, or delays its message. */
-static uint64_t window_ns(const struct emu_dev *d, const struct emu_wr *wr)
-{
-    switch (wr->opcode) {
-    case IBV_WR_BIND_MW:
-        return d->knobs.bind_ns;
-    case IBV_WR_LOCAL_INV:
-    case IBV_WR_SEND_WITH_INV:
-        return d->knobs.invalidate_ns;
-    default:
-        return 0;
-    }
-}
-
 enum start { START_DONE, START_READING, START_BLOCKED };
 
 /* Starts request `i`, at `exec`, if permitted now. */
@@ -158,8 +144,6 @@ static enum start start(struct emu_dev *d, struct emu_qp *qp, uint64_t i,
         return START_BLOCKED;
     if ((wr->flags & IBV_SEND_FENCE) && qp->reads_out && !emu_link_on(d))
         return START_BLOCKED;
-    if (first && !emu_link_on(d))
-        emu_spend(window_ns(d, wr));
     if (first && emu_call(CALL_completion)) {
         *status = IBV_WC_RETRY_EXC_ERR;
         return START_DONE;
@@ -288,19 +272,14 @@ static void leave(struct emu_dev *d, struct emu_qp *qp)
     for (; qp->qp.state == IBV_QPS_RTS && qp->sq_sent < qp->sq_tail; qp->sq_sent++) {
         struct emu_sqe *e = emu_sqe(qp, qp->sq_sent);
         bool read = e->wr.opcode == IBV_WR_RDMA_READ;
-        bool stays = e->wr.opcode == IBV_WR_BIND_MW || e->wr.opcode == IBV_WR_LOCAL_INV;
+        bool local = e->wr.opcode == IBV_WR_BIND_MW || e->wr.opcode == IBV_WR_LOCAL_INV;
         uint32_t reads = qp->reads_out + qp->reads_sent;
         if (reads &&
             ((e->wr.flags & IBV_SEND_FENCE) || (read && reads >= qp->attr.max_rd_atomic)))
             break;
         qp->reads_sent += read;
-        uint64_t from = now > qp->sq_free ? now : qp->sq_free;
-        e->due = window_ns(d, &e->wr);
-        e->due += stays
-                      ? from
-                      : emu_link_leave(d, d->seg, qp->s->device, from, read ? 0 : e->wr.length);
-        if (stays)
-            qp->sq_free = e->due;
+        e->due = local ? now
+                       : emu_link_leave(d, d->seg, qp->s->device, now, read ? 0 : e->wr.length);
     }
 }
 
@@ -312,12 +291,10 @@ static uint64_t read_due(struct emu_dev *d, struct emu_qp *qp, const struct emu_
 
     if (!emu_link_on(d))
         return emu_now() + delay;
-    bool xrc = qp->qp.qp_type == IBV_QPT_XRC_SEND;
-    struct emu_peer *from = xrc ? emu_xrc_peer(d, qp, e->wr.srqn) : qp->peer;
+    struct emu_peer *from = qp->peer;
     if (from == NULL)
         return e->due + delay;
-    /* an XRC peer's device has the local device's number */
-    uint8_t device = xrc ? qp->s->device : shm_qp(from->seg, qp->attr.dest_qp_num)->device;
+    uint8_t device = shm_qp(from->seg, qp->attr.dest_qp_num)->device;
     return emu_link_leave(d, from->seg, device, e->due, e->wr.length) + delay;
 }
 
@@ -402,20 +379,13 @@ void emu_sq_timer(struct emu_timer *t)
  * like the following functions of this kind, to keep the RC path short. */
 __attribute__((noinline)) static bool is_less(enum ibv_qp_type type, const struct emu_wr *wr)
 {
-    bool pair = type == IBV_QPT_UC || type == IBV_QPT_XRC_SEND;
-
     switch (wr->opcode) {
     case IBV_WR_SEND:
     case IBV_WR_SEND_WITH_IMM:
-        return pair || (type == IBV_QPT_UD && wr->av.where != AV_NONE) ||
-               (type == IBV_QPT_RAW_PACKET && wr->opcode == IBV_WR_SEND);
+        return type == IBV_QPT_UC || wr->av.where != AV_NONE;
     case IBV_WR_RDMA_WRITE:
     case IBV_WR_RDMA_WRITE_WITH_IMM:
-        return pair;
-    case IBV_WR_RDMA_READ:
-    case IBV_WR_ATOMIC_CMP_AND_SWP:
-    case IBV_WR_ATOMIC_FETCH_AND_ADD:
-        return type == IBV_QPT_XRC_SEND;
+        return type == IBV_QPT_UC;
     default:
         return false;
     }
@@ -563,11 +533,7 @@ int emu_mw_request(struct emu_wr *w, const struct ibv_mw *mw, uint32_t rkey,
 
 static int bind_request(struct emu_wr *w, const struct ibv_send_wr *wr)
 {
-    const struct ibv_mw *mw = wr->bind_mw.mw;
-
-    if (mw != NULL && mw->type != IBV_MW_TYPE_2)
-        return EINVAL; /* windows of type 1 have their own call */
-    return emu_mw_request(w, mw, wr->bind_mw.rkey, &wr->bind_mw.bind_info);
+    return emu_mw_request(w, wr->bind_mw.mw, wr->bind_mw.rkey, &wr->bind_mw.bind_info);
 }
 
 static void atomic_request(struct emu_wr *w, const struct ibv_send_wr *wr)
@@ -606,12 +572,6 @@ __attribute__((noinline)) static int other_request(struct emu_qp *qp, struct emu
         return err;
     if (qp->qp.qp_type == IBV_QPT_UD)
         return emu_ah_fill(w, wr->wr.ud.ah, wr->wr.ud.remote_qpn, wr->wr.ud.remote_qkey);
-    if (qp->qp.qp_type == IBV_QPT_RAW_PACKET)
-        memset(&w->av, 0, sizeof(w->av));
-    else if (emu_is_atomic(w->opcode))
-        atomic_request(w, wr);
-    if (emu_is_xrc(qp->qp.qp_type))
-        w->srqn = wr->qp_type.xrc.remote_srqn;
     return 0;
 }
 

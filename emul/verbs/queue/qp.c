@@ -21,38 +21,21 @@ static uint64_t send_ops(const struct emu_knobs *k, enum ibv_qp_type type)
 {
     if (type == IBV_QPT_UD)
         return UD_OPS;
-    if (type == IBV_QPT_RAW_PACKET)
-        return IBV_QP_EX_WITH_SEND;
     if (type == IBV_QPT_UC)
         return UC_OPS;
-    if (type == IBV_QPT_XRC_SEND)
-        return SEND_OPS | ATOMIC_OPS;
-    if (type == IBV_QPT_XRC_RECV)
-        return 0;
     return SEND_OPS | ATOMIC_OPS | (k->max_mw ? WINDOW_OPS : 0);
 }
 
 /* Checks the parts of a QP to be created; returns 0 or a positive errno. */
-static int check_parts(const struct emu_knobs *k, const struct ibv_context *context,
-                       const struct ibv_qp_init_attr_ex *a)
+static int check_parts(const struct ibv_context *context, const struct ibv_qp_init_attr_ex *a)
 {
-    bool xrc = emu_is_xrc(a->qp_type), receives = a->qp_type == IBV_QPT_XRC_RECV;
-    bool raw = a->qp_type == IBV_QPT_RAW_PACKET && k->ethernet;
-
-    if (a->qp_type != IBV_QPT_RC && a->qp_type != IBV_QPT_UC && a->qp_type != IBV_QPT_UD &&
-        !raw && !(xrc && k->srq))
+    if (a->qp_type != IBV_QPT_RC && a->qp_type != IBV_QPT_UC && a->qp_type != IBV_QPT_UD)
         return EOPNOTSUPP;
-    if (raw && !emu_raw_permitted())
-        return EPERM;
-    if (receives)
-        return (a->comp_mask & IBV_QP_INIT_ATTR_XRCD) && a->xrcd->context == context ? 0
-                                                                                     : EINVAL;
-    if (a->pd == NULL || a->send_cq == NULL || (a->recv_cq == NULL && !xrc) ||
-        (a->srq != NULL && xrc))
+    if (a->pd == NULL || a->send_cq == NULL || a->recv_cq == NULL)
         return EINVAL;
     /* handles of another context are invalid */
     return a->pd->context != context || a->send_cq->context != context ||
-                   (!xrc && a->recv_cq->context != context) ||
+                   a->recv_cq->context != context ||
                    (a->srq != NULL && a->srq->context != context)
                ? EINVAL
                : 0;
@@ -62,7 +45,7 @@ static int check_caps(struct emu_dev *d, struct ibv_context *context,
                       const struct ibv_qp_init_attr_ex *a)
 {
     const struct emu_knobs *k = &d->knobs;
-    int err = check_parts(k, context, a);
+    int err = check_parts(context, a);
 
     if (err)
         return err;
@@ -74,10 +57,8 @@ static int check_caps(struct emu_dev *d, struct ibv_context *context,
         return EINVAL;
     if (((a->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) && a->create_flags) ||
         (a->comp_mask & ~(uint32_t)(IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS |
-                                    IBV_QP_INIT_ATTR_SEND_OPS_FLAGS | IBV_QP_INIT_ATTR_XRCD)))
+                                    IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)))
         return EOPNOTSUPP;
-    if ((a->comp_mask & IBV_QP_INIT_ATTR_XRCD) && a->qp_type != IBV_QPT_XRC_RECV)
-        return EINVAL;
     if ((a->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) &&
         (a->send_ops_flags & ~send_ops(k, a->qp_type)))
         return EOPNOTSUPP;
@@ -127,21 +108,12 @@ static uint32_t inline_granted(const struct emu_knobs *k, uint32_t n)
 static int build(struct emu_dev *d, struct emu_qp *qp, struct ibv_qp_init_attr_ex *a)
 {
     struct ibv_qp_cap *cap = &qp->init.cap;
-    bool xrc = emu_is_xrc(a->qp_type);
 
     memcpy(&qp->init, a, offsetof(struct ibv_qp_init_attr_ex, comp_mask));
-    if (a->qp_type == IBV_QPT_XRC_RECV) {
-        memset(cap, 0, sizeof(*cap));
-        qp->init.send_cq = NULL;
-    }
-    if (xrc) {
-        qp->init.recv_cq = NULL;
-        qp->init.srq = NULL;
-    }
     cap->max_inline_data = inline_granted(&d->knobs, cap->max_inline_data);
     if (!cap->max_send_sge)
         cap->max_send_sge = 1;
-    if (a->srq != NULL || xrc) {
+    if (a->srq != NULL) {
         cap->max_recv_wr = 0;
         cap->max_recv_sge = 0;
     } else {
@@ -158,7 +130,7 @@ static int build(struct emu_dev *d, struct emu_qp *qp, struct ibv_qp_init_attr_e
     qp->index = (uint32_t)index;
     qp->s = shm_qp(d->seg, qp->index);
     memset(&qp->s->rq, 0, sizeof(qp->s->rq));
-    if (a->srq == NULL && !xrc &&
+    if (a->srq == NULL &&
         emu_rq_init(d, &qp->rq, &qp->s->rq, cap->max_recv_wr, cap->max_recv_sge)) {
         d->qp[index] = NULL;
         return ENOMEM;
@@ -195,7 +167,7 @@ static struct emu_qp *create(struct ibv_context *context, struct ibv_qp_init_att
     a->cap = qp->init.cap;
     qp->qp.context = context;
     qp->qp.qp_context = a->qp_context;
-    qp->qp.pd = a->qp_type == IBV_QPT_XRC_RECV ? NULL : a->pd;
+    qp->qp.pd = a->pd;
     qp->qp.send_cq = qp->init.send_cq;
     qp->qp.recv_cq = qp->init.recv_cq;
     qp->qp.srq = qp->init.srq;
@@ -210,7 +182,6 @@ static struct emu_qp *create(struct ibv_context *context, struct ibv_qp_init_att
     qp->scq = (struct emu_cq *)qp->init.send_cq;
     qp->rcq = (struct emu_cq *)qp->init.recv_cq;
     qp->srq = (struct emu_srq *)qp->init.srq;
-    qp->xrcd = a->qp_type == IBV_QPT_XRC_RECV ? (struct emu_xrcd *)a->xrcd : NULL;
     qp->is_ex = a->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
     emu_wr_api_init(qp);
 
@@ -222,25 +193,19 @@ static struct emu_qp *create(struct ibv_context *context, struct ibv_qp_init_att
     atomic_store(&s->why, 0);
     s->dest_qpn = 0;
     s->dest_inc = 0;
-    s->user.pd = qp->qp.pd != NULL ? qp->qp.pd->handle : 0;
+    s->user.pd = qp->qp.pd->handle;
     s->access = 0;
-    /* XRC senders have no responder */
-    s->type = a->qp_type == IBV_QPT_XRC_SEND ? 0 : a->qp_type;
+    s->type = a->qp_type;
     s->device = (uint8_t)emu_hca_of(qp->qp.context)->index;
     s->qkey = 0;
-    s->recv_cq = qp->rcq != NULL ? qp->rcq->index : 0;
-    s->srq = qp->xrcd != NULL ? SHM_NAMED_SRQ : qp->srq != NULL ? qp->srq->index + 1 : 0;
-    if (qp->xrcd != NULL)
-        emu_xrcd_hold(qp->xrcd, &s->xrcd);
+    s->recv_cq = qp->rcq->index;
+    s->srq = qp->srq != NULL ? qp->srq->index + 1 : 0;
     atomic_store(&s->state, IBV_QPS_RESET);
     atomic_store(&s->user.qpn, qpn);
 
-    if (qp->qp.pd != NULL)
-        atomic_fetch_add(&((struct emu_pd *)qp->qp.pd)->users, 1);
-    if (qp->scq != NULL)
-        atomic_fetch_add(&qp->scq->users, 1);
-    if (qp->rcq != NULL)
-        atomic_fetch_add(&qp->rcq->users, 1);
+    atomic_fetch_add(&((struct emu_pd *)qp->qp.pd)->users, 1);
+    atomic_fetch_add(&qp->scq->users, 1);
+    atomic_fetch_add(&qp->rcq->users, 1);
     if (qp->srq != NULL)
         atomic_fetch_add(&qp->srq->users, 1);
     emu_count(COUNT_live_qp, 1);
@@ -267,9 +232,8 @@ EMU_EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_at
 
 struct ibv_qp *emu_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr)
 {
-    if (attr->qp_type != IBV_QPT_XRC_RECV &&
-        (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD) || attr->pd == NULL ||
-         attr->pd->context != context)) {
+    if (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD) || attr->pd == NULL ||
+        attr->pd->context != context) {
         errno = EINVAL;
         return NULL;
     }
@@ -338,16 +302,11 @@ EMU_EXPORT int ibv_destroy_qp(struct ibv_qp *ibqp)
         pthread_cond_wait(&ibqp->cond, &ibqp->mutex);
     pthread_mutex_unlock(&ibqp->mutex);
 
-    if (ibqp->pd != NULL)
-        atomic_fetch_sub(&((struct emu_pd *)ibqp->pd)->users, 1);
-    if (qp->scq != NULL)
-        atomic_fetch_sub(&qp->scq->users, 1);
-    if (qp->rcq != NULL)
-        atomic_fetch_sub(&qp->rcq->users, 1);
+    atomic_fetch_sub(&((struct emu_pd *)ibqp->pd)->users, 1);
+    atomic_fetch_sub(&qp->scq->users, 1);
+    atomic_fetch_sub(&qp->rcq->users, 1);
     if (qp->srq != NULL)
         atomic_fetch_sub(&qp->srq->users, 1);
-    if (qp->xrcd != NULL)
-        emu_xrcd_drop(qp->xrcd);
     emu_wr_api_fini(qp);
     free(qp->gathered);
     free(qp->sq);
@@ -375,7 +334,7 @@ bool emu_qp_unseen(struct emu_dev *d, uint32_t qpn)
     struct emu_qp *qp = lookup(d, qpn & (EMU_MAX_QPS - 1), qpn);
     /* an active poster may be adding a completion: checked first */
     bool unseen = qp != NULL && atomic_load(&qp->s->busy);
-    if (qp != NULL && qp->rcq != NULL && !unseen) {
+    if (qp != NULL && !unseen) {
         /* completions are ordered: if the last one was polled, all were */
         uint64_t last = atomic_load(&qp->s->taken) & ~(uint64_t)RX_DONE;
         pthread_mutex_lock(&qp->rcq->lock);
@@ -498,7 +457,6 @@ static void forked(struct emu_dev *d)
 {
     emu_ctx_forked(d);
     emu_mcast_forked(d);
-    emu_xrc_forked(d);
 }
 
 __attribute__((constructor)) static void loaded(void)

@@ -37,8 +37,6 @@ static bool revoke(struct emu_dev *d, struct emu_qp *qp, uint64_t t, uint64_t *f
     bool ok, done;
 
     *from = 0;
-    if (emu_is_xrc(qp->qp.qp_type))
-        return emu_xrc_revoke(d, qp, t);
     pthread_mutex_lock(&qp->rcq->lock);
     done = qp->reported == t || atomic_load(&s->taken) == (t | RX_DONE);
     if (!done)
@@ -72,7 +70,7 @@ static uint64_t quiesce(struct emu_dev *d, struct emu_qp *qp)
     atomic_thread_fence(memory_order_seq_cst);
     for (; (t = atomic_load(&qp->s->busy)) != 0; sched_yield()) {
         uint64_t now = emu_now();
-        bool pair = !emu_is_datagram(qp->qp.qp_type);
+        bool pair = qp->qp.qp_type != IBV_QPT_UD;
         bool gone = pair && qp->peer != NULL && atomic_load(&qp->peer->dead);
         if (!gone && now > check_at) {
             struct emu_peer *p = pair ? qp->peer : emu_peer_get(d, RX_SLOT(t));
@@ -144,7 +142,7 @@ void emu_qp_peer_died(struct emu_dev *d, uint32_t slot)
     pthread_mutex_lock(&d->qp_life);
     for (uint32_t i = 0; i < EMU_MAX_QPS; i++) {
         struct emu_qp *qp = made_at(d, i);
-        if (qp == NULL || !emu_is_datagram((enum ibv_qp_type)qp->s->type))
+        if (qp == NULL || qp->s->type != IBV_QPT_UD)
             continue;
         emu_sq_lock_first(qp); /* the state does not change meanwhile */
         uint64_t t = atomic_load(&qp->s->busy);
@@ -192,18 +190,14 @@ void emu_qp_reset(struct emu_dev *d, struct emu_qp *qp)
     set_state(qp, IBV_QPS_RESET);
     quiesce(d, qp);
     emu_sq_flush(d, qp);
-    if (emu_is_xrc(qp->qp.qp_type))
-        emu_xrc_settle(d, qp);
-    else
-        atomic_store(&qp->s->taken, 0); /* its completions are dropped */
-    if (qp->scq != NULL)
-        emu_cq_purge(d, qp->scq, qp->qp.qp_num, qp->srq, &qp->rq);
-    if (qp->rcq != NULL && qp->rcq != qp->scq)
+    atomic_store(&qp->s->taken, 0); /* its completions are dropped */
+    emu_cq_purge(d, qp->scq, qp->qp.qp_num, qp->srq, &qp->rq);
+    if (qp->rcq != qp->scq)
         emu_cq_purge(d, qp->rcq, qp->qp.qp_num, qp->srq, &qp->rq);
     if (qp->rq.s != NULL)
         emu_rq_reset(&qp->rq);
-    struct emu_peer *peer = qp->peer, *srq_peer = qp->srq_peer;
-    qp->peer = qp->srq_peer = NULL;
+    struct emu_peer *peer = qp->peer;
+    qp->peer = NULL;
     qp->sq_tail = qp->sq_exec = qp->sq_retire = qp->sq_reported = qp->sq_sent = 0;
     atomic_store(&qp->sq_freed, 0);
     qp->rnr_due = qp->retry_until = 0;
@@ -214,5 +208,4 @@ void emu_qp_reset(struct emu_dev *d, struct emu_qp *qp)
     memset(&qp->attr, 0, sizeof(qp->attr));
     pthread_mutex_unlock(&qp->sq_lock);
     emu_peer_put(d, peer);
-    emu_peer_put(d, srq_peer);
 }

@@ -46,36 +46,22 @@ static const struct transition datagrams[] = {
     {IBV_QPS_RESET, IBV_QPS_RESET, 0, 0},
 };
 
-#define INITIATOR (IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY)
-#define RESPONDER (IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER)
-
-/* Returns the attributes of the type's table that the type does not have. */
-static int not_meant(enum ibv_qp_type type)
-{
-    switch (type) {
-    case IBV_QPT_RAW_PACKET:
-        return IBV_QP_PKEY_INDEX | IBV_QP_QKEY | IBV_QP_SQ_PSN | IBV_QP_CUR_STATE;
-    case IBV_QPT_UC:
-        return INITIATOR | RESPONDER | IBV_QP_TIMEOUT;
-    case IBV_QPT_XRC_SEND:
-        return RESPONDER;
-    case IBV_QPT_XRC_RECV:
-        return INITIATOR;
-    default:
-        return 0;
-    }
-}
+/* Attributes of the table of connections that UC does not have. */
+#define NOT_UC                                                                                 \
+    (IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_TIMEOUT |          \
+     IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER)
 
 static bool allowed(enum ibv_qp_type type, enum ibv_qp_state from, enum ibv_qp_state to,
                     int mask)
 {
     if (to == IBV_QPS_RESET || to == IBV_QPS_ERR)
         return !(mask & ~(IBV_QP_STATE | IBV_QP_CUR_STATE));
-    const struct transition *t = emu_is_datagram(type) ? datagrams : connected;
+    const struct transition *t = type == IBV_QPT_UD ? datagrams : connected;
+    int without = type == IBV_QPT_UC ? NOT_UC : 0;
     for (; t->to != IBV_QPS_RESET; t++)
         if (t->from == from && t->to == to) {
-            int required = t->required & ~not_meant(type);
-            int all = required | (t->optional & ~not_meant(type)) | IBV_QP_STATE;
+            int required = t->required & ~without;
+            int all = required | (t->optional & ~without) | IBV_QP_STATE;
             return (mask & required) == required && !(mask & ~all);
         }
     return false;
@@ -200,9 +186,6 @@ EMU_EXPORT int ibv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int 
         return ENOMEM;
     if (d == NULL)
         return EIO;
-    if (emu_is_xrc(
-            ibqp->qp_type)) /* as the kernel does: programs pass RC's attributes to both */
-        mask &= ~not_meant(ibqp->qp_type);
     enum ibv_qp_state now = (enum ibv_qp_state)atomic_load(&qp->s->state);
     enum ibv_qp_state from = mask & IBV_QP_CUR_STATE ? attr->cur_qp_state : now;
     enum ibv_qp_state to = mask & IBV_QP_STATE ? attr->qp_state : from;
@@ -218,7 +201,7 @@ EMU_EXPORT int ibv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int 
         emu_qp_reset(d, qp);
         return 0;
     }
-    bool pair = !emu_is_datagram(ibqp->qp_type);
+    bool pair = ibqp->qp_type != IBV_QPT_UD;
     if (to == IBV_QPS_RTR && pair && emu_reachable(d, &attr->ah_attr))
         peer = emu_peer_get(d, attr->dest_qp_num >> EMU_QP_BITS);
     pthread_mutex_lock(&qp->sq_lock);

@@ -26,23 +26,7 @@ struct emu_srq {
     uint32_t async_events;
     bool failed; /* takes receives and uses none; under rq.lock */
     _Atomic int users;
-    /* XRC */
-    struct emu_xrcd *xrcd;
-    struct emu_cq *cq;
-    struct emu_srq *cq_next;
-    uint64_t life;
 };
-
-static inline bool emu_is_xrc(enum ibv_qp_type type)
-{
-    return type == IBV_QPT_XRC_SEND || type == IBV_QPT_XRC_RECV;
-}
-
-/* Returns whether QPs of the type have many posters instead of one peer. */
-static inline bool emu_is_datagram(enum ibv_qp_type type)
-{
-    return type == IBV_QPT_UD || type == IBV_QPT_RAW_PACKET;
-}
 
 enum sqe_state { SQE_QUEUED, SQE_READING, SQE_DONE };
 
@@ -86,11 +70,8 @@ struct emu_wr {
         struct emu_bind bind; /* IBV_WR_BIND_MW */
         struct emu_av av;     /* datagram sends */
         struct {
-            struct {
-                uint64_t compare_add, swap;
-            } atomic;
-            uint32_t srqn; /* XRC: number of the destination SRQ */
-        };
+            uint64_t compare_add, swap;
+        } atomic;
     };
 };
 
@@ -116,10 +97,9 @@ struct emu_qp {
     uint32_t index;
     struct ibv_qp_attr attr;
     struct ibv_qp_init_attr init;
-    struct emu_peer *peer;     /* connected peer; UD: peer of the last datagram */
-    struct emu_peer *srq_peer; /* XRC: peer of the last SRQ named */
-    uint8_t source;            /* number of the QP's port; under sq_lock */
-    uint32_t groups;           /* memberships in multicast groups, or flows; under dev.lock */
+    struct emu_peer *peer; /* connected peer; UD: peer of the last datagram */
+    uint8_t source;        /* number of the QP's port; under sq_lock */
+    uint32_t groups;       /* memberships in multicast groups; under dev.lock */
 
     /* send queue: retire <= exec <= tail; freed (by polling) <= retire */
     struct emu_sqe *sq;
@@ -131,7 +111,6 @@ struct emu_qp {
     _Atomic uint64_t sq_freed;
     uint32_t reads_out;
     uint64_t sq_sent;    /* link model: requests below are in flight, or further */
-    uint64_t sq_free;    /* time until which a window occupies the queue */
     uint32_t reads_sent; /* of these, reads whose request has not arrived */
     int rnr_left;
     uint64_t rnr_due;       /* ns; no retry after an RNR before this time */
@@ -144,9 +123,8 @@ struct emu_qp {
 
     struct emu_rq rq;
     struct emu_srq *srq;
-    struct emu_cq *scq, *rcq; /* NULL: an XRC QP has one of them or none */
-    struct emu_xrcd *xrcd;    /* XRC receivers; else NULL */
-    uint64_t reported;        /* token of the last polled receive; under rcq->lock */
+    struct emu_cq *scq, *rcq;
+    uint64_t reported; /* token of the last polled receive; under rcq->lock */
     uint32_t async_events;
     struct emu_mw_link *windows; /* last bound by this QP; under dev.lock */
 
@@ -159,14 +137,10 @@ struct emu_qp {
     struct emu_wr_build **wr_build;
 };
 
-/* wr_api.c: binds a window of type 1 */
-int emu_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind);
-
 /* ah.c */
 /* Fills in the address of a datagram; returns 0 or EINVAL. */
 int emu_ah_fill(struct emu_wr *w, const struct ibv_ah *ah, uint32_t qpn, uint32_t qkey);
-#define EMU_FRAME_HEADERS 18u /* bytes of Ethernet headers not counted in the MTU */
-#define EMU_GRH           40u /* bytes of a receive before a datagram's data */
+#define EMU_GRH 40u /* bytes of a receive before a datagram's data */
 /* Composes the 40 bytes before a datagram's data; `payload` is the number of bytes that
  * follow. */
 void emu_ah_header(struct emu_dev *d, const struct emu_av *av, uint32_t payload,
@@ -182,20 +156,6 @@ void emu_mcast_forked(struct emu_dev *d); /* in a forked child: drops the parent
  * `max`. */
 unsigned emu_mcast_slots(struct emu_dev *d, const union ibv_gid *gid, uint32_t *slots,
                          unsigned max);
-
-/* Announce this process by the name of `gid`, and withdraw the announcement after as many drops
- * as holds. emu_mcast_hold() returns 0 or a positive errno. Under d->lock. */
-int emu_mcast_hold(struct emu_dev *d, const union ibv_gid *gid);
-void emu_mcast_drop(struct emu_dev *d, const union ibv_gid *gid);
-
-/* raw.c: Ethernet frames, and flows that select them */
-bool emu_raw_permitted(void); /* depends on the process's capabilities */
-struct ibv_flow *emu_create_flow(struct ibv_qp *qp, struct ibv_flow_attr *attr);
-int emu_destroy_flow(struct ibv_flow *flow);
-/* Finds the QPs that get a frame of `length` bytes; returns their number, at most
- * `max`. */
-uint32_t emu_flow_find(struct emu_dev *d, const struct iovec *frame, unsigned n,
-                       uint32_t length, uint32_t *qpn, uint32_t max);
 
 /* rq.c */
 int emu_rq_init(struct emu_dev *d, struct emu_rq *rq, struct shm_rq *s, uint32_t max_wr,
@@ -216,58 +176,6 @@ void emu_rq_flush(struct emu_dev *d, struct emu_qp *qp, uint64_t from);
 /* Empties the queue of a QP without active posters, without completions. */
 void emu_rq_reset(struct emu_rq *rq);
 int emu_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
-
-/* xrc.c */
-struct ibv_xrcd *emu_open_xrcd(struct ibv_context *context, struct ibv_xrcd_init_attr *attr);
-int emu_close_xrcd(struct ibv_xrcd *xrcd);
-void emu_xrc_forked(struct emu_dev *d); /* in a forked child: drops the parent's domains */
-/* A QP starts or ends using a domain. */
-void emu_xrcd_hold(struct emu_xrcd *x, struct shm_xrcd *id);
-void emu_xrcd_drop(struct emu_xrcd *x);
-int emu_get_srq_num(struct ibv_srq *srq, uint32_t *number);
-/* Makes a new SRQ an XRC SRQ, and assigns its life. */
-void emu_xrc_srq_begins(struct emu_dev *d, struct emu_srq *srq, struct ibv_xrcd *xrcd,
-                        struct ibv_cq *cq);
-/* Revokes the number of an XRC SRQ about to be destroyed, and drops its posted receives. */
-void emu_xrc_srq_destroyed(struct emu_dev *d, struct emu_srq *srq);
-/* The SRQ named by a request; SRQ and CQ are not freed while pinned. */
-struct emu_named {
-    struct emu_pin pin;
-    uint64_t life;
-    uint32_t index, cq;
-    struct shm_user user; /* QP and PD used to access memory of its process */
-    uint64_t before;      /* shm_qp.taken as found by the request */
-    bool said;            /* the taken receive was recorded there */
-};
-/* Returns the current or former process of the SRQ with this number; NULL with errno. Under
- * sq_lock. */
-struct emu_peer *emu_xrc_peer(struct emu_dev *d, struct emu_qp *qp, uint32_t srqn);
-/*
- * Finds the SRQ of this number for a request of `qp` to the responder `rs`, whose token the
- * caller holds, and pins it. Returns 0; ENOENT if the responder's domain has no such SRQ; or
- * EAGAIN if its process is not accessible now. Nothing is pinned on error. Under sq_lock.
- */
-int emu_xrc_find(struct emu_dev *d, struct emu_qp *qp, const struct shm_qp *rs, uint32_t srqn,
-                 struct emu_named *n);
-/* Returns whether the SRQ found still exists. */
-static inline bool emu_xrc_found(const struct shm_head *seg, const struct emu_named *n)
-{
-    return atomic_load(&shm_srq(seg, n->index)->life) == n->life;
-}
-/* Records that the poster with this token has taken a receive of the process in `slot`. */
-void emu_xrc_report(struct shm_qp *rs, uint64_t token, struct emu_named *n, uint32_t slot,
-                    uint64_t wr_id);
-/* Returns whether the caller may complete the recorded receive taken with `token`; exactly one
- * caller may. */
-static inline bool emu_xrc_claim(struct shm_qp *rs, uint64_t token)
-{
-    return atomic_compare_exchange_strong(&rs->taken, &token, token | RX_DONE);
-}
-/* Revokes the token of a poster that does not continue, and flushes its receive. False if the
- * poster has left meanwhile. */
-bool emu_xrc_revoke(struct emu_dev *d, struct emu_qp *qp, uint64_t token);
-/* Flushes a receive that a poster recorded after its token was revoked. */
-void emu_xrc_settle(struct emu_dev *d, struct emu_qp *qp);
 
 /* srq.c */
 struct ibv_srq *emu_create_srq_ex(struct ibv_context *context,

@@ -30,7 +30,6 @@ int emu_rq_init(struct emu_dev *d, struct emu_rq *rq, struct shm_rq *s, uint32_t
     s->off = emu_arena_alloc(d, rq->bytes);
     if (!s->off)
         return ENOMEM;
-    /* an SRQ continues the counters of its predecessor in the place, see xrc.c */
     atomic_store(&s->head, atomic_load(&s->tail));
     atomic_store(&s->limit, 0);
     pthread_mutex_init(&rq->lock, NULL);

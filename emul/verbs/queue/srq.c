@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-/* Creates an SRQ without its XRC part; NULL with errno. */
+/* Creates an SRQ; NULL with errno. */
 static struct emu_srq *srq_new(struct ibv_pd *pd, void *srq_context, struct ibv_srq_attr *attr)
 {
     struct emu_dev *d = emu_dev_for(pd->context);
@@ -48,7 +48,6 @@ static struct emu_srq *srq_new(struct ibv_pd *pd, void *srq_context, struct ibv_
         errno = ENOMEM;
         return NULL;
     }
-    s->pd = pd->handle;
     srq->index = i;
     srq->srq.context = pd->context;
     srq->srq.srq_context = srq_context;
@@ -77,30 +76,21 @@ EMU_EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init
 
 struct ibv_srq *emu_create_srq_ex(struct ibv_context *context, struct ibv_srq_init_attr_ex *a)
 {
-    const uint32_t xrc = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_CQ |
-                         IBV_SRQ_INIT_ATTR_XRCD;
     enum ibv_srq_type type =
         a->comp_mask & IBV_SRQ_INIT_ATTR_TYPE ? a->srq_type : IBV_SRQT_BASIC;
-    struct emu_dev *d = emu_dev_for(context);
     int err = 0;
 
-    if (type != IBV_SRQT_BASIC && type != IBV_SRQT_XRC)
+    if (type != IBV_SRQT_BASIC)
         err = EOPNOTSUPP;
     else if (!(a->comp_mask & IBV_SRQ_INIT_ATTR_PD) || a->pd == NULL ||
              a->pd->context != context)
-        err = EINVAL;
-    else if (type == IBV_SRQT_XRC &&
-             (a->comp_mask != xrc || a->cq->context != context || a->xrcd->context != context))
         err = EINVAL;
     if (err) {
         errno = err;
         return NULL;
     }
     struct emu_srq *srq = srq_new(a->pd, a->srq_context, &a->attr);
-    if (srq == NULL || type == IBV_SRQT_BASIC)
-        return srq != NULL ? &srq->srq : NULL;
-    emu_xrc_srq_begins(d, srq, a->xrcd, a->cq);
-    return &srq->srq;
+    return srq != NULL ? &srq->srq : NULL;
 }
 
 EMU_EXPORT int ibv_modify_srq(struct ibv_srq *ibsrq, struct ibv_srq_attr *attr, int mask)
@@ -150,8 +140,6 @@ EMU_EXPORT int ibv_destroy_srq(struct ibv_srq *ibsrq)
         return EIO;
     if (atomic_load(&srq->users))
         return EBUSY;
-    if (srq->xrcd != NULL)
-        emu_xrc_srq_destroyed(d, srq);
     pthread_mutex_lock(&d->lock);
     d->srq[srq->index] = NULL;
     pthread_mutex_unlock(&d->lock);

@@ -141,8 +141,7 @@ static void wr_bind_mw(struct ibv_qp_ex *ex, struct ibv_mw *mw, uint32_t rkey,
 {
     struct emu_wr_build *b = add(ex, IBV_WR_BIND_MW);
 
-    if (b != NULL &&
-        (mw == NULL || mw->type != IBV_MW_TYPE_2 || emu_mw_request(&b->wr, mw, rkey, info)))
+    if (b != NULL && emu_mw_request(&b->wr, mw, rkey, info))
         of(ex)->wr_err = EINVAL;
 }
 
@@ -152,16 +151,6 @@ static void wr_ud_addr(struct ibv_qp_ex *ex, struct ibv_ah *ah, uint32_t qpn, ui
 
     if (b != NULL && (of(ex)->qp.qp_type != IBV_QPT_UD || emu_ah_fill(&b->wr, ah, qpn, qkey)))
         of(ex)->wr_err = EINVAL;
-}
-
-static void wr_srqn(struct ibv_qp_ex *ex, uint32_t number)
-{
-    struct emu_wr_build *b = current(ex);
-
-    if (b != NULL && of(ex)->qp.qp_type != IBV_QPT_XRC_SEND)
-        of(ex)->wr_err = EINVAL;
-    else if (b != NULL)
-        b->wr.srqn = number;
 }
 
 static void wr_sge_list(struct ibv_qp_ex *ex, size_t n, const struct ibv_sge *list)
@@ -270,7 +259,6 @@ void emu_wr_api_init(struct emu_qp *qp)
     ex->wr_local_inv = wr_local_inv;
     ex->wr_bind_mw = wr_bind_mw;
     ex->wr_set_ud_addr = wr_ud_addr;
-    ex->wr_set_xrc_srqn = wr_srqn;
     ex->wr_set_sge = wr_sge;
     ex->wr_set_sge_list = wr_sge_list;
     ex->wr_set_inline_data = wr_inline;
@@ -284,33 +272,4 @@ void emu_wr_api_fini(struct emu_qp *qp)
         free(qp->wr_build[i]);
     }
     free(qp->wr_build);
-}
-
-/* Posts a request that binds a window of type 1; mw.c executes the request. */
-int emu_bind_mw(struct ibv_qp *ibqp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
-{
-    struct emu_qp *qp = (struct emu_qp *)ibqp;
-    struct emu_dev *d = emu_dev_for(ibqp->context);
-    uint32_t rkey = ibv_inc_rkey(mw->rkey);
-    struct emu_wr w = {
-        .wr_id = bind->wr_id, .flags = bind->send_flags, .opcode = IBV_WR_BIND_MW};
-
-    if (emu_call(CALL_ibv_bind_mw))
-        return ENOMEM;
-    if (d == NULL)
-        return EIO;
-    int err = emu_mw_request(&w, mw, rkey, &bind->bind_info);
-    if (!err && (bind->bind_info.mw_access_flags & IBV_ACCESS_ZERO_BASED))
-        err = EINVAL; /* type 2 only */
-    if (err)
-        return err;
-    emu_count(COUNT_doorbells, 1);
-    emu_sq_lock(qp);
-    err = emu_sq_check(d, qp, &w);
-    if (!err)
-        err = emu_sq_post(d, qp, &w);
-    pthread_mutex_unlock(&qp->sq_lock);
-    if (!err)
-        mw->rkey = rkey;
-    return err;
 }
