@@ -136,13 +136,18 @@ static bool buffers_ok(const struct iod_message *m)
            m->buffers >= 1 && m->buffers <= IOD_BUFFERS_MAX;
 }
 
+bool iod_entry_ok(const struct iod_entry *entry)
+{
+    return name_ok(&entry->name, 1) && layout_ok(&entry->layout) && entry->id.upload;
+}
+
 static bool entries_ok(const struct iod_entries *entries)
 {
     struct iod_entry entry;
     uint32_t at = 0, n = 0;
 
     while (iod_entry_next(entries, &at, &entry)) {
-        if (!name_ok(&entry.name, 1) || !layout_ok(&entry.layout) || !entry.id.upload)
+        if (!iod_entry_ok(&entry))
             return false;
         n++;
     }

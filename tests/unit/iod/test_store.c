@@ -368,7 +368,8 @@ static void memory_is_bounded_and_used_again(void **state)
 
 static void object_head_encoding(void **state)
 {
-    struct object_meta in = {.layout = {5, 64, 1, 2}, .id = {9, 3}, .mode = 0777}, out;
+    struct object_meta in = {.layout = {5, 64, 1, 2}, .id = {9, 3}, .mode = 0777, .name = "x"},
+                       out;
     uint8_t head[STORE_HEAD];
 
     (void)state;
