@@ -8,8 +8,8 @@
  * or a broken connection, fails the session.
  *
  * The session's thread posts and completes all operations of this file, without locks.  Workers
- * report the end of flows; the thread looks every millisecond, because no network event wakes it
- * when only disk work remains.
+ * report the end of flows; the thread looks every millisecond, because no network event wakes
+ * it when only disk work remains.
  */
 #include "config.h"
 #include "embedded/iod/client.h"
