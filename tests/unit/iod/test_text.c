@@ -197,13 +197,11 @@ static void json_escapes_other_bytes(void **state)
 /* Distributes the bytes of a file one by one; every function must agree. */
 static void stripes_equal_dealing_by_bytes(void **state)
 {
-    struct iod_layout l;
-
     (void)state;
     for (uint32_t n = 2; n < 12; n++) {
         uint64_t have[8] = {0};
+        struct iod_layout l = {.strip = n % 2 ? 7 : 64, .count = n / 2};
 
-        l = (struct iod_layout){.strip = n % 2 ? 7 : 64, .count = n / 2};
         for (uint64_t at = 0; at <= 330; at++) {
             l.size = at;
             for (l.index = 0; l.index < l.count; l.index++)
@@ -215,9 +213,18 @@ static void stripes_equal_dealing_by_bytes(void **state)
             have[l.index]++;
         }
     }
-    l = (struct iod_layout){IOD_SIZE_MAX, IOD_STRIP_MAX, 255, 256};
-    assert_true(layout_object_size(&l) == IOD_SIZE_MAX / 256);
-    assert_true(layout_file_offset(&l, IOD_SIZE_MAX / 256 - 1) == IOD_SIZE_MAX - 1);
+}
+
+static void stripes_beyond_4_gib(void **state)
+{
+    struct iod_layout l = {(UINT64_C(5) << 30) + 1, 65536, 0, 2};
+    struct iod_layout largest = {IOD_SIZE_MAX, IOD_STRIP_MAX, 255, 256};
+
+    (void)state;
+    assert_true(layout_object_size(&l) == (UINT64_C(5) << 29) + 1);
+    assert_true(layout_file_offset(&l, UINT64_C(5) << 29) == UINT64_C(5) << 30);
+    assert_true(layout_object_size(&largest) == IOD_SIZE_MAX / 256);
+    assert_true(layout_file_offset(&largest, IOD_SIZE_MAX / 256 - 1) == IOD_SIZE_MAX - 1);
 }
 
 int main(void)
@@ -230,6 +237,7 @@ int main(void)
         cmocka_unit_test(address_split_into_host),
         cmocka_unit_test(json_escapes_other_bytes),
         cmocka_unit_test(stripes_equal_dealing_by_bytes),
+        cmocka_unit_test(stripes_beyond_4_gib),
     };
 
     return cmocka_run_group_tests_name("iod/text", tests, NULL, NULL);
