@@ -36,19 +36,6 @@ static struct bmi_ref *slot_at(struct bmi_refs *refs, uint32_t index)
     return chunk != NULL ? &chunk[index - FIRST_CHUNK * ((1u << k) - 1)] : NULL;
 }
 
-static uint32_t hash_name(const char *name)
-{
-    uint32_t h = 2166136261u; /* FNV-1a */
-    for (; *name; name++)
-        h = (h ^ (unsigned char)*name) * 16777619u;
-    return h;
-}
-
-static struct bmi_ref **bucket_of(struct bmi_refs *refs, const char *name)
-{
-    return &refs->bucket[hash_name(name) & (refs->buckets - 1)];
-}
-
 static bool pin(struct bmi_ref *ref, uint64_t generation)
 {
     uint64_t word = atomic_load_explicit(&ref->word, memory_order_relaxed);
@@ -63,43 +50,18 @@ static bool pin(struct bmi_ref *ref, uint64_t generation)
 /* Finds a living address by name and pins it; the lock is held. */
 static struct bmi_ref *pin_name_locked(struct bmi_refs *refs, const char *name)
 {
-    if (!refs->buckets)
-        return NULL;
-    for (struct bmi_ref *r = *bucket_of(refs, name); r; r = r->next)
+    for (struct bmi_ref *r = refs->named; r != NULL; r = r->next)
         if (strcmp(r->name, name) == 0 && pin(r, (uint64_t)r->id >> 32))
             return r;
     return NULL;
 }
 
-static bool grow_names(struct bmi_refs *refs)
-{
-    uint32_t buckets = refs->buckets ? refs->buckets * 2 : 64;
-    struct bmi_ref **bucket = calloc(buckets, sizeof(*bucket));
-    if (bucket == NULL)
-        return false;
-    struct bmi_ref **old = refs->bucket;
-    uint32_t old_count = refs->buckets;
-    refs->bucket = bucket;
-    refs->buckets = buckets;
-    for (uint32_t i = 0; i < old_count; i++) {
-        for (struct bmi_ref *r = old[i], *next; r; r = next) {
-            next = r->next;
-            struct bmi_ref **head = bucket_of(refs, r->name);
-            r->next = *head;
-            *head = r;
-        }
-    }
-    free(old);
-    return true;
-}
-
 static void unlink_name(struct bmi_refs *refs, struct bmi_ref *ref)
 {
-    struct bmi_ref **at = bucket_of(refs, ref->name);
+    struct bmi_ref **at = &refs->named;
     while (*at != ref)
         at = &(*at)->next;
     *at = ref->next;
-    refs->named--;
 }
 
 /* Returns a dead slot, from the free list or a new one; the lock is held. */
@@ -148,8 +110,6 @@ struct bmi_ref *bmi_refs_add(struct bmi_refs *refs, struct bmi_method_ops *ops,
         *found = true;
         goto out;
     }
-    if (name != NULL && refs->named >= refs->buckets && !grow_names(refs))
-        goto out;
     ref = take_slot(refs);
     if (ref == NULL)
         goto out;
@@ -160,10 +120,8 @@ struct bmi_ref *bmi_refs_add(struct bmi_refs *refs, struct bmi_method_ops *ops,
     ref->forget = false;
     ref->next = NULL;
     if (name != NULL) {
-        struct bmi_ref **head = bucket_of(refs, name);
-        ref->next = *head;
-        *head = ref;
-        refs->named++;
+        ref->next = refs->named;
+        refs->named = ref;
         copy = NULL;
     }
     link_same(method_addr->parent, ref);
@@ -320,10 +278,8 @@ void bmi_refs_clear(struct bmi_refs *refs)
     }
     for (int k = 0; k < BMI_REF_CHUNKS; k++)
         free(atomic_exchange(&refs->chunk[k], NULL));
-    free(refs->bucket);
-    refs->bucket = NULL;
-    refs->buckets = refs->named = refs->used = 0;
-    refs->unused = NULL;
+    refs->used = 0;
+    refs->named = refs->unused = NULL;
     refs->generation = (uint32_t)(newest + 1) & GENERATION_MASK;
     if (refs->generation == 0)
         refs->generation = 1;

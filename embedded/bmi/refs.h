@@ -27,7 +27,7 @@ struct bmi_ref {
     int count;                   /* references of the program; protected by the table's lock */
     bool forget;                 /* in the queue of forgotten addresses; protected */
     struct bmi_ref *next_forget; /* protected */
-    struct bmi_ref *next;        /* next of the same name hash, or next free slot; protected */
+    struct bmi_ref *next;        /* next one with a name, or next free slot; protected */
     struct bmi_ref *same_prev, *same_next; /* ring of the names of method_addr; protected */
 };
 
@@ -37,9 +37,7 @@ struct bmi_refs {
     uint32_t used;       /* slots ever used */
     uint32_t generation; /* generation of slots used for the first time */
     struct bmi_ref *unused;
-    struct bmi_ref **bucket; /* hash table by name */
-    uint32_t buckets;        /* power of 2, or 0 */
-    uint32_t named;
+    struct bmi_ref *named; /* addresses that were looked up */
     struct bmi_ref *forgotten;
     atomic_uint forgotten_count;
 };

@@ -8,8 +8,8 @@
  * or a broken connection, fails the session.
  *
  * The session's thread posts and completes all operations of this file, without locks.  Workers
- * report the end of flows; if only disk work remains the thread looks every millisecond,
- * because no network event would wake it.
+ * report the end of flows; the thread looks every millisecond, because no network event wakes
+ * it when only disk work remains.
  */
 #include "config.h"
 #include "embedded/iod/client.h"
@@ -27,8 +27,8 @@
 #define GIVE_UP_MS    500  /* maximum ms of each step that ends a failed session */
 #define FLOW_GRACE_MS 500  /* ms for the server to explain a broken flow */
 #define KEEP_MS       2000 /* ms between keep-alives to an idle server */
-#define CHECK_MS      10   /* ms between checks while data moves */
-#define DISK_MS       1    /* ms between checks while only the disk works */
+#define FLOWS_MS      1    /* ms between checks while data moves, also to the disk */
+#define IDLE_MS       100  /* ms between checks otherwise */
 
 /* ---- failures ---- */
 
@@ -278,25 +278,10 @@ void client_flow_ended(void *remote)
     atomic_store(&r->flow_ended, true);
 }
 
-/* Returns true if only disk work remains, which causes no network event. */
-static bool only_disk(const struct client *client)
-{
-    for (int i = 0; i < client->count; i++) {
-        struct remote *r = client->remote[i];
-
-        if (r->state == REMOTE_ASKED)
-            return false;
-        if (r->flow != NULL && !atomic_load(&r->flow_ended) && !flow_status(r->flow).only_disk)
-            return false;
-    }
-    return flows_run(client);
-}
-
 bool client_wait(struct client *client, bool (*finished)(struct client *client))
 {
     while (!client->failed && !finished(client)) {
-        int idle_ms = only_disk(client) ? DISK_MS : flows_run(client) ? CHECK_MS : 100;
-        int result = net_poll(client->context, idle_ms);
+        int result = net_poll(client->context, flows_run(client) ? FLOWS_MS : IDLE_MS);
 
         if (result < 0)
             return client_fail(client, "network error: %s", net_error_text(result));

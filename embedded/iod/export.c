@@ -15,12 +15,11 @@
 #include "patches/orangefs/shim/shim-engine.h"
 
 #include <errno.h>
-#include <inttypes.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -73,51 +72,44 @@ static char *make_text(struct server *server, size_t *length)
     return text;
 }
 
-/* Creates a file with the text.  Returns 0, or -errno with the file removed. */
-static int write_file(const char *name, const char *text, size_t length)
+/* Creates a file beside `place` with a random name.  Returns the descriptor or -errno. */
+static int create_beside(const char *place, char *beside, size_t size)
 {
-    FILE *out = fopen(name, "wxe");
-    int error = 0;
+    int fd;
 
-    if (out == NULL)
-        return -errno;
-    if (fwrite(text, 1, length, out) < length || fflush(out))
-        error = -errno;
-    if (fclose(out) && !error)
-        error = -errno;
-    if (error)
-        unlink(name);
-    return error;
-}
-
-/* Makes a random temporary name beside `place`.  Returns 0 or -errno. */
-static int draw_name(const char *place, char *beside, size_t size)
-{
-    uint64_t name;
-
-    if (getrandom(&name, sizeof name, 0) != (ssize_t)sizeof name)
-        return -errno;
-    if (snprintf(beside, size, "%s.%016" PRIx64, place, name) >= (int)size)
+    if (snprintf(beside, size, "%s.XXXXXX", place) >= (int)size)
         return -ENAMETOOLONG;
-    return 0;
+    fd = mkostemp(beside, O_CLOEXEC);
+    return fd >= 0 ? fd : -errno;
 }
 
 /* Writes and renames the file.  Returns 0 or -errno. */
 static int export_to(struct server *server, const char *place)
 {
-    char beside[PATH_MAX], *text;
+    char beside[PATH_MAX], *text = NULL;
+    int fd = create_beside(place, beside, sizeof beside), error = 0;
     size_t length = 0;
-    int error = draw_name(place, beside, sizeof beside);
 
-    if (error)
-        return error;
+    if (fd < 0)
+        return fd;
     text = make_text(server, &length);
-    error = text != NULL ? write_file(beside, text, length) : -ENOMEM;
-    free(text);
-    if (!error && rename(beside, place)) {
-        error = -errno;
-        unlink(beside);
+    if (text == NULL)
+        error = -ENOMEM;
+    for (size_t at = 0; !error && at < length;) {
+        ssize_t n = write(fd, text + at, length - at);
+
+        error = n < 0 ? -errno : 0;
+        at += error ? 0 : (size_t)n;
     }
+    free(text);
+    if (!error && fchmod(fd, 0644) < 0)
+        error = -errno;
+    if (close(fd) < 0 && !error)
+        error = -errno;
+    if (!error && rename(beside, place) < 0)
+        error = -errno;
+    if (error)
+        unlink(beside);
     return error;
 }
 
@@ -138,30 +130,22 @@ static void work_export(struct job *job)
     atomic_store(&export->busy, false);
 }
 
-/* Returns a description of the store that contains `place`; NULL: none, or unknown. */
-static const char *whose(const char *place, const char *store)
+/* Returns true if the file would be in the folder of a store, which an object may have. */
+static bool is_in_store(const char *place)
 {
     const char *slash = strrchr(place, '/');
-    struct stat parent, st;
-    char path[PATH_MAX];
+    char folder[PATH_MAX];
 
-    if (slash == NULL)
-        snprintf(path, sizeof path, ".");
-    else if (snprintf(path, sizeof path, "%.*s", (int)(slash - place) + 1, place) >=
-             (int)sizeof path)
-        return NULL;
-    if (stat(path, &parent) == 0 && stat(store, &st) == 0 && parent.st_dev == st.st_dev &&
-        parent.st_ino == st.st_ino)
-        return "the store";
-    return store_is(path) ? "the store of another bmi-iod" : NULL;
+    snprintf(folder, sizeof folder, "%.*s", slash != NULL ? (int)(slash - place) + 1 : 1,
+             slash != NULL ? place : ".");
+    return store_is(folder);
 }
 
-int server_export_check(const char *place, const char *store)
+int server_export_check(const char *place)
 {
-    const char *folder = whose(place, store);
     char beside[PATH_MAX];
     struct stat st;
-    int error;
+    int fd;
 
     if (!*place) {
         log_line(LOG_ERRORS, "--metrics: empty file name; give one like /tmp/iod.prom");
@@ -174,24 +158,24 @@ int server_export_check(const char *place, const char *store)
                  place);
         return -EINVAL;
     }
-    if (folder != NULL) {
+    if (is_in_store(place)) {
         log_line(LOG_ERRORS,
-                 "--metrics: %s is in %s, where an object may have that name; give a file in "
-                 "another folder",
-                 place, folder);
+                 "--metrics: %s is in a store, where an object may have that name; give a file "
+                 "in another folder",
+                 place);
         return -EINVAL;
     }
-    error = draw_name(place, beside, sizeof beside);
-    if (!error)
-        error = write_file(beside, "", 0);
-    if (!error)
+    fd = create_beside(place, beside, sizeof beside);
+    if (fd >= 0) {
+        close(fd);
         unlink(beside);
-    if (!error || error == -ENOSPC || error == -EDQUOT) /* there may be room later */
+    }
+    if (fd >= 0 || fd == -ENOSPC || fd == -EDQUOT) /* there may be room later */
         return 0;
     log_line(LOG_ERRORS,
              "--metrics: cannot write %s: %s; give a file in a folder that this user may write",
-             place, strerror(-error));
-    return error;
+             place, strerror(-fd));
+    return fd;
 }
 
 void server_export(struct server *server)

@@ -408,8 +408,6 @@ struct flow_status flow_status(struct flow *f)
                                   .stopped = f->stopped};
     for (uint32_t i = 0; i < f->c.depth; i++)
         status.waits_for_peer |= f->slot[i].state == SLOT_NET;
-    status.only_disk =
-        !status.waits_for_peer && (f->stopped || (!f->c.send && f->next == f->messages));
     pthread_mutex_unlock(&f->lock);
     return status;
 }

@@ -58,7 +58,6 @@ struct flow_status {
     uint64_t bytes;      /* bytes of complete messages */
     int64_t moved_at;    /* clock_ms() of the last progress */
     bool waits_for_peer; /* a message is posted and not complete */
-    bool only_disk;      /* no message is posted or will be */
     bool stopped;        /* nothing more is started */
 };
 

@@ -59,15 +59,6 @@ static unsigned parts_of(const struct listing_part *part, size_t n)
     return parts;
 }
 
-static void print_name(const char *name)
-{
-    char text[IOD_NAME_MAX + 1];
-
-    snprintf(text, sizeof text, "%s", name);
-    text_no_controls(text);
-    fputs(text, stdout);
-}
-
 static void print_row(const struct listing_part *part, size_t n)
 {
     const struct iod_entry *e = &part->entry;
@@ -82,9 +73,7 @@ static void print_row(const struct listing_part *part, size_t n)
     printf("%15llu %8s %7s %20s  ", (unsigned long long)e->layout.size, strip, parts, date);
     for (size_t i = 0; i < n; i++)
         printf("%s%s", i ? "," : "", part[i].server);
-    printf("  ");
-    print_name(part->name);
-    putchar('\n');
+    printf("  %s\n", part->name);
 }
 
 static void print_all(struct listing *l)
@@ -96,6 +85,7 @@ static void print_all(struct listing *l)
     printf("%15s %8s %7s %20s  %s\n", "SIZE", "STRIP", "PARTS", "COPIED", "SERVERS  NAME");
     for (size_t i = 0; i < l->count; i += n) {
         n = group(l, i);
+        text_no_controls(l->part[i].name);
         print_row(&l->part[i], n);
     }
 }

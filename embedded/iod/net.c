@@ -68,60 +68,33 @@ static int from_bmi(int error)
     return value < 0 ? value : -value;
 }
 
-/* Converts "ib://a:1,tcp://b:2" to "bmi_ib,bmi_tcp", each method once.  Returns allocated
- * memory; NULL: no memory or no scheme. */
+/* Converts "ib://a:1,tcp://b:2" to "bmi_ib,bmi_tcp".  Returns allocated memory; NULL: none. */
 static char *methods_of(const char *listen)
 {
-    char *methods = calloc(1, 5 * strlen(listen) + 1);
+    char *methods = calloc(5, strlen(listen) + 1);
 
-    if (methods == NULL)
-        return NULL;
-    for (const char *at = listen; at; at = strchr(at, ',')) {
-        const char *end;
-        char one[64];
-
+    for (const char *at = listen; methods != NULL && at != NULL; at = strchr(at, ',')) {
         at += *at == ',';
-        end = strstr(at, "://");
-        if (end == NULL || (size_t)(end - at) > sizeof one - 5 || end == at)
-            break;
-        memcpy(one, "bmi_", 4);
-        memcpy(one + 4, at, (size_t)(end - at));
-        one[4 + (end - at)] = 0;
-        if (strstr(methods, one) == NULL) {
-            if (*methods)
-                strcat(methods, ",");
-            strcat(methods, one);
-        }
+        sprintf(methods + strlen(methods), "bmi_%.*s,", (int)strcspn(at, ":,"), at);
     }
-    if (*methods)
-        return methods;
-    free(methods);
-    return NULL;
+    return methods;
 }
 
 int net_open(const char *listen, const char *options, bmi_context_id *context)
 {
+    int flags =
+        listen != NULL ? BMI_INIT_SERVER | BMI_AUTO_REF_COUNT | BMI_TCP_BIND_SPECIFIC : 0;
     char *methods = listen != NULL ? methods_of(listen) : NULL;
-    char *opts = options != NULL ? strdup(options) : NULL;
-    int error;
+    int error = -ENOMEM;
 
-    if (listen != NULL && methods == NULL) {
-        error = -ENOPROTOOPT;
-    } else if (options != NULL && opts == NULL) {
-        error = -ENOMEM;
-    } else {
-        error = from_bmi(BMI_initialize(
-            methods, listen,
-            listen != NULL ? BMI_INIT_SERVER | BMI_AUTO_REF_COUNT | BMI_TCP_BIND_SPECIFIC : 0,
-            opts));
-        if (!error) {
-            error = from_bmi(BMI_open_context(context));
-            if (error)
-                BMI_finalize();
-        }
-    }
-    free(opts);
+    if (listen == NULL || methods != NULL)
+        error = from_bmi(BMI_initialize(methods, listen, flags, (char *)(uintptr_t)options));
     free(methods);
+    if (error)
+        return error;
+    error = from_bmi(BMI_open_context(context));
+    if (error)
+        BMI_finalize();
     return error;
 }
 

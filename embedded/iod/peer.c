@@ -9,7 +9,6 @@
  */
 #include "config.h"
 #include "embedded/iod/server_impl.h"
-#include "embedded/iod/clock.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -20,22 +19,6 @@
 /* Tag that no message of the protocol has: data tags of clients are lower. */
 #define WATCH_TAG INT32_MAX
 
-#define LINES_MAX 100 /* log lines about clients a second */
-
-/* Returns true if another line about clients may be logged now. */
-static bool may_log(struct server *server)
-{
-    int64_t now = clock_ms();
-
-    if (now - server->lines_since >= 1000) {
-        if (server->lines > LINES_MAX)
-            log_line(LOG_DECISIONS, "%u lines were left out", server->lines - LINES_MAX);
-        server->lines = 0;
-        server->lines_since = now;
-    }
-    return ++server->lines <= LINES_MAX;
-}
-
 void peer_log(struct peer *peer, enum log_level level, const char *format, ...)
 {
     char text[1024];
@@ -43,7 +26,7 @@ void peer_log(struct peer *peer, enum log_level level, const char *format, ...)
 
     if (!peer->admitted && level == LOG_DECISIONS)
         level = LOG_DETAILS;
-    if (!log_wanted(level) || !may_log(peer->server))
+    if (!log_wanted(level))
         return;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);

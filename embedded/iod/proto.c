@@ -136,17 +136,27 @@ static bool buffers_ok(const struct iod_message *m)
            m->buffers >= 1 && m->buffers <= IOD_BUFFERS_MAX;
 }
 
+bool iod_entry_ok(const struct iod_entry *entry)
+{
+    return name_ok(&entry->name, 1) && layout_ok(&entry->layout) && entry->id.upload;
+}
+
 static bool entries_ok(const struct iod_entries *entries)
 {
     struct iod_entry entry;
     uint32_t at = 0, n = 0;
 
     while (iod_entry_next(entries, &at, &entry)) {
-        if (!name_ok(&entry.name, 1) || !layout_ok(&entry.layout) || !entry.id.upload)
+        if (!iod_entry_ok(&entry))
             return false;
         n++;
     }
     return at == entries->length && n == entries->count;
+}
+
+static bool op_known(enum iod_op op)
+{
+    return op >= IOD_OP_PUT_OPEN && op <= IOD_OP_REMOVE;
 }
 
 static bool request_ok(const struct iod_message *m)
@@ -164,13 +174,9 @@ static bool request_ok(const struct iod_message *m)
         return name_ok(&m->name, 0);
     case IOD_OP_REMOVE:
         return name_ok(&m->name, 1) && m->id.upload;
-    case IOD_OP_SEAL:
-    case IOD_OP_COMMIT:
-    case IOD_OP_KEEP:
-    case IOD_OP_CLOSE:
-        return true;
+    default:
+        return op_known(m->op);
     }
-    return false;
 }
 
 static bool reply_ok(const struct iod_message *m)
@@ -179,25 +185,11 @@ static bool reply_ok(const struct iod_message *m)
         return false;
     if (m->status != IOD_OK || (m->flags & IOD_FLAG_WORKING))
         return true;
-    switch (m->op) {
-    case IOD_OP_GET_OPEN:
-        if (!layout_ok(&m->layout) || m->mode > 0777)
-            return false;
-        /* fall through */
-    case IOD_OP_PUT_OPEN:
+    if (m->op == IOD_OP_GET_OPEN && (!layout_ok(&m->layout) || m->mode > 0777))
+        return false;
+    if (m->op == IOD_OP_PUT_OPEN || m->op == IOD_OP_GET_OPEN)
         return m->handle && m->id.upload && buffers_ok(m);
-    case IOD_OP_LIST:
-        return entries_ok(&m->entries);
-    case IOD_OP_WRITE:
-    case IOD_OP_READ:
-    case IOD_OP_SEAL:
-    case IOD_OP_COMMIT:
-    case IOD_OP_KEEP:
-    case IOD_OP_CLOSE:
-    case IOD_OP_REMOVE:
-        return true;
-    }
-    return false;
+    return m->op == IOD_OP_LIST ? entries_ok(&m->entries) : op_known(m->op);
 }
 
 static bool status_known(uint32_t status)

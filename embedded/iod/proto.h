@@ -178,6 +178,9 @@ bool iod_entry_append(const struct iod_entry *entry, uint8_t *buf, size_t size,
  * entry. */
 bool iod_entry_next(const struct iod_entries *entries, uint32_t *at, struct iod_entry *entry);
 
+/* Returns true if the values of a decoded entry are within the limits. */
+bool iod_entry_ok(const struct iod_entry *entry);
+
 /* Returns the place of an entry in lists, which are ordered by name, then by this: that of the
  * object which has the name is zero, that of another part its id. */
 struct iod_id iod_entry_place(const struct iod_entry *entry);

@@ -294,10 +294,8 @@ static int choose_allowed(struct server *server, const struct server_config *c)
     return 0;
 }
 
-/*
- * Returns the limit on open objects, which leaves half of the process's descriptors to the
- * network.  An object that replaces another one needs two.
- */
+/* Returns the limit on open objects: a quarter of the process's descriptors; connections need
+ * most of the others. */
 static uint32_t max_transfers(void)
 {
     struct rlimit files = {.rlim_cur = 1024};
@@ -316,15 +314,33 @@ int server_port(const struct server *server)
     return port;
 }
 
+/* Frees the server, or the parts of it that were opened. */
+static void server_free(struct server *server)
+{
+    if (server->pool != NULL)
+        pool_free(server->pool);
+    if (server->self != 0) {
+        net_close(server->context);
+        net_log_end(&server->log);
+    }
+    while (server->peers != NULL) {
+        struct peer *peer = server->peers;
+
+        server->peers = peer->next;
+        free(peer);
+    }
+    if (server->store != NULL)
+        store_close(server->store);
+    access_free(server->loopback);
+    pthread_mutex_destroy(&server->lock);
+    free(server);
+}
+
 int server_open(const struct server_config *config, struct server **out)
 {
-    struct server *server;
-    int error =
-        config->metrics != NULL ? server_export_check(config->metrics, config->folder) : 0;
+    struct server *server = calloc(1, sizeof *server);
+    int error;
 
-    if (error)
-        return error;
-    server = calloc(1, sizeof *server);
     if (server == NULL) {
         log_line(LOG_ERRORS, "no memory; close other programs");
         return -ENOMEM;
@@ -333,20 +349,22 @@ int server_open(const struct server_config *config, struct server **out)
     server->transfers_max = max_transfers();
     pthread_mutex_init(&server->lock, NULL);
     error = choose_allowed(server, config);
-    if (error)
-        goto no_list;
-    error = open_store(server, config);
-    if (error)
-        goto no_store;
-    error = open_workers(server);
-    if (error)
-        goto no_workers;
-    error = open_network(server, config);
-    if (error)
-        goto no_network;
-    error = open_pool(server, config);
-    if (error)
-        goto no_pool;
+    if (!error)
+        error = open_store(server, config);
+    if (!error && config->metrics != NULL)
+        error = server_export_check(config->metrics);
+    if (!error)
+        error = open_workers(server);
+    if (!error)
+        error = open_network(server, config);
+    if (!error)
+        error = open_pool(server, config);
+    if (error) {
+        if (server->workers != NULL)
+            workers_stop(server->workers);
+        server_free(server);
+        return error;
+    }
     if (server->allow == NULL)
         log_line(LOG_ERRORS,
                  "warning: no --allow given: any host that can reach %s has full access to all "
@@ -354,20 +372,6 @@ int server_open(const struct server_config *config, struct server **out)
                  config->listen);
     *out = server;
     return 0;
-
-no_pool:
-    net_close(server->context);
-    net_log_end(&server->log);
-no_network:
-    workers_stop(server->workers);
-no_workers:
-    store_close(server->store);
-no_store:
-    access_free(server->loopback);
-no_list:
-    pthread_mutex_destroy(&server->lock);
-    free(server);
-    return error;
 }
 
 void server_close(struct server *server)
@@ -375,20 +379,11 @@ void server_close(struct server *server)
     bool idle = server_is_idle(server);
 
     workers_stop(server->workers);
-    if (idle)
-        pool_free(server->pool);
+    if (idle) {
+        server_free(server);
+        return;
+    }
+    /* memory of operations that did not end stays until the process ends */
     net_close(server->context);
     net_log_end(&server->log);
-    if (!idle) /* memory of operations that did not end stays until the process ends */
-        return;
-    while (server->peers != NULL) {
-        struct peer *peer = server->peers;
-
-        server->peers = peer->next;
-        free(peer);
-    }
-    store_close(server->store);
-    access_free(server->loopback);
-    pthread_mutex_destroy(&server->lock);
-    free(server);
 }

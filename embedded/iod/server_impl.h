@@ -147,8 +147,6 @@ struct server {
     struct store *store;
     pthread_mutex_t lock;
     struct peer *peers;
-    unsigned lines; /* about clients, in the second since `lines_since` */
-    int64_t lines_since;
     struct request *requests;
     uint64_t request_bytes;
     uint32_t transfers, transfers_max; /* open, or being opened; and the limit */
@@ -163,9 +161,9 @@ struct server {
 #define SERVER_COUNT(peer, name, n) ((peer)->server->counters.name += (n))
 
 /* export.c */
-/* Checks that the metrics file can be written, and is not inside a store.  Returns 0, or -errno
- * after a log line with the cause. */
-int server_export_check(const char *place, const char *store);
+/* Checks that the metrics file can be written, and is not inside a store, including the one
+ * just opened.  Returns 0, or -errno after a log line with the cause. */
+int server_export_check(const char *place);
 
 /* request.c; with the lock held, except for request_arrived() */
 /* handles a new request, whose buffer and address reference it takes over */

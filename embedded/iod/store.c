@@ -288,7 +288,7 @@ static int object_new(struct store *store, const struct iod_string *name, char *
     if (object == NULL)
         return -ENOMEM;
     object->store = store;
-    object->fd = object->replaced = -1;
+    object->fd = -1;
     memset(text, 0, IOD_NAME_MAX + 1);
     memcpy(text, name->text, name->length);
     *out = object;
@@ -299,8 +299,6 @@ static void object_free(struct object *object)
 {
     if (object->fd >= 0)
         close(object->fd);
-    if (object->replaced >= 0)
-        close(object->replaced);
     memory_file_put(object->data);
     free(object);
 }
@@ -365,13 +363,22 @@ static int drop_item(struct store *store, struct item *item)
     return 0;
 }
 
+/* Returns -EISDIR if the name belongs to something else than a file. */
+static int check_name(const struct store *store, const char *file)
+{
+    struct stat st;
+
+    return fstatat(store->folder, file, &st, AT_SYMLINK_NOFOLLOW) == 0 && !S_ISREG(st.st_mode)
+               ? -EISDIR
+               : 0;
+}
+
 /* Gives an upload its file name, or its item the upload's data. */
 static int take_name(struct object *o, struct item *item)
 {
     struct store *store = o->store;
     char file[NAME_FILE_MAX];
-    struct stat st;
-    int error = file_of(o->meta.name, key_of(&o->meta), file);
+    int error;
 
     if (store->memory != NULL) {
         if (item->meta == NULL && (item->meta = malloc(sizeof *item->meta)) == NULL)
@@ -383,15 +390,11 @@ static int take_name(struct object *o, struct item *item)
         item->mtime = o->mtime;
         return 0;
     }
+    error = file_of(o->meta.name, key_of(&o->meta), file);
+    if (!error)
+        error = check_name(store, file);
     if (error)
         return error;
-    if (o->replaced >= 0) /* of a commit that failed */
-        close(o->replaced);
-    /* The old file stays open, so that its deletion happens at the close, without the lock. */
-    o->replaced = open_file(store, file);
-    if (o->replaced == -EISDIR ||
-        (o->replaced >= 0 && fstat(o->replaced, &st) == 0 && !S_ISREG(st.st_mode)))
-        return -EISDIR;
     return renameat(store->folder, o->temp, store->folder, file) < 0 ? store_errno(store) : 0;
 }
 
@@ -417,15 +420,12 @@ static int may_begin(struct store *store, const struct object *o)
 {
     const struct object *other = find_upload(store, o->meta.name, o->meta.id);
     char file[NAME_FILE_MAX];
-    struct stat st;
 
     if ((other != NULL && other->meta.layout.index != o->meta.layout.index) ||
         (o->meta.layout.index && items_find(store, o->meta.name, o->meta.id) != NULL))
         return -EEXIST;
-    return store->memory == NULL && file_of(o->meta.name, no_id, file) == 0 &&
-                   fstatat(store->folder, file, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
-                   !S_ISREG(st.st_mode)
-               ? -EISDIR
+    return store->memory == NULL && file_of(o->meta.name, no_id, file) == 0
+               ? check_name(store, file)
                : 0;
 }
 

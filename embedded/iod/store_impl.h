@@ -37,8 +37,7 @@ struct store {
 struct object {
     struct store *store;
     struct object_meta meta;
-    int fd;       /* -1 in memory */
-    int replaced; /* file replaced by a commit, which is deleted at the close; -1: none */
+    int fd; /* -1 in memory */
     int64_t mtime;
     struct memory_file *data;
     /* of an upload */

@@ -153,12 +153,12 @@ def test_metrics_file_refused_at_start(folder, start):
     refused('empty file name; give ', '')
     for name in 'fifo', 'link', 'prom':
         refused(f'{folder}/{name} is not a regular file', folder / name)
-    refused(f'{store}/new.prom is in the store of another bmi-iod, where an object may have that name; give ',
+    refused(f'{store}/new.prom is in a store, where an object may have that name; give ',
             store / 'new.prom')
     running.process.end()
     for name in 'store/file', 'also/file', 'store/new.prom':
-        refused(f'{folder}/{name} is in the store, where an object may have that name; give ', folder / name, store)
-    refused('here.prom is in the store', 'here.prom', '.', store)
+        refused(f'{folder}/{name} is in a store, where an object may have that name; give ', folder / name, store)
+    refused('here.prom is in a store', 'here.prom', '.', store)
     assert (folder / 'fifo').is_fifo() and (folder / 'link').is_symlink()
 
 

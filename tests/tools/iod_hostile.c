@@ -68,22 +68,15 @@ static bool wait_for(struct wait *w)
     return w->done;
 }
 
-static void recv_begin(struct wait *w, void *buf, int64_t size, bmi_msg_tag_t tag)
+/* Starts a receive of data or a reply, or a send of data. */
+static void begin(struct wait *w, bool send, void *buf, int64_t size, bmi_msg_tag_t tag)
 {
     struct iovec piece = {buf, (size_t)size};
     struct net_memory memory = {.type = BMI_EXT_ALLOC, .pieces = 1, .piece = &piece};
 
     *w = (struct wait){.op = {.done = wait_done}};
-    posted(w, net_recv(me.context, me.server, &memory, size, tag, &w->op, &w->actual));
-}
-
-static void send_data(struct wait *w, void *buf, int64_t size, bmi_msg_tag_t tag)
-{
-    struct iovec piece = {buf, (size_t)size};
-    struct net_memory memory = {.type = BMI_EXT_ALLOC, .pieces = 1, .piece = &piece};
-
-    *w = (struct wait){.op = {.done = wait_done}};
-    posted(w, net_send(me.context, me.server, &memory, size, tag, &w->op));
+    posted(w, send ? net_send(me.context, me.server, &memory, size, tag, &w->op)
+                   : net_recv(me.context, me.server, &memory, size, tag, &w->op, &w->actual));
 }
 
 static void send_bytes(const void *bytes, int64_t length, bmi_msg_tag_t tag)
@@ -116,7 +109,7 @@ static struct wait reply_wait;
 
 static void expect_begin(bmi_msg_tag_t tag)
 {
-    recv_begin(&reply_wait, reply_bytes, sizeof reply_bytes, tag);
+    begin(&reply_wait, false, reply_bytes, sizeof reply_bytes, tag);
 }
 
 /* Receives the reply to the request with `tag`; skips keep-alive messages. */
@@ -250,7 +243,7 @@ static void wrong_data(int64_t length, const char *what)
 
     expect_begin(tag);
     send_request(&request, tag);
-    send_data(&w, data, length, data_tag);
+    begin(&w, true, data, length, data_tag);
     if (!wait_for(&w)) {
         printf("FAILED: %s: the send does not end\n", what);
         me.failures++;
@@ -384,7 +377,6 @@ static void hoard(void)
     struct iod_message reply;
     int n = 0;
 
-    put.name = iod_string_of("hoard");
     while (n < 100000) {
         bmi_msg_tag_t tag = me.tag++;
 
@@ -421,6 +413,11 @@ static void everything(void)
 
 int main(int argc, char **argv)
 {
+    static const struct {
+        const char *name;
+        void (*run)(void);
+    } cases[] = {{"", everything},   {"leave", leave}, {"crowd", crowd},
+                 {"greedy", greedy}, {"hoard", hoard}, {"deaf", deaf}};
     const char *what = argc == 3 ? argv[2] : "";
     int error;
 
@@ -434,18 +431,9 @@ int main(int argc, char **argv)
         printf("%s: %s\n", argv[1], net_error_text(error));
         return 1;
     }
-    if (strcmp(what, "leave") == 0)
-        leave();
-    else if (strcmp(what, "crowd") == 0)
-        crowd();
-    else if (strcmp(what, "greedy") == 0)
-        greedy();
-    else if (strcmp(what, "hoard") == 0)
-        hoard();
-    else if (strcmp(what, "deaf") == 0)
-        deaf();
-    else
-        everything();
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        if (strcmp(what, cases[i].name) == 0)
+            cases[i].run();
     printf("%d checks, %d failed\n", me.checks, me.failures);
     fflush(stdout);
     _exit(me.failures ? 1 : 0); /* without disconnecting */

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The store in a folder and in memory, and the file side of transfers. */
+/* The store in a folder and in memory. */
 #include "config.h"
 #include "tests/unit/common/unit.h"
-#include "embedded/iod/fileio.h"
 #include "embedded/iod/layout.h"
 #include "embedded/iod/memory.h"
 #include "embedded/iod/object_head.h"
@@ -294,60 +293,11 @@ static void restarted_store_has_its_objects(void **state)
     assert_int_equal(store_open("/nonexistent/folder", false, &store), -ENOENT);
 }
 
-static void folder_in_use_is_refused(void **state)
-{
-    struct store *store;
-
-    (void)state;
-    make_file("token");
-    assert_int_equal(store_open(folder, false, &store), -ENOTEMPTY);
-    assert_int_equal(files("."), 2);
-    make_file(STORE_LOCK_FILE);
-    store_close(open_place(folder)); /* marked as a store */
-    assert_int_equal(files("token"), 1);
-}
-
 static void note(void *arg, const char *name, int error)
 {
     (void)name;
     assert_int_equal(error, -EUCLEAN);
     ++*(int *)arg;
-}
-
-static void damage_is_seen(void **state)
-{
-    struct store *store = open_place(folder);
-    int said = 0;
-    struct store_unread unread = {.report = note, .arg = &said};
-    struct iod_entry all = {.name = iod_string_of("")};
-    struct iod_id damaged = {1, STORE_DAMAGED};
-    struct iod_entries entries;
-    struct object *object;
-    uint8_t packed[1024];
-    bool more;
-
-    (void)state;
-    put(store, "x", by_name, 0, "hello");
-    assert_int_equal(remove_it(store, "x", damaged), -ESTALE);
-    assert_int_equal(truncate(path_of("x"), STORE_HEAD + 4), 0);
-    assert_int_equal(status(store, "x", by_name), -EUCLEAN);
-    put(store, "y", by_name, 0, "hello");
-    assert_int_equal(store_list(store, &all, packed, sizeof packed, &entries, &more, &unread),
-                     0);
-    assert_true(entries.count == 1 && unread.count == 1 && said == 1 && !more);
-    assert_int_equal(remove_it(store, "x", damaged), 0);
-    assert_int_equal(status(store, "x", by_name), -ENOENT);
-    assert_int_equal(mkdir(path_of("dir"), 0700), 0);
-    assert_int_equal(symlink("y", path_of("link")), 0);
-    assert_int_equal(mkfifo(path_of("fifo"), 0600), 0);
-    for (int i = 0; i < 3; i++) {
-        const char *name = i == 0 ? "dir" : i == 1 ? "link" : "fifo";
-
-        assert_int_equal(status(store, name, by_name), -EISDIR);
-        assert_int_equal(begin(store, name, by_name, 0, "hello", &object), -EISDIR);
-        assert_int_equal(remove_it(store, name, damaged), -EISDIR);
-    }
-    store_close(store);
 }
 
 /* The work for a list of all pages grows with the number of objects. */
@@ -416,11 +366,10 @@ static void memory_is_bounded_and_used_again(void **state)
     memory_free(memory);
 }
 
-/* ---- files of clients, and heads ---- */
-
 static void object_head_encoding(void **state)
 {
-    struct object_meta in = {.layout = {5, 64, 1, 2}, .id = {9, 3}, .mode = 0777}, out;
+    struct object_meta in = {.layout = {5, 64, 1, 2}, .id = {9, 3}, .mode = 0777, .name = "x"},
+                       out;
     uint8_t head[STORE_HEAD];
 
     (void)state;
@@ -437,55 +386,15 @@ static void object_head_encoding(void **state)
     assert_int_equal(object_head_decode(head, &out), -EUCLEAN);
 }
 
-/* Copies part of a striped file to scattered memory and back, across all boundaries. */
-static void file_in_pieces(void **state)
-{
-    static char file[3000], got[3000], memory[4000];
-    struct file_part part = {.layout = {3000, 70, 1, 3}, .base = 5};
-    struct iovec pieces[100];
-    size_t at = 0;
-
-    (void)state;
-    for (int i = 0; i < 3000; i++)
-        file[i] = (char)(i * 7 + i / 256 + 1);
-    part.fd = open(path_of("data"), O_RDWR | O_CREAT, 0600);
-    assert_int_equal(pwrite(part.fd, file, sizeof file, 0), sizeof file);
-    for (int n = 0; n < 100; n++) {
-        pieces[n] = (struct iovec){memory + at, (size_t)(n % 13)};
-        at += pieces[n].iov_len + 3;
-    }
-    assert_int_equal(file_move(&part, 3, pieces, 100, 501, false), 0);
-    for (int i = 0, p = 0, in = 0; i < 501; i++, in++) {
-        for (; (size_t)in == pieces[p].iov_len; in = 0)
-            p++;
-        assert_int_equal(((char *)pieces[p].iov_base)[in],
-                         file[5 + ((3 + i) / 70 * 3 + 1) * 70 + (3 + i) % 70]);
-    }
-    assert_int_equal(ftruncate(part.fd, 0), 0);
-    assert_int_equal(file_move(&part, 3, pieces, 100, 501, true), 0);
-    assert_true(pread(part.fd, got, sizeof got, 0) > 0);
-    for (int i = 3; i < 504; i++)
-        assert_int_equal(got[5 + (i / 70 * 3 + 1) * 70 + i % 70],
-                         file[5 + (i / 70 * 3 + 1) * 70 + i % 70]);
-    assert_int_equal(file_move(&part, 3, pieces, 9, 501, true),
-                     -EINVAL); /* too little memory */
-    assert_int_equal(ftruncate(part.fd, 100), 0);
-    assert_int_equal(file_move(&part, 3, pieces, 100, 501, false), -ENODATA);
-    close(part.fd);
-}
-
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         TEST(both_stores),
         TEST(restarted_store_has_its_objects),
-        TEST(folder_in_use_is_refused),
-        TEST(damage_is_seen),
         TEST(list_in_pages_costs_each_object_once),
         cmocka_unit_test(memory_is_bounded_and_used_again),
         cmocka_unit_test(object_head_encoding),
-        TEST(file_in_pieces),
     };
 
     return cmocka_run_group_tests_name("iod/store", tests, NULL, NULL);
