@@ -81,13 +81,6 @@ for kind in "" -list -eagerbug; do
         [ -n "$size" ] || break
     done
 done
-# Ours, but linked like OrangeFS's.
-if wanted fragments; then
-    next
-    check "$what: fragments compiles" compile fragments "${srcdir:-$(dirname "$0")/../..}/tests/orangefs/fragments.c"
-    check "$what: 64 pieces of 4 KiB into one receive of 256 KiB" checked "fragments:" "$tmp/fragments" "$uri" server -- \
-        "$tmp/fragments" "$uri" client
-fi
 # test-bmi-s2s-a and -b end over no network (patches/orangefs/README.md): they run only if selected.
 if [ "${PROGRAMS-}" = s2s ]; then
     check "$what: s2s-a compiles" build test-bmi-s2s-a
