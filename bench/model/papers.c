@@ -7,6 +7,7 @@
 
 #include "bench/model/cells.h"
 #include "bench/model/pages.h"
+#include "embedded/program/program.h"
 
 enum { MACHINES = 8, TCPS = 8, LETS = 80, LEFT = 60, FIELDS = 8, TEXT = 1 << 16, DEPTH = 4 };
 
@@ -83,22 +84,14 @@ static double per_byte(const char *text)
     return 1e9 / (atof(text) * 1048576);
 }
 
-static uint64_t size_of(const char *text)
-{
-    char *end;
-    uint64_t n = strtoull(text, &end, 10);
-
-    return *end == 'K' ? n << 10 : *end == 'M' ? n << 20 : n;
-}
-
-static void set(struct cell *c, const struct key *k, const char *value)
+/* False: the value is no size. */
+static bool set(struct cell *c, const struct key *k, const char *value)
 {
     char *at = (char *)c + k->at;
 
     switch (k->type) {
     case SIZE:
-        *(uint64_t *)at = size_of(value);
-        break;
+        return program_size(value, (uint64_t *)at);
     case COUNT:
         *(int *)at = atoi(value);
         break;
@@ -112,6 +105,7 @@ static void set(struct cell *c, const struct key *k, const char *value)
         *(const char **)at = value;
         break;
     }
+    return true;
 }
 
 /* Returns the place of the word in the list, or -1. */
@@ -155,10 +149,8 @@ static bool read_words(struct cell *c, const char *words, int depth);
 static bool read_key(struct cell *c, const char *key, const char *value)
 {
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if (strcmp(keys[i].name, key) == 0) {
-            set(c, &keys[i], value);
-            return true;
-        }
+        if (strcmp(keys[i].name, key) == 0)
+            return set(c, &keys[i], value);
     return set_named(c, key, value);
 }
 

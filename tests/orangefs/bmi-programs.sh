@@ -17,9 +17,7 @@ what=$scheme
 
 build() { # program
     local c=$tmp/$1.c
-    # s2s has its addresses in its source.
-    sed -e "s/bmi_tcp/bmi_$scheme/; s/tcp:\/\/localhost:3380/$scheme:\/\/localhost:$((base + 8))/" \
-        -e "s/tcp:\/\/localhost:3381/$scheme:\/\/localhost:$((base + 9))/" "$tree/test/io/bmi/$1.c" >"$c"
+    sed "s/bmi_tcp/bmi_$scheme/" "$tree/test/io/bmi/$1.c" >"$c"
     compile "$1" "$c" -std=gnu89
 }
 # Succeeds once a process of PROGRAM listens.
@@ -81,17 +79,4 @@ for kind in "" -list -eagerbug; do
         [ -n "$size" ] || break
     done
 done
-# Ours, but linked like OrangeFS's.
-if wanted fragments; then
-    next
-    check "$what: fragments compiles" compile fragments "${srcdir:-$(dirname "$0")/../..}/tests/orangefs/fragments.c"
-    check "$what: 64 pieces of 4 KiB into one receive of 256 KiB" checked "fragments:" "$tmp/fragments" "$uri" server -- \
-        "$tmp/fragments" "$uri" client
-fi
-# test-bmi-s2s-a and -b end over no network (patches/orangefs/README.md): they run only if selected.
-if [ "${PROGRAMS-}" = s2s ]; then
-    check "$what: s2s-a compiles" build test-bmi-s2s-a
-    check "$what: s2s-b compiles" build test-bmi-s2s-b
-    check "$what: s2s" checked "failed" "$tmp/test-bmi-s2s-a" -- "$tmp/test-bmi-s2s-b"
-fi
 finish

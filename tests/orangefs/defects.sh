@@ -8,7 +8,7 @@ set -u
 here=${srcdir:-$(dirname "$0")/../..}/tests/orangefs
 wrap=
 what=programs
-check "reread compiles" compile reread "$here/reread.c" "$(pvfs2-config --cflags)"
+check "reread compiles" compile io "$here/io.c" "$(pvfs2-config --cflags)"
 [ "$failed_cases" = 0 ] || finish
 make_files 1000003 4194304 6000000
 
@@ -28,7 +28,7 @@ block_after() { restart "$1" "$2" && next_block; }
 what="tcp, 4 servers"
 if configure tcp 4 && bring_up; then
     check "$what: a file is copied in" run pvfs2-cp "$tmp/f1000003" "$mnt/f"
-    coproc "$tmp/reread" "$mnt/f" "$tmp/f1000003" 2>"$tmp/reread.out"
+    coproc "$tmp/io" "$mnt/f" blocks "$tmp/f1000003" 2>"$tmp/reread.out"
     check "$what: a block is read" next_block
     for signal in TERM KILL; do
         for i in 0 1 2 3; do
@@ -42,7 +42,7 @@ end
 # Each of the servers sends two buffers, and may have read the second one first.
 tiles() {
     local i
-    for ((i = 0; i < 32; i++)); do echo tiles; done | run "$tmp/reread" "$mnt/tiles" "$tmp/f4194304" >"$tmp/tiles" &&
+    for ((i = 0; i < 32; i++)); do echo tiles; done | run "$tmp/io" "$mnt/tiles" blocks "$tmp/f4194304" >"$tmp/tiles" &&
         ! grep WRONG "$tmp/tiles"
 }
 what="tcp, 4 servers, tiles"

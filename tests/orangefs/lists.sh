@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: LGPL-2.1-or-later
-# Pieces of memory to and from pieces of a file (lists.c), over each network, with 1 and with 4
+# Pieces of memory to and from pieces of a file (io.c), over each network, with 1 and with 4
 # servers: contents are right, bytes in between unchanged, and over ib and elan4 the logs have no
 # complaints that tcp's lack. With list_mode=group it gathers and scatters lists in
 # place. With SHOW set, prints the posts of OrangeFS and the engine's counters
@@ -17,14 +17,14 @@ CASES=${CASES:-some}
 what=programs
 sources=${srcdir:-$(dirname "$0")/../..}/tests/orangefs
 # shellcheck disable=SC2046
-check "lists compiles" compile lists "$sources/lists.c" "$sources/posts.c" $(pvfs2-config --cflags) -I"$prefix/include/bmi-rdma" \
+check "lists compiles" compile io "$sources/io.c" "$sources/posts.c" $(pvfs2-config --cflags) -I"$prefix/include/bmi-rdma" \
     -Wl,--wrap=BMI_post_send_list,--wrap=BMI_post_recv_list,--wrap=BMI_finalize,--wrap=rme_open
 [ "$failed_cases" = 0 ] || finish
 
 lists() {
     local line
     run pvfs2-touch "$mnt/lists" >"$tmp/log" 2>&1 || { fails "$what: a file"; return 1; }
-    POSTS=$tmp/posts run "$tmp/lists" "$mnt/lists" "$CASES" "$n" >"$tmp/lists.out" 2>"$tmp/log"
+    POSTS=$tmp/posts run "$tmp/io" "$mnt/lists" lists "$CASES" "$n" >"$tmp/lists.out" 2>"$tmp/log"
     echo $? >"$tmp/status"
     [ -z "${SHOW-}" ] || sed 's/^/# /' "$tmp/posts"
     while read -r line; do
@@ -46,7 +46,7 @@ is_over() {
 # options.
 copies() { # options
     tab "$(awk '{ sub("/orangefs$", "", $1); print $1 }' "$tmp/tab")" "bmi_opts=\"$1\""
-    POSTS=$tmp/posts run "$tmp/lists" "$mnt/lists" some "$n" >"$tmp/lists.out" || return
+    POSTS=$tmp/posts run "$tmp/io" "$mnt/lists" lists some "$n" >"$tmp/lists.out" || return
     copied=$(awk '$1 == "counter" && $2 == "bytes_copied" { print $3 }' "$tmp/posts")
     listed=$(awk '$1 == "posts" && $3 == "memory" && $4 > 1 && $5 + 0 > 65536 { n += $8 } END { print n + 0 }' "$tmp/posts")
     echo "$copied bytes copied, $listed in lists"

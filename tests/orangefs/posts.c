@@ -119,12 +119,6 @@ int __wrap_rme_open(const struct rme_config *config, struct rme **out)
     return ret;
 }
 
-uint64_t posts_counter(const char *name);
-uint64_t posts_counter(const char *name)
-{
-    return engine != NULL ? rme_counter_value(engine, name) : 0;
-}
-
 static void print(FILE *out)
 {
     struct rme_counter counter;

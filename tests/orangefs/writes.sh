@@ -19,12 +19,12 @@ sizes="65536 262144 1000003 2097152"
 at_once="1 5 16"
 each=$(((writes + 23) / 24)) # sizes, at once, numbers of servers
 what=programs
-check "writes compiles" compile writes "${srcdir:-$(dirname "$0")/../..}/tests/orangefs/writes.c" "$(pvfs2-config --cflags)"
+check "writes compiles" compile io "${srcdir:-$(dirname "$0")/../..}/tests/orangefs/io.c" "$(pvfs2-config --cflags)"
 [ "$failed_cases" = 0 ] || finish
 make_files 1000003
 
 written() { # bytes, at once
-    run pvfs2-touch "$mnt/w$2-$1" && run "$tmp/writes" "$mnt/w$2-$1" "$1" "$each" "$2"
+    run pvfs2-touch "$mnt/w$2-$1" && run "$tmp/io" "$mnt/w$2-$1" writes "$1" "$each" "$2"
 }
 write_all() {
     local s a

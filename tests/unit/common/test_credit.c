@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Flow control arithmetic: checks the proof of doc/design/credits.md by exploring a model of
  * two peers. */
+#include "base/hash.h"
 #include "transport/credit.h"
 #include "unit.h"
 
@@ -107,16 +108,6 @@ static size_t nseen;
 static size_t *table;
 #define TABLE (1u << 20)
 
-static uint64_t hash_of(const struct model *m)
-{
-    const unsigned char *p = (const unsigned char *)m;
-    uint64_t h = 1469598103934665603ULL;
-
-    for (size_t i = 0; i < sizeof(*m); i++)
-        h = (h ^ p[i]) * 1099511628211ULL;
-    return h;
-}
-
 /* Subtracts from monotonic counters the value that both sides know, to keep the state
  * finite. */
 static void reduce(struct model *m)
@@ -156,7 +147,7 @@ static void visit(struct model *m)
     for (int s = 0; s < 2; s++)
         sum_is_kept(&m->side[s], &m->side[1 - s]);
     reduce(m);
-    at = hash_of(m) % TABLE;
+    at = rme_hash(RME_HASH_NONE, m, sizeof(*m)) % TABLE;
     while (table[at] != 0 && memcmp(&seen[table[at] - 1], m, sizeof(*m)) != 0)
         at = (at + 1) % TABLE;
     if (table[at] != 0)
