@@ -417,7 +417,7 @@ static void silent_address_times_out(void **state)
 
 /* ---- Completions ---- */
 
-/* A device that completes nothing is given up after a timeout, and what comes late is ignored. */
+/* A device that completes nothing is given up after a timeout. */
 static void drain_ends_without_completions(void **state)
 {
     (void)state;
@@ -606,8 +606,8 @@ struct ibv_context **__wrap_rdma_get_devices(int *n)
     return list;
 }
 
-/* Devices of an adapter that were opened before a fork serve the parent alone. (The software HCA
- * opens a child's own.) */
+/* Devices of an adapter that were opened before a fork serve the parent alone. (The software
+ * HCA opens a child's own.) */
 static void child_with_inherited_devices_is_refused(void **state)
 {
     struct ibv_context *first[1] = {device()};

@@ -578,8 +578,8 @@ void __wrap_freeifaddrs(struct ifaddrs *all)
 }
 
 /* Rails whose network has the peer get its connections; without one, the routed rail. A rail's
- * network is that of the interface with its address, the widest of several, or, without one, the
- * narrowest that contains its address. */
+ * network is that of the interface with its address, the widest of several, or, without one,
+ * the narrowest that contains its address. */
 static void rails_near_the_peer_get_links(void **state)
 {
 #define ONE "127.0.0.1", "255.255.255.255"
