@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core.h"
 #include "gossip.h"
 #include "patches/orangefs/shim/shim-engine.h"
 #include "shim_rig.h"
@@ -239,30 +238,6 @@ static void shared_address_loses_one_name(void **state)
     assert_true(again != a && again != b);
 }
 
-/* Two threads look up the same name: the second one's object is returned to the method. */
-static void other_thread_looks_up(void)
-{
-    bool found;
-    struct bmi_ref *ref = bmi_refs_add(&bmi_core.refs, &other_ops, bmi_alloc_method_addr(0, 64),
-                                       "other://x", &found);
-    assert_false(found);
-    bmi_refs_unpin(&bmi_core.refs, ref);
-}
-
-static void two_lookups_of_one_name_at_once(void **state)
-{
-    (void)state;
-    assert_int_equal(BMI_initialize(NULL, NULL, 0, NULL), 0);
-    lookup("other://w");
-    other.on_lookup = other_thread_looks_up;
-    BMI_addr_t addr = lookup("other://x");
-    other.on_lookup = NULL;
-    assert_int_equal(other.drops, 1);
-    assert_int_equal(lookup("other://x"), addr);
-    assert_int_equal(BMI_finalize(), 0);
-    assert_int_equal(other.drops, 3);
-}
-
 static void context_ids_are_bounded(void **state)
 {
     (void)state;
@@ -487,26 +462,6 @@ static void failing_method_does_not_hide_other(void **state)
     assert_int_equal(test_nothing(0), 1);
 }
 
-/* A method that does not register a peer loses only that message. */
-static void message_of_unknown_peer_is_freed(void **state)
-{
-    (void)state;
-    struct BMI_unexpected_info info[3];
-    struct bmi_method_addr stranger = {.method_type = 1};
-    int n;
-
-    start_both(0);
-    other.sender = &stranger;
-    other.messages = 1;
-    fake_peer_sends(fake_new_peer("10.0.0.1:5"), 2, 1);
-    assert_int_equal(BMI_testunexpected(3, &n, info, 0), 1);
-    assert_int_equal(n, 1);
-    assert_int_equal(info[0].tag, 2);
-    assert_int_equal(other.freed, 1);
-    assert_int_equal(lines.errors, 1);
-    assert_int_equal(BMI_unexpected_free(info[0].addr, info[0].buffer), 0);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -518,7 +473,6 @@ int main(void)
         TEST(lookup_starts_method_of_scheme),
         TEST(wrong_address_numbers_refused),
         TEST(shared_address_loses_one_name),
-        TEST(two_lookups_of_one_name_at_once),
         TEST(context_ids_are_bounded),
         TEST(information_of_all_methods),
         TEST(bad_arguments_of_calls_refused),
@@ -526,7 +480,6 @@ int main(void)
         TEST(idle_time_is_shared),
         TEST(early_return_of_method_ends_call),
         TEST(failing_method_does_not_hide_other),
-        TEST(message_of_unknown_peer_is_freed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

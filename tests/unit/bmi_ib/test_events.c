@@ -181,6 +181,13 @@ static const char *open_both(void)
     return uri;
 }
 
+static void open_with(const char *options)
+{
+    wire_options = options;
+    open_both();
+    wire_options = NULL;
+}
+
 static void put_behind(const struct wire *host, enum rdma_cm_event_type behind, int times,
                        enum rdma_cm_event_type type, int status, const char *data)
 {
@@ -417,6 +424,28 @@ static void silent_address_times_out(void **state)
 
 /* ---- Completions ---- */
 
+/* The end of a link is known by the device's events, also those of a shared queue: no time
+ * passes. */
+static void drain_ends_by_events_alone(void **state)
+{
+    static const char *const options[] = {"srq=on", "srq=off"};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        open_with(options[i]);
+        (void)wire_dial(&client, rme_addr_name(server.listen));
+        until(&client, RME_EV_LINK_UP, 1);
+        until(&server, RME_EV_LINK_UP, 1);
+        assert_true(wire_send(&client, "hello"));
+        until(&server, RME_EV_RECV, 1);
+        clock_set();
+        client.ops->link_disconnect(client.link, 0);
+        until(&client, RME_EV_LINK_DOWN, 1);
+        until(&server, RME_EV_LINK_DOWN, 1);
+        clock_release();
+        close_both();
+    }
+}
+
 /* A device that completes nothing is given up after a timeout. */
 static void drain_ends_without_completions(void **state)
 {
@@ -519,13 +548,6 @@ struct ibv_mr *__wrap_ibv_reg_mr_iova2(struct ibv_pd *pd, void *at, size_t lengt
     return __real_ibv_reg_mr_iova2(pd, at, length, iova, access);
 }
 
-static void open_with(const char *options)
-{
-    wire_options = options;
-    open_both();
-    wire_options = NULL;
-}
-
 static void options_reach_the_device(void **state)
 {
     static const struct {
@@ -546,8 +568,9 @@ static void options_reach_the_device(void **state)
     }
 }
 
-/* The option gid names an address of the device, of the peer's family. */
-static void gid_of_no_use_is_refused(void **state)
+/* The option gid names an address of the device, of the peer's family. A listener's address is
+ * one of the device, too. */
+static void address_of_no_use_is_refused(void **state)
 {
     static const char *const wrong[] = {"gid=eth0", "gid=3", "gid=10.0.0"};
     (void)state;
@@ -557,6 +580,10 @@ static void gid_of_no_use_is_refused(void **state)
         assert_non_null(strstr(wire_lines, "not an IP address"));
         wire_stop(&client);
     }
+    wire_options = NULL;
+    int error = wire_start(&server, "ib://192.0.2.77:20999");
+    assert_true(error == -EADDRNOTAVAIL || error == -ENODEV);
+    wire_stop(&server);
     open_with("gid=127.0.0.1");
     (void)wire_dial(&client, "ib://[::1]:20500");
     until(&client, RME_EV_LINK_DOWN, 1);
@@ -675,10 +702,11 @@ int main(int argc, char **argv)
         cmocka_unit_test(message_before_confirmation_arrives),
         cmocka_unit_test(addresses_tried_until_peer_answers),
         cmocka_unit_test(silent_address_times_out),
+        cmocka_unit_test(drain_ends_by_events_alone),
         cmocka_unit_test(drain_ends_without_completions),
         cmocka_unit_test(late_completions_match_nothing),
         cmocka_unit_test(options_reach_the_device),
-        cmocka_unit_test(gid_of_no_use_is_refused),
+        cmocka_unit_test(address_of_no_use_is_refused),
         cmocka_unit_test(iwarp_is_refused),
         cmocka_unit_test(fork_that_parts_memory_is_logged),
         cmocka_unit_test(message_buffers_are_kept_from_children),
