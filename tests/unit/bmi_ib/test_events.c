@@ -31,7 +31,8 @@ static struct {
 static enum rdma_cm_event_type lost_type; /* events of the client that are lost, if `loses` */
 static bool loses, holds;                 /* holds: ESTABLISHED of the server */
 static struct rdma_cm_event *held;
-static int lost, requests; /* events lost; attempts of the client */
+static struct ibv_qp *server_qp; /* the last one of the server that was connected */
+static int lost, requests;       /* events lost; attempts of the client */
 
 int __real_rdma_get_cm_event(struct rdma_event_channel *channel, struct rdma_cm_event **e);
 int __wrap_rdma_get_cm_event(struct rdma_event_channel *channel, struct rdma_cm_event **e);
@@ -67,6 +68,8 @@ int __wrap_rdma_get_cm_event(struct rdma_event_channel *channel, struct rdma_cm_
         __real_rdma_ack_cm_event(*e);
         return none();
     }
+    if (polled == &server && (*e)->event == RDMA_CM_EVENT_ESTABLISHED)
+        server_qp = (*e)->id->qp;
     if (holds && polled == &server && (*e)->event == RDMA_CM_EVENT_ESTABLISHED) {
         held = *e;
         return none();
@@ -514,6 +517,74 @@ static void late_completions_match_nothing(void **state)
     }
 }
 
+static bool breaks, fake; /* the device reports that it has broken `server_qp` */
+
+int __real_ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *e);
+int __wrap_ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *e);
+void __real_ibv_ack_async_event(struct ibv_async_event *e);
+void __wrap_ibv_ack_async_event(struct ibv_async_event *e);
+
+int __wrap_ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *e)
+{
+    if (!breaks)
+        return __real_ibv_get_async_event(context, e);
+    breaks = false;
+    fake = true;
+    *e = (struct ibv_async_event){.element.qp = server_qp,
+                                  .event_type = IBV_EVENT_QP_LAST_WQE_REACHED};
+    return 0;
+}
+
+void __wrap_ibv_ack_async_event(struct ibv_async_event *e)
+{
+    if (!fake)
+        __real_ibv_ack_async_event(e);
+    fake = false;
+}
+
+/* A QP that the device has put into the error state may have no request whose completion says
+ * so: the event alone ends the link. It is read with that of another link that ends. */
+static void last_wqe_event_ends_link(void **state)
+{
+    (void)state;
+    open_with("srq=on");
+    struct rme_link *other = wire_dial(&client, rme_addr_name(server.listen));
+    until(&server, RME_EV_LINK_UP, 1);
+    (void)wire_dial(&client, rme_addr_name(server.listen));
+    until(&server, RME_EV_LINK_UP, 2);
+    until(&client, RME_EV_LINK_UP, 2);
+    breaks = true;
+    client.ops->link_disconnect(other, 0);
+    until(&server, RME_EV_LINK_DOWN, 2);
+    until(&client, RME_EV_LINK_DOWN, 2);
+    assert_false(breaks);
+    close_both();
+}
+
+/* The device of a link has failed, and only registration has noticed: the memory has no key of
+ * the device. The link is lost then, and nothing is opened. */
+static void memory_without_key_ends_link(void **state)
+{
+    static uint8_t memory[4096];
+    static void *no_keys[64];
+    (void)state;
+    for (int size = 0; size <= 4096; size += 4096) {
+        struct rme_range range = {.base = memory, .length = size, .rkey = (uintptr_t)no_keys};
+        open_with("rkey_scope=operation");
+        (void)wire_dial(&client, rme_addr_name(server.listen));
+        until(&client, RME_EV_LINK_UP, 1);
+        until(&server, RME_EV_LINK_UP, 1);
+        assert_int_equal(server.ops->mw_bind(server.link, &range, 1, RME_ACCESS_REMOTE_WRITE),
+                         size ? -EAGAIN : 0);
+        if (size) {
+            until(&server, RME_EV_LINK_DOWN, 1);
+            assert_int_equal(wire_event(&server, RME_EV_LINK_DOWN, 0)->error, -ENODEV);
+            until(&client, RME_EV_LINK_DOWN, 1);
+        }
+        close_both();
+    }
+}
+
 /* ---- Devices ---- */
 
 static enum ibv_fork_status forks = IBV_FORK_UNNEEDED;
@@ -705,6 +776,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(drain_ends_by_events_alone),
         cmocka_unit_test(drain_ends_without_completions),
         cmocka_unit_test(late_completions_match_nothing),
+        cmocka_unit_test(last_wqe_event_ends_link),
+        cmocka_unit_test(memory_without_key_ends_link),
         cmocka_unit_test(options_reach_the_device),
         cmocka_unit_test(address_of_no_use_is_refused),
         cmocka_unit_test(iwarp_is_refused),
