@@ -451,6 +451,14 @@ CASE(bad_posts_are_refused)
     pair_exchange(&p, 100, 1);
 }
 
+static void check_zeros(const uint8_t *memory, size_t size)
+{
+    assert_non_null(memory);
+    for (size_t k = 0; k < size; k++)
+        if (memory[k] != 0)
+            fail_msg("byte %zu is not 0", k);
+}
+
 CASE(memory_handed_out)
 {
     enum { N = 40 };
@@ -462,8 +470,8 @@ CASE(memory_handed_out)
     for (int i = 0; i < N; i++) {
         size_t size = sizes[i % 8];
         m[i] = rme_memory_alloc(n->rme, size);
-        assert_non_null(m[i]);
         assert_int_equal((uintptr_t)m[i] % 64, 0);
+        check_zeros(m[i], size);
         memset(m[i], i, size);
     }
     for (int i = 0; i < N; i++)
@@ -475,7 +483,7 @@ CASE(memory_handed_out)
     assert_int_equal(rme_memory_free(n->rme, m[0]), -EINVAL);
     for (int i = 0; i < N; i += 2) {
         m[i] = rme_memory_alloc(n->rme, sizes[(i + 3) % 8]);
-        assert_non_null(m[i]);
+        check_zeros(m[i], sizes[(i + 3) % 8]);
     }
     for (int i = 0; i < N; i++)
         assert_int_equal(rme_memory_free(n->rme, m[i]), 0);

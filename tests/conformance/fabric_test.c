@@ -52,23 +52,6 @@ static void check_pattern(const uint8_t *memory, size_t from, size_t to, unsigne
             fail_msg("byte %zu is %u, not %u", i, memory[i], (uint8_t)(i * step + start));
 }
 
-static void hello_both_ways(void **state)
-{
-    (void)state;
-    server.hello = "answer of the server";
-    bench_dial(lane_uri(0), "question of the client", &client);
-    bench_until(&client, RME_EV_LINK_UP, 1);
-    bench_until(&server, RME_EV_LINK_UP, 1);
-    assert_string_equal(wire_event(&server, RME_EV_LINK_REQUEST, 0)->text,
-                        "question of the client");
-    assert_string_equal(wire_event(&client, RME_EV_LINK_UP, 0)->text, "answer of the server");
-    assert_ptr_equal(wire_event(&client, RME_EV_LINK_UP, 0)->owner, &client);
-    assert_ptr_equal(wire_event(&server, RME_EV_LINK_UP, 0)->owner, &server);
-    assert_true(strlen(lane.ops->link_peer(server.link)) > 0);
-    assert_true(strlen(lane.ops->link_peer(client.link)) > 0);
-    bench_disconnect();
-}
-
 static void reject_carries_data(void **state)
 {
     (void)state;
@@ -84,15 +67,6 @@ static void reject_carries_data(void **state)
     assert_int_equal(wire_count(&server, RME_EV_LINK_UP), 0);
 }
 
-static void refused_when_nobody_listens(void **state)
-{
-    (void)state;
-    struct rme_link *link = bench_dial(lane_uri(5), "anybody?", NULL);
-    bench_until(&client, RME_EV_LINK_DOWN, 1);
-    assert_int_equal(wire_event(&client, RME_EV_LINK_DOWN, 0)->error, -ECONNREFUSED);
-    lane.ops->link_free(link);
-}
-
 static void disconnect_while_connecting(void **state)
 {
     (void)state;
@@ -104,47 +78,6 @@ static void disconnect_while_connecting(void **state)
     assert_int_equal(wire_count(&client, RME_EV_LINK_DOWN), 1);
     for (int i = 0; i < wire_count(&server, RME_EV_LINK_DOWN); i++)
         lane.ops->link_free(wire_event(&server, RME_EV_LINK_DOWN, i)->link);
-}
-
-static void messages_keep_their_order(void **state)
-{
-    char text[32];
-
-    (void)state;
-    bench_connect();
-    for (int i = 0; i < BENCH_RX; i++) {
-        snprintf(text, sizeof text, "message %d", i);
-        bench_send(&client, text);
-        snprintf(text, sizeof text, "reply %d", i);
-        bench_send(&server, text);
-    }
-    bench_until(&server, RME_EV_RECV, BENCH_RX);
-    bench_until(&client, RME_EV_RECV, BENCH_RX);
-    for (int i = 0; i < BENCH_RX; i++) {
-        snprintf(text, sizeof text, "message %d", i);
-        assert_string_equal(wire_event(&server, RME_EV_RECV, i)->text, text);
-        assert_int_equal(wire_event(&server, RME_EV_RECV, i)->length, strlen(text) + 1);
-        snprintf(text, sizeof text, "reply %d", i);
-        assert_string_equal(wire_event(&client, RME_EV_RECV, i)->text, text);
-    }
-    bench_disconnect();
-}
-
-/* A message of the largest size arrives complete. */
-static void message_of_full_size(void **state)
-{
-    (void)state;
-    size_t size = BENCH_RX_SIZE;
-
-    bench_connect();
-    server.keep_rx = true;
-    uint8_t *tx = bench_tx(&client);
-    memset(tx, 0x5a, size);
-    lane.ops->tx_send(client.link, tx, size);
-    bench_until(&server, RME_EV_RECV, 1);
-    assert_int_equal(wire_event(&server, RME_EV_RECV, 0)->length, size);
-    lane.ops->rx_return(server.f, wire_event(&server, RME_EV_RECV, 0)->rx);
-    bench_disconnect();
 }
 
 /* Every advertised buffer can be used again and again, from the flush after its reservation on;
@@ -206,98 +139,6 @@ static void send_buffers_run_out(void **state)
     bench_until(&server, RME_EV_RECV, 1);
     bench_disconnect();
     free(tx);
-}
-
-/* A write to several pieces, each gathered from local pieces, followed by an immediate. */
-static void write_with_immediate(void **state)
-{
-    struct ground g;
-
-    (void)state;
-    bench_connect();
-    ground_open(&g, 8192);
-    struct rme_sge seg[4] = {
-        {g.here + 10, 100, g.here_mr.lkey},
-        {g.here + 1000, 1, g.here_mr.lkey},
-        {g.here + 2000, 333, g.here_mr.lkey},
-        {g.here + 3001, 77, g.here_mr.lkey},
-    };
-    uint32_t first = lane.ops->caps(client.f)->max_sge > 1 ? 2 : 1;
-    struct rme_rdma_seg piece[4];
-    uint32_t n = 0;
-    uint64_t at = 5;
-    for (uint32_t i = 0; i < 4; i += first, n++) {
-        piece[n] =
-            (struct rme_rdma_seg){(uintptr_t)g.there + at, g.to_write.key, &seg[i], first};
-        for (uint32_t s = i; s < i + first; s++)
-            at += seg[s].length;
-    }
-    struct rme_rdma_op x = {.notify = RME_NOTIFY_IMM,
-                            .imm = 0xfedcba98,
-                            .piece = piece,
-                            .npiece = n,
-                            .bytes = at - 5,
-                            .owner = &g};
-    lane.ops->rdma_op(client.link, &x);
-    lane.ops->flush(client.f);
-    bench_until(&server, RME_EV_IMM, 1);
-    assert_int_equal(wire_event(&server, RME_EV_IMM, 0)->imm, 0xfedcba98);
-    at = 5;
-    for (int i = 0; i < 4; i++) {
-        assert_memory_equal(g.there + at, seg[i].base, seg[i].length);
-        at += seg[i].length;
-    }
-    check_pattern(g.there, 0, 5, 13, 5);
-    check_pattern(g.there, at, g.size, 13, 5);
-    bench_until(&client, RME_EV_RDMA_DONE, 1);
-    assert_ptr_equal(wire_event(&client, RME_EV_RDMA_DONE, 0)->rdma_op, &x);
-    assert_ptr_equal(x.owner, &g);
-    bench_disconnect();
-    ground_close(&g);
-}
-
-/* A scattering read with a message, which follows it by itself or is sent at its end: the data
- * is there first. */
-static void read_with_message(void **state)
-{
-    struct ground g;
-
-    (void)state;
-    bench_connect();
-    if (!lane.ops->caps(client.f)->has_read) {
-        bench_disconnect();
-        skip();
-    }
-    ground_open(&g, 65536);
-    struct rme_sge seg[8];
-    struct rme_rdma_seg piece[8];
-    for (int i = 0; i < 8; i++) {
-        seg[i] = (struct rme_sge){g.here + i * 8000 + 3, 4001, g.here_mr.lkey};
-        piece[i] = (struct rme_rdma_seg){(uintptr_t)g.there + 4001 * (uint64_t)i, g.to_read.key,
-                                         &seg[i], 1};
-    }
-    struct rme_rdma_op x = {.read = true, .piece = piece, .npiece = 8, .bytes = 8 * 4001};
-    bool chained = lane.ops->caps(client.f)->chains_reads;
-    if (chained) {
-        x.notify = RME_NOTIFY_MSG;
-        x.tx = strcpy(bench_tx(&client), "read it");
-        x.tx_length = 8;
-    }
-    lane.ops->rdma_op(client.link, &x);
-    lane.ops->flush(client.f);
-    if (!chained) {
-        bench_until(&client, RME_EV_RDMA_DONE, 1);
-        bench_send(&client, "read it");
-        lane.ops->flush(client.f);
-    }
-    bench_until(&server, RME_EV_RECV, 1);
-    assert_string_equal(wire_event(&server, RME_EV_RECV, 0)->text, "read it");
-    for (int i = 0; i < 8; i++)
-        assert_memory_equal(seg[i].base, g.there + 4001 * i, 4001);
-    check_pattern(g.here, 0, 3, 7, 1);
-    bench_until(&client, RME_EV_RDMA_DONE, 1);
-    bench_disconnect();
-    ground_close(&g);
 }
 
 /* More transfers than any queue holds; the last one's immediate arrives after all data. */
@@ -701,45 +542,15 @@ static void sleep_ends_by_wake_or_event(void **state)
     bench_disconnect();
 }
 
-static void many_links_at_once(void **state)
-{
-    enum { MANY = 50 };
-
-    (void)state;
-    for (int i = 0; i < MANY; i++)
-        bench_dial(lane_uri(0), "hello", &client);
-    bench_until(&client, RME_EV_LINK_UP, MANY);
-    bench_until(&server, RME_EV_LINK_UP, MANY);
-    for (int i = 0; i < MANY; i++) {
-        client.link = wire_event(&client, RME_EV_LINK_UP, i)->link;
-        bench_send(&client, "from each");
-    }
-    bench_until(&server, RME_EV_RECV, MANY);
-    for (int i = 0; i < MANY; i++)
-        lane.ops->link_disconnect(wire_event(&client, RME_EV_LINK_UP, i)->link, -ESHUTDOWN);
-    bench_until(&client, RME_EV_LINK_DOWN, MANY);
-    bench_until(&server, RME_EV_LINK_DOWN, MANY);
-    for (int i = 0; i < MANY; i++) {
-        lane.ops->link_free(wire_event(&client, RME_EV_LINK_DOWN, i)->link);
-        lane.ops->link_free(wire_event(&server, RME_EV_LINK_DOWN, i)->link);
-    }
-}
-
 #define T(name) cmocka_unit_test_setup_teardown(name, bench_open, bench_close)
 
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
-        T(hello_both_ways),
         T(reject_carries_data),
-        T(refused_when_nobody_listens),
         T(disconnect_while_connecting),
-        T(messages_keep_their_order),
-        T(message_of_full_size),
         T(promised_buffers_suffice),
         T(send_buffers_run_out),
-        T(write_with_immediate),
-        T(read_with_message),
         T(last_notification_follows_all_data),
         T(notifications_keep_their_order),
         T(forbidden_access_kills_the_link),
@@ -749,7 +560,6 @@ int main(int argc, char **argv)
         T(link_down_comes_once_and_last),
         T(received_buffer_outlives_its_link),
         T(sleep_ends_by_wake_or_event),
-        T(many_links_at_once),
     };
 
     return lane_main(argc, argv, tests, sizeof tests / sizeof tests[0]);

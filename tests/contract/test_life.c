@@ -141,6 +141,44 @@ static void wrong_options_refused_unknown_ones_ignored(void)
     CHECK_EQUAL(BMI_finalize(), 0);
 }
 
+/* ---- Cancels ---- */
+
+/* Cancels receives and sends: before the connection is up, while they wait for the peer, and
+ * when complete. (tests/conformance cancels in the middle of transfers.) */
+static void cancel_is_reported_exactly_once(struct client *c)
+{
+    enum { OPS = 6 };
+    struct flight f[OPS];
+    char *memory = malloc(OPS * LARGE);
+
+    for (int connected = 0; connected < 2; connected++) {
+        for (int i = 0; i < 3; i++)
+            post_recv(&f[i], c->server, memory + i * LARGE, LARGE, 50 + i, c->context);
+        for (int i = 3; i < OPS; i++) /* sends without a receive: they wait for the peer */
+            post_send(&f[i], c->server, memory + i * LARGE, LARGE, 50 + i, c->context);
+        if (connected) {
+            ping(c);
+            settle(c->context);
+        }
+        for (int i = 0; i < OPS; i++) {
+            CHECK_EQUAL(f[i].reports, 0);
+            CHECK_EQUAL(BMI_cancel(f[i].id, c->context), 0);
+            CHECK_EQUAL(BMI_cancel(f[i].id, c->context), 0);
+        }
+        for (int i = 0; i < OPS; i++) {
+            wait_for(c->context, &f[i]);
+            CHECK_EQUAL(f[i].error, -BMI_ECANCEL);
+        }
+        settle(c->context);
+        for (int i = 0; i < OPS; i++) {
+            CHECK_EQUAL(f[i].reports, 1);
+            CHECK_EQUAL(BMI_cancel(f[i].id, c->context), 0);
+        }
+        ping(c);
+    }
+    free(memory);
+}
+
 /* ---- Many clients ---- */
 
 static void one_of_many_client(struct client *c)
@@ -585,6 +623,7 @@ int main(int argc, char **argv)
         ONE_CLIENT(client_initialize_finalize_initialize),
         ALONE(server_initialize_finalize_initialize),
         ONE_CLIENT(listen_port_in_use),
+        ONE_CLIENT(cancel_is_reported_exactly_once),
         ALONE(wrong_options_refused_unknown_ones_ignored),
         ALONE(lookup_without_listener_fails_request_first),
         cmocka_unit_test(server_ends_after_its_receive),

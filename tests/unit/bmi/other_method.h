@@ -11,15 +11,12 @@
 struct other {
     /* set by tests */
     int initialize_error, context_error, set_info_error, test_error;
-    int port;                /* listening port; 0: not listening */
-    bool active;             /* testcontext returns "active" */
-    const char *knows;       /* its only option; NULL: unknown */
-    void (*on_lookup)(void); /* called during an address lookup */
-    int results;             /* completed operations; of posts, and more by tests */
-    int messages;            /* unexpected messages, of `sender` */
-    bmi_method_addr_p sender;
+    int port;          /* listening port; 0: not listening */
+    bool active;       /* testcontext returns "active" */
+    const char *knows; /* its only option; NULL: unknown */
+    int results;       /* completed operations; of posts, and more by tests */
     /* read by tests */
-    atomic_int initialized, finalized, drops, freed;
+    atomic_int initialized, finalized;
     int asked, idle_ms; /* calls of testcontext; idle time given to those without a result */
     unsigned contexts;
     char options[64], listening[64];

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core.h"
 #include "gossip.h"
 #include "patches/orangefs/shim/shim-engine.h"
 #include "shim_rig.h"
@@ -98,28 +97,6 @@ static void failed_start_undoes_itself(void **state)
     assert_int_equal(other.flags, BMI_INIT_SERVER | SHIM_LOG_NOTICES);
 }
 
-/* BMI ends with its last user; numbers of addresses are not used again after another start. */
-static void nested_and_repeated_initialize(void **state)
-{
-    (void)state;
-    BMI_addr_t old[3];
-
-    for (int round = 0; round < 3; round++) {
-        start_client();
-        assert_int_equal(context, 0);
-        assert_int_equal(BMI_initialize(NULL, NULL, 0, NULL), 0);
-        assert_int_equal(BMI_finalize(), 0);
-        old[round] = lookup("fake://x:1");
-        for (int i = 0; i < round; i++) {
-            assert_int_not_equal(old[i], old[round]);
-            assert_null(BMI_addr_rev_lookup(old[i]));
-        }
-        assert_int_equal(BMI_finalize(), 0);
-        assert_int_equal(fake.engines + fake.addrs, 0);
-        assert_int_equal(BMI_finalize(), -BMI_ENETDOWN);
-    }
-}
-
 /* A method started by a lookup gets the options of BMI_initialize unless the lookup has
  * some. */
 static void options_wait_for_their_method(void **state)
@@ -202,23 +179,6 @@ static void lookup_starts_method_of_scheme(void **state)
     assert_int_equal(BMI_addr_lookup(&addr, NULL, NULL), -BMI_EINVAL);
 }
 
-static void many_addresses_keep_their_names(void **state)
-{
-    enum { COUNT = 1000 };
-    static BMI_addr_t addr[COUNT];
-    char text[64];
-
-    (void)state;
-    start_client();
-    for (int i = 0; i < 2 * COUNT; i++) {
-        snprintf(text, sizeof(text), "fake://host%d:1", i % COUNT + 1000);
-        if (i < COUNT)
-            addr[i] = lookup(text);
-        assert_string_equal(BMI_addr_rev_lookup(addr[i % COUNT]), text);
-        assert_int_equal(lookup(text), addr[i % COUNT]);
-    }
-}
-
 static void wrong_address_numbers_refused(void **state)
 {
     (void)state;
@@ -276,30 +236,6 @@ static void shared_address_loses_one_name(void **state)
     assert_int_equal(BMI_unexpected_free(a, info.buffer), 0);
     BMI_addr_t again = lookup("fake://h:1/b");
     assert_true(again != a && again != b);
-}
-
-/* Two threads look up the same name: the second one's object is returned to the method. */
-static void other_thread_looks_up(void)
-{
-    bool found;
-    struct bmi_ref *ref = bmi_refs_add(&bmi_core.refs, &other_ops, bmi_alloc_method_addr(0, 64),
-                                       "other://x", &found);
-    assert_false(found);
-    bmi_refs_unpin(&bmi_core.refs, ref);
-}
-
-static void two_lookups_of_one_name_at_once(void **state)
-{
-    (void)state;
-    assert_int_equal(BMI_initialize(NULL, NULL, 0, NULL), 0);
-    lookup("other://w");
-    other.on_lookup = other_thread_looks_up;
-    BMI_addr_t addr = lookup("other://x");
-    other.on_lookup = NULL;
-    assert_int_equal(other.drops, 1);
-    assert_int_equal(lookup("other://x"), addr);
-    assert_int_equal(BMI_finalize(), 0);
-    assert_int_equal(other.drops, 3);
 }
 
 static void context_ids_are_bounded(void **state)
@@ -526,87 +462,17 @@ static void failing_method_does_not_hide_other(void **state)
     assert_int_equal(test_nothing(0), 1);
 }
 
-/* A method that does not register a peer loses only that message. */
-static void message_of_unknown_peer_is_freed(void **state)
-{
-    (void)state;
-    struct BMI_unexpected_info info[3];
-    struct bmi_method_addr stranger = {.method_type = 1};
-    int n;
-
-    start_both(0);
-    other.sender = &stranger;
-    other.messages = 1;
-    fake_peer_sends(fake_new_peer("10.0.0.1:5"), 2, 1);
-    assert_int_equal(BMI_testunexpected(3, &n, info, 0), 1);
-    assert_int_equal(n, 1);
-    assert_int_equal(info[0].tag, 2);
-    assert_int_equal(other.freed, 1);
-    assert_int_equal(lines.errors, 1);
-    assert_int_equal(BMI_unexpected_free(info[0].addr, info[0].buffer), 0);
-}
-
-static void error_codes_are_orangefs_codes(void **state)
-{
-    (void)state;
-    assert_int_equal(BMI_EPERM, 1 | 1 << 30 | 1 << 7);
-    assert_int_equal(BMI_ECONNRESET, 59 | 1 << 30 | 1 << 7);
-    assert_int_equal(BMI_ECANCEL, 1 | 1 << 29 | 1 << 30 | 1 << 7);
-    assert_int_equal(BMI_ETRYAGAIN, 7 | 1 << 29 | 1 << 30 | 1 << 7);
-    assert_int_equal(bmi_errno_to_pvfs(-ENOMEM), -BMI_ENOMEM);
-    assert_int_equal(bmi_errno_to_pvfs(ENOMEM), BMI_ENOMEM);
-    assert_int_equal(bmi_errno_to_pvfs(-EAGAIN), -BMI_EAGAIN);
-    assert_int_equal(bmi_errno_to_pvfs(-EDEADLK), -BMI_EDEADLK);
-    assert_int_equal(bmi_errno_to_pvfs(-BMI_EMSGSIZE), -BMI_EMSGSIZE);
-    assert_int_equal(bmi_errno_to_pvfs(0), 0);
-    assert_int_equal(bmi_errno_to_pvfs(1), BMI_EPERM);
-    assert_int_equal(bmi_errno_to_pvfs(12345), 12345);
-    assert_int_equal(bmi_errno_to_pvfs(INT32_MIN), INT32_MIN);
-    assert_string_equal(bmi_status_string(0), "BMI_SUCCESS");
-    assert_string_equal(bmi_status_string(-BMI_ECANCEL), "BMI_ECANCEL");
-    assert_string_equal(bmi_status_string(BMI_EHOSTUNREACH), "BMI_EHOSTUNREACH");
-    assert_string_equal(bmi_status_string(-ENOMEM), "(UNKNOWN)");
-    assert_int_equal(bmi_error_to_errno(-BMI_ETIMEDOUT), ETIMEDOUT);
-    assert_int_equal(bmi_error_to_errno(-BMI_ECANCEL), ECANCELED);
-    assert_int_equal(bmi_error_to_errno(-BMI_EHOSTNTFD), ENONET);
-    assert_int_equal(bmi_error_to_errno(-BMI_EDEVINIT), EIO);
-    assert_int_equal(bmi_error_to_errno(0), 0);
-}
-
-static void log_lines_are_cut(void **state)
-{
-    (void)state;
-    int on;
-    uint64_t mask;
-    char big[3000];
-
-    memset(big, 'x', sizeof(big));
-    big[sizeof(big) - 1] = '\0';
-    gossip_err("%s\n", big);
-    assert_int_equal(strlen(lines.last_error), 1023);
-    gossip_debug(1, "not seen");
-    gossip_set_debug_mask(1, 6);
-    assert_int_equal(gossip_get_debug_mask(&on, &mask), 0);
-    assert_int_equal(on, 1);
-    assert_int_equal(mask, 6);
-    gossip_set_debug_mask(0, 0);
-    assert_int_equal(lines.errors, 1);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(calls_outside_initialize_fail),
         TEST(bad_arguments_of_initialize_refused),
         TEST(failed_start_undoes_itself),
-        TEST(nested_and_repeated_initialize),
         TEST(options_wait_for_their_method),
         TEST(option_that_no_method_has_is_told),
         TEST(lookup_starts_method_of_scheme),
-        TEST(many_addresses_keep_their_names),
         TEST(wrong_address_numbers_refused),
         TEST(shared_address_loses_one_name),
-        TEST(two_lookups_of_one_name_at_once),
         TEST(context_ids_are_bounded),
         TEST(information_of_all_methods),
         TEST(bad_arguments_of_calls_refused),
@@ -614,9 +480,6 @@ int main(void)
         TEST(idle_time_is_shared),
         TEST(early_return_of_method_ends_call),
         TEST(failing_method_does_not_hide_other),
-        TEST(message_of_unknown_peer_is_freed),
-        TEST(error_codes_are_orangefs_codes),
-        TEST(log_lines_are_cut),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

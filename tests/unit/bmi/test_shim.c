@@ -25,20 +25,6 @@ static void server_start(void **state)
     assert_int_equal(fake.contexts, 0);
 }
 
-static void start_failure_leaves_nothing(void **state)
-{
-    (void)state;
-    BMI_addr_t addr;
-    fake.open_error = -ENODEV;
-    assert_int_equal(BMI_initialize("bmi_fake", "fake://me:1", BMI_INIT_SERVER, NULL),
-                     -BMI_ENODEV);
-    assert_int_equal(fake.addrs, 0);
-    fake.open_error = 0;
-    assert_int_equal(BMI_initialize(NULL, NULL, 0, NULL), 0);
-    assert_int_equal(BMI_addr_lookup(&addr, "fake://host:1", NULL), 0);
-    assert_string_equal(fake.listening, "(nowhere)");
-}
-
 static void strings_of_one_peer_share_an_address(void **state)
 {
     (void)state;
@@ -519,7 +505,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(server_start),
-        TEST(start_failure_leaves_nothing),
         TEST(reason_reported_by_host_is_debug),
         TEST(strings_of_one_peer_share_an_address),
         TEST(why_it_cannot_start_is_said_once),

@@ -6,6 +6,8 @@
  * in its own process.
  */
 #include <arpa/inet.h>
+#include <errno.h>
+#include <ifaddrs.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -406,6 +408,48 @@ static void refused_link_leaves_both_rails(void **state)
     wire_close(&w);
 }
 
+static int resolves; /* addresses that are resolved until one is not */
+
+int __real_rdma_resolve_addr(struct rdma_cm_id *id, struct sockaddr *source,
+                             struct sockaddr *to, int timeout);
+int __wrap_rdma_resolve_addr(struct rdma_cm_id *id, struct sockaddr *source,
+                             struct sockaddr *to, int timeout);
+
+int __wrap_rdma_resolve_addr(struct rdma_cm_id *id, struct sockaddr *source,
+                             struct sockaddr *to, int timeout)
+{
+    if (--resolves != 0)
+        return __real_rdma_resolve_addr(id, source, to, timeout);
+    errno = EINVAL;
+    return -1;
+}
+
+/* A refused link moves to the other rail, which was polled before or is polled after, and ends
+ * there at once: no descriptor reports that, and the sleep ends. */
+static void link_end_on_polled_rail_ends_sleep(void **state)
+{
+    struct wire w;
+    (void)state;
+    wire_open(&w, NULL);
+    for (int i = 0; i < 8; i++) {
+        time_t end = wire_now() + PATIENCE_S;
+        w.nseen = 0;
+        resolves = 2;
+        struct rme_link *link = wire_dial(&w, wire_uri("127.0.0.1"));
+        for (;;) {
+            assert_int_equal(w.ops->arm(w.f), 0);
+            wire_poll(&w);
+            if (w.nseen > 0)
+                break;
+            w.ops->wait(w.f, PATIENCE_S * 1000);
+            assert_true(wire_now() < end);
+        }
+        assert_int_equal(w.seen[0].type, RME_EV_LINK_DOWN);
+        w.ops->link_free(link);
+    }
+    wire_close(&w);
+}
+
 static atomic_bool enough;
 
 /* Registers and deregisters, as threads of a host do without the engine's lock. */
@@ -500,6 +544,89 @@ static void address_moves(void **state)
     wire_kill(server);
 }
 
+/* Addresses of interfaces, and masks, that the system reports; NULL: the real ones. */
+static const char *const (*interfaces)[2];
+
+int __real_getifaddrs(struct ifaddrs **out);
+int __wrap_getifaddrs(struct ifaddrs **out);
+void __real_freeifaddrs(struct ifaddrs *all);
+void __wrap_freeifaddrs(struct ifaddrs *all);
+
+int __wrap_getifaddrs(struct ifaddrs **out)
+{
+    static struct ifaddrs entry[4];
+    static struct sockaddr_in sa[4][2];
+    if (interfaces == NULL)
+        return __real_getifaddrs(out);
+    *out = entry;
+    for (int i = 0; interfaces[i][0] != NULL; i++) {
+        for (int k = 0; k < 2; k++) {
+            sa[i][k].sin_family = AF_INET;
+            assert_int_equal(inet_pton(AF_INET, interfaces[i][k], &sa[i][k].sin_addr), 1);
+        }
+        entry[i] = (struct ifaddrs){.ifa_next = interfaces[i + 1][0] ? &entry[i + 1] : NULL,
+                                    .ifa_addr = (struct sockaddr *)sa[i],
+                                    .ifa_netmask = (struct sockaddr *)&sa[i][1]};
+    }
+    return 0;
+}
+
+void __wrap_freeifaddrs(struct ifaddrs *all)
+{
+    if (interfaces == NULL)
+        __real_freeifaddrs(all);
+}
+
+/* Rails whose network has the peer get its connections; without one, the routed rail. A rail's
+ * network is that of the interface with its address, the widest of several, or, without one,
+ * the narrowest that contains its address. */
+static void rails_near_the_peer_get_links(void **state)
+{
+#define ONE "127.0.0.1", "255.255.255.255"
+    static const struct {
+        const char *peer, *have[4][2];
+        int on[2];
+    } row[] = {
+        {"127.0.0.1", {{ONE}, {"127.0.0.2", "255.255.255.255"}}, {4, 0}},
+        {"127.0.0.1", {{ONE}, {"127.0.0.2", "255.255.255.0"}}, {2, 2}},
+        {"127.0.0.1",
+         {{"127.0.0.2", "255.255.255.0"}, {"127.0.0.2", "255.255.255.255"}, {ONE}},
+         {2, 2}},
+        {"127.0.0.1",
+         {{"127.0.0.2", "255.255.255.255"}, {"127.0.0.2", "255.255.255.0"}, {ONE}},
+         {2, 2}},
+        {"127.0.0.1",
+         {{"127.0.0.2", "255.255.255.255"}, {ONE}, {"127.0.0.77", "255.255.255.0"}},
+         {4, 0}},
+        {"127.0.0.1", {{ONE}, {"127.0.0.77", "255.255.255.0"}}, {2, 2}},
+        {"127.0.0.1",
+         {{"127.0.0.77", "255.255.255.0"}, {"127.0.0.3", "255.255.255.254"}, {ONE}},
+         {4, 0}},
+        {"127.0.0.1",
+         {{"127.0.0.3", "255.255.255.254"}, {"127.0.0.77", "255.255.255.0"}, {ONE}},
+         {4, 0}},
+        {"[::1]", {{ONE}, {"127.0.0.2", "255.255.255.255"}}, {4, 0}},
+    };
+    (void)state;
+    for (size_t r = 0; r < sizeof(row) / sizeof(row[0]); r++) {
+        struct wire w;
+        const char *uri = wire_uri(row[r].peer);
+        pid_t server = wire_server(uri, SIZE);
+        int on[2] = {0, 0};
+        interfaces = row[r].have;
+        wire_open(&w, NULL);
+        for (int i = 0; i < LINKS; i++) {
+            wire_connect(&w, uri);
+            on[rail_of(&w, w.link)]++;
+            wire_disconnect(&w);
+        }
+        assert_memory_equal(on, row[r].on, sizeof(on));
+        wire_close(&w);
+        wire_kill(server);
+        interfaces = NULL;
+    }
+}
+
 /* A failed device stays failed: each case has its own process. */
 static void first_dies(void **state)
 {
@@ -547,6 +674,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(large_transfer_uses_both_rails),
         cmocka_unit_test(event_of_either_rail_wakes),
         cmocka_unit_test(device_list_is_checked),
+        cmocka_unit_test(rails_near_the_peer_get_links),
         cmocka_unit_test(first_dies),
         cmocka_unit_test(second_dies),
         cmocka_unit_test(first_returns),
@@ -555,6 +683,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(rail_without_port_gets_no_links),
         cmocka_unit_test(device_event_reaches_both_engines),
         cmocka_unit_test(refused_link_leaves_both_rails),
+        cmocka_unit_test(link_end_on_polled_rail_ends_sleep),
         cmocka_unit_test(registrations_meet_changes),
         cmocka_unit_test(listener_returns),
         cmocka_unit_test(address_moves),

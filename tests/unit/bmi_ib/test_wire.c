@@ -13,26 +13,6 @@
 #include "bmi_ib/ib.h"
 #include "wire_host.h"
 
-static void connect_by_each_address_form(void **state)
-{
-    static const char *const hosts[] = {"127.0.0.1", "[::1]", "localhost"};
-    (void)state;
-    for (int i = 0; i < 3; i++) {
-        struct wire w;
-        const char *uri = wire_uri(hosts[i]);
-        pid_t server = wire_server(uri, 4096);
-        wire_open(&w, NULL);
-        wire_connect(&w, uri);
-        assert_int_equal(w.offer.size, 4096);
-        assert_true(wire_send(&w, "echo this"));
-        wire_until(&w, RME_EV_RECV, 1);
-        assert_string_equal(wire_event(&w, RME_EV_RECV, 0)->text, "echo this");
-        wire_disconnect(&w);
-        wire_close(&w);
-        wire_kill(server);
-    }
-}
-
 /* ---- Random loads ---- */
 
 enum {
@@ -205,25 +185,6 @@ static void random_loads_complete_in_order(void **state)
     }
 }
 
-/* Listening on a used address, and on a foreign one, fails with the reason and leaves nothing
- * behind. */
-static void listening_fails(void **state)
-{
-    struct wire w;
-    struct rme_fabric *second = NULL;
-    const char *uri = wire_uri("127.0.0.1");
-    (void)state;
-    wire_open(&w, uri);
-    assert_int_equal(wire_try(&w, w.listen, &second), -EADDRINUSE);
-    struct rme_addr *foreign;
-    assert_int_equal(rme_addr_parse("ib", "ib://192.0.2.77:20999", &foreign), 0);
-    int error = wire_try(&w, foreign, &second);
-    assert_true(error == -EADDRNOTAVAIL || error == -ENODEV);
-    assert_null(second);
-    rme_addr_put(foreign);
-    wire_close(&w);
-}
-
 /* Polls; creates or destroys one QP at most. */
 static void poll_one(struct wire *w)
 {
@@ -336,9 +297,7 @@ int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_descriptor), /* first: the software device is opened once */
-        cmocka_unit_test(connect_by_each_address_form),
         cmocka_unit_test(random_loads_complete_in_order),
-        cmocka_unit_test(listening_fails),
         cmocka_unit_test(poll_makes_or_ends_one_qp),
         cmocka_unit_test(others_wait_for_receives),
     };

@@ -11,10 +11,17 @@
 #include "tests/ports/ports.h"
 
 const char *wire_options;
+bool wire_keeps_lines;
+char wire_lines[8192];
 
 static void log_line(void *arg, enum rme_log_level level, const char *format, ...)
 {
+    size_t used = strlen(wire_lines);
     va_list list;
+    va_start(list, format);
+    if (wire_keeps_lines)
+        vsnprintf(wire_lines + used, sizeof(wire_lines) - used, format, list);
+    va_end(list);
     if (level == RME_LOG_DEBUG && getenv("TEST_VERBOSE") == NULL)
         return;
     va_start(list, format);
@@ -45,6 +52,7 @@ int wire_start_over(struct wire *w, const struct rme_fabric_ops *ops, const char
     char why[256] = "";
 
     memset(w, 0, sizeof(*w));
+    wire_lines[0] = '\0';
     w->ops = ops;
     w->options = rme_options_new(tables, ops->options != NULL ? 2 : 1);
     w->seen = calloc(WIRE_SEEN, sizeof(*w->seen));

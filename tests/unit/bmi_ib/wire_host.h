@@ -58,6 +58,10 @@ struct wire {
 /* The options of this run. */
 extern const char *wire_options;
 
+/* The log since the last start of a host, if kept. */
+extern bool wire_keeps_lines;
+extern char wire_lines[8192];
+
 /* To be called first in main: takes the options from argv[1]. Never returns in a process
  * started by wire_server or wire_client. */
 void wire_main(int argc, char **argv);
