@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
 
 #include "alloc_fault.h"
@@ -50,6 +51,8 @@ int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(
                           void *arg);
 int __real_eventfd(unsigned value, int flags);
 int __real_epoll_create1(int flags);
+int __real_epoll_ctl(int epoll, int command, int fd, struct epoll_event *event);
+int __real_fcntl(int fd, int command, long value);
 
 /* Visible, because sanitizer libraries that are linked, too, refer to these functions. */
 #pragma GCC visibility push(default)
@@ -66,6 +69,8 @@ int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(
                           void *arg);
 int __wrap_eventfd(unsigned value, int flags);
 int __wrap_epoll_create1(int flags);
+int __wrap_epoll_ctl(int epoll, int command, int fd, struct epoll_event *event);
+int __wrap_fcntl(int fd, int command, long value);
 #pragma GCC visibility pop
 
 void *__wrap_malloc(size_t size)
@@ -123,4 +128,15 @@ int __wrap_eventfd(unsigned value, int flags)
 int __wrap_epoll_create1(int flags)
 {
     return fails(EMFILE) ? -1 : __real_epoll_create1(flags);
+}
+
+int __wrap_epoll_ctl(int epoll, int command, int fd, struct epoll_event *event)
+{
+    bool failing = command == EPOLL_CTL_ADD && fails(ENOSPC);
+    return failing ? -1 : __real_epoll_ctl(epoll, command, fd, event);
+}
+
+int __wrap_fcntl(int fd, int command, long value)
+{
+    return fails(ENOMEM) ? -1 : __real_fcntl(fd, command, value);
 }
