@@ -25,8 +25,8 @@ lane() { # name, options of the fabric, variables of the device…
     lane late-reads "" EMUVERBS_READ_DELAY_US=300 EMUVERBS_READ_REVERSE=1
     lane one-read "" EMUVERBS_MAX_RD_ATOM=1
     lane each-signalled "signal_each=1" EMUVERBS_MTU=256
+    lane full-queue "srq=off,sq_depth=50" EMUVERBS_MAX_CQE=500 CASES_ONLY=link_beyond_the_cq_is_refused
     program=./tests/unit/bmi_ib/test_queues
-    lane full-queue "srq=off" EMUVERBS_MAX_CQE=500 CASES_ONLY=link_beyond_the_cq_is_refused
     lane queues "srq=off" EMUVERBS_READ_DELAY_US=300
     lane shared-queues "srq=on" EMUVERBS_MAX_INLINE=128 EMUVERBS_READ_DELAY_US=300
     lane queue-not-created "srq=on" EMUVERBS_FAIL=ibv_create_srq:3 CASES_ONLY=receives_go_back_with_links

@@ -5,7 +5,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
 #include "bmi_ib/link/links.h"
 #include "wire_host.h"
 
@@ -724,6 +723,7 @@ static void failed_srq_delivers_arrived_messages(void **state)
     fill();
     close_both();
 }
+
 /* A peer gives up a receive, and the engine returns a buffer, when the link has lost its QP, or
  * is freed: nothing is posted or counted for it. */
 static void release_after_link_end_is_ignored(void **state)
@@ -765,31 +765,6 @@ static void release_after_link_end_is_ignored(void **state)
     close_both();
 }
 
-/* A CQ grows to the device's limit; a link that does not fit fails, and the others stay. */
-static void link_beyond_the_cq_is_refused(void **state)
-{
-    int links = 0;
-    (void)state;
-    if (getenv("EMUVERBS_MAX_CQE") == NULL)
-        skip();
-    const char *uri = open_with("sq_depth=50");
-    for (; wire_count(&client, RME_EV_LINK_DOWN) == 0; links++) {
-        forget();
-        (void)wire_dial(&client, uri);
-        while (wire_count(&client, RME_EV_LINK_DOWN) + wire_count(&client, RME_EV_LINK_UP) ==
-               0) {
-            wire_poll(&client);
-            wire_poll(&server);
-        }
-    }
-    assert_int_equal(wire_event(&client, RME_EV_LINK_DOWN, 0)->error, -ENOSPC);
-    assert_in_range(links, 3, 10);
-    forget();
-    assert_true(wire_send(&client, "hello"));
-    both_until(&server, RME_EV_RECV, 1);
-    close_both();
-}
-
 /* A device that refuses the default takes less: CTS with one segment is still posted inline. */
 static void inline_size_is_the_largest_granted(void **state)
 {
@@ -819,7 +794,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(failed_srq_delivers_arrived_messages),
         cmocka_unit_test(release_after_link_end_is_ignored),
         cmocka_unit_test(inline_size_is_the_largest_granted),
-        cmocka_unit_test(link_beyond_the_cq_is_refused),
     };
     wire_main(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,6 +7,7 @@
  */
 #include <errno.h>
 #include <signal.h>
+#include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -293,13 +294,104 @@ static void no_descriptor(void **state)
     assert_true(tries > 2); /* two are needed before the devices are opened */
 }
 
+/* ---- Calls of the system that fail ---- */
+
+static int calls_left; /* until one fails; 0: none fails */
+
+static bool fails(void)
+{
+    if (calls_left == 0 || --calls_left > 0)
+        return false;
+    errno = EMFILE;
+    return true;
+}
+
+/* The linker redirects calls of NAME to __wrap_NAME, and calls of __real_NAME to NAME. */
+int __real_fcntl(int fd, int command, long value);
+int __wrap_fcntl(int fd, int command, long value);
+int __real_eventfd(unsigned value, int flags);
+int __wrap_eventfd(unsigned value, int flags);
+int __real_epoll_create1(int flags);
+int __wrap_epoll_create1(int flags);
+int __real_epoll_ctl(int epoll, int command, int fd, struct epoll_event *event);
+int __wrap_epoll_ctl(int epoll, int command, int fd, struct epoll_event *event);
+
+int __wrap_fcntl(int fd, int command, long value)
+{
+    return fails() ? -1 : __real_fcntl(fd, command, value);
+}
+
+int __wrap_eventfd(unsigned value, int flags)
+{
+    return fails() ? -1 : __real_eventfd(value, flags);
+}
+
+int __wrap_epoll_create1(int flags)
+{
+    return fails() ? -1 : __real_epoll_create1(flags);
+}
+
+int __wrap_epoll_ctl(int epoll, int command, int fd, struct epoll_event *event)
+{
+    bool failing = command == EPOLL_CTL_ADD && fails();
+    return failing ? -1 : __real_epoll_ctl(epoll, command, fd, event);
+}
+
+static void any_failed_call_fails_open(void **state)
+{
+    int calls = 0, error = -EMFILE;
+    (void)state;
+    for (; error != 0; calls++) {
+        struct wire w;
+        calls_left = calls + 1;
+        error = wire_start(&w, NULL);
+        assert_int_equal(error, calls_left > 0 ? 0 : -EMFILE);
+        calls_left = 0;
+        wire_stop(&w);
+    }
+    assert_true(calls > 4);
+}
+
+/* A CQ grows to the device's limit; a link that does not fit fails, and the others stay. */
+static void link_beyond_the_cq_is_refused(void **state)
+{
+    enum { MOST = 10 };
+    struct rme_link *link[MOST];
+    struct wire w;
+    int links = 0;
+    (void)state;
+    if (getenv("EMUVERBS_MAX_CQE") == NULL)
+        skip();
+    const char *uri = wire_uri("127.0.0.1");
+    pid_t server = wire_server(uri, 0);
+    wire_open(&w, NULL);
+    for (; wire_count(&w, RME_EV_LINK_DOWN) == 0; links++) {
+        assert_true(links < MOST);
+        w.nseen = 0;
+        link[links] = wire_dial(&w, uri);
+        while (wire_count(&w, RME_EV_LINK_DOWN) + wire_count(&w, RME_EV_LINK_UP) == 0)
+            wire_poll(&w);
+    }
+    assert_int_equal(wire_event(&w, RME_EV_LINK_DOWN, 0)->error, -ENOSPC);
+    assert_true(links > 2);
+    w.link = link[0];
+    assert_true(wire_send(&w, "hello"));
+    wire_until(&w, RME_EV_RECV, 1);
+    while (links > 0)
+        w.ops->link_free(link[--links]);
+    wire_close(&w);
+    wire_kill(server);
+}
+
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_descriptor), /* first: the software device is opened once */
+        cmocka_unit_test(any_failed_call_fails_open),
         cmocka_unit_test(random_loads_complete_in_order),
         cmocka_unit_test(poll_makes_or_ends_one_qp),
         cmocka_unit_test(others_wait_for_receives),
+        cmocka_unit_test(link_beyond_the_cq_is_refused),
     };
     wire_main(argc, argv);
     if (argc > 2)
