@@ -54,9 +54,10 @@ void ib_mws_drop(struct ib_rail *rail, struct list_head *list)
     }
 }
 
+/* The window waits behind all others, because its keys repeat after 256 bindings. */
 static void put_free(struct ib_rail *rail, struct ib_mw *w)
 {
-    list_add_head(&w->entry, &rail->mws.free);
+    list_add_tail(&w->entry, &rail->mws.free);
     rail->mws.nfree++;
 }
 
@@ -205,9 +206,9 @@ void ib_mw_closed_by_peer(struct rme_link *l, uint32_t key)
 
 /*
  * Builds the WR of a window.  The consumer chooses the low eight bits of a key.  Each binding
- * increments them, so that an old key does not open a new binding.  After 256 bindings a key
- * repeats, but opens only memory that its holder may access anyway, because a window admits the
- * peer of one QP.
+ * increments them, so that an old key does not open a new binding.  After 256 bindings of
+ * its window a key repeats, but opens only memory that its holder may access anyway, because a
+ * window admits the peer of one QP.
  */
 void ib_mw_build(struct rme_rdma_op *x, struct ibv_send_wr *wr)
 {

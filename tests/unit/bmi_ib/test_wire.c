@@ -294,6 +294,38 @@ static void no_descriptor(void **state)
     assert_true(tries > 2); /* two are needed before the devices are opened */
 }
 
+/* A window is bound again after all others, so that a key repeats as late as possible. */
+static void keys_come_from_all_windows(void **state)
+{
+    enum { TIMES = 8 };
+    static uint8_t memory[64];
+    const char *uri = wire_uri("127.0.0.1"), *before = wire_options;
+    pid_t server = wire_server(uri, 0);
+    struct rme_mr mr;
+    struct wire w;
+    uint64_t key[TIMES];
+    (void)state;
+    wire_options = "rkey_scope=operation";
+    wire_open(&w, NULL);
+    wire_connect(&w, uri);
+    assert_int_equal(w.ops->reg(w.f, memory, 64, RME_ACCESS_REMOTE_WRITE, &mr), 0);
+    for (int i = 0; i < TIMES; i++) {
+        struct rme_range range = {.base = memory, .length = 64, .rkey = mr.rkey};
+        assert_int_equal(w.ops->mw_bind(w.link, &range, 1, RME_ACCESS_REMOTE_WRITE), 0);
+        key[i] = range.key;
+        for (int k = 0; k < i; k++)
+            assert_int_not_equal(key[i] >> 8, key[k] >> 8);
+        assert_false(w.ops->mw_invalidate(w.link, &range, 1, &mr));
+        w.ops->flush(w.f);
+        wire_until(&w, RME_EV_MW_INVALIDATED, i + 1);
+    }
+    w.ops->dereg(w.f, &mr);
+    wire_disconnect(&w);
+    wire_close(&w);
+    wire_kill(server);
+    wire_options = before;
+}
+
 /* ---- Calls of the system that fail ---- */
 
 static int calls_left; /* until one fails; 0: none fails */
@@ -391,6 +423,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(random_loads_complete_in_order),
         cmocka_unit_test(poll_makes_or_ends_one_qp),
         cmocka_unit_test(others_wait_for_receives),
+        cmocka_unit_test(keys_come_from_all_windows),
         cmocka_unit_test(link_beyond_the_cq_is_refused),
     };
     wire_main(argc, argv);
