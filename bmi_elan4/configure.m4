@@ -9,9 +9,10 @@ AC_ARG_ENABLE([elan4],
         [AC_MSG_ERROR([--disable-elan4 and --with-elan4 exclude each other: leave one of them out])])],
     [enable_elan4=yes])
 AS_IF([test "x$enable_emulators$with_elan4" = xnono], [enable_elan4=no])
+AC_C_BIGENDIAN([AS_IF([test "x$with_elan4" = xno], [enable_elan4=no elan4_why=': the emulation is little endian'])])
 AC_MSG_CHECKING([for libelan4])
 AS_IF([test "x$enable_elan4" = xno],
-        [elan4_is='not built'
+        [elan4_is="not built$elan4_why"
          AC_MSG_RESULT([$elan4_is])],
     [test "x$with_elan4" = xyes],
         [AC_MSG_ERROR([--with-elan4 needs the folder that has include/elan4/library.h])],
