@@ -406,14 +406,31 @@ static void post(unsigned link, const char *what, const char *arguments)
         reported(p, 0, bytes);
 }
 
-static void fetch(void)
+static bool fetch_one(void)
 {
     struct rme_unexpected got;
 
-    while (rme_test_unexpected(scripted.rme, &got, 1, 0) == 1) {
-        say("got:%d", got.tag);
-        assert_int_equal(rme_unexpected_free(scripted.rme, got.buffer), 0);
-    }
+    if (rme_test_unexpected(scripted.rme, &got, 1, 0) != 1)
+        return false;
+    say("got:%d", got.tag);
+    return rme_unexpected_free(scripted.rme, got.buffer) == 0;
+}
+
+static void pass_time(void)
+{
+    say("sleeps");
+    clock_step_ms(100);
+}
+
+/* Fetches one message, and sleeps once. */
+static void fetch_and_sleep(void)
+{
+    struct rme_done done;
+
+    fetch_one();
+    script.sleeping = pass_time;
+    assert_int_equal(rme_test_context(scripted.rme, 0, &done, 1, 10), 0);
+    script.sleeping = NULL;
 }
 
 /* ---- lines ---- */
@@ -504,7 +521,9 @@ static bool host_does(unsigned link, const char *what, const char *more)
     STEP(recv, post(link, what, more))
     STEP(ask, post(link, what, more))
     STEP(cancel, rme_cancel(scripted.rme, op[*more - 'a'].id))
-    STEP(fetch, fetch())
+    STEP(fetch, while (fetch_one()) continue)
+    STEP(answer, fetch_one(); post(link, "send", more))
+    STEP(doze, fetch_and_sleep())
     STEP(imm, script_imm(link, (uint32_t)number(more)))
     STEP(ring, peer_rings(more))
     STEP(keep, scripted.keeps = true)

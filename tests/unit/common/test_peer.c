@@ -409,6 +409,17 @@ static const struct play plays[] = {
      "send a 8 0; send b 8 1; send c 8 2 > eager:0! a=8\n"
      "CREDIT > eager:1! b=8\n"
      "CREDIT tag=7; have > eager:2! c=8 have=7"},
+    {"answer_carries_single_credit", SINGLE ",credits_pool=0", "",
+     "returned; EAGER UNEXPECTED; answer a 8 1; returned > "
+     "returned=0 got:0 eager:1 a=8 returned=1"},
+    {"idle_call_returns_single_credit", SINGLE ",credits_pool=0", "",
+     "EAGER UNEXPECTED >\n"
+     "fetch > got:0 credit:0+1"},
+    {"sleeping_call_returns_single_credit", SINGLE ",credits_pool=0", "",
+     "EAGER UNEXPECTED; doze > got:0 credit:0+1 sleeps"},
+    {"busy_calls_return_single_credit", SINGLE ",credits_pool=0", "",
+     "EAGER UNEXPECTED >\n"
+     "wait 30 > credit:0+1"},
     {"pong_requests_no_credits", SINGLE, "connect credits=1", "PING; have > pong:0 have=0"},
     {"idle_link_returns_all_but_one", SINGLE, "connect credits=1",
      "CREDIT tag=7; PING tag=7; have > pong:7 have=0\n"
