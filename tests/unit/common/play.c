@@ -27,7 +27,6 @@ static uint32_t handle[HANDLES], last; /* of the engine, in order of their names
 static unsigned handles, zones, peers;
 static void *zone[ZONES];
 static struct rme_addr *addr[PEERS];
-static char meanwhile[200]; /* steps during the next registration */
 static char said[4096];
 static void (*write_down)(const struct rme_wire_message *message);
 
@@ -175,8 +174,7 @@ static void reported(struct posted *p, int result, int64_t actual)
         int number;
         const char *name;
     } error[] = {{-ECANCELED, "canceled"}, {-EMSGSIZE, "too-large"}, {-ENOMEM, "no-memory"},
-                 {-ECONNRESET, "reset"},   {-EPROTO, "protocol"},    {-EFAULT, "fault"},
-                 {-ETIMEDOUT, "timed-out"}};
+                 {-ECONNRESET, "reset"},   {-EPROTO, "protocol"},    {-EFAULT, "fault"}};
     char name = (char)('a' + (p - op));
 
     reports[p - op]++;
@@ -435,19 +433,6 @@ static void fetch_and_sleep(void)
 
 /* ---- lines ---- */
 
-static void step(char *text);
-
-/* Another thread does these steps while this one registers. */
-static void do_meanwhile(void)
-{
-    char *at, *text;
-
-    script.registering = NULL;
-    for (text = strtok_r(meanwhile, ",", &at); text != NULL; text = strtok_r(NULL, ",", &at))
-        step(text);
-    say("|");
-}
-
 /* The number of transfers of each peer. */
 static void see_shares(void)
 {
@@ -556,8 +541,6 @@ static bool link_does(unsigned link, const char *what, const char *more)
     STEP(known, scripted_run(); addr[0] = scripted.peer)
     STEP(up, script_up(link, NULL, 0))
     STEP(unanswered, script_unanswered(-ECONNRESET))
-    STEP(during, script.registering = do_meanwhile;
-         snprintf(meanwhile, sizeof(meanwhile), "%s", more))
     STEP(shares, see_shares())
     STEP(cached, skip_without_cache())
     STEP(wait, let_pass(n))
@@ -643,7 +626,6 @@ static void set_unusual(const char *field)
         __VA_ARGS__;
     UNUSUAL("credits", hello.credits = (uint16_t)n)
     UNUSUAL("rts_max", hello.rts_max = n)
-    UNUSUAL("eager", hello.eager_window = n)
     UNUSUAL("unexpected", hello.unexpected_window = n)
     UNUSUAL("ring", hello.flags |= RME_HELLO_F_RING)
     UNUSUAL("windows", script.mws = n)

@@ -24,7 +24,6 @@
  *   again; known; up               a lost peer requests a link, has introduced itself, is up;
  *                                  TYPE in small letters: a message before the link is up
  *   unanswered                     a connection request ends unanswered
- *   during STEP, STEP ...          another thread's steps at the next registration
  *   arrive CREDITS; most_rx N      a peer that offers these; limit of a link's receives
  *   have; returned; shares         adds credits, those returned since the last time, transfers
  *                                  of each peer to the answer
