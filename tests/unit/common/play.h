@@ -12,7 +12,7 @@
  *   send a BYTES TAG [zone|list]   likewise recv, ask (an unexpected send); zone: in registered
  *                                  memory; list: of pieces of 1000 bytes
  *   cancel a; fetch                of the host
- *   answer a BYTES TAG; doze       fetches one message, and sends, or sleeps, without another call
+ *   answer a BYTES TAG; doze       fetches one message, then sends, or sleeps, at once
  *   TYPE field=value ... FLAG ...  a message of the peer (wire.h); window=BYTES adds a segment
  *   imm A; ring AT BYTES [LENGTH]  a write of the peer, into the ring at an offset
  *   keep; return                   the peer returns no credits with its messages; returns them
