@@ -27,7 +27,6 @@ static uint32_t handle[HANDLES], last; /* of the engine, in order of their names
 static unsigned handles, zones, peers;
 static void *zone[ZONES];
 static struct rme_addr *addr[PEERS];
-static char meanwhile[200]; /* steps during the next registration */
 static char said[4096];
 static void (*write_down)(const struct rme_wire_message *message);
 
@@ -175,8 +174,7 @@ static void reported(struct posted *p, int result, int64_t actual)
         int number;
         const char *name;
     } error[] = {{-ECANCELED, "canceled"}, {-EMSGSIZE, "too-large"}, {-ENOMEM, "no-memory"},
-                 {-ECONNRESET, "reset"},   {-EPROTO, "protocol"},    {-EFAULT, "fault"},
-                 {-ETIMEDOUT, "timed-out"}};
+                 {-ECONNRESET, "reset"},   {-EPROTO, "protocol"},    {-EFAULT, "fault"}};
     char name = (char)('a' + (p - op));
 
     reports[p - op]++;
@@ -406,30 +404,34 @@ static void post(unsigned link, const char *what, const char *arguments)
         reported(p, 0, bytes);
 }
 
-static void fetch(void)
+static bool fetch_one(void)
 {
     struct rme_unexpected got;
 
-    while (rme_test_unexpected(scripted.rme, &got, 1, 0) == 1) {
-        say("got:%d", got.tag);
-        assert_int_equal(rme_unexpected_free(scripted.rme, got.buffer), 0);
-    }
+    if (rme_test_unexpected(scripted.rme, &got, 1, 0) != 1)
+        return false;
+    say("got:%d", got.tag);
+    return rme_unexpected_free(scripted.rme, got.buffer) == 0;
+}
+
+static void pass_time(void)
+{
+    say("sleeps");
+    clock_step_ms(100);
+}
+
+/* Fetches one message, and sleeps once. */
+static void fetch_and_sleep(void)
+{
+    struct rme_done done;
+
+    fetch_one();
+    script.sleeping = pass_time;
+    assert_int_equal(rme_test_context(scripted.rme, 0, &done, 1, 10), 0);
+    script.sleeping = NULL;
 }
 
 /* ---- lines ---- */
-
-static void step(char *text);
-
-/* Another thread does these steps while this one registers. */
-static void do_meanwhile(void)
-{
-    char *at, *text;
-
-    script.registering = NULL;
-    for (text = strtok_r(meanwhile, ",", &at); text != NULL; text = strtok_r(NULL, ",", &at))
-        step(text);
-    say("|");
-}
 
 /* The number of transfers of each peer. */
 static void see_shares(void)
@@ -504,7 +506,9 @@ static bool host_does(unsigned link, const char *what, const char *more)
     STEP(recv, post(link, what, more))
     STEP(ask, post(link, what, more))
     STEP(cancel, rme_cancel(scripted.rme, op[*more - 'a'].id))
-    STEP(fetch, fetch())
+    STEP(fetch, while (fetch_one()) continue)
+    STEP(answer, fetch_one(); post(link, "send", more))
+    STEP(doze, fetch_and_sleep())
     STEP(imm, script_imm(link, (uint32_t)number(more)))
     STEP(ring, peer_rings(more))
     STEP(keep, scripted.keeps = true)
@@ -537,8 +541,6 @@ static bool link_does(unsigned link, const char *what, const char *more)
     STEP(known, scripted_run(); addr[0] = scripted.peer)
     STEP(up, script_up(link, NULL, 0))
     STEP(unanswered, script_unanswered(-ECONNRESET))
-    STEP(during, script.registering = do_meanwhile;
-         snprintf(meanwhile, sizeof(meanwhile), "%s", more))
     STEP(shares, see_shares())
     STEP(cached, skip_without_cache())
     STEP(wait, let_pass(n))
@@ -624,7 +626,6 @@ static void set_unusual(const char *field)
         __VA_ARGS__;
     UNUSUAL("credits", hello.credits = (uint16_t)n)
     UNUSUAL("rts_max", hello.rts_max = n)
-    UNUSUAL("eager", hello.eager_window = n)
     UNUSUAL("unexpected", hello.unexpected_window = n)
     UNUSUAL("ring", hello.flags |= RME_HELLO_F_RING)
     UNUSUAL("windows", script.mws = n)

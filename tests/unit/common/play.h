@@ -12,6 +12,7 @@
  *   send a BYTES TAG [zone|list]   likewise recv, ask (an unexpected send); zone: in registered
  *                                  memory; list: of pieces of 1000 bytes
  *   cancel a; fetch                of the host
+ *   answer a BYTES TAG; doze       fetches one message, then sends, or sleeps, at once
  *   TYPE field=value ... FLAG ...  a message of the peer (wire.h); window=BYTES adds a segment
  *   imm A; ring AT BYTES [LENGTH]  a write of the peer, into the ring at an offset
  *   keep; return                   the peer returns no credits with its messages; returns them
@@ -23,7 +24,6 @@
  *   again; known; up               a lost peer requests a link, has introduced itself, is up;
  *                                  TYPE in small letters: a message before the link is up
  *   unanswered                     a connection request ends unanswered
- *   during STEP, STEP ...          another thread's steps at the next registration
  *   arrive CREDITS; most_rx N      a peer that offers these; limit of a link's receives
  *   have; returned; shares         adds credits, those returned since the last time, transfers
  *                                  of each peer to the answer

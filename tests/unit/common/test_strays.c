@@ -407,78 +407,7 @@ static void reached_while_its_link_ends(void **state)
     }
 }
 
-/* ---- the single credit of a peer ---- */
-
-/* Delivers a request of a peer with a single credit; the host fetches it into `u` unless
- * NULL. */
-static void request(struct rme_unexpected *u)
-{
-    struct rme_hello hello = scripted_hello();
-
-    scripted_open(COMMON "credits_pool=0", &hello);
-    scripted_run();
-    scripted_hush();
-    scripted_put(
-        (struct rme_wire_message){.type = RME_WIRE_EAGER, .flags = RME_WIRE_F_UNEXPECTED},
-        NULL);
-    if (u != NULL)
-        assert_int_equal(rme_test_unexpected(scripted.rme, u, 1, 0), 1);
-}
-
-static void answer_carries_the_credit(void **state)
-{
-    struct rme_unexpected u;
-    struct posted send;
-
-    (void)state;
-    request(&u);
-    assert_int_equal(scripted_count(RME_WIRE_CREDIT), 0);
-    scripted_send(&send, memory, 8, 1);
-    assert_int_equal(scripted_count(RME_WIRE_EAGER), 1);
-    assert_int_equal(scripted_word(RME_WIRE_EAGER, 0)->message.credits, 1);
-    scripted_run();
-    assert_int_equal(scripted_count(RME_WIRE_CREDIT), 0);
-    rme_unexpected_free(scripted.rme, u.buffer);
-}
-
-static void idle_call_sends_credit(void **state)
-{
-    struct rme_unexpected u, none;
-
-    (void)state;
-    request(&u);
-    assert_int_equal(rme_test_unexpected(scripted.rme, &none, 1, 0), 0);
-    assert_int_equal(scripted_count(RME_WIRE_CREDIT), 1);
-    rme_unexpected_free(scripted.rme, u.buffer);
-}
-
-/* A thread about to sleep has no answer to send, though other threads may. */
-static void sleeping_call_sends_credit(void **state)
-{
-    struct rme_unexpected u;
-    struct rme_done done;
-
-    (void)state;
-    request(&u);
-    assert_int_equal(scripted_count(RME_WIRE_CREDIT), 0);
-    assert_int_equal(rme_test_context(scripted.rme, 0, &done, 1, 10), 0);
-    assert_int_equal(scripted_count(RME_WIRE_CREDIT), 1);
-    rme_unexpected_free(scripted.rme, u.buffer);
-}
-
-/* Each call returns because of a message that the host does not fetch: the CREDIT is still sent
- * after some calls. */
-static void busy_calls_send_credit_eventually(void **state)
-{
-    struct rme_done done;
-    unsigned calls = 0;
-
-    (void)state;
-    request(NULL);
-    while (scripted_count(RME_WIRE_CREDIT) == 0 && calls++ < 1000)
-        rme_test_context(scripted.rme, 0, &done, 1, 0);
-    assert_in_range(calls, 2, 300);
-}
+/* ---- the last credit ---- */
 
 static unsigned slept, byes_at_first;
 
@@ -534,10 +463,6 @@ int main(void)
         cmocka_unit_test(unexpected_of_freed_address_is_dropped),
         cmocka_unit_test(freed_while_it_is_copied),
         SCRIPTED_TEST(reached_while_its_link_ends),
-        SCRIPTED_TEST(answer_carries_the_credit),
-        SCRIPTED_TEST(idle_call_sends_credit),
-        SCRIPTED_TEST(sleeping_call_sends_credit),
-        SCRIPTED_TEST(busy_calls_send_credit_eventually),
         SCRIPTED_TEST(close_waits_for_bye_credit),
     };
 
