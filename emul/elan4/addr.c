@@ -71,24 +71,6 @@ static int move_vm(int pid, bool to, void *local, uint64_t remote, uint64_t len)
     return 0;
 }
 
-/* Copies between two other processes through a local buffer. */
-static int relay(const struct emu4_place *src, const struct emu4_place *dst, uint64_t len)
-{
-    char buf[32768];
-
-    for (uint64_t done = 0; done < len;) {
-        uint64_t n = len - done < sizeof(buf) ? len - done : sizeof(buf);
-        int rc = move_vm(src->pid, false, buf, src->va + done, n);
-        if (rc < 0)
-            return rc == -ESRCH ? rc : -EFAULT;
-        rc = move_vm(dst->pid, true, buf, dst->va + done, n);
-        if (rc < 0)
-            return rc == -ESRCH ? rc : -ENXIO;
-        done += n;
-    }
-    return 0;
-}
-
 /* Copies whole words, so that a reader never sees a part of an aligned word. */
 static void copy_words(uint64_t *dst, const uint64_t *src, uint64_t words)
 {
@@ -122,7 +104,7 @@ int emu4_move(const struct emu4_place *src, const struct emu4_place *dst, uint64
         rc = move_vm(src->pid, false, local, src->va, len);
         return rc == -EIO ? -EFAULT : rc == -EFAULT ? -ENXIO : rc;
     }
-    return relay(src, dst, len);
+    return -EFAULT; /* between two other processes */
 }
 
 int emu4_read(const struct emu4_end *e, E4_Addr a, void *buf, uint64_t len)

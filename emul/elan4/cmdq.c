@@ -450,11 +450,6 @@ EMU4_EXPORT void elan4_set_event_cmd(E4_CmdQ *cmdq, E4_Addr event)
     put(cmdq, (const uint64_t[]){event | SET_EVENT_CMD}, 1);
 }
 
-EMU4_EXPORT void elan4_write_dword_cmd(E4_CmdQ *cmdq, E4_Addr addr, E4_uint64 value)
-{
-    put(cmdq, (const uint64_t[]){addr | WRITE_DWORD_CMD, value}, 2);
-}
-
 EMU4_EXPORT void elan4_add_dword_cmd(E4_CmdQ *cmdq, E4_Addr addr, E4_uint64 value)
 {
     put(cmdq, (const uint64_t[]){addr | ADD_DWORD_CMD, value}, 2);

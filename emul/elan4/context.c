@@ -269,12 +269,6 @@ EMU4_EXPORT void elan4_fini(ELAN4_CTX *ctx)
     free(x);
 }
 
-EMU4_EXPORT E4_uint64 elan4_clock(ELAN4_CTX *ctx)
-{
-    (void)ctx;
-    return emu4_now();
-}
-
 EMU4_EXPORT int elan4_register_trap_handler(ELAN4_CTX *ctx, int utsType, int utsProc,
                                             ELAN4_TRAP_HANDLER handler, void *arg)
 {

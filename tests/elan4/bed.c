@@ -16,18 +16,6 @@ uint64_t now_ms(void)
     return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
 }
 
-void bed_cap(ELAN_CAPABILITY *cap, int context)
-{
-    elan_nullcap(cap);
-    cap->cap_type = ELAN_CAP_TYPE_BLOCK | ELAN_CAP_TYPE_NO_BITMAP | ELAN_CAP_TYPE_MULTI_RAIL;
-    cap->cap_railmask = 1;
-    cap->cap_lownode = 0;
-    cap->cap_highnode = NODES - 1;
-    cap->cap_lowcontext = LOW;
-    cap->cap_highcontext = LOW + CONTEXTS - 1;
-    cap->cap_mycontext = context;
-}
-
 static void on_trap(ELAN4_CTX *ctx, ELAN4_USER_TRAP *trap, void *arg)
 {
     struct bed *b = arg;
@@ -38,7 +26,7 @@ static void on_trap(ELAN4_CTX *ctx, ELAN4_USER_TRAP *trap, void *arg)
     atomic_fetch_add(&b->traps, 1);
 }
 
-void bed_prepare(struct bed *b)
+void bed_open(struct bed *b, int context)
 {
     CHECK((b->ctx = elan4_init(0)) != NULL);
     CHECK((b->sdram = elan4_open_sdram(0, 0, 1 << 20)) != NULL);
@@ -46,20 +34,16 @@ void bed_prepare(struct bed *b)
     CHECK(elan4_set_standard_mappings(b->ctx) == 0);
     CHECK(elan4_set_required_mappings(b->ctx) == 0);
     CHECK(elan4_register_trap_handler(b->ctx, UTS_ALL_TRAPS, UTS_ALL_TRAPS, on_trap, b) == 0);
-    bed_cap(&b->cap, LOW);
-}
-
-void bed_open(struct bed *b, int context)
-{
-    bed_prepare(b);
-    CHECK(elan4_add_p2pvp(b->ctx, 0, &b->cap) == 0);
+    elan_nullcap(&b->cap);
+    b->cap.cap_type = ELAN_CAP_TYPE_BLOCK | ELAN_CAP_TYPE_NO_BITMAP | ELAN_CAP_TYPE_MULTI_RAIL;
+    b->cap.cap_railmask = 1;
+    b->cap.cap_lownode = 0;
+    b->cap.cap_highnode = NODES - 1;
+    b->cap.cap_lowcontext = LOW;
+    b->cap.cap_highcontext = LOW + CONTEXTS - 1;
     b->cap.cap_mycontext = context;
+    CHECK(elan4_add_p2pvp(b->ctx, 0, &b->cap) == 0);
     CHECK(elan4_attach(b->ctx, &b->cap) == 0);
-    bed_attached(b);
-}
-
-void bed_attached(struct bed *b)
-{
     b->vp = vp_of(b->node, b->cap.cap_mycontext);
     CHECK((b->cookies = elan4_allocCookiePool(b->ctx, b->vp)) != NULL);
     CHECK((b->cq = elan4_alloc_cmdq(b->ctx, CQ_Size64K, CQ_EnableAllBits, NULL)) != NULL);
@@ -127,24 +111,6 @@ void bed_queue(struct bed *b, unsigned slot)
     elan4_store64(b->first, &b->queue->q_bptr);
 }
 
-char *queue_take(struct bed *b, unsigned slot, int ms)
-{
-    if (!word_set(b, b->arrived, ms))
-        return NULL;
-    char *at = b->slots + (b->queue->q_fptr - b->first);
-    E4_Addr next = b->queue->q_fptr == b->last ? b->first : b->queue->q_fptr + slot;
-    static char copy[4096];
-    memcpy(copy, at, slot);
-    elan4_store64(next, &b->queue->q_fptr);
-    elan4_store64(0, b->arrived);
-    MEMBAR_STORESTORE();
-    elan4_wait_event_cmd(b->cq, elan(b, b->queue_event),
-                         E4_EVENT_INIT_VALUE(-32, E4_EVENT_WRITE, E4_EVENT_DTYPE_LONG, 0),
-                         elan(b, b->arrived), 1);
-    flush(b);
-    return copy;
-}
-
 struct _E4_DMA64 dma(size_t size, unsigned flags, unsigned vp, E4_Addr src, E4_Addr dst,
                      E4_Addr srcev, E4_Addr dstev)
 {
@@ -193,11 +159,6 @@ bool trapped(struct bed *b, int type, int ms)
         if (atomic_load(&b->traps) && atomic_load(&b->trap_type) == type)
             return true;
     return false;
-}
-
-int32_t count_of(const E4_Event *ev)
-{
-    return (int32_t)(elan4_load64(&ev->ev_CountAndType) >> 32);
 }
 
 void meet(struct bed *b, int i, int n)

@@ -55,14 +55,8 @@ struct bed {
     E4_Addr first, last;
 };
 
-/* Makes a capability for all nodes, contexts LOW and up. */
-void bed_cap(ELAN_CAPABILITY *cap, int context);
-/* Does everything except attaching; the fixture counts traps. */
-void bed_prepare(struct bed *b);
-/* Attaches to a context of this process's node and opens everything. */
+/* Attaches to a context of this process's node, opens everything, and counts traps. */
 void bed_open(struct bed *b, int context);
-/* Completes the fixture after the test has attached by itself. */
-void bed_attached(struct bed *b);
 void bed_close(struct bed *b);
 unsigned vp_of(int node, int context);
 E4_Addr elan(struct bed *b, const volatile void *p);
@@ -73,9 +67,6 @@ void *sdram_mem(struct bed *b, size_t size);
 /* Makes an event that writes *word. */
 E4_Event *word_event(struct bed *b, volatile E4_uint64 *word, int count);
 void bed_queue(struct bed *b, unsigned slot);
-/* Takes one message and returns its slot, valid until the next call; NULL after `ms` without
- * one. */
-char *queue_take(struct bed *b, unsigned slot, int ms);
 
 struct _E4_DMA64 dma(size_t size, unsigned flags, unsigned vp, E4_Addr src, E4_Addr dst,
                      E4_Addr srcev, E4_Addr dstev);
@@ -90,7 +81,6 @@ uint64_t *number_mem(struct bed *b, uint64_t value);
 /* Returns whether the word is set within `ms`. */
 bool word_set(struct bed *b, volatile E4_uint64 *word, int ms);
 bool trapped(struct bed *b, int type, int ms);
-int32_t count_of(const E4_Event *ev);
 
 /* Barrier: all `n` processes pass stage `i` together. */
 void meet(struct bed *b, int i, int n);

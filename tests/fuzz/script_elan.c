@@ -220,12 +220,6 @@ void elan4_wait_event_cmd(E4_CmdQ *q, E4_Addr event, E4_uint64 value, E4_uint64 
     add(e, (int32_t)(value >> 32));
 }
 
-void elan4_write_dword_cmd(E4_CmdQ *q, E4_Addr at, E4_uint64 value)
-{
-    (void)q;
-    *(uint64_t *)(uintptr_t)at = value;
-}
-
 /* Skips guarded commands: no request is refused before its queue gives it up. */
 void elan4_guard(E4_CmdQ *q, E4_uint64 command)
 {

@@ -68,7 +68,6 @@ int elan4_add_p2pvp(ELAN4_CTX *ctx, unsigned process, ELAN_CAPABILITY *cap);
 int elan4_block_inputter(ELAN4_CTX *ctx, unsigned blocked);
 /* Returns 0, or -1 with errno: EBUSY if the context is in use, EINVAL, EACCES. */
 int elan4_attach(ELAN4_CTX *ctx, ELAN_CAPABILITY *cap);
-E4_uint64 elan4_clock(ELAN4_CTX *ctx); /* ns */
 
 /* Handlers run in a thread of the library. UTS_ALL_TRAPS matches any type. */
 typedef void (*ELAN4_TRAP_HANDLER)(ELAN4_CTX *ctx, ELAN4_USER_TRAP *trap, void *arg);
@@ -110,7 +109,6 @@ void elan4_run_dma_cmd(E4_CmdQ *cmdq, E4_DMA *dma);
 void elan4_wait_event_cmd(E4_CmdQ *cmdq, E4_Addr event, E4_uint64 countAndType,
                           E4_uint64 param0, E4_uint64 param1);
 void elan4_set_event_cmd(E4_CmdQ *cmdq, E4_Addr event);
-void elan4_write_dword_cmd(E4_CmdQ *cmdq, E4_Addr addr, E4_uint64 value);
 void elan4_add_dword_cmd(E4_CmdQ *cmdq, E4_Addr addr, E4_uint64 value);
 void elan4_guard(E4_CmdQ *cmdq, E4_uint64 command);
 /* Requests `destvp` to run a DMA from its own memory; used for reads. */

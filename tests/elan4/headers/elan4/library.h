@@ -74,7 +74,6 @@ extern void elan4_run_dma_cmd(E4_CmdQ *cmdq, E4_DMA *dma);
 extern void elan4_wait_event_cmd(E4_CmdQ *cmdq, E4_Addr event, E4_uint64 countAndType,
                                  E4_uint64 param0, E4_uint64 param1);
 extern void elan4_set_event_cmd(E4_CmdQ *cmdq, E4_Addr event);
-extern void elan4_write_dword_cmd(E4_CmdQ *cmdq, E4_Addr addr, E4_uint64 value);
 extern void elan4_add_dword_cmd(E4_CmdQ *cmdq, E4_Addr addr, E4_uint64 value);
 extern void elan4_open_packet(E4_CmdQ *cmdq, E4_uint64 command);
 extern void elan4_guard(E4_CmdQ *cmdq, E4_uint64 command);
