@@ -135,14 +135,12 @@ static void reply_done(struct net_op *op, int error, int64_t actual)
 /* Posts the receive of a reply; handles replies that have arrived already. */
 static void post_reply_receive(struct remote *r)
 {
-    struct iovec piece = {r->reply_bytes, IOD_REPLY_MAX};
-    struct net_memory memory = {.type = BMI_PRE_ALLOC, .pieces = 1, .piece = &piece};
     int64_t actual = 0;
     int result;
 
     do {
-        result = net_recv(r->client->context, r->addr, &memory, IOD_REPLY_MAX, r->tag,
-                          &r->reply_op, &actual);
+        result = net_recv(r->client->context, r->addr, r->reply_bytes, IOD_REPLY_MAX,
+                          BMI_PRE_ALLOC, r->tag, &r->reply_op, &actual);
     } while (result > 0 && reply_arrived(r, actual));
     r->receiving = result == 0;
     if (result < 0)

@@ -112,12 +112,6 @@ bool copy_take_grant(struct copy *copy, struct remote *r)
 
 /* ---- data ---- */
 
-static int move_part(void *file, uint64_t offset, const struct net_memory *memory,
-                     uint64_t length, bool write)
-{
-    return file_move(file, offset, memory->piece, memory->pieces, length, write);
-}
-
 static bool start_flow(struct copy *copy, struct remote *r, bmi_msg_tag_t tag)
 {
     struct flow_config config = {
@@ -127,7 +121,7 @@ static bool start_flow(struct copy *copy, struct remote *r, bmi_msg_tag_t tag)
         .addr = r->addr,
         .tag = tag,
         .send = copy->put,
-        .move = move_part,
+        .move = file_move,
         .file = &r->file,
         .size = layout_object_size(&r->layout),
         .message = r->buffer_size,
@@ -219,9 +213,8 @@ static bool all_moved(struct client *client)
 bool copy_data(struct copy *copy)
 {
     struct client *client = &copy->client;
-    int error =
-        pool_new(client->workers, client->remote[0]->addr, copy->o.buffer_size,
-                 (int)copy->o.buffers * client->count, copy->o.list, false, &client->pool);
+    int error = pool_new(client->workers, client->remote[0]->addr, copy->o.buffer_size,
+                         (int)copy->o.buffers * client->count, false, &client->pool);
 
     if (error)
         return client_fail(client, "no memory for buffers; close other programs");

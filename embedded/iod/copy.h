@@ -13,7 +13,6 @@ struct copy_options {
     uint64_t strip;                  /* bytes; for copies in */
     uint32_t buffers;                /* messages in flight per server */
     uint32_t buffer_size;            /* bytes of a message */
-    int list;                        /* segments of memory per message */
     bool bar;                        /* show progress on a terminal */
 };
 

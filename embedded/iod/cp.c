@@ -24,7 +24,6 @@ static const char help[] =
     "  -S, --strip SIZE         bytes on one server before the next one follows (64K)\n"
     "  -b, --buffers N          messages in flight per server (8)\n"
     "  -B, --buffer-size SIZE   bytes of a message (512K)\n"
-    "  -L, --list N             memory in N pieces per message (1)\n"
     "  -o, --options STR        key=value,... for the BMI methods\n"
     "  -t, --timeout S          fail when a server is silent for S seconds (6)\n"
     "  -q, --quiet              no progress bar and no result line\n"
@@ -73,14 +72,13 @@ int main(int argc, char **argv)
     struct args_list servers = {0};
     struct copy_options o = {.client = {.threads = 4, .interrupted = &args_interrupted},
                              .servers = &servers};
-    uint64_t strip = 65536, buffers = 8, buffer_size = 512u << 10, list = 1, timeout = 6;
+    uint64_t strip = 65536, buffers = 8, buffer_size = 512u << 10, timeout = 6;
     bool quiet = false, verbose = false, good;
     const struct args_option options[] = {
         {"servers", 's', ARGS_SERVERS, &servers, 0, 0},
         {"strip", 'S', ARGS_NUMBER, &strip, IOD_STRIP_MIN, IOD_STRIP_MAX},
         {"buffers", 'b', ARGS_NUMBER, &buffers, 1, IOD_BUFFERS_MAX},
         {"buffer-size", 'B', ARGS_NUMBER, &buffer_size, IOD_BUFFER_MIN, IOD_BUFFER_MAX},
-        {"list", 'L', ARGS_NUMBER, &list, 1, NET_PIECES_MAX},
         ARGS_OPTIONS(&o.client.options),
         ARGS_TIMEOUT(&timeout),
         {"quiet", 'q', ARGS_FLAG, &quiet, 0, 0},
@@ -102,7 +100,6 @@ int main(int argc, char **argv)
     o.strip = strip;
     o.buffers = (uint32_t)buffers;
     o.buffer_size = (uint32_t)buffer_size;
-    o.list = (int)list;
     o.bar = !quiet;
     o.client.line = verbose ? print_line : NULL;
     o.client.ignored = quiet || verbose ? NULL : args_ignored; /* --verbose shows it already */

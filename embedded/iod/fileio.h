@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* fileio.h - moves one message between memory in segments and a file with striping. */
+/* fileio.h - moves one message between memory and a file with striping. */
 #ifndef IOD_FILEIO_H
 #define IOD_FILEIO_H
 
 #include <stdbool.h>
-#include <sys/uio.h>
 
 #include "embedded/iod/proto.h"
 
@@ -15,10 +14,10 @@ struct file_part {
     uint64_t base;
 };
 
-/* Moves `length` bytes from byte `offset` of the object on between the file and the segments of
- * memory, in order.  Returns 0 or -errno; -ENODATA if a read reached the end of the file. */
-int file_move(const struct file_part *part, uint64_t offset, const struct iovec *memory,
-              int pieces, uint64_t length, bool write);
+/* Moves `length` bytes from byte `offset` of the object on between the file, a struct
+ * file_part, and memory.  Returns 0 or -errno; -ENODATA if a read reached the end of the
+ * file. */
+int file_move(void *file, uint64_t offset, char *bytes, uint64_t length, bool write);
 
 /*
  * Syncs the names in a folder.  A file system that refuses this for folders (EINVAL) needs no

@@ -148,7 +148,7 @@ static void run_file(struct job *job)
     stopped = f->stopped;
     pthread_mutex_unlock(&f->lock);
     if (!stopped)
-        error = f->c.move(f->c.file, s->number * f->c.message, &s->buffer->memory,
+        error = f->c.move(f->c.file, s->number * f->c.message, s->buffer->bytes,
                           (uint64_t)s->length, !f->c.send);
     pthread_mutex_lock(&f->lock);
     f->busy--;
@@ -209,11 +209,11 @@ static void slot_post(struct slot *s)
 
     s->state = SLOT_NET;
     if (f->c.send)
-        result =
-            net_send(f->c.context, f->c.addr, &s->buffer->memory, s->length, f->c.tag, &s->op);
+        result = net_send(f->c.context, f->c.addr, s->buffer->bytes, s->length, BMI_PRE_ALLOC,
+                          f->c.tag, &s->op);
     else
-        result = net_recv(f->c.context, f->c.addr, &s->buffer->memory, s->length, f->c.tag,
-                          &s->op, &actual);
+        result = net_recv(f->c.context, f->c.addr, s->buffer->bytes, s->length, BMI_PRE_ALLOC,
+                          f->c.tag, &s->op, &actual);
     if (result == 0) {
         f->busy++;
     } else if (result > 0) {

@@ -28,8 +28,7 @@ struct flow_config {
 
     /* Moves `length` bytes from `offset` on from memory to the file (`write`), or from the
      * file to memory.  Called by several workers concurrently.  Returns 0 or -errno. */
-    int (*move)(void *file, uint64_t offset, const struct net_memory *memory, uint64_t length,
-                bool write);
+    int (*move)(void *file, uint64_t offset, char *bytes, uint64_t length, bool write);
     void *file;
     uint64_t size;    /* bytes of the object */
     uint32_t message; /* bytes of a message; at most the pool's buffer size */

@@ -122,29 +122,6 @@ int net_poll(bmi_context_id context, int idle_ms)
     return count;
 }
 
-/* Segments with the first `length` bytes, as arguments of BMI. */
-struct clip {
-    void *base[NET_PIECES_MAX];
-    bmi_size_t length[NET_PIECES_MAX];
-    int count;
-};
-
-static int clip_memory(struct clip *clip, const struct net_memory *memory, int64_t length)
-{
-    clip->count = 0;
-    for (int i = 0; i < memory->pieces && length > 0 && i < NET_PIECES_MAX; i++) {
-        int64_t step = (int64_t)memory->piece[i].iov_len;
-
-        if (step > length)
-            step = length;
-        clip->base[i] = memory->piece[i].iov_base;
-        clip->length[i] = step;
-        clip->count++;
-        length -= step;
-    }
-    return length ? -EINVAL : 0;
-}
-
 /* Converts the result of a post to that of net.h. */
 static int posted(int result, struct net_op *op)
 {
@@ -154,36 +131,17 @@ static int posted(int result, struct net_op *op)
     return result > 0 ? 1 : from_bmi(result);
 }
 
-int net_send(bmi_context_id context, BMI_addr_t to, const struct net_memory *memory,
-             int64_t length, bmi_msg_tag_t tag, struct net_op *op)
+int net_send(bmi_context_id context, BMI_addr_t to, const void *bytes, int64_t length,
+             enum bmi_buffer_type type, bmi_msg_tag_t tag, struct net_op *op)
 {
-    struct clip clip;
-
-    if (clip_memory(&clip, memory, length) < 0)
-        return -EINVAL;
-    if (clip.count <= 1)
-        return posted(BMI_post_send(&op->id, to, memory->piece[0].iov_base, length,
-                                    memory->type, tag, op, context, NULL),
-                      op);
-    return posted(BMI_post_send_list(&op->id, to, (const void *const *)clip.base, clip.length,
-                                     clip.count, length, memory->type, tag, op, context, NULL),
-                  op);
+    return posted(BMI_post_send(&op->id, to, bytes, length, type, tag, op, context, NULL), op);
 }
 
-int net_recv(bmi_context_id context, BMI_addr_t from, const struct net_memory *memory,
-             int64_t length, bmi_msg_tag_t tag, struct net_op *op, int64_t *actual)
+int net_recv(bmi_context_id context, BMI_addr_t from, void *bytes, int64_t length,
+             enum bmi_buffer_type type, bmi_msg_tag_t tag, struct net_op *op, int64_t *actual)
 {
-    struct clip clip;
-
-    if (clip_memory(&clip, memory, length) < 0)
-        return -EINVAL;
-    if (clip.count <= 1)
-        return posted(BMI_post_recv(&op->id, from, memory->piece[0].iov_base, length, actual,
-                                    memory->type, tag, op, context, NULL),
-                      op);
-    return posted(BMI_post_recv_list(&op->id, from, clip.base, clip.length, clip.count, length,
-                                     actual, memory->type, tag, op, context, NULL),
-                  op);
+    return posted(
+        BMI_post_recv(&op->id, from, bytes, length, actual, type, tag, op, context, NULL), op);
 }
 
 int net_send_request(bmi_context_id context, BMI_addr_t to, const void *request, int64_t length,

@@ -10,22 +10,12 @@
 #define IOD_NET_H
 
 #include <pthread.h>
-#include <sys/uio.h>
 
 #include "embedded/bmi/bmi.h"
-
-#define NET_PIECES_MAX 1024 /* maximum segments of memory per message */
 
 struct net_op {
     void (*done)(struct net_op *op, int error, int64_t actual); /* error: 0 or -errno */
     bmi_op_id_t id;                                             /* 0: not posted */
-};
-
-/* Memory of messages: one block, or segments with gaps. */
-struct net_memory {
-    enum bmi_buffer_type type;
-    int pieces;
-    struct iovec *piece;
 };
 
 /*
@@ -61,12 +51,12 @@ int net_poll(bmi_context_id context, int idle_ms);
 
 /*
  * Post an operation.  Returns 0: `done` will be called; 1: complete, *actual set (receives), no
- * call; -errno: failed, no call.  Uses the first `length` bytes of the memory.
+ * call; -errno: failed, no call.
  */
-int net_send(bmi_context_id context, BMI_addr_t to, const struct net_memory *memory,
-             int64_t length, bmi_msg_tag_t tag, struct net_op *op);
-int net_recv(bmi_context_id context, BMI_addr_t from, const struct net_memory *memory,
-             int64_t length, bmi_msg_tag_t tag, struct net_op *op, int64_t *actual);
+int net_send(bmi_context_id context, BMI_addr_t to, const void *bytes, int64_t length,
+             enum bmi_buffer_type type, bmi_msg_tag_t tag, struct net_op *op);
+int net_recv(bmi_context_id context, BMI_addr_t from, void *bytes, int64_t length,
+             enum bmi_buffer_type type, bmi_msg_tag_t tag, struct net_op *op, int64_t *actual);
 int net_send_request(bmi_context_id context, BMI_addr_t to, const void *request, int64_t length,
                      bmi_msg_tag_t tag, struct net_op *op);
 

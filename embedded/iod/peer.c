@@ -73,10 +73,8 @@ static void watch_done(struct net_op *op, int error, int64_t actual)
 /* Posts the receive without memory that no message matches. */
 static void peer_watch(struct peer *peer)
 {
-    struct iovec piece = {NULL, 0};
-    struct net_memory memory = {.type = BMI_EXT_ALLOC, .pieces = 1, .piece = &piece};
     int64_t actual = 0;
-    int result = net_recv(peer->server->context, peer->addr, &memory, 0, WATCH_TAG,
+    int result = net_recv(peer->server->context, peer->addr, NULL, 0, BMI_EXT_ALLOC, WATCH_TAG,
                           &peer->watch, &actual);
 
     if (result == 0) {

@@ -6,15 +6,12 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-
-#define PIECE_GAP 192u /* bytes between the segments of a buffer: not a multiple of a page */
 
 struct pool {
     struct workers *workers;
     BMI_addr_t home;
     size_t size;
-    int limit, pieces;
+    int limit;
     bool clear;
     pthread_mutex_t lock; /* protects the following fields */
     int made, used;
@@ -22,8 +19,8 @@ struct pool {
     struct waiter *first, **last;
 };
 
-int pool_new(struct workers *workers, BMI_addr_t home, size_t size, int count, int pieces,
-             bool clear, struct pool **out)
+int pool_new(struct workers *workers, BMI_addr_t home, size_t size, int count, bool clear,
+             struct pool **out)
 {
     struct pool *pool = malloc(sizeof *pool);
 
@@ -33,7 +30,6 @@ int pool_new(struct workers *workers, BMI_addr_t home, size_t size, int count, i
                           .home = home,
                           .size = size,
                           .limit = count,
-                          .pieces = pieces,
                           .clear = clear,
                           .last = &pool->first};
     pthread_mutex_init(&pool->lock, NULL);
@@ -43,52 +39,21 @@ int pool_new(struct workers *workers, BMI_addr_t home, size_t size, int count, i
 
 static void buffer_free(const struct pool *pool, struct buffer *buffer)
 {
-    if (buffer->memory.type == BMI_PRE_ALLOC)
-        BMI_memfree(pool->home, buffer->block, (bmi_size_t)pool->size, BMI_SEND);
-    else
-        free(buffer->block);
-    free(buffer->memory.piece);
+    BMI_memfree(pool->home, buffer->bytes, (bmi_size_t)pool->size, BMI_SEND);
     free(buffer);
 }
 
-/* Allocates a block for all segments; all but the last have the same length. */
 static struct buffer *buffer_new(const struct pool *pool)
 {
     struct buffer *buffer = calloc(1, sizeof *buffer);
-    size_t step = pool->size / (size_t)pool->pieces;
-    size_t page = (size_t)sysconf(_SC_PAGESIZE);
 
-    if (buffer == NULL)
-        return NULL;
-    buffer->memory.pieces = pool->pieces;
-    buffer->memory.piece = calloc((size_t)pool->pieces, sizeof *buffer->memory.piece);
-    if (buffer->memory.piece == NULL)
-        goto no_pieces;
-    if (pool->pieces == 1) {
-        buffer->memory.type = BMI_PRE_ALLOC;
-        buffer->block = BMI_memalloc(pool->home, (bmi_size_t)pool->size, BMI_SEND);
-    } else {
-        buffer->memory.type = BMI_EXT_ALLOC;
-        if (posix_memalign(&buffer->block, page,
-                           pool->size + (size_t)pool->pieces * PIECE_GAP) != 0)
-            buffer->block = NULL;
+    if (buffer != NULL)
+        buffer->bytes = BMI_memalloc(pool->home, (bmi_size_t)pool->size, BMI_SEND);
+    if (buffer != NULL && buffer->bytes == NULL) {
+        free(buffer);
+        buffer = NULL;
     }
-    if (buffer->block == NULL)
-        goto no_block;
-    for (int i = 0; i < pool->pieces; i++) {
-        buffer->memory.piece[i].iov_base =
-            (char *)buffer->block + (size_t)i * (step + PIECE_GAP);
-        buffer->memory.piece[i].iov_len = step;
-    }
-    buffer->memory.piece[pool->pieces - 1].iov_len =
-        pool->size - step * (size_t)(pool->pieces - 1);
     return buffer;
-
-no_block:
-    free(buffer->memory.piece);
-no_pieces:
-    free(buffer);
-    return NULL;
 }
 
 /* Returns a spare or new buffer, with the lock held; NULL: none is left, or no memory. */
@@ -159,15 +124,7 @@ bool pool_unwait(struct pool *pool, struct waiter *waiter)
  * announce more than it writes. */
 static void clear(struct buffer *buffer)
 {
-    size_t left = buffer->filled;
-
-    for (int i = 0; i < buffer->memory.pieces && left > 0; i++) {
-        const struct iovec *piece = &buffer->memory.piece[i];
-        size_t step = piece->iov_len < left ? piece->iov_len : left;
-
-        memset(piece->iov_base, 0, step);
-        left -= step;
-    }
+    memset(buffer->bytes, 0, buffer->filled);
     buffer->filled = 0;
 }
 

@@ -17,9 +17,8 @@
 struct pool;
 
 struct buffer {
-    struct net_memory memory; /* holds pool_buffer_size() bytes */
+    void *bytes; /* pool_buffer_size() of them, from BMI_memalloc() */
     struct buffer *next;
-    void *block;
     size_t filled; /* set by the user: longest message stored in it */
 };
 
@@ -31,13 +30,12 @@ struct waiter {
 };
 
 /*
- * Makes a pool of at most `count` buffers of `size` bytes, allocated when first needed.  pieces
- * == 1: memory from BMI_memalloc of the method of `home`, an address that must outlive the
- * pool; else this number of segments of ordinary memory with gaps.  `clear`: a returned buffer
- * is cleared, because the next user is another client.  Returns 0 or -ENOMEM.
+ * Makes a pool of at most `count` buffers of `size` bytes, allocated when first needed by
+ * BMI_memalloc of the method of `home`, an address that must outlive the pool.  `clear`: a
+ * returned buffer is cleared, because the next user is another client.  Returns 0 or -ENOMEM.
  */
-int pool_new(struct workers *workers, BMI_addr_t home, size_t size, int count, int pieces,
-             bool clear, struct pool **out);
+int pool_new(struct workers *workers, BMI_addr_t home, size_t size, int count, bool clear,
+             struct pool **out);
 
 /* Frees the pool.  All buffers are returned, no waiter is left, and BMI still runs. */
 void pool_free(struct pool *pool);

@@ -93,10 +93,8 @@ static void keep_done(struct net_op *op, int error, int64_t actual)
 
 static int post_reply(struct request *r, void *bytes, int64_t length, struct net_op *op)
 {
-    struct iovec piece = {bytes, (size_t)length};
-    struct net_memory memory = {.type = BMI_EXT_ALLOC, .pieces = 1, .piece = &piece};
-
-    return net_send(r->server->context, r->peer->addr, &memory, length, r->tag, op);
+    return net_send(r->server->context, r->peer->addr, bytes, length, BMI_EXT_ALLOC, r->tag,
+                    op);
 }
 
 /* Encodes a reply into allocated memory; NULL with *length < 0 on failure. */

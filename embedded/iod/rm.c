@@ -42,8 +42,7 @@ int main(int argc, char **argv)
         .client = {.threads = 1, .interrupted = &args_interrupted, .ignored = args_ignored},
         .servers = &servers,
         .buffers = 1,
-        .buffer_size = IOD_BUFFER_MIN,
-        .list = 1};
+        .buffer_size = IOD_BUFFER_MIN};
     uint64_t timeout = 6;
     const struct args_option options[] = {{"servers", 's', ARGS_SERVERS, &servers, 0, 0},
                                           ARGS_OPTIONS(&o.client.options),

@@ -262,7 +262,7 @@ static int open_pool(struct server *server, const struct server_config *c)
 {
     uint64_t buffers = c->memory / c->buffer_size;
     int error = pool_new(server->workers, server->self, c->buffer_size,
-                         buffers > 1 ? (int)buffers : 1, 1, true, &server->pool);
+                         buffers > 1 ? (int)buffers : 1, true, &server->pool);
 
     if (error)
         log_line(LOG_ERRORS, "no memory; close other programs");

@@ -313,16 +313,14 @@ int64_t object_mtime(const struct object *object)
     return object->mtime;
 }
 
-int object_move(void *object, uint64_t offset, const struct net_memory *memory, uint64_t length,
-                bool write)
+int object_move(void *object, uint64_t offset, char *bytes, uint64_t length, bool write)
 {
     struct object *o = object;
     struct file_part part = {
         .fd = o->fd, .layout = {.strip = IOD_STRIP_MIN, .count = 1}, .base = STORE_HEAD};
 
-    return o->data != NULL
-               ? memory_move(o->data, offset, memory->piece[0].iov_base, length, write)
-               : file_move(&part, offset, memory->piece, 1, length, write);
+    return o->data != NULL ? memory_move(o->data, offset, bytes, length, write)
+                           : file_move(&part, offset, bytes, length, write);
 }
 
 /* ---- uploads; functions up to store_create() with the lock held ---- */

@@ -89,9 +89,8 @@ int store_remove(struct store *store, const struct iod_string *name, struct iod_
  * `give_up` is false: its copy may be decided. */
 void store_release(struct object *object, bool give_up);
 
-/* Reads or writes `length` bytes from `offset` on, in the first segment of memory. */
-int object_move(void *object, uint64_t offset, const struct net_memory *memory, uint64_t length,
-                bool write);
+/* Reads or writes `length` bytes from `offset` on, in memory. */
+int object_move(void *object, uint64_t offset, char *bytes, uint64_t length, bool write);
 
 const struct object_meta *object_meta(const struct object *object);
 int64_t object_mtime(const struct object *object); /* seconds since 1970, of the copy */

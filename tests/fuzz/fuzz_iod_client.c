@@ -614,7 +614,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     servers.count = (int)byte() % 5;
     flags = byte();
     run.goes_on = flags & 1;
-    options.list = flags & 8 ? 3 : 1;
     options.client.interrupted = &run.interrupted;
     options.buffers = 1 + byte() % 4;
     options.buffer_size = 4096u << byte() % 3;

@@ -71,12 +71,10 @@ static bool wait_for(struct wait *w)
 /* Starts a receive of data or a reply, or a send of data. */
 static void begin(struct wait *w, bool send, void *buf, int64_t size, bmi_msg_tag_t tag)
 {
-    struct iovec piece = {buf, (size_t)size};
-    struct net_memory memory = {.type = BMI_EXT_ALLOC, .pieces = 1, .piece = &piece};
-
     *w = (struct wait){.op = {.done = wait_done}};
-    posted(w, send ? net_send(me.context, me.server, &memory, size, tag, &w->op)
-                   : net_recv(me.context, me.server, &memory, size, tag, &w->op, &w->actual));
+    posted(w, send ? net_send(me.context, me.server, buf, size, BMI_EXT_ALLOC, tag, &w->op)
+                   : net_recv(me.context, me.server, buf, size, BMI_EXT_ALLOC, tag, &w->op,
+                              &w->actual));
 }
 
 static void send_bytes(const void *bytes, int64_t length, bmi_msg_tag_t tag)

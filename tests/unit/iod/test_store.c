@@ -97,15 +97,13 @@ static int begin(struct store *store, const char *name, struct iod_id id, uint32
     uint64_t size = strlen(text);
     struct object_meta meta = {.layout = {size, 64, 0, 1}, .id = id, .mode = 0640};
     struct iod_string string = iod_string_of(name);
-    struct iovec piece = {(char *)(uintptr_t)text, size};
-    struct net_memory memory = {.pieces = 1, .piece = &piece};
     int error;
 
     if (index)
         meta.layout = (struct iod_layout){64 * index + size, 64, index, index + 1};
     error = store_create(store, &string, &meta, object);
     if (!error)
-        assert_int_equal(object_move(*object, 0, &memory, size, true), 0);
+        assert_int_equal(object_move(*object, 0, (char *)(uintptr_t)text, size, true), 0);
     return error;
 }
 
@@ -136,11 +134,10 @@ static int look_up(struct store *store, const char *name, struct iod_id id,
 static void assert_object_holds(struct object *object, const char *text)
 {
     char got[100] = "";
-    struct iovec piece = {got, strlen(text)};
-    struct net_memory memory = {.pieces = 1, .piece = &piece};
+    size_t size = strlen(text);
 
-    assert_int_equal(layout_object_size(&object_meta(object)->layout), piece.iov_len);
-    assert_int_equal(object_move(object, 0, &memory, piece.iov_len, false), 0);
+    assert_int_equal(layout_object_size(&object_meta(object)->layout), size);
+    assert_int_equal(object_move(object, 0, got, size, false), 0);
     assert_string_equal(got, text);
 }
 
