@@ -243,8 +243,11 @@ def test_path_on_ethernet_shows_gid_and_class(lane, start):
 
 @pytest.mark.parametrize('size, messages', [(10000000, 5), (4195000, 3)], ids=['large', 'rest'])
 def test_buffers_sized_by_the_session(size, messages):
-    assert run(EMU, 'embedded/examples/sized', str(size)) == (
-        f'{messages} messages of 2097152 bytes, 2 buffers\nsent {messages} by RDMA write, 0 by RDMA read of the server\n')
+    """Read or write is the engine's choice by its load."""
+    out = run(EMU, 'embedded/examples/sized', str(size))
+    sent = re.fullmatch(rf'{messages} messages of 2097152 bytes, 2 buffers\n'
+                        r'sent (\d+) by RDMA write, (\d+) by RDMA read of the server\n', out)
+    assert sent and int(sent[1]) + int(sent[2]) == messages, out
 
 
 @over('ib', 'elan4')
