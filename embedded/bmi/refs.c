@@ -18,6 +18,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include "common/base/hash.h"
 #include "refs.h"
 
 #define FIRST_CHUNK      64u
@@ -47,10 +48,15 @@ static bool pin(struct bmi_ref *ref, uint64_t generation)
     return true;
 }
 
+static struct bmi_ref **chain_of(struct bmi_refs *refs, const char *name)
+{
+    return &refs->named[rme_hash(RME_HASH_NONE, name, strlen(name)) % BMI_REF_CHAINS];
+}
+
 /* Finds a living address by name and pins it; the lock is held. */
 static struct bmi_ref *pin_name_locked(struct bmi_refs *refs, const char *name)
 {
-    for (struct bmi_ref *r = refs->named; r != NULL; r = r->next)
+    for (struct bmi_ref *r = *chain_of(refs, name); r != NULL; r = r->next)
         if (strcmp(r->name, name) == 0 && pin(r, (uint64_t)r->id >> 32))
             return r;
     return NULL;
@@ -58,7 +64,7 @@ static struct bmi_ref *pin_name_locked(struct bmi_refs *refs, const char *name)
 
 static void unlink_name(struct bmi_refs *refs, struct bmi_ref *ref)
 {
-    struct bmi_ref **at = &refs->named;
+    struct bmi_ref **at = chain_of(refs, ref->name);
     while (*at != ref)
         at = &(*at)->next;
     *at = ref->next;
@@ -120,8 +126,9 @@ struct bmi_ref *bmi_refs_add(struct bmi_refs *refs, struct bmi_method_ops *ops,
     ref->forget = false;
     ref->next = NULL;
     if (name != NULL) {
-        ref->next = refs->named;
-        refs->named = ref;
+        struct bmi_ref **head = chain_of(refs, name);
+        ref->next = *head;
+        *head = ref;
         copy = NULL;
     }
     link_same(method_addr->parent, ref);
@@ -279,7 +286,8 @@ void bmi_refs_clear(struct bmi_refs *refs)
     for (int k = 0; k < BMI_REF_CHUNKS; k++)
         free(atomic_exchange(&refs->chunk[k], NULL));
     refs->used = 0;
-    refs->named = refs->unused = NULL;
+    refs->unused = NULL;
+    memset(refs->named, 0, sizeof(refs->named));
     refs->generation = (uint32_t)(newest + 1) & GENERATION_MASK;
     if (refs->generation == 0)
         refs->generation = 1;

@@ -14,7 +14,8 @@
 #include <stdint.h>
 #include "bmi-method-support.h"
 
-#define BMI_REF_CHUNKS 24 /* chunk k has 64 << k slots */
+#define BMI_REF_CHUNKS 24   /* chunk k has 64 << k slots */
+#define BMI_REF_CHAINS 4096 /* of names, by their hash */
 
 /* Address.  Fields without a lock do not change while the address is pinned. */
 struct bmi_ref {
@@ -27,7 +28,7 @@ struct bmi_ref {
     int count;                   /* references of the program; protected by the table's lock */
     bool forget;                 /* in the queue of forgotten addresses; protected */
     struct bmi_ref *next_forget; /* protected */
-    struct bmi_ref *next;        /* next one with a name, or next free slot; protected */
+    struct bmi_ref *next; /* next one in the chain of its name, or next free slot; protected */
     struct bmi_ref *same_prev, *same_next; /* ring of the names of method_addr; protected */
 };
 
@@ -37,7 +38,7 @@ struct bmi_refs {
     uint32_t used;       /* slots ever used */
     uint32_t generation; /* generation of slots used for the first time */
     struct bmi_ref *unused;
-    struct bmi_ref *named; /* addresses that were looked up */
+    struct bmi_ref *named[BMI_REF_CHAINS]; /* addresses that were looked up */
     struct bmi_ref *forgotten;
     atomic_uint forgotten_count;
 };
