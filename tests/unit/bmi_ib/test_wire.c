@@ -461,6 +461,115 @@ static void link_beyond_the_cq_is_refused(void **state)
     wire_kill(server);
 }
 
+/* Echoes messages one after another; returns the doorbells of receives posted meanwhile. */
+static uint64_t receive_doorbells(struct wire *w, int messages)
+{
+    uint64_t before = w->stats.value[RME_C_RECV_DOORBELLS];
+    w->nseen = 0;
+    for (int i = 1; i <= messages; i++) {
+        assert_true(wire_send(w, "hello"));
+        wire_until(w, RME_EV_RECV, i);
+    }
+    return w->stats.value[RME_C_RECV_DOORBELLS] - before;
+}
+
+/* A link with few receives has none beside them, and posts each at once; one with many posts
+ * several at a time. */
+static void few_granted_receives_are_posted_alone(void **state)
+{
+    const char *uri = wire_uri("127.0.0.1"), *before = wire_options;
+    pid_t server = wire_server(uri, 0);
+    struct rme_link *few;
+    int64_t posted;
+    struct rme_addr *addr;
+    struct wire w;
+    (void)state;
+    wire_options = "srq=off";
+    wire_open(&w, NULL);
+    posted = wire_counter("wr_recv");
+    assert_int_equal(rme_addr_parse("ib", uri, &addr), 0);
+    assert_int_equal(w.ops->link_connect(w.f, addr, 0, "hello", 6, 4, &w, &few), 0);
+    wire_until(&w, RME_EV_LINK_UP, 1);
+    assert_int_equal(receive_doorbells(&w, 24), 24);
+    assert_int_equal(wire_counter("wr_recv") - posted, 4 + 24);
+    wire_connect(&w, uri);
+    assert_in_range(receive_doorbells(&w, 24), 1, 24 / 4);
+    w.ops->link_free(w.link);
+    w.ops->link_free(few);
+    rme_addr_put(addr);
+    wire_close(&w);
+    wire_kill(server);
+    wire_options = before;
+}
+
+/* ---- The CQ ---- */
+
+static struct {
+    int vectors; /* of the device; 0: its own number */
+    bool fixed;  /* the device cannot resize a CQ */
+    int size, vector;
+} cq;
+
+struct ibv_comp_channel *__real_ibv_create_comp_channel(struct ibv_context *ctx);
+struct ibv_comp_channel *__wrap_ibv_create_comp_channel(struct ibv_context *ctx);
+struct ibv_cq *__real_ibv_create_cq(struct ibv_context *ctx, int size, void *context,
+                                    struct ibv_comp_channel *channel, int vector);
+struct ibv_cq *__wrap_ibv_create_cq(struct ibv_context *ctx, int size, void *context,
+                                    struct ibv_comp_channel *channel, int vector);
+int __real_ibv_resize_cq(struct ibv_cq *queue, int size);
+int __wrap_ibv_resize_cq(struct ibv_cq *queue, int size);
+
+struct ibv_comp_channel *__wrap_ibv_create_comp_channel(struct ibv_context *ctx)
+{
+    if (cq.vectors > 0)
+        ctx->num_comp_vectors = cq.vectors;
+    return __real_ibv_create_comp_channel(ctx);
+}
+
+struct ibv_cq *__wrap_ibv_create_cq(struct ibv_context *ctx, int size, void *context,
+                                    struct ibv_comp_channel *channel, int vector)
+{
+    cq.size = size;
+    cq.vector = vector;
+    return __real_ibv_create_cq(ctx, size, context, channel, 0); /* the only one there */
+}
+
+int __wrap_ibv_resize_cq(struct ibv_cq *queue, int size)
+{
+    return cq.fixed ? EOPNOTSUPP : __real_ibv_resize_cq(queue, size);
+}
+
+/* Takes at most an eighth of the lockable memory, all space at once where a CQ keeps its size,
+ * and the vectors of the device in turn. */
+static void cq_fits_memlock_and_spreads(void **state)
+{
+    static const struct {
+        uint64_t budget;
+        bool fixed;
+        int vectors, size;
+    } row[] = {{1 << 20, false, 1, 2048},
+               {0, false, 4, 8192},
+               {0, true, 16, 262144},
+               {1 << 20, true, 1024, 2048}};
+    const char *before = wire_options;
+    (void)state;
+    wire_options = "srq=off";
+    for (int i = 0; i < 4; i++) {
+        struct wire w;
+        wire_budget = row[i].budget;
+        cq.vectors = row[i].vectors;
+        cq.fixed = row[i].fixed;
+        wire_open(&w, NULL);
+        assert_int_equal(cq.size, row[i].size);
+        assert_int_equal(cq.vector, getpid() % row[i].vectors);
+        wire_close(&w);
+    }
+    cq.vectors = 1;
+    cq.fixed = false;
+    wire_budget = 0;
+    wire_options = before;
+}
+
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
@@ -471,6 +580,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(others_wait_for_receives),
         cmocka_unit_test(keys_come_from_all_windows),
         cmocka_unit_test(sends_wait_for_refused_memory),
+        cmocka_unit_test(few_granted_receives_are_posted_alone),
+        cmocka_unit_test(cq_fits_memlock_and_spreads),
         cmocka_unit_test(link_beyond_the_cq_is_refused),
     };
     wire_main(argc, argv);

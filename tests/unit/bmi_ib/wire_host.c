@@ -11,6 +11,7 @@
 #include "tests/ports/ports.h"
 
 const char *wire_options;
+uint64_t wire_budget;
 bool wire_keeps_lines;
 char wire_lines[8192];
 
@@ -37,6 +38,7 @@ int wire_try(struct wire *w, const struct rme_addr *listen, struct rme_fabric **
         .listen = listen,
         .bind_specific = true,
         .rx_size = 4096,
+        .budget = wire_budget,
         .options = w->options,
         .stats = &w->stats,
         .log = log_line,

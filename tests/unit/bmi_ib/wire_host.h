@@ -57,6 +57,8 @@ struct wire {
 
 /* The options of this run. */
 extern const char *wire_options;
+/* Bytes that a host may lock; 0: no limit. */
+extern uint64_t wire_budget;
 
 /* The log since the last start of a host, if kept. */
 extern bool wire_keeps_lines;
