@@ -33,11 +33,13 @@ static void begin(struct emu4_txn *t, struct emu4_end *e)
     t->trap_tail = e->c->trap_tail;
 }
 
-/* Makes a list of `stores` valid, or, if 0, the list invalid. */
+/* Makes a list of `stores` valid, or, if 0, the list invalid.  A reader of one of the stores
+ * sees that the list is valid: the fence pairs with that of is_set() (wait.c). */
 static void set_stores(struct emu4_txn *t, uint32_t stores)
 {
     atomic_store_explicit(&t->e->c->lock, EMU4_LOCK(stores, t->e->peer->user + 1),
                           memory_order_release);
+    atomic_thread_fence(memory_order_release);
 }
 
 static bool place_of(const struct emu4_end *e, uint64_t where, uint32_t bytes,
