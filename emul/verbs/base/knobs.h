@@ -99,6 +99,9 @@
     X(addresses, ADDRESSES, "addr,…",                                                          \
       "IP address of each port, first device first; unset: 127.0.0.1, 127.0.0.2, and so on; "  \
       "other addresses of the machine belong to the first port")                               \
+    X(names, NAMES, "folder",                                                                  \
+      "network namespaces that share this folder are hosts that reach each other, by their "   \
+      "addresses; unset: processes of one network namespace reach each other")                 \
     X(blackhole, BLACKHOLE, "addr[:port],…",                                                   \
       "addresses that resolve but never answer; IPv6 as [addr]:port")                          \
     X(fail, FAIL, "K|call:K|call:RATE%,…",                                                     \

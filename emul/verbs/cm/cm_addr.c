@@ -2,18 +2,22 @@
 /*
  * Addresses of the connection manager: local addresses, and processes listening on them.
  *
- * A claim is an abstract unix socket named emuverbs/cm/PS/PORT/ADDRESS. Wildcard addresses
+ * A claim is the name emuverbs/cm/PS/PORT/ADDRESS (claim.c). Wildcard addresses
  * claim "4:0" or "6:0" ("6:0o" for IPv6 only). The names of a wildcard and of a specific
  * address differ, so collisions between them are searched in /proc/net/unix.
+ * Where several network namespaces share the names, each is a host: names of wildcards and of
+ * loopback addresses end in its number, and a wildcard has the names of the host's addresses.
  */
 #include "emul/verbs/cm/cm.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <ifaddrs.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 size_t cm_addr_len(const struct sockaddr *sa)
@@ -195,10 +199,24 @@ bool cm_addr_blackholed(const struct emu_knobs *k, const struct sockaddr *dst)
     return false;
 }
 
+static bool is_loopback(const union cm_addr *a)
+{
+    return a->sa.sa_family == AF_INET ? ntohl(a->in.sin_addr.s_addr) >> 24 == IN_LOOPBACKNET
+                                      : IN6_IS_ADDR_LOOPBACK(&a->in6.sin6_addr);
+}
+
+/* Returns a number of this process's network namespace; 0: unknown. */
+static unsigned long namespace_number(void)
+{
+    struct stat st;
+
+    return stat("/proc/self/ns/net", &st) == 0 ? (unsigned long)st.st_ino : 0;
+}
+
 static void name_of(char *name, size_t size, const union cm_addr *addr, int ps, bool afonly)
 {
     union cm_addr a = plain(addr);
-    char text[64] = "";
+    char text[48] = "", where[24] = "";
 
     if (cm_addr_is_any(&a.sa))
         snprintf(text, sizeof(text),
@@ -209,7 +227,32 @@ static void name_of(char *name, size_t size, const union cm_addr *addr, int ps, 
         snprintf(text, sizeof(text), "4:%08x", ntohl(a.in.sin_addr.s_addr));
     else
         inet_ntop(AF_INET6, &a.in6.sin6_addr, text, sizeof(text));
-    snprintf(name, size, "emuverbs/cm/%x/%u/%s", (unsigned)ps, cm_addr_port(&a.sa), text);
+    if (emu_names_are_files() && (cm_addr_is_any(&a.sa) || is_loopback(&a)))
+        snprintf(where, sizeof(where), "@%lx", namespace_number());
+    snprintf(name, size, "emuverbs/cm/%x/%u/%s%s", (unsigned)ps, cm_addr_port(&a.sa), text,
+             where);
+}
+
+/* Adds the names of this host's addresses to that of a wildcard, for other hosts. */
+static void add_addresses(const char *name, const union cm_addr *any, int ps, bool afonly)
+{
+    struct ifaddrs *all, *i;
+    char other[100];
+    union cm_addr a;
+
+    if (getifaddrs(&all) < 0)
+        return;
+    for (i = all; i != NULL; i = i->ifa_next) {
+        bool suits =
+            i->ifa_addr != NULL && cm_addr_copy(&a, i->ifa_addr) && !is_loopback(&a) &&
+            (a.sa.sa_family == any->sa.sa_family || (any->sa.sa_family == AF_INET6 && !afonly));
+        if (!suits)
+            continue;
+        cm_addr_set_port(&a.sa, cm_addr_port(&any->sa));
+        name_of(other, sizeof(other), &a, ps, false);
+        emu_name_add(name, other);
+    }
+    freeifaddrs(all);
 }
 
 /* Returns 0, or the error if a claimed address overlaps `mine`: as in the kernel, EADDRINUSE
@@ -253,7 +296,10 @@ int cm_addr_claim(const struct sockaddr *sa, int ps, bool reuse, bool afonly)
     cm_addr_copy(&a, sa);
     name_of(name, sizeof(name), &a, ps, afonly);
     int error = reuse ? 0 : collision(name, ps, cm_addr_port(sa));
-    return error ? error : emu_listen_abstract(name);
+    int claimed = error ? error : emu_name_hold(name);
+    if (claimed >= 0 && cm_addr_is_any(sa) && emu_names_are_files())
+        add_addresses(name, &a, ps, afonly);
+    return claimed;
 }
 
 int cm_addr_find(const union cm_addr *dst, int ps)
@@ -263,18 +309,18 @@ int cm_addr_find(const union cm_addr *dst, int ps)
     int pid;
 
     name_of(name, sizeof(name), &d, ps, false);
-    pid = emu_listener_pid(name);
-    if (pid != -ECONNREFUSED)
+    pid = emu_name_holder(name);
+    if (pid != -ECONNREFUSED || (emu_names_are_files() && cm_addr_local(&d.sa) != 0))
         return pid;
     any.sa.sa_family = d.sa.sa_family;
     cm_addr_set_port(&any.sa, cm_addr_port(&d.sa));
     name_of(name, sizeof(name), &any, ps, d.sa.sa_family == AF_INET6);
-    pid = emu_listener_pid(name);
+    pid = emu_name_holder(name);
     if (pid != -ECONNREFUSED)
         return pid;
     memset(&any, 0, sizeof(any));
     any.sa.sa_family = AF_INET6;
     cm_addr_set_port(&any.sa, cm_addr_port(&d.sa));
     name_of(name, sizeof(name), &any, ps, false);
-    return emu_listener_pid(name);
+    return emu_name_holder(name);
 }

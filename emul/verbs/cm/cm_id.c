@@ -160,7 +160,8 @@ EMU_EXPORT int rdma_resolve_addr(struct rdma_cm_id *ibid, struct sockaddr *src,
     if (!status)
         port = chosen ? emu_port_of_address(dev, &picked.sa) : remote_port;
     bool hole = cm_addr_blackholed(&dev->knobs, dst);
-    err = status || hole || cm_addr_is_multicast(dst) ? 0 : cm_addr_local(dst);
+    bool anywhere = hole || emu_names_are_files() || cm_addr_is_multicast(dst);
+    err = status || anywhere ? 0 : cm_addr_local(dst);
     if (err)
         status = err == -EADDRNOTAVAIL ? -EHOSTUNREACH : err;
     pthread_mutex_lock(&cm.lock);

@@ -263,12 +263,25 @@ struct emu_turns {
 bool emu_turns_had(struct emu_turns *t, bool forget);
 void emu_turns_end(struct emu_turns *t);
 
+/* claim.c: names that processes hold */
+/* Chooses a folder for the names, or abstract names (""); returns 0 or -errno. */
+int emu_names_use(const char *path);
+/* Returns whether the names are files, which other network namespaces may see. */
+bool emu_names_are_files(void);
+/* Holds a name; returns an own descriptor, or -errno (-EADDRINUSE: a process holds it). */
+int emu_name_hold(const char *name);
+/* Makes `other` a second name of the holder of `name`, if the names are files. */
+void emu_name_add(const char *name, const char *other);
+/* Returns the process that holds a name, or -errno: -ECONNREFUSED: none, -EPERM: one in another
+ * PID namespace. */
+int emu_name_holder(const char *name);
+/* Listens on an abstract unix socket; returns an own descriptor or -errno. */
+int emu_listen_abstract(const char *name);
+
 /* registry.c: slots and peers */
 /* Searches the slots for processes that want to run now. */
 void emu_turns_begin(const struct emu_dev *d, struct emu_turns *t);
 int emu_slot_claim(struct emu_dev *d); /* 0 or -errno */
-/* Binds and listens on an abstract unix socket; returns an own descriptor or -errno. */
-int emu_listen_abstract(const char *name);
 /* Returns the process in `slot`, with a reference; NULL with errno if absent or
  * inaccessible. */
 struct emu_peer *emu_peer_get(struct emu_dev *d, uint32_t slot);
@@ -315,8 +328,6 @@ bool emu_peer_send(struct emu_dev *d, struct emu_peer *p, uint32_t kind, uint32_
 bool emu_peer_greet(struct emu_dev *d, struct emu_peer *p);
 /* Explains, once per process, that the kernel forbids access to another process's memory. */
 void emu_explain_eperm(int pid);
-/* Returns the process that listens on an abstract socket, or -errno. */
-int emu_listener_pid(const char *name); /* -EPERM: in another PID namespace */
 
 /* service.c: the service thread */
 int emu_service_start(struct emu_dev *d); /* 0 or -errno */

@@ -2,10 +2,8 @@
 /*
  * Processes of this machine: slots, and segments of other processes.
  *
- * A process owns slot N while it holds the abstract unix socket "emuverbs/slot/N". The name
- * exists in the kernel's network namespace and disappears with its holder. To find the process
- * in a slot (or a listener of an rdma_cm address), connect to the name: the kernel then reports
- * the holder's process ID, even while the holder is stopped.
+ * A process owns slot N while it holds the name "emuverbs/slot/N" (claim.c), which tells its
+ * process ID, even while it is stopped.
  *
  * The holder's segment is a memfd among the descriptors of one of its threads,
  * /proc/PID/task/TID/fd, that contains its process ID or slot. Its memory is accessed through
@@ -36,7 +34,6 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 /* limit of waiting for the threads of a process that has left */
@@ -50,47 +47,6 @@ static int pidfd_open_(int pid)
 static int pidfd_getfd_(int pidfd, int fd)
 {
     return sys_no_stream((int)syscall(SYS_pidfd_getfd, pidfd, fd, 0));
-}
-
-static socklen_t abstract_addr(struct sockaddr_un *sun, const char *name)
-{
-    size_t len = strlen(name);
-
-    memset(sun, 0, sizeof(*sun));
-    sun->sun_family = AF_UNIX;
-    if (len > sizeof(sun->sun_path) - 1)
-        len = sizeof(sun->sun_path) - 1;
-    memcpy(sun->sun_path + 1, name, len);
-    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + len);
-}
-
-int emu_listen_abstract(const char *name)
-{
-    struct sockaddr_un sun;
-    socklen_t len = abstract_addr(&sun, name);
-    int s = sys_no_stream(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-
-    if (s < 0)
-        return -errno;
-    if (bind(s, (struct sockaddr *)&sun, len) < 0 || listen(s, 4096) < 0) {
-        int err = errno;
-        sys_close(s);
-        return -err;
-    }
-    emu_own(s);
-    return s;
-}
-
-/* Explains, once, that the process is in another PID namespace (the kernel reports 0). */
-static void explain_namespace(void)
-{
-    static _Atomic int said;
-
-    if (!atomic_exchange(&said, 1))
-        fprintf(stderr,
-                "emuverbs: a process of another PID namespace cannot be reached; use one PID "
-                "namespace for both (Docker: --pid=host, or --pid=container:NAME; a pod: "
-                "shareProcessNamespace)\n");
 }
 
 static uint64_t limit_of(int resource)
@@ -136,29 +92,6 @@ static void explain_lack(_Atomic int *said, const char *what, int pid, int err, 
     fprintf(stderr, "emuverbs: %s %s: %s (%s)\n", who, what, why, strerror(err));
 }
 
-int emu_listener_pid(const char *name)
-{
-    struct sockaddr_un sun;
-    socklen_t len = abstract_addr(&sun, name);
-    struct ucred cred;
-    socklen_t clen = sizeof(cred);
-    int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    int ret;
-
-    if (s < 0)
-        return -errno;
-    if (connect(s, (struct sockaddr *)&sun, len) < 0)
-        ret = -errno;
-    else if (getsockopt(s, SOL_SOCKET, SO_PEERCRED, &cred, &clen) < 0)
-        ret = -errno;
-    else
-        ret = cred.pid > 0 ? cred.pid : -EPERM;
-    sys_close(s);
-    if (ret == -EPERM)
-        explain_namespace();
-    return ret;
-}
-
 /* The first and the last slot are not used: QP numbers in them could be 0, or the number of all
  * members of a multicast group. */
 #define SLOTS (EMU_MAX_SLOTS - 2)
@@ -192,11 +125,14 @@ int emu_slot_claim(struct emu_dev *d)
 {
     char name[64];
     uint32_t start = (uint32_t)fresh_number(d) % SLOTS;
+    int error = emu_names_use(d->knobs.names);
 
+    if (error)
+        return error;
     for (uint32_t i = 0; i < SLOTS; i++) {
         uint32_t slot = 1 + (start + i) % SLOTS;
         snprintf(name, sizeof(name), "emuverbs/slot/%u", slot);
-        int s = emu_listen_abstract(name);
+        int s = emu_name_hold(name);
         if (s >= 0) {
             d->slot = slot;
             d->slot_sock = s;
@@ -229,7 +165,7 @@ static int slot_pid(uint32_t slot)
     char name[64];
 
     snprintf(name, sizeof(name), "emuverbs/slot/%u", slot);
-    return emu_listener_pid(name);
+    return emu_name_holder(name);
 }
 
 /*
