@@ -264,30 +264,6 @@ CASE(sizes_around_every_limit)
     }
 }
 
-/* In each protocol a receive may be larger than its message; the rest is not written. */
-CASE(receive_larger_than_send)
-{
-    static const int sizes[] = {0, 1, 100, 4000, 5000, 70000, 300000};
-    struct pair p;
-    int tag = 0;
-
-    pair_open(&p);
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        for (size_t k = 0; k < 4; k++) {
-            static const int more[] = {1, 100, 10000, 400000};
-            struct blob out, in;
-            blob_flat(&out, (size_t)sizes[i]);
-            blob_split(&in, sizes[i] + more[k], 3, (uint64_t)tag);
-            for (int how = 0; how < ARRANGEMENTS; how++) {
-                tag++;
-                carry_whole(&p, tag % 2, how, &out, &in, tag);
-            }
-            blob_free(&out);
-            blob_free(&in);
-        }
-    }
-}
-
 static void too_large(struct pair *p, bool back, enum arrangement how, size_t out_size,
                       size_t in_size, int pieces, int tag)
 {

@@ -280,35 +280,6 @@ CASE(fast_beside_reports)
     }
 }
 
-CASE(fast_unexpected)
-{
-    enum { SIZE = 16000, N = 12 };
-    struct pair p;
-    struct op send[N];
-    struct blob out[N];
-    uint64_t before;
-
-    open_lent(&p, SMALL_AREA);
-    before = node_counter(p.client, "sends_eager_rdma");
-    for (int i = 0; i < N; i++) {
-        blob_split(&out[i], SIZE, 1 + i, (uint64_t)i);
-        blob_fill(&out[i], (uint64_t)i);
-        post_unexpected(&send[i], p.client, p.to_server, &out[i], i);
-    }
-    pump_until_unexpected(p.server, N);
-    pump_until_all(send, N);
-    for (int i = 0; i < N; i++) {
-        struct rme_unexpected got = inbox_take(p.server);
-
-        assert_int_equal(got.tag, i);
-        assert_int_equal(got.size, SIZE);
-        for (int k = 0; k < SIZE; k++)
-            assert_int_equal(((uint8_t *)got.buffer)[k], pattern_byte((uint64_t)i, k));
-        rme_unexpected_free(p.server->rme, got.buffer);
-    }
-    assert_in_range(node_counter(p.client, "sends_eager_rdma") - before, 6, N);
-}
-
 /* A written send is complete; a cancelled receive leaves its message to the next one. */
 CASE(fast_cancel)
 {
@@ -334,27 +305,6 @@ CASE(fast_cancel)
     pump_until_reported(&recv);
     op_check_blob(&recv, &in, 5, FAST_SIZE);
     assert_int_equal(node_counter(p.client, "sends_eager_rdma") - before, 1);
-}
-
-/* The receive is too small: it fails, and the sender is notified afterwards. */
-CASE(fast_larger_than_receive)
-{
-    struct pair p;
-    struct blob out, in;
-    struct op send, recv;
-
-    open_lent(&p, SMALL_AREA);
-    blob_flat(&out, FAST_SIZE);
-    blob_flat(&in, FAST_SIZE - 1);
-    blob_fill(&out, 6);
-    blob_canary(&in);
-    post_recv(&recv, p.server, p.to_client, &in, 9);
-    post_send(&send, p.client, p.to_server, &out, 9);
-    pump_until_both(&send, &recv);
-    op_check_error(&recv, -EMSGSIZE, -EMSGSIZE);
-    pump_until_counter(p.client, "eager_refused", 1);
-    assert_int_equal(blob_foreign(&in, 6), -1);
-    pair_exchange(&p, FAST_SIZE, 3);
 }
 
 /* One side lacks the feature or disables it: both directions use rendezvous. */
