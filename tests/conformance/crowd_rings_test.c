@@ -187,27 +187,6 @@ CASE(fast_of_a_dead_one)
     close_crowd();
 }
 
-/* Clients that send no or one message of this kind get no ring. */
-CASE(fast_of_silent_ones)
-{
-    enum { CLIENTS = 10 };
-
-    open_crowd(CLIENTS, CLIENTS);
-    for (int i = 1; i < CLIENTS; i++) {
-        for (int k = 0; k < 4; k++)
-            pair_exchange(&crowd.pair[i], k % 2 ? 100 : 200000, k);
-        talk(i, 1);
-    }
-    pump_times(20);
-    assert_int_equal(node_counter(crowd.server, "eager_ring_bytes"), 0);
-    if (!lends())
-        skip();
-    talk(0, 100);
-    assert_int_equal(node_counter(crowd.server, "eager_ring_bytes"), AREA);
-    assert_int_equal(crowd.most, AREA);
-    close_crowd();
-}
-
 /* A host whose clients all want rings gets half of them, and another host one of the rest,
  * which it keeps although the first one wants more. */
 CASE(fast_of_a_greedy_host)

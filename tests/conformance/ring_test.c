@@ -85,27 +85,6 @@ static uint64_t one(struct pair *p, bool back, struct blob *out, struct blob *in
     return before;
 }
 
-CASE(fast_contents)
-{
-    static const int sizes[] = {2049,  4608,  4609,  5000,  8192,  12345, 16383,
-                                16384, 20001, 32768, 40000, 65000, 65535, 65536};
-    struct pair p;
-
-    open_lent(&p, SMALL_AREA);
-    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
-        for (int way = 0; way < 4; way++) {
-            struct blob out, in;
-
-            blob_split(&out, sizes[i], 1 + (int)i * 3 % 20, i + 1);
-            blob_split(&in, sizes[i], 1 + way * 2, i + 77);
-            uint64_t fast = one(&p, way & 1, &out, &in, way & 2, i * 4 + (uint64_t)way);
-            /* the largest in pieces go another way */
-            assert_in_range(fast, sizes[i] <= 32768 ? 1 : 0, 1);
-            blob_free(&out);
-            blob_free(&in);
-        }
-}
-
 /* A message costs one request, one credit, one copy on each side and no control message. One
  * that precedes its receive is copied once more. */
 CASE(fast_counts)
@@ -427,28 +406,6 @@ CASE(fast_ends_with_the_link)
         assert_int_equal(node_counter(p.server, "eager_ring_grants"), 2 + (uint64_t)round);
         assert_true(node_counter(p.client, "sends_eager_rdma") > 0);
     }
-}
-
-/* The server restarts: the new server grants the client a ring. */
-CASE(fast_server_restarts)
-{
-    struct pair p;
-    struct op send[4];
-    struct blob out;
-    uint64_t before;
-
-    open_lent(&p, SMALL_AREA);
-    blob_flat(&out, FAST_SIZE);
-    for (int i = 0; i < 4; i++)
-        post_send(&send[i], p.client, p.to_server, &out, 5);
-    node_close(p.server);
-    pump_until_all(send, 4);
-    p.server = node_open("server", lane_uri(0));
-    pair_reconnect(&p);
-    before = node_counter(p.client, "sends_eager_rdma");
-    lend(&p);
-    assert_true(node_counter(p.client, "sends_eager_rdma") > before);
-    assert_int_equal(node_counter(p.client, "eager_ring_bytes"), 160 << 10);
 }
 
 /* A link that begins with a single credit, on which each side answers at once, is granted rings
