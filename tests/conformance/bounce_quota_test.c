@@ -150,19 +150,6 @@ CASE(zones_of_a_greedy_one)
     wake_up(server, 1);
 }
 
-/* A single client gets more. */
-CASE(zones_of_one)
-{
-    struct node *server = open_clients(1);
-    uint64_t held;
-
-    put_to_sleep(1);
-    held = has(0);
-    if (held != 0)
-        assert_int_equal(held, ZONES / 2);
-    wake_up(server, 1);
-}
-
 /* All clients want more than there is, and sleep: each gets some, including the last one. */
 CASE(zones_of_many)
 {

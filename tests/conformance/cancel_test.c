@@ -364,39 +364,6 @@ CASE(cancel_while_data_moves)
     }
 }
 
-/* Cancels operations that are complete: not yet reported, and reported. */
-CASE(cancel_after_the_end)
-{
-    struct pair p;
-    struct op send, recv;
-    struct blob out, in;
-
-    pair_open(&p);
-    uint64_t before = node_counter(p.server, "recvs_eager");
-    blobs_flat(&out, &in, 100, 3);
-    post_recv(&recv, p.server, p.to_client, &in, 5);
-    post_send(&send, p.client, p.to_server, &out, 5);
-    /* Make progress without testing operations: the server's host polls for unexpected messages
-     * only. */
-    struct rme_unexpected u;
-    int64_t end = lane_now() + BED_PATIENCE_MS;
-    p.server->asleep = true;
-    while (node_counter(p.server, "recvs_eager") == before && lane_now() < end) {
-        pump();
-        assert_int_equal(rme_test_unexpected(p.server->rme, &u, 1, 0), 0);
-    }
-    op_cancel(&recv);
-    p.server->asleep = false;
-    pump_until_reported(&recv);
-    op_check_blob(&recv, &in, 3, 100);
-    op_cancel(&recv);
-    op_cancel(&send);
-    pump_until_reported(&send);
-    pump_times(50);
-    assert_int_equal(recv.reports, 1);
-    assert_int_equal(send.reports, 1);
-}
-
 /* More operations than any quota holds are cancelled on their way, at each of many moments: the
  * quotas are given back, because traffic of each kind goes on. */
 CASE(cancelled_ones_give_quotas_back)
@@ -437,41 +404,6 @@ CASE(cancelled_ones_give_quotas_back)
             pair_exchange(&p, size, 7);
         bed_again();
     }
-}
-
-/* Cancels many operations at once, some in flight, some waiting for credits; the counts
- * agree. */
-CASE(cancel_many)
-{
-    enum { N = 300 };
-    static struct op send[N], recv[N];
-    static struct blob out[N], in[N];
-    struct pair p;
-    int sent = 0, received = 0;
-
-    pair_open(&p);
-    for (int i = 0; i < N; i++) {
-        size_t size = i % 3 ? 700 : 60000;
-        blobs_flat(&out[i], &in[i], size, (uint64_t)i);
-        post_recv(&recv[i], p.server, p.to_client, &in[i], i);
-        post_send(&send[i], p.client, p.to_server, &out[i], i);
-    }
-    pump_times(2);
-    for (int i = 0; i < N; i++) {
-        op_cancel(&recv[N - 1 - i]);
-        op_cancel(&send[i]);
-    }
-    pump_until_all_of(send, recv, N);
-    for (int i = 0; i < N; i++) {
-        op_check_error(&send[i], 0, -ECANCELED);
-        op_check_error(&recv[i], 0, -ECANCELED);
-        sent += !send[i].error;
-        received += !recv[i].error;
-        if (!recv[i].error)
-            blob_check(&in[i], (uint64_t)i, out[i].total);
-    }
-    assert_true(received <= sent);
-    pair_exchange(&p, 100000, N + 1);
 }
 
 /* Requests, unexpected sends that a host posts behind the receive of the answer, of which the

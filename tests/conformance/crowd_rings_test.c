@@ -93,20 +93,6 @@ static void talk(int i, int messages)
     }
 }
 
-/* Sends messages from the server to client `i`. */
-static void talk_back(int i, int messages)
-{
-    struct pair *p = &crowd.pair[i];
-    struct op send, recv;
-
-    while (messages-- > 0) {
-        post_recv(&recv, p->client, p->to_server, &crowd.in, 7);
-        post_send(&send, p->server, p->to_client, &crowd.out, 7);
-        pump_until_both(&recv, &send);
-        op_check_blob(&recv, &crowd.in, 1, SIZE);
-    }
-}
-
 static uint64_t fast(int i)
 {
     return node_counter(crowd.pair[i].client, "sends_eager_rdma");
@@ -187,27 +173,6 @@ CASE(fast_of_a_dead_one)
     close_crowd();
 }
 
-/* Clients that send no or one message of this kind get no ring. */
-CASE(fast_of_silent_ones)
-{
-    enum { CLIENTS = 10 };
-
-    open_crowd(CLIENTS, CLIENTS);
-    for (int i = 1; i < CLIENTS; i++) {
-        for (int k = 0; k < 4; k++)
-            pair_exchange(&crowd.pair[i], k % 2 ? 100 : 200000, k);
-        talk(i, 1);
-    }
-    pump_times(20);
-    assert_int_equal(node_counter(crowd.server, "eager_ring_bytes"), 0);
-    if (!lends())
-        skip();
-    talk(0, 100);
-    assert_int_equal(node_counter(crowd.server, "eager_ring_bytes"), AREA);
-    assert_int_equal(crowd.most, AREA);
-    close_crowd();
-}
-
 /* A host whose clients all want rings gets half of them, and another host one of the rest,
  * which it keeps although the first one wants more. */
 CASE(fast_of_a_greedy_host)
@@ -231,39 +196,6 @@ CASE(fast_of_a_greedy_host)
             talk(i, 1);
     assert_int_equal(crowd.most, (AREAS / 2 + 1) * AREA);
     assert_int_equal(node_counter(crowd.server, "eager_ring_withdrawn"), 0);
-    close_crowd();
-}
-
-/* Returns how many of the server's messages client `i` got through its own ring. */
-static uint64_t fast_back(int i)
-{
-    return node_counter(crowd.pair[i].client, "recvs_eager_rdma");
-}
-
-/* All clients, of one host, grant rings, and the server has staging buffers for four: one host
- * gets two. The third client gets one when another has gone. */
-CASE(fast_stages_of_dead_ones)
-{
-    int64_t end;
-
-    open_lending(3, AREA, 4 * AREA);
-    talk_back(0, 10);
-    talk_back(1, 10);
-    if (fast_back(0) == 0) /* this lane's options rule rings out */
-        skip();
-    assert_true(fast_back(1) > 0);
-    talk_back(2, 10);
-    assert_int_equal(fast_back(2), 0);
-    node_close(crowd.pair[0].client);
-    end = lane_now() + BED_PATIENCE_MS;
-    while (fast_back(2) == 0 && lane_now() < end)
-        talk_back(2, 1);
-    assert_true(fast_back(2) > 0);
-    if (lane.is_loop) {
-        open_client(3, 9);
-        talk_back(3, 10); /* another host is not impaired */
-        assert_true(fast_back(3) > 0);
-    }
     close_crowd();
 }
 

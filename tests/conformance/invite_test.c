@@ -215,32 +215,6 @@ CASE(invitation_crosses_rts)
     invited("rndv=write,credits=8" INVITED COUNTED, false, 4);
 }
 
-/* The invitation crosses a small message of the tag that meets the receive: the invitation is
- * void. */
-CASE(invitation_crosses_eager)
-{
-    struct pair p;
-    struct blob out, in, small;
-    struct op send[2], recv[2];
-
-    pair_open_with(&p, "rndv=auto" INVITED);
-    blob_zone(&out, p.client, SIZE);
-    blob_zone(&in, p.server, SIZE);
-    blob_flat(&small, 100);
-    blob_fill(&small, 1);
-    blob_fill(&out, 2);
-    post_recv(&recv[0], p.server, p.to_client, &in, TAG);
-    post_send(&send[0], p.client, p.to_server, &small, TAG);
-    arrives(&send[0], &recv[0], &in, 1, 100);
-    /* no write is permitted before there is a receive */
-    post_send(&send[1], p.client, p.to_server, &out, TAG);
-    server_has_heard(&p);
-    blob_check(&in, 1, 100);
-    blob_canary(&in);
-    post_recv(&recv[1], p.server, p.to_client, &in, TAG);
-    arrives(&send[1], &recv[1], &in, 2, SIZE);
-}
-
 /* The invitation crosses a small message of another tag: the invitation is void, too, because
  * the sender does not know which messages the receiver has seen. */
 CASE(invitation_crosses_another_tag)

@@ -74,23 +74,6 @@ CASE(receive_before_connect)
     op_check_blob(&recv, &in, 3, 300);
 }
 
-/* A receive alone connects, or at least does nothing until something is sent. */
-CASE(receive_without_server)
-{
-    struct op recv;
-    struct blob in;
-
-    struct node *client = node_open("client", NULL);
-    struct rme_addr *to = node_dial(client, lane_uri(0));
-    blob_flat(&in, 300);
-    post_recv(&recv, client, to, &in, 77);
-    assert_int_equal(recv.rc, 0);
-    pump_times(50);
-    op_cancel(&recv);
-    pump_until_reported(&recv);
-    op_check_error(&recv, -ECANCELED, -ECONNREFUSED);
-}
-
 static void unexpected_round(struct pair *p, struct blob *b, int tag)
 {
     struct op op;
@@ -210,29 +193,6 @@ CASE(unexpected_of_peers_in_turn)
     pump_until_all(ops, 4);
 }
 
-/* Tags of unexpected and of expected messages are separate. */
-CASE(unexpected_tags_are_their_own)
-{
-    struct pair p;
-    struct op recv, un, send;
-    struct blob in, b;
-
-    pair_open(&p);
-    blob_flat(&in, 64);
-    blob_flat(&b, 64);
-    blob_fill(&b, 1);
-    post_recv(&recv, p.server, p.to_client, &in, 5);
-    post_unexpected(&un, p.client, p.to_server, &b, 5);
-    pump_until_unexpected(p.server, 1);
-    inbox_drop(p.server);
-    assert_int_equal(recv.reports, 0);
-    post_send(&send, p.client, p.to_server, &b, 5);
-    pump_until_both(&recv, &send);
-    pump_until_reported(&un);
-    op_check(&recv, 64);
-    assert_int_equal(p.server->ninbox, 0);
-}
-
 /* Sizes around the limits of buffers, packing and fragments. */
 CASE(sizes_around_every_limit)
 {
@@ -261,30 +221,6 @@ CASE(sizes_around_every_limit)
         struct blob out, in;
         blobs_flat(&out, &in, size, 0);
         carry_whole(&p, size % 2, size / 2 % 2 ? RECV_FIRST : SEND_FIRST, &out, &in, (int)size);
-    }
-}
-
-/* In each protocol a receive may be larger than its message; the rest is not written. */
-CASE(receive_larger_than_send)
-{
-    static const int sizes[] = {0, 1, 100, 4000, 5000, 70000, 300000};
-    struct pair p;
-    int tag = 0;
-
-    pair_open(&p);
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        for (size_t k = 0; k < 4; k++) {
-            static const int more[] = {1, 100, 10000, 400000};
-            struct blob out, in;
-            blob_flat(&out, (size_t)sizes[i]);
-            blob_split(&in, sizes[i] + more[k], 3, (uint64_t)tag);
-            for (int how = 0; how < ARRANGEMENTS; how++) {
-                tag++;
-                carry_whole(&p, tag % 2, how, &out, &in, tag);
-            }
-            blob_free(&out);
-            blob_free(&in);
-        }
     }
 }
 
@@ -380,72 +316,6 @@ CASE(lists_of_64_by_64)
             blob_free(&in);
         }
     }
-}
-
-/* More pieces than any device gathers, of a few bytes, and pieces of very different sizes. */
-CASE(lists_of_uneven_pieces)
-{
-    struct pair p;
-
-    pair_open(&p);
-    for (int i = 0; i < 12; i++) {
-        struct blob out, in;
-        blob_pieces(&out, 200 + i, 1, 9, true, (uint64_t)i + 1);
-        blob_split(&in, out.total, 3 + i, (uint64_t)i);
-        carry_whole(&p, i % 2, i / 2 % 2, &out, &in, i);
-        blob_split(&out, 1500000, 7 + i, (uint64_t)i);
-        blob_split(&in, 1500000 + i % 3, 180, (uint64_t)i + 50);
-        carry_whole(&p, i % 2, i / 2 % 2, &out, &in, i);
-    }
-}
-
-/* Memory of rme_memory_alloc, on either side and on both. */
-CASE(zone_memory_everywhere)
-{
-    static const int sizes[] = {10, 5000, 65536, 700000};
-    struct pair p;
-    int tag = 0;
-
-    pair_open(&p);
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        for (int kind = 1; kind < 4; kind++) {
-            struct blob out, in;
-            if (kind & 1)
-                blob_zone(&out, p.client, (size_t)sizes[i]);
-            else
-                blob_flat(&out, (size_t)sizes[i]);
-            if (kind & 2)
-                blob_zone(&in, p.server, (size_t)sizes[i]);
-            else
-                blob_flat(&in, (size_t)sizes[i]);
-            carry_whole(&p, false, tag % 2, &out, &in, tag);
-            tag++;
-            blob_free(&out);
-            blob_free(&in);
-        }
-    }
-}
-
-/* The same memory is sent to several receives, some sends overlapping. */
-CASE(one_buffer_sent_many_times)
-{
-    enum { N = 12 };
-    struct pair p;
-    struct blob out, in[N];
-    struct op send[N], recv[N];
-
-    pair_open(&p);
-    blob_flat(&out, 200000);
-    blob_fill(&out, 1);
-    for (int i = 0; i < N; i++) {
-        blob_flat(&in[i], 200000);
-        post_recv(&recv[i], p.server, p.to_client, &in[i], i);
-    }
-    for (int i = 0; i < N; i++)
-        post_send(&send[i], p.client, p.to_server, &out, i);
-    pump_until_all_of(send, recv, N);
-    for (int i = 0; i < N; i++)
-        op_check_blob(&recv[i], &in[i], 1, 200000);
 }
 
 /* The two sides have different options: a writer meets a reader, receive buffers and fragments

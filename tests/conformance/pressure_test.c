@@ -116,33 +116,6 @@ CASE(eager_flood_unposted)
     release_operations();
 }
 
-/* The same with rendezvous messages: only RTS are sent. */
-CASE(rendezvous_flood_unposted)
-{
-    enum { N = 3000 };
-    struct pair p;
-    struct blob out, in;
-    int64_t size;
-
-    pair_open(&p);
-    assert_int_equal(rme_option_get(p.client->rme, "rx_size", &size), 0);
-    size *= 5;
-    blobs_flat(&out, &in, (size_t)size, 1);
-    for (int i = 0; i < N; i++) {
-        post_send(&flood_send[i], p.client, p.to_server, &out, 666);
-        assert_int_equal(flood_send[i].rc, 0);
-    }
-    pump_times(200);
-    for (int i = 0; i < 20; i++)
-        pair_exchange(&p, i % 2 ? 100000 : 100, i);
-    for (int i = 0; i < N; i++) {
-        post_recv(&flood_recv[i], p.server, p.to_client, &in, 666);
-        pump_until_reported(&flood_recv[i]);
-        op_check(&flood_recv[i], size);
-    }
-    pump_until_all(flood_send, N);
-}
-
 /* A direction in which the window and the RTS slots are used up; links are not probed. */
 struct jam {
     struct node *from, *to;
@@ -333,27 +306,6 @@ CASE(unexpected_ends_the_wait)
         assert_int_equal(rme_test_unexpected(p.server->rme, &u, 1, 120000), 1);
         assert_int_equal(rme_unexpected_free(p.server->rme, u.buffer), 0);
     }
-}
-
-/* Clients come and go; the server retains nothing of them. */
-CASE(clients_come_and_go)
-{
-    struct node *server = node_open("server", lane_uri(0));
-    for (int i = 0; i < 60; i++) {
-        struct pair p = {.server = server, .client = node_open("guest", NULL)};
-        p.to_server = node_dial(p.client, lane_uri(0));
-        pair_meet(&p);
-        pair_exchange(&p, i % 2 ? 60000 : 60, 1);
-        node_forget(p.to_server);
-        node_close(p.client);
-        int64_t end = lane_now() + BED_PATIENCE_MS;
-        while (!rme_addr_is_dead(p.to_client) && lane_now() < end)
-            pump();
-        assert_true(rme_addr_is_dead(p.to_client));
-        node_forget(p.to_client);
-    }
-    assert_int_equal(node_counter(server, "peers"), 0);
-    assert_int_equal(node_counter(server, "ops_live"), 0);
 }
 
 /*

@@ -85,27 +85,6 @@ static uint64_t one(struct pair *p, bool back, struct blob *out, struct blob *in
     return before;
 }
 
-CASE(fast_contents)
-{
-    static const int sizes[] = {2049,  4608,  4609,  5000,  8192,  12345, 16383,
-                                16384, 20001, 32768, 40000, 65000, 65535, 65536};
-    struct pair p;
-
-    open_lent(&p, SMALL_AREA);
-    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
-        for (int way = 0; way < 4; way++) {
-            struct blob out, in;
-
-            blob_split(&out, sizes[i], 1 + (int)i * 3 % 20, i + 1);
-            blob_split(&in, sizes[i], 1 + way * 2, i + 77);
-            uint64_t fast = one(&p, way & 1, &out, &in, way & 2, i * 4 + (uint64_t)way);
-            /* the largest in pieces go another way */
-            assert_in_range(fast, sizes[i] <= 32768 ? 1 : 0, 1);
-            blob_free(&out);
-            blob_free(&in);
-        }
-}
-
 /* A message costs one request, one credit, one copy on each side and no control message. One
  * that precedes its receive is copied once more. */
 CASE(fast_counts)
@@ -280,83 +259,6 @@ CASE(fast_beside_reports)
     }
 }
 
-CASE(fast_unexpected)
-{
-    enum { SIZE = 16000, N = 12 };
-    struct pair p;
-    struct op send[N];
-    struct blob out[N];
-    uint64_t before;
-
-    open_lent(&p, SMALL_AREA);
-    before = node_counter(p.client, "sends_eager_rdma");
-    for (int i = 0; i < N; i++) {
-        blob_split(&out[i], SIZE, 1 + i, (uint64_t)i);
-        blob_fill(&out[i], (uint64_t)i);
-        post_unexpected(&send[i], p.client, p.to_server, &out[i], i);
-    }
-    pump_until_unexpected(p.server, N);
-    pump_until_all(send, N);
-    for (int i = 0; i < N; i++) {
-        struct rme_unexpected got = inbox_take(p.server);
-
-        assert_int_equal(got.tag, i);
-        assert_int_equal(got.size, SIZE);
-        for (int k = 0; k < SIZE; k++)
-            assert_int_equal(((uint8_t *)got.buffer)[k], pattern_byte((uint64_t)i, k));
-        rme_unexpected_free(p.server->rme, got.buffer);
-    }
-    assert_in_range(node_counter(p.client, "sends_eager_rdma") - before, 6, N);
-}
-
-/* A written send is complete; a cancelled receive leaves its message to the next one. */
-CASE(fast_cancel)
-{
-    struct pair p;
-    struct blob out, in;
-    struct op send, recv;
-    uint64_t before;
-
-    open_lent(&p, SMALL_AREA);
-    blobs_flat(&out, &in, FAST_SIZE, 5);
-    blob_canary(&in);
-    before = node_counter(p.client, "sends_eager_rdma");
-    post_recv(&recv, p.server, p.to_client, &in, 8);
-    op_cancel(&recv);
-    pump_until_reported(&recv);
-    op_check_error(&recv, -ECANCELED, -ECANCELED);
-    post_send(&send, p.client, p.to_server, &out, 8);
-    op_cancel(&send);
-    pump_until_reported(&send);
-    op_check(&send, FAST_SIZE);
-    pump_times(20);
-    post_recv(&recv, p.server, p.to_client, &in, 8);
-    pump_until_reported(&recv);
-    op_check_blob(&recv, &in, 5, FAST_SIZE);
-    assert_int_equal(node_counter(p.client, "sends_eager_rdma") - before, 1);
-}
-
-/* The receive is too small: it fails, and the sender is notified afterwards. */
-CASE(fast_larger_than_receive)
-{
-    struct pair p;
-    struct blob out, in;
-    struct op send, recv;
-
-    open_lent(&p, SMALL_AREA);
-    blob_flat(&out, FAST_SIZE);
-    blob_flat(&in, FAST_SIZE - 1);
-    blob_fill(&out, 6);
-    blob_canary(&in);
-    post_recv(&recv, p.server, p.to_client, &in, 9);
-    post_send(&send, p.client, p.to_server, &out, 9);
-    pump_until_both(&send, &recv);
-    op_check_error(&recv, -EMSGSIZE, -EMSGSIZE);
-    pump_until_counter(p.client, "eager_refused", 1);
-    assert_int_equal(blob_foreign(&in, 6), -1);
-    pair_exchange(&p, FAST_SIZE, 3);
-}
-
 /* One side lacks the feature or disables it: both directions use rendezvous. */
 CASE(fast_not_wanted)
 {
@@ -477,28 +379,6 @@ CASE(fast_ends_with_the_link)
         assert_int_equal(node_counter(p.server, "eager_ring_grants"), 2 + (uint64_t)round);
         assert_true(node_counter(p.client, "sends_eager_rdma") > 0);
     }
-}
-
-/* The server restarts: the new server grants the client a ring. */
-CASE(fast_server_restarts)
-{
-    struct pair p;
-    struct op send[4];
-    struct blob out;
-    uint64_t before;
-
-    open_lent(&p, SMALL_AREA);
-    blob_flat(&out, FAST_SIZE);
-    for (int i = 0; i < 4; i++)
-        post_send(&send[i], p.client, p.to_server, &out, 5);
-    node_close(p.server);
-    pump_until_all(send, 4);
-    p.server = node_open("server", lane_uri(0));
-    pair_reconnect(&p);
-    before = node_counter(p.client, "sends_eager_rdma");
-    lend(&p);
-    assert_true(node_counter(p.client, "sends_eager_rdma") > before);
-    assert_int_equal(node_counter(p.client, "eager_ring_bytes"), 160 << 10);
 }
 
 /* A link that begins with a single credit, on which each side answers at once, is granted rings
