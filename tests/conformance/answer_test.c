@@ -295,6 +295,34 @@ CASE(answer_by_invitation)
     }
 }
 
+/* More answers than receive buffers are deferred; they meet their receives in sending order. */
+CASE(answers_keep_their_order)
+{
+    enum { N = 200 };
+    static struct op send[N], recv[N];
+    static struct blob out[N], in[N];
+    struct dialogue d;
+    struct pair p;
+
+    withhold(&d, &p, ONE_UNIT);
+    for (int i = 0; i < N; i++) {
+        size_t size = i % 10 == 9 ? 100000 : (size_t)i;
+        blobs_flat(&out[i], &in[i], size, (uint64_t)i);
+        post_recv(&recv[i], p.client, p.to_server, &in[i], 3);
+    }
+    for (int i = 0; i < N; i++)
+        post_send(&send[i], p.server, p.to_client, &out[i], 3);
+    pump_times(300);
+    loop_hold(0);
+    pump_until_all_of(send, recv, N);
+    post_send(&d.send, d.to, d.back, &d.out, TAG);
+    pump_until_both(&d.recv, &d.send);
+    dialogue_check(&d);
+    for (int i = 0; i < N; i++)
+        op_check_blob(&recv[i], &in[i], (uint64_t)i, out[i].total);
+    dialogue_free(&d);
+}
+
 /* Receives that are complete and held back end in the order of their posts, small and empty
  * ones, of one tag and of several. */
 CASE(held_receives_end_in_order)

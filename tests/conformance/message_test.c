@@ -193,6 +193,29 @@ CASE(unexpected_of_peers_in_turn)
     pump_until_all(ops, 4);
 }
 
+/* Tags of unexpected and of expected messages are separate. */
+CASE(unexpected_tags_are_their_own)
+{
+    struct pair p;
+    struct op recv, un, send;
+    struct blob in, b;
+
+    pair_open(&p);
+    blob_flat(&in, 64);
+    blob_flat(&b, 64);
+    blob_fill(&b, 1);
+    post_recv(&recv, p.server, p.to_client, &in, 5);
+    post_unexpected(&un, p.client, p.to_server, &b, 5);
+    pump_until_unexpected(p.server, 1);
+    inbox_drop(p.server);
+    assert_int_equal(recv.reports, 0);
+    post_send(&send, p.client, p.to_server, &b, 5);
+    pump_until_both(&recv, &send);
+    pump_until_reported(&un);
+    op_check(&recv, 64);
+    assert_int_equal(p.server->ninbox, 0);
+}
+
 /* Sizes around the limits of buffers, packing and fragments. */
 CASE(sizes_around_every_limit)
 {
@@ -312,6 +335,33 @@ CASE(lists_of_64_by_64)
                 tag++;
                 carry_whole(&p, tag / 2 % 2, how, &out, &in, tag);
             }
+            blob_free(&out);
+            blob_free(&in);
+        }
+    }
+}
+
+/* Memory of rme_memory_alloc, on either side and on both. */
+CASE(zone_memory_everywhere)
+{
+    static const int sizes[] = {10, 5000, 65536, 700000};
+    struct pair p;
+    int tag = 0;
+
+    pair_open(&p);
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        for (int kind = 1; kind < 4; kind++) {
+            struct blob out, in;
+            if (kind & 1)
+                blob_zone(&out, p.client, (size_t)sizes[i]);
+            else
+                blob_flat(&out, (size_t)sizes[i]);
+            if (kind & 2)
+                blob_zone(&in, p.server, (size_t)sizes[i]);
+            else
+                blob_flat(&in, (size_t)sizes[i]);
+            carry_whole(&p, false, tag % 2, &out, &in, tag);
+            tag++;
             blob_free(&out);
             blob_free(&in);
         }

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include "cases.h"
 
-enum { BURST = 8 };
+enum { BURST = 8, MANY_TAGS = 500 };
 
 struct burst {
     struct op send[BURST], recv[BURST];
@@ -101,6 +101,30 @@ CASE(fifo_receives_one_at_a_time)
     bursts(false);
 }
 
+/* Hundreds of tags, with receives posted in another order than the messages. */
+CASE(many_tags)
+{
+    static struct op send[MANY_TAGS], recv[MANY_TAGS];
+    static struct blob in[MANY_TAGS], out[MANY_TAGS];
+    struct pair p;
+
+    pair_open(&p);
+    for (int i = 0; i < MANY_TAGS; i++) {
+        size_t size = i % 50 == 49 ? 80000 : (size_t)i % 300;
+        blobs_flat(&out[i], &in[i], size, (uint64_t)i);
+    }
+    for (int i = 0; i < MANY_TAGS; i += 2)
+        post_recv(&recv[i], p.server, p.to_client, &in[i], i * 1000003);
+    for (int i = MANY_TAGS - 1; i >= 0; i--)
+        post_send(&send[i], p.client, p.to_server, &out[i], i * 1000003);
+    pump_times(50);
+    for (int i = 1; i < MANY_TAGS; i += 2)
+        post_recv(&recv[i], p.server, p.to_client, &in[i], i * 1000003);
+    pump_until_all_of(recv, send, MANY_TAGS);
+    for (int i = 0; i < MANY_TAGS; i++)
+        op_check_blob(&recv[i], &in[i], (uint64_t)i, out[i].total);
+}
+
 /* The receiver's host posts no receives of a tag, so that RTS of that tag reach their limit:
  * messages of other tags pass. */
 CASE(other_tags_are_not_held_back)
@@ -143,6 +167,38 @@ CASE(extreme_tags)
     for (int i = 0; i < 5; i++) {
         pair_exchange(&p, 10, tags[i]);
         pair_exchange(&p, 100000, tags[i]);
+    }
+}
+
+/* Two peers use the same tag: each message meets its own receive. */
+CASE(peers_do_not_mix)
+{
+    struct pair a, b;
+    struct op send[2], recv[2];
+    struct blob in[2], out[2];
+
+    pair_open(&a);
+    b.server = a.server;
+    b.client = node_open("other", NULL);
+    b.to_server = node_dial(b.client, lane_uri(0));
+    pair_meet(&b);
+    assert_ptr_not_equal(a.to_client, b.to_client);
+    for (int round = 0; round < 4; round++) {
+        size_t size = round % 2 ? 90000 : 90;
+        for (int i = 0; i < 2; i++)
+            blobs_flat(&out[i], &in[i], size, (uint64_t)i + 1);
+        post_recv(&recv[0], a.server, a.to_client, &in[0], 4);
+        post_recv(&recv[1], b.server, b.to_client, &in[1], 4);
+        post_send(&send[1], b.client, b.to_server, &out[1], 4);
+        pump_until_reported(&recv[1]);
+        assert_int_equal(recv[0].reports, 0);
+        post_send(&send[0], a.client, a.to_server, &out[0], 4);
+        pump_until_all_of(recv, send, 2);
+        for (int i = 0; i < 2; i++) {
+            op_check_blob(&recv[i], &in[i], (uint64_t)i + 1, (int64_t)size);
+            blob_free(&in[i]);
+            blob_free(&out[i]);
+        }
     }
 }
 

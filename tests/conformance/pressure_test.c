@@ -190,6 +190,33 @@ static void jam_ways(struct jam *j)
     }
 }
 
+/* The same with rendezvous messages: only RTS are sent. */
+CASE(rendezvous_flood_unposted)
+{
+    enum { N = 3000 };
+    struct pair p;
+    struct blob out, in;
+    int64_t size;
+
+    pair_open(&p);
+    assert_int_equal(rme_option_get(p.client->rme, "rx_size", &size), 0);
+    size *= 5;
+    blobs_flat(&out, &in, (size_t)size, 1);
+    for (int i = 0; i < N; i++) {
+        post_send(&flood_send[i], p.client, p.to_server, &out, 666);
+        assert_int_equal(flood_send[i].rc, 0);
+    }
+    pump_times(200);
+    for (int i = 0; i < 20; i++)
+        pair_exchange(&p, i % 2 ? 100000 : 100, i);
+    for (int i = 0; i < N; i++) {
+        post_recv(&flood_recv[i], p.server, p.to_client, &in, 666);
+        pump_until_reported(&flood_recv[i]);
+        op_check(&flood_recv[i], size);
+    }
+    pump_until_all(flood_send, N);
+}
+
 /* A send waits for window and RTS slot, and the receiver's host takes messages of another tag:
  * the send is sent without a probe and without other traffic. */
 CASE(window_freed_ends_wait)

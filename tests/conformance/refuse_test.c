@@ -6,16 +6,21 @@
 #include <string.h>
 #include "cases.h"
 
+/* a list of that many pieces is queued, so its send is not complete at once */
+#define PIECES 12
+/* context of sends that are tested late; pump() tests context 0 */
+#define CTX 1
+
 static const bool receive_first[] = {true, false};
 
-/* Sends the server more than fits in its receive. */
+/* Sends the server more than fits in its receive; the send is in the given context. */
 static void send_too_much(struct pair *p, const struct blob *out, const struct blob *in,
-                          bool first, int tag, struct op *send, struct op *recv)
+                          bool first, int ctx, int tag, struct op *send, struct op *recv)
 {
     if (first)
         post_recv(recv, p->server, p->to_client, in, tag);
     pump_times(3);
-    post_send(send, p->client, p->to_server, out, tag);
+    post_send_ctx(send, p->client, p->to_server, out, tag, ctx);
     pump_times(30);
     if (!first)
         post_recv(recv, p->server, p->to_client, in, tag);
@@ -40,6 +45,35 @@ static void pump_until_refused(struct node *n, uint64_t count)
     assert_int_equal(node_counter(n, "eager_refused"), count);
 }
 
+/* The receiver refuses a send that is complete but not yet reported: the send stays
+ * complete. */
+CASE(send_larger_than_receive_stays_complete)
+{
+    struct pair p;
+    struct op send, recv;
+    struct blob in, out;
+
+    open_and_hush(&p);
+    assert_int_equal(rme_context_open(p.client->rme, CTX), 0);
+    blob_pieces(&out, PIECES, 10, 20, false, 3);
+    blob_flat(&in, 100);
+    for (int i = 0; i < 2; i++) {
+        struct rme_done done;
+
+        send_too_much(&p, &out, &in, receive_first[i], CTX, 60 + i, &send, &recv);
+        assert_int_equal(send.rc, 0);
+        pump_until_refused(p.client, (uint64_t)i + 1);
+        assert_int_equal(rme_test_context(p.client->rme, CTX, &done, 1, 0), 1);
+        assert_ptr_equal(done.user, &send);
+        assert_int_equal(done.error, 0);
+        assert_int_equal(done.actual, out.total);
+        assert_int_equal(rme_test_context(p.client->rme, CTX, &done, 1, 0), 0);
+        pair_exchange(&p, 100, 60 + i);
+        assert_int_equal(p.client->warnings, i + 1);
+    }
+    assert_int_equal(node_counter(p.client, "connects"), 1);
+}
+
 /* The receiver refuses a send that was reported: one log line names the lost message, and a
  * counter counts it. */
 CASE(send_larger_than_receive_is_told_afterwards)
@@ -56,7 +90,7 @@ CASE(send_larger_than_receive_is_told_afterwards)
         char tag[32];
 
         snprintf(tag, sizeof tag, "tag %d ", 7000 + i);
-        send_too_much(&p, &out, &in, receive_first[i], 7000 + i, &send, &recv);
+        send_too_much(&p, &out, &in, receive_first[i], 0, 7000 + i, &send, &recv);
         assert_int_equal(send.rc, 1); /* eager sends are complete at once */
         op_check(&send, 300);
         pump_until_refused(p.client, (uint64_t)i + 1);
@@ -90,7 +124,7 @@ CASE(send_larger_than_receive_strict)
         blob_flat(&out, cases[c].out);
         blob_flat(&in, cases[c].in);
         for (int i = 0; i < 2; i++) {
-            send_too_much(&p, &out, &in, receive_first[i], 80, &send, &recv);
+            send_too_much(&p, &out, &in, receive_first[i], 0, 80, &send, &recv);
             pump_until_reported(&send);
             op_check_error(&send, -EMSGSIZE, -EMSGSIZE);
             pair_exchange(&p, 0, 80); /* an empty message always fits and needs no RTS */
@@ -115,7 +149,7 @@ CASE(send_larger_than_receive_one_side_strict)
     pair_meet(&p);
     blob_flat(&out, 50);
     blob_flat(&in, 49);
-    send_too_much(&p, &out, &in, true, 90, &send, &recv);
+    send_too_much(&p, &out, &in, true, 0, 90, &send, &recv);
     pump_until_reported(&send);
     op_check_error(&send, -EMSGSIZE, -EMSGSIZE);
     post_recv(&recv, p.client, p.to_server, &in, 91);

@@ -259,6 +259,33 @@ CASE(fast_beside_reports)
     }
 }
 
+/* A written send is complete; a cancelled receive leaves its message to the next one. */
+CASE(fast_cancel)
+{
+    struct pair p;
+    struct blob out, in;
+    struct op send, recv;
+    uint64_t before;
+
+    open_lent(&p, SMALL_AREA);
+    blobs_flat(&out, &in, FAST_SIZE, 5);
+    blob_canary(&in);
+    before = node_counter(p.client, "sends_eager_rdma");
+    post_recv(&recv, p.server, p.to_client, &in, 8);
+    op_cancel(&recv);
+    pump_until_reported(&recv);
+    op_check_error(&recv, -ECANCELED, -ECANCELED);
+    post_send(&send, p.client, p.to_server, &out, 8);
+    op_cancel(&send);
+    pump_until_reported(&send);
+    op_check(&send, FAST_SIZE);
+    pump_times(20);
+    post_recv(&recv, p.server, p.to_client, &in, 8);
+    pump_until_reported(&recv);
+    op_check_blob(&recv, &in, 5, FAST_SIZE);
+    assert_int_equal(node_counter(p.client, "sends_eager_rdma") - before, 1);
+}
+
 /* One side lacks the feature or disables it: both directions use rendezvous. */
 CASE(fast_not_wanted)
 {
