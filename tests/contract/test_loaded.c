@@ -22,7 +22,7 @@
 
 #define LIBRARY ".libs/libbmi.so.0"
 
-enum { PATIENCE_S = 60, ROUNDS = 12 };
+enum { PATIENCE_S = 600, ROUNDS = 12 };
 
 #define CALLS(X)                                                                               \
     X(BMI_initialize)                                                                          \

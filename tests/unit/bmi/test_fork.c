@@ -14,7 +14,7 @@
 
 #include "shim_rig.h"
 
-enum { PATIENCE_S = 60 }; /* timeout of a child that hangs, and of a fork */
+enum { PATIENCE_S = 600 }; /* timeout of a child that hangs, and of a fork */
 
 static _Thread_local bool forks, stops;
 /* the other thread's locks: number of the one at which it stops; number so far */

@@ -298,7 +298,7 @@ static void killed_at_each_step(void **state)
 
 /* ---- Forks ---- */
 
-enum { PATIENCE_S = 60 }; /* timeout of a fork that hangs */
+enum { PATIENCE_S = 600 }; /* timeout of a fork that hangs */
 
 static bool refuses;       /* no handler can be registered */
 static bool forks_between; /* another thread forks while a handler is being registered */

@@ -82,7 +82,7 @@ void wire_close(struct wire *w);
 void wire_poll(struct wire *w);
 int wire_count(const struct wire *w, enum rme_event_type type);
 struct wire_seen *wire_event(struct wire *w, enum rme_event_type type, int n);
-#define PATIENCE_S 60 /* timeout of expected events */
+#define PATIENCE_S 600 /* timeout of expected events */
 /* Returns seconds that changes of the wall clock do not affect. */
 time_t wire_now(void);
 /* Polls until `count` events of the type were seen; fails the test after PATIENCE_S. */
