@@ -7,6 +7,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 . "$here/../lib/tap.sh"
 : "${EMUVERBS:=emul/verbs/emuverbs}"
 command -v ip >/dev/null || skip_all "ip is not installed (iproute2)"
+unshare --net --mount --propagation private true 2>/dev/null || skip_all "no network namespaces for this user"
 # a namespace for all: the hosts' interfaces end with it
 [ -n "${HOSTS-}" ] || HOSTS=own exec unshare --net --mount --propagation private "$0" "$@"
 tmp=$(mktemp -d) || exit 99
