@@ -16,8 +16,9 @@
 #include "bmi.h"
 #include "rme.h"
 
-/* Timeout of a step that hangs: 4 GiB on a busy machine take more than a minute. */
-#define PATIENCE_S 600
+/* Timeout of a step that hangs: 4 GiB on a busy machine take more than a minute. Three of them
+ * are less than the runner's deadline. */
+#define PATIENCE_S 300
 #define REPLY_TAG  0x7000 /* first tag of replies; each call of a client uses the next one */
 
 #define CHECK(what)                                                                            \
@@ -170,6 +171,10 @@ void stop_server(pid_t server); /* asks it to end and checks its exit status */
 pid_t start_client(client_fn client, int number);
 void wait_client(pid_t client);
 void new_test(void); /* selects the next port */
+
+/* Waits, with AddressSanitizer, until each other thread sleeps or has ended. fork() does not take
+ * that tool's locks (before LLVM 18): a child would wait for the one that a thread held. */
+void before_fork(void);
 
 /* Checks counters that must be zero after every test. */
 void check_engine(BMI_addr_t addr);

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Processes of a test: start, wait, and the functions of a client. */
+#include <dirent.h>
 #include <errno.h>
 #include <poll.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -245,6 +247,43 @@ void check_engine(BMI_addr_t addr)
 }
 
 /* ---- Processes ---- */
+
+#ifdef __SANITIZE_ADDRESS__
+static bool sleeps(const char *thread)
+{
+    char path[64], state = 'S';
+    FILE *stat;
+
+    snprintf(path, sizeof(path), "/proc/self/task/%.20s/stat", thread);
+    stat = fopen(path, "re");
+    if (stat == NULL)
+        return true; /* ended */
+    (void)!fscanf(stat, "%*d (%*[^)]) %c", &state);
+    fclose(stat);
+    return state == 'S';
+}
+
+static bool others_sleep(void)
+{
+    DIR *threads = opendir("/proc/self/task");
+    bool all = true;
+
+    CHECK(threads != NULL);
+    for (struct dirent *e; all && (e = readdir(threads)) != NULL;)
+        if (atoi(e->d_name) != 0 && atoi(e->d_name) != (int)gettid())
+            all = sleeps(e->d_name);
+    closedir(threads);
+    return all;
+}
+#endif
+
+void before_fork(void)
+{
+#ifdef __SANITIZE_ADDRESS__
+    while (!others_sleep())
+        sched_yield();
+#endif
+}
 
 const char *test_uri(void)
 {

@@ -601,6 +601,7 @@ static void forked_child_is_refused(struct client *c)
 
     ask(c, (struct request){.ask = ASK_PING});
     post_recv(&f, c->server, memory, LARGE, 3, c->context);
+    before_fork();
     pid = fork();
     CHECK(pid >= 0);
     if (pid == 0)

@@ -151,6 +151,7 @@ static void client_that_becomes_a_daemon(struct client *c)
 
     ping(c);
     give_begin(c, &f, memory);
+    before_fork();
     CHECK_EQUAL(daemon(1, 1), 0);
     alarm(PATIENCE_S);
     CHECK_EQUAL(
@@ -169,9 +170,9 @@ static void daemon_after_opening_opens_anew(void **state)
     char byte;
 
     (void)state;
-    assert_int_equal(pipe(daemon_says), 0);
     new_test();
     pid_t server = start_server();
+    assert_int_equal(pipe(daemon_says), 0); /* closed when the daemon dies */
     pid_t client = start_client(client_that_becomes_a_daemon, 0);
     close(daemon_says[1]);
     wait_client(client); /* the client's former process */
@@ -186,6 +187,7 @@ static void server_daemon(int ready, int stop)
     pid_t before = getpid();
 
     CHECK_EQUAL(BMI_initialize(test_network()->method, test_uri(), BMI_INIT_SERVER, NULL), 0);
+    before_fork();
     CHECK_EQUAL(daemon(1, 1), 0);
     alarm(PATIENCE_S);
     while (kill(before, 0) == 0) /* which holds the address until then */
