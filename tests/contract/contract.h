@@ -172,8 +172,9 @@ pid_t start_client(client_fn client, int number);
 void wait_client(pid_t client);
 void new_test(void); /* selects the next port */
 
-/* Waits, with AddressSanitizer, until each other thread sleeps or has ended. fork() does not take
- * that tool's locks (before LLVM 18): a child would wait for the one that a thread held. */
+/* Waits, with AddressSanitizer, until each other thread sleeps or has ended. fork() does not
+ * take the locks of that tool (before LLVM 18): a child waits forever for one that a thread
+ * held. */
 void before_fork(void);
 
 /* Checks counters that must be zero after every test. */
