@@ -246,13 +246,15 @@ int qp_init(struct side *s)
 
 int qp_rtr(struct side *s, uint32_t dest)
 {
-    struct ibv_qp_attr a = {
-        .qp_state = IBV_QPS_RTR,
-        .path_mtu = IBV_MTU_1024,
-        .dest_qp_num = dest,
-        .max_dest_rd_atomic = (uint8_t)def(s->rd_depth, 4),
-        .min_rnr_timer = (uint8_t)def(s->min_rnr_timer, 12),
-        .ah_attr = {.dlid = (uint16_t)def(s->dlid, 1), .port_num = (uint8_t)def(s->port, 1)}};
+    struct ibv_qp_attr a = {.qp_state = IBV_QPS_RTR,
+                            .path_mtu = IBV_MTU_1024,
+                            .dest_qp_num = dest,
+                            .max_dest_rd_atomic = (uint8_t)def(s->rd_depth, 4),
+                            .min_rnr_timer = (uint8_t)def(s->min_rnr_timer, 12),
+                            .ah_attr = {.dlid = (uint16_t)def(s->dlid, 1),
+                                        .port_num = (uint8_t)def(s->port, 1),
+                                        .is_global = s->global,
+                                        .grh = {.dgid = s->dgid, .sgid_index = s->sgid_index}}};
 
     return ibv_modify_qp(
         s->qp, &a,

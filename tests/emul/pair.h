@@ -69,6 +69,9 @@ struct side {
     uint64_t send_ops;       /* of an extended QP */
     struct ibv_qp_ex *qp_ex; /* after side_open */
     int device, port, dlid;  /* index; port 1 and LID 1 when they are 0 */
+    bool global;             /* the path has GIDs: */
+    uint8_t sgid_index;
+    union ibv_gid dgid;
     /* the other side's, after side_connect */
     uint64_t raddr;
     uint32_t rkey, rqpn;

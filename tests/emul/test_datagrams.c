@@ -69,6 +69,33 @@ TEST(header_on_ethernet)
     one_header(true);
 }
 
+/* RoCE v1 has InfiniBand's header, v2 that of its IP; the answer goes out from the same GID. */
+TEST(header_has_the_version_of_its_gid)
+{
+    struct side s = {0};
+
+    setenv("EMUVERBS_ETHERNET", "2", 1);
+    open_ud(&s);
+    for (uint8_t i = 0; i < 4; i++) {
+        const unsigned char *h = s.buf + 4096;
+        struct ibv_ah_attr to = {.port_num = 1, .is_global = 1, .grh = {.sgid_index = i}};
+        struct ibv_ah_attr back;
+        CHECK_EQ(ibv_query_gid(s.ctx, 1, i, &to.grh.dgid), 0);
+        struct ibv_ah *ah = ibv_create_ah(s.pd, &to);
+        CHECK(ah);
+        post_recv(&s, i, 4096, 200);
+        datagram(&s, 1, ah, s.qp->qp_num, 0, 10);
+        struct ibv_wc wc = expect_wc(s.rcq, i, IBV_WC_SUCCESS);
+        CHECK_EQ(h[6], i == 0 || i == 2 ? 0x1b : i == 1 ? 17 : 0);
+        CHECK(i != 3 || h[20] == 0x45);
+        CHECK_EQ(ibv_init_ah_from_wc(s.ctx, 1, &wc, (struct ibv_grh *)(uintptr_t)h, &back), 0);
+        CHECK_EQ(back.grh.sgid_index, i);
+        CHECK(memcmp(&back.grh.dgid, &to.grh.dgid, 16) == 0);
+        CHECK_EQ(ibv_destroy_ah(ah), 0);
+    }
+    side_close(&s);
+}
+
 /* A member whose memory is partly unmapped gets a part, and the next one everything. */
 TEST(failing_member_stops_no_other)
 {

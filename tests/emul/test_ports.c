@@ -97,6 +97,49 @@ TEST(ethernet_ports_have_the_given_addresses)
     loop_close(&a, &b);
 }
 
+/* EMUVERBS_ETHERNET=2: RoCE v1 and v2 of a link-local and of the IP address. A path of one
+ * version reaches no QP whose path has the other. */
+TEST(roce_path_reaches_its_own_version)
+{
+    static const unsigned char ip[16] = {[10] = 0xff, 0xff, 127, 0, 0, 1};
+    struct side a = {.global = true}, b = {.global = true};
+    struct ibv_gid_entry e[5];
+    union ibv_gid gid[4];
+    struct ibv_port_attr port;
+
+    devices("1", "1");
+    setenv("EMUVERBS_ETHERNET", "2", 1);
+    side_open(&a);
+    side_open(&b);
+    CHECK_EQ(ibv_query_port(a.ctx, 1, &port), 0);
+    CHECK_EQ(port.gid_tbl_len, 4);
+    CHECK_EQ(ibv_query_gid_table(a.ctx, e, 3, 0), -EINVAL);
+    CHECK_EQ(ibv_query_gid_table(a.ctx, e, 5, 0), 4);
+    for (int i = 0; i < 4; i++) {
+        CHECK_EQ(ibv_query_gid(a.ctx, 1, i, &gid[i]), 0);
+        CHECK(memcmp(&gid[i], &e[i].gid, 16) == 0 && e[i].gid_index == (uint32_t)i);
+        CHECK_EQ(e[i].gid_type, i % 2 == 0 ? IBV_GID_TYPE_ROCE_V1 : IBV_GID_TYPE_ROCE_V2);
+        CHECK(i < 2 ? gid[i].raw[0] == 0xfe : memcmp(&gid[i], ip, 16) == 0);
+    }
+    CHECK(ibv_query_gid(a.ctx, 1, 4, &gid[0]) < 0);
+    a.sgid_index = 4;
+    CHECK_EQ(qp_rtr(&a, b.qp->qp_num), EINVAL);
+    for (uint8_t i = 0; i < 4; i++)
+        for (uint8_t j = 0; j < 4; j++) {
+            a.sgid_index = i;
+            b.sgid_index = j;
+            a.dgid = gid[j];
+            b.dgid = gid[i];
+            join_anew(&a, &b);
+            post_recv(&b, 1, 0, 8);
+            post_send(&a, 2, SEND, 0, 8, 0);
+            if (i % 2 == j % 2)
+                expect_wc(b.rcq, 1, IBV_WC_SUCCESS);
+            expect_wc(a.scq, 2, i % 2 == j % 2 ? IBV_WC_SUCCESS : IBV_WC_RETRY_EXC_ERR);
+        }
+    loop_close(&a, &b);
+}
+
 SIDE(qp_takes_ports_of_its_device, .a = {.port = 2},
      .env = "EMUVERBS_DEVICES=1 EMUVERBS_PORTS=2")
 {

@@ -40,7 +40,9 @@
       "1: lkey and rkey of a region are equal, as on some devices; for both processes")        \
     X(odp, ODP, 1, 0, 1, "", "0: no on-demand paging")                                         \
     X(mtu, MTU, 4096, 256, 4096, "bytes", "path MTU: 256, 512, 1024, 2048 or 4096")            \
-    X(ethernet, ETHERNET, 0, 0, 1, "", "1: the port's link layer is Ethernet (RoCE)")          \
+    X(ethernet, ETHERNET, 0, 0, 2, "",                                                         \
+      "1: the port's link layer is Ethernet, with one GID (RoCE v2); 2: with four, as "        \
+      "adapters have: RoCE v1 and v2 of a link-local and of the IP address")                   \
     X(bounce_max, BOUNCE_MAX, EMU_BOUNCE_BYTES, 0, EMU_BOUNCE_BYTES, "bytes",                  \
       "sends up to this size are copied through the shared segment instead of by a system "    \
       "call")                                                                                  \

@@ -68,7 +68,7 @@
 _Static_assert(EMU_MR_PLACES <= 1u << 19, "each place can be noted");
 
 #define EMU_SHM_MAGIC   UINT64_C(0x656d757665726273)
-#define EMU_SHM_VERSION 20u
+#define EMU_SHM_VERSION 21u
 
 /*
  * Keys. The first bit distinguishes rkeys from lkeys, so that mixing them up is an error, as on
@@ -237,6 +237,7 @@ struct shm_qp {
     uint8_t max_dest_rd;
     _Atomic uint8_t comm_est; /* first message seen since RTR */
     uint8_t device;           /* device number */
+    uint8_t gid_type;         /* enum ibv_gid_type of its path */
     /* event of the process that failed the QP, until raised by the owner; 0: none */
     _Atomic uint8_t why;
     /* Receive that a poster has taken and not completed; the owner flushes the receive if

@@ -151,6 +151,7 @@ void cm_path(const struct emu_dev *d, const struct cm_id *id, struct ibv_ah_attr
     if (d->knobs.ethernet) {
         a->is_global = 1;
         emu_gid(d, id->remote_port, &a->grh.dgid);
+        a->grh.sgid_index = (uint8_t)(emu_gids(d) - 1);
         a->grh.hop_limit = 64;
         a->grh.traffic_class = id->traffic_class;
     }

@@ -57,12 +57,28 @@ static int guid(const char *dir, const char *name, __be64 value)
     return line(dir, name, "%04x:%04x:%04x:%04x", WORDS(p));
 }
 
+static int gid_files(const struct emu_dev *d, const char *dir, uint32_t number, uint32_t index)
+{
+    bool udp = emu_gid_type(d, index) == IBV_GID_TYPE_ROCE_V2;
+    char file[64];
+    union ibv_gid gid;
+
+    emu_gid_at(d, number, index, &gid);
+    snprintf(file, sizeof(file), "gids/%u", index);
+    if (line(dir, file, "%04x:%04x:%04x:%04x:%04x:%04x:%04x:%04x", WORDS(gid.raw),
+             WORDS(gid.raw + 8)))
+        return -1;
+    snprintf(file, sizeof(file), "gid_attrs/types/%u", index);
+    if (line(dir, file, udp ? "RoCE v2" : "IB/RoCE v1"))
+        return -1;
+    snprintf(file, sizeof(file), "gid_attrs/ndevs/%u", index);
+    return d->knobs.ethernet ? line(dir, file, "lo") : 0;
+}
+
 static int port_files(const struct emu_dev *d, const char *dir, uint32_t number)
 {
     bool eth = d->knobs.ethernet;
-    union ibv_gid gid;
 
-    emu_gid(d, number, &gid);
     if (folder("%s", dir) || folder("%s/gids", dir) || folder("%s/pkeys", dir) ||
         folder("%s/gid_attrs", dir) || folder("%s/gid_attrs/types", dir) ||
         folder("%s/gid_attrs/ndevs", dir) || line(dir, "state", "4: ACTIVE") ||
@@ -73,12 +89,10 @@ static int port_files(const struct emu_dev *d, const char *dir, uint32_t number)
         line(dir, "sm_lid", "0x%x", emu_lid(d, 0)) || line(dir, "sm_sl", "0") ||
         line(dir, "lid_mask_count", "0") || line(dir, "cap_mask", "0x%08x", IBV_PORT_CM_SUP))
         return -1;
-    if (line(dir, "gids/0", "%04x:%04x:%04x:%04x:%04x:%04x:%04x:%04x", WORDS(gid.raw),
-             WORDS(gid.raw + 8)) ||
-        line(dir, "pkeys/0", "0xffff") ||
-        line(dir, "gid_attrs/types/0", eth ? "RoCE v2" : "IB/RoCE v1"))
-        return -1;
-    return eth ? line(dir, "gid_attrs/ndevs/0", "lo") : 0;
+    for (uint32_t i = 0; i < emu_gids(d); i++)
+        if (gid_files(d, dir, number, i))
+            return -1;
+    return line(dir, "pkeys/0", "0xffff");
 }
 
 /* Creates folders named after the network interfaces of a device's ports. */

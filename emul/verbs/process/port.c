@@ -169,10 +169,27 @@ uint16_t emu_lid(const struct emu_dev *d, uint32_t number)
     return d->knobs.ethernet ? 0 : (uint16_t)(number + 1);
 }
 
+uint32_t emu_gids(const struct emu_dev *d)
+{
+    return d->knobs.ethernet == 2 ? 4 : 1;
+}
+
+enum ibv_gid_type emu_gid_type(const struct emu_dev *d, uint32_t index)
+{
+    if (!d->knobs.ethernet)
+        return IBV_GID_TYPE_IB;
+    return (emu_gids(d) - index) % 2 == 0 ? IBV_GID_TYPE_ROCE_V1 : IBV_GID_TYPE_ROCE_V2;
+}
+
 void emu_gid(const struct emu_dev *d, uint32_t number, union ibv_gid *gid)
 {
+    emu_gid_at(d, number, emu_gids(d) - 1, gid);
+}
+
+void emu_gid_at(const struct emu_dev *d, uint32_t number, uint32_t index, union ibv_gid *gid)
+{
     memset(gid, 0, sizeof(*gid));
-    if (d->knobs.ethernet) { /* RoCE v2 */
+    if (d->knobs.ethernet && index + 2 >= emu_gids(d)) {
         struct in6_addr a = address(d, place_of(d, number));
         memcpy(gid->raw, a.s6_addr, 16);
     } else {
@@ -245,8 +262,8 @@ bool emu_reachable(const struct emu_dev *d, const struct ibv_ah_attr *av)
 
     for (uint32_t i = 0; i < places(d); i++) {
         uint32_t number = number_of(d, i);
-        if (av->is_global) {
-            emu_gid(d, number, &own);
+        for (uint32_t k = 0; av->is_global && k < emu_gids(d); k++) {
+            emu_gid_at(d, number, k, &own);
             if (memcmp(&own, &av->grh.dgid, sizeof(own)) == 0)
                 return true;
         }

@@ -62,7 +62,7 @@ int emu_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_at
         return EINVAL;
     a.state = emu_port_is_down(emu_hca_of(context), port) ? IBV_PORT_DOWN : IBV_PORT_ACTIVE;
     a.max_mtu = a.active_mtu = (enum ibv_mtu)(__builtin_ctzll(d->knobs.mtu) - 7);
-    a.gid_tbl_len = 1;
+    a.gid_tbl_len = (int)emu_gids(d);
     a.port_cap_flags = IBV_PORT_CM_SUP;
     a.max_msg_sz = 1u << 30;
     a.pkey_tbl_len = 1;
@@ -92,11 +92,12 @@ EMU_EXPORT int ibv_query_gid(struct ibv_context *context, uint8_t port, int inde
 {
     struct emu_dev *d = emu_dev_base();
 
-    if (emu_call(CALL_ibv_query_gid) || !emu_port_there(d, port) || index != 0) {
+    if (emu_call(CALL_ibv_query_gid) || !emu_port_there(d, port) || index < 0 ||
+        (uint32_t)index >= emu_gids(d)) {
         errno = EINVAL;
         return -1;
     }
-    emu_gid(d, EMU_PORT(emu_hca_of(context)->index, port), gid);
+    emu_gid_at(d, EMU_PORT(emu_hca_of(context)->index, port), (uint32_t)index, gid);
     return 0;
 }
 
@@ -108,11 +109,12 @@ EMU_EXPORT int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port, uin
 
     if (emu_call(CALL_ibv_query_gid) || flags)
         return EINVAL;
-    if (!emu_port_there(d, port) || index != 0)
+    if (!emu_port_there(d, port) || index >= emu_gids(d))
         return ENODATA;
-    emu_gid(d, EMU_PORT(emu_hca_of(context)->index, port), &e.gid);
+    emu_gid_at(d, EMU_PORT(emu_hca_of(context)->index, port), index, &e.gid);
+    e.gid_index = index;
     e.port_num = port;
-    e.gid_type = d->knobs.ethernet ? IBV_GID_TYPE_ROCE_V2 : IBV_GID_TYPE_IB;
+    e.gid_type = emu_gid_type(d, index);
     memcpy(entry, &e, size < sizeof(e) ? size : sizeof(e));
     return 0;
 }
@@ -121,30 +123,32 @@ EMU_EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *context,
                                         struct ibv_gid_entry *entries, size_t max,
                                         uint32_t flags, size_t size)
 {
-    uint32_t ports = (uint32_t)emu_dev_base()->knobs.ports;
+    uint32_t gids = emu_gids(emu_dev_base());
+    uint32_t all = (uint32_t)emu_dev_base()->knobs.ports * gids;
 
-    if (max < ports)
+    if (max < all)
         return -EINVAL;
-    for (uint32_t port = 1; port <= ports; port++) {
-        struct ibv_gid_entry *e =
-            (struct ibv_gid_entry *)(void *)((char *)entries + (port - 1) * size);
-        int err = _ibv_query_gid_ex(context, port, 0, e, flags, size);
+    for (uint32_t i = 0; i < all; i++) {
+        struct ibv_gid_entry *e = (struct ibv_gid_entry *)(void *)((char *)entries + i * size);
+        int err = _ibv_query_gid_ex(context, 1 + i / gids, i % gids, e, flags, size);
         if (err)
             return -err;
     }
-    return ports;
+    return all;
 }
 
 /* ibv_query_gid_type(), a function for providers (answers.h). */
 int emu_query_gid_type(void *context, uint8_t port, unsigned index, void *type);
 int emu_query_gid_type(void *context, uint8_t port, unsigned index, void *type)
 {
+    const struct emu_dev *d = emu_dev_base();
+
     (void)context;
-    if (!emu_port_there(emu_dev_base(), port) || index != 0) {
+    if (!emu_port_there(d, port) || index >= emu_gids(d)) {
         errno = EINVAL;
         return -1;
     }
-    *(int *)type = emu_dev_base()->knobs.ethernet ? 1 : 0; /* RoCE v2; IB or RoCE v1 */
+    *(int *)type = emu_gid_type(d, index) == IBV_GID_TYPE_ROCE_V2; /* else IB or RoCE v1 */
     return 0;
 }
 

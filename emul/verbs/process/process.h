@@ -205,7 +205,12 @@ static inline bool emu_port_there(const struct emu_dev *d, uint32_t port)
 __be64 emu_guid(const struct emu_dev *d, uint32_t device, uint32_t port);
 uint16_t emu_lid(const struct emu_dev *d, uint32_t number); /* 0 on Ethernet */
 /* the only GID of the port */
-void emu_gid(const struct emu_dev *d, uint32_t number, union ibv_gid *gid);
+/* The GID table of each port. On Ethernet the last entry, which rdma_cm uses, is RoCE v2 of
+ * the IP address. */
+uint32_t emu_gids(const struct emu_dev *d);
+enum ibv_gid_type emu_gid_type(const struct emu_dev *d, uint32_t index);
+void emu_gid_at(const struct emu_dev *d, uint32_t number, uint32_t index, union ibv_gid *gid);
+void emu_gid(const struct emu_dev *d, uint32_t number, union ibv_gid *gid); /* the last one */
 /* Returns the number of the port with an IP address, or of the first port if none has it. */
 uint32_t emu_port_of_address(const struct emu_dev *d, const struct sockaddr *sa);
 /* Finds the network interface with a port's address, or the loopback interface for its

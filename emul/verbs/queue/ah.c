@@ -45,7 +45,7 @@ EMU_EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *a
     else if (d == NULL)
         err = EIO;
     else if (!emu_port_there(d, attr->port_num) ||
-             (attr->is_global && attr->grh.sgid_index != 0) ||
+             (attr->is_global && attr->grh.sgid_index >= emu_gids(d)) ||
              (d->knobs.ethernet && !attr->is_global))
         err = EINVAL;
     else if ((ah = calloc(1, sizeof(*ah))) == NULL)
@@ -67,6 +67,7 @@ EMU_EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *a
         ah->av.flow = attr->grh.flow_label & 0xfffff;
         ah->av.tclass = attr->grh.traffic_class;
         ah->av.hop = attr->grh.hop_limit;
+        ah->av.sgid = attr->grh.sgid_index;
     }
     atomic_fetch_add(&((struct emu_pd *)pd)->users, 1);
     emu_count(COUNT_live_ah, 1);
@@ -83,12 +84,29 @@ EMU_EXPORT int ibv_destroy_ah(struct ibv_ah *ah)
     return 0;
 }
 
+/* Returns the index of the GID to which a datagram was sent, by the kind of its header. */
+static uint8_t index_of(struct ibv_context *context, uint8_t port, const union ibv_gid *to,
+                        bool udp)
+{
+    const struct emu_dev *d = emu_dev_base();
+    uint32_t i = emu_gids(d);
+    union ibv_gid own;
+
+    while (--i > 0) {
+        emu_gid_at(d, EMU_PORT(emu_hca_of(context)->index, port), i, &own);
+        if (memcmp(&own, to, sizeof(own)) == 0 &&
+            (emu_gid_type(d, i) == IBV_GID_TYPE_ROCE_V2) == udp)
+            break;
+    }
+    return (uint8_t)i;
+}
+
 /* Composes the sender's address from a received datagram. */
 EMU_EXPORT int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port, struct ibv_wc *wc,
                                    struct ibv_grh *grh, struct ibv_ah_attr *attr)
 {
     const unsigned char *h = (const unsigned char *)grh;
-    (void)context;
+    union ibv_gid to = {.raw = {[10] = 0xff, [11] = 0xff}};
 
     memset(attr, 0, sizeof(*attr));
     attr->dlid = wc->slid;
@@ -103,9 +121,13 @@ EMU_EXPORT int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port, st
         attr->grh.dgid.raw[10] = attr->grh.dgid.raw[11] = 0xff;
         memcpy(attr->grh.dgid.raw + 12, h + 32, 4);
         attr->grh.traffic_class = h[21];
+        memcpy(to.raw + 12, h + 36, 4);
+        attr->grh.sgid_index = index_of(context, port, &to, true);
         return 0;
     }
     memcpy(&attr->grh.dgid, h + 8, sizeof(attr->grh.dgid));
+    memcpy(&to, h + 24, sizeof(to));
+    attr->grh.sgid_index = index_of(context, port, &to, h[6] == PROTOCOL_UDP);
     attr->grh.traffic_class = (uint8_t)(h[0] << 4 | h[1] >> 4);
     attr->grh.flow_label = (uint32_t)(h[1] & 15) << 16 | (uint32_t)h[2] << 8 | h[3];
     return 0;
@@ -166,16 +188,17 @@ void emu_ah_header(struct emu_dev *d, const struct emu_av *av, uint32_t payload,
     memset(header, 0, EMU_GRH);
     if (!av->global)
         return;
-    emu_gid(d, av->source, &own);
-    if (d->knobs.ethernet && is_v4(&av->dgid)) {
+    emu_gid_at(d, av->source, av->sgid, &own);
+    bool udp = emu_gid_type(d, av->sgid) == IBV_GID_TYPE_ROCE_V2;
+    if (udp && is_v4(&av->dgid)) {
         ipv4_header(av, &own, rest, header + 20);
         return;
     }
     header[0] = (unsigned char)(6 << 4 | av->tclass >> 4);
     header[1] = (unsigned char)(av->tclass << 4 | av->flow >> 16);
     put16(header + 2, av->flow);
-    put16(header + 4, d->knobs.ethernet ? rest + 8 : rest);
-    header[6] = d->knobs.ethernet ? PROTOCOL_UDP : GRH_NEXT;
+    put16(header + 4, udp ? rest + 8 : rest);
+    header[6] = udp ? PROTOCOL_UDP : GRH_NEXT;
     header[7] = av->hop;
     memcpy(header + 8, &own, 16);
     memcpy(header + 24, &av->dgid, 16);

@@ -85,6 +85,7 @@ static inline bool expects(const struct run *r)
 
     return atomic_load(&rs->user.qpn) == r->qpn && rs->type == qp->qp.qp_type &&
            rs->dest_qpn == qp->qp.qp_num && rs->dest_inc == r->d->self.incarnation &&
+           rs->gid_type == qp->s->gid_type && /* RoCE v1 and v2 are different packets */
            receives(state);
 }
 

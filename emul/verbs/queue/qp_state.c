@@ -96,7 +96,8 @@ static int check_values(struct emu_dev *d, const struct ibv_qp_attr *a, int mask
         return EINVAL; /* automatic path migration is not advertised */
     if (mask & IBV_QP_AV) {
         const struct ibv_ah_attr *av = &a->ah_attr;
-        if (!emu_port_there(d, av->port_num) || (av->is_global && av->grh.sgid_index != 0) ||
+        if (!emu_port_there(d, av->port_num) ||
+            (av->is_global && av->grh.sgid_index >= emu_gids(d)) ||
             (d->knobs.ethernet && !av->is_global))
             return EINVAL;
     }
@@ -117,8 +118,10 @@ static void apply(struct emu_qp *qp, const struct ibv_qp_attr *a, int mask)
         q->port_num = a->port_num;
         qp->source = (uint8_t)EMU_PORT(emu_hca_of(qp->qp.context)->index, a->port_num);
     }
-    if (mask & IBV_QP_AV)
+    if (mask & IBV_QP_AV) {
         q->ah_attr = a->ah_attr;
+        qp->s->gid_type = (uint8_t)emu_gid_type(emu_dev_base(), a->ah_attr.grh.sgid_index);
+    }
     if (mask & IBV_QP_PATH_MTU)
         q->path_mtu = a->path_mtu;
     if (mask & IBV_QP_TIMEOUT)

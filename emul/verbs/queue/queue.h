@@ -42,6 +42,7 @@ struct emu_av {
     uint8_t where; /* enum emu_av_where; AV_NONE: no address in the request */
     uint8_t global, tclass, hop, sl;
     uint8_t source; /* number of the source port */
+    uint8_t sgid;   /* index of its GID */
 };
 
 struct emu_ah {
