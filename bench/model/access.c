@@ -54,7 +54,8 @@ struct run {
     struct end of_client[MOST][MOST], of_server[MOST][MOST]; /* [own number][the peer's] */
     uint32_t units, warm; /* warm: accesses before those that are timed */
     int over;
-    const char *wrong;
+    const char *wrong; /* may be the census's */
+    struct loop_census census;
 };
 
 static uint8_t small[SMALL];
@@ -464,7 +465,6 @@ static void close_all(struct run *r)
 static void run(struct run *r, struct access_cost *out)
 {
     struct node *nodes[2 * MOST];
-    struct loop_census census;
     int count = 0;
 
     for (int s = 0; s < r->a->servers; s++)
@@ -475,9 +475,9 @@ static void run(struct run *r, struct access_cost *out)
     if (!nodes_run(is_over, r))
         r->wrong = "the accesses stand still";
     nodes_stop();
-    loop_census(&census);
-    if (census.violations)
-        r->wrong = census.violation;
+    loop_census(&r->census);
+    if (r->census.violations)
+        r->wrong = r->census.violation;
     *out = (struct access_cost){0};
     for (int c = 0; c < r->a->clients; c++) {
         out->ns += r->client[c].ns / (TIMED * r->a->clients);

@@ -159,20 +159,26 @@ static uint32_t slack(const struct ib_rail *rail, const struct ib_rx_queue *q)
     return rail->srq != NULL || q->advertised >= rail->rx_slack ? rail->rx_slack : 0;
 }
 
-/* Appends a buffer to the chain of its queue. */
-static inline __attribute__((always_inline)) void chain(struct ib_rail *rail,
-                                                        struct rme_link *l, struct ib_rx *rx)
+/* Returns the link whose own queue gets its receives; NULL: the rail's shared queue does. */
+static struct rme_link *owner(const struct ib_rail *rail, struct rme_link *l)
 {
-    struct ib_rx_queue *q = queue_of(rail, l);
+    return rail->srq != NULL ? NULL : l;
+}
+
+/* Appends a buffer to the chain of the owner's queue. */
+static inline __attribute__((always_inline)) void chain(struct ib_rail *rail,
+                                                        struct rme_link *own, struct ib_rx *rx)
+{
+    struct ib_rx_queue *q = own != NULL ? &own->rxq : &rail->rxq;
     rx->generation++;
     rx->wr.wr_id = ib_wr_id(IB_WR_RECV, rx->generation, rx->index);
-    if (rail->srq == NULL)
-        rx->link = l->handle;
+    if (own != NULL)
+        rx->link = own->handle;
     q->posted++;
     q->chained++;
     list_add_tail(&rx->entry, &q->chain);
-    if (rail->srq == NULL && ib_rx_must_post(rail, q))
-        ib_link_dirty(l);
+    if (own != NULL && ib_rx_must_post(rail, q))
+        ib_link_dirty(own);
 }
 
 /* Returns the number of buffers that a queue lacks. */
@@ -192,7 +198,7 @@ static bool can_post(const struct ib_rail *rail, const struct rme_link *l)
 static void recycle(struct ib_rail *rail, struct rme_link *l, struct ib_rx *rx)
 {
     if (can_post(rail, l) && lacking(rail, queue_of(rail, l))) {
-        chain(rail, l, rx);
+        chain(rail, owner(rail, l), rx);
         return;
     }
     pool_put(rail, rx);
@@ -229,7 +235,7 @@ int ib_rx_reserve(struct rme_link *l, uint32_t n)
         return error;
     }
     while (lacks--)
-        chain(rail, l, pool_get(rail));
+        chain(rail, owner(rail, l), pool_get(rail));
     return 0;
 }
 
