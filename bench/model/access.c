@@ -365,16 +365,18 @@ static bool end_memory(struct end *e)
     return e->memory != NULL || e->arena != NULL;
 }
 
+/* Lets the engines that are open send and take what is left. */
 static void pump(struct run *r)
 {
     struct rme_done done;
 
-    for (int i = 0; i < PUMPS; i++) {
-        for (int c = 0; c < r->a->clients; c++)
-            rme_test_context(r->node[c].rme, 0, &done, 1, 0);
-        for (int s = 0; s < r->a->servers; s++)
-            rme_test_context(r->server[s].rme, 0, &done, 1, 0);
-    }
+    for (int i = 0; i < PUMPS; i++)
+        for (int n = 0; n < MOST; n++) {
+            if (r->node[n].rme != NULL)
+                rme_test_context(r->node[n].rme, 0, &done, 1, 0);
+            if (r->server[n].rme != NULL)
+                rme_test_context(r->server[n].rme, 0, &done, 1, 0);
+        }
 }
 
 /* A client tells a server its number. */
