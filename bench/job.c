@@ -92,6 +92,8 @@ const char *job_check(const struct job *job)
         return "no such test, direction or memory";
     if (job->size > JOB_MAX_SIZE || job->reply > JOB_MAX_SIZE)
         return "messages are limited to 1 GiB";
+    if (job->test == JOB_REQUEST && job->size > JOB_MAX_REQUEST)
+        return "an unexpected request is limited to 16384 bytes";
     if (job->window < 1 || job->window > JOB_MAX_WINDOW)
         return "the window must be 1 to 4096 messages";
     if (job->verify && job->buffers && job->buffers < job->window)

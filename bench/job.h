@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #define JOB_MAX_SIZE     ((uint64_t)1 << 30) /* bytes of one message */
+#define JOB_MAX_REQUEST  16384               /* BMI's limit of an unexpected message */
 #define JOB_MAX_WINDOW   4096                /* messages in flight */
 #define JOB_MAX_POOL     ((uint64_t)1 << 20)
 #define JOB_SEGMENTS     64   /* segments of one operation by default, as in PVFS2's flows */

@@ -4,7 +4,7 @@ import ctypes, json, os, pathlib, re, signal, socket, subprocess
 
 import pytest
 from conftest import EMU, PERF, PORTS, ROCE, ROOTLESS, complains, limited, needs_rootless, outcome, over, run, until
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 
 def counters(out, side='client'):
@@ -74,6 +74,7 @@ def measurements(draw):
 
 @over('tcp', 'ib', 'elan4')
 @settings(max_examples=25)
+@example(words='rate --sizes 16385 --unexpected')
 @given(words=measurements())
 def test_drawn_measurement_right_or_refused(lane, servers, words):
     """Contents are right, or one line says what is wrong with the options."""

@@ -415,6 +415,8 @@ void emu_timers_forked(void); /* in a forked child: drops the parent's timers */
 void emu_timer_arm(struct emu_dev *d, struct emu_timer *t, uint64_t due);
 /* Arms a timer unless it is armed for an earlier time. */
 void emu_timer_sooner(struct emu_dev *d, struct emu_timer *t, uint64_t due);
+/* Arms a timer whose object was locked: soon, or at the next step of a stopped clock. */
+void emu_timer_again(struct emu_dev *d, struct emu_timer *t);
 /* Disarms a timer and waits for a run in another thread to end. */
 void emu_timer_cancel(struct emu_timer *t);
 /* Runs due timers. With the link model one thread at a time does; others wait if `wait`, or

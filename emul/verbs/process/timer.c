@@ -8,6 +8,8 @@
 #include <sys/timerfd.h>
 #include <time.h>
 
+#define LOCKED_TICK (EMU_NSEC / 50000)
+
 static struct {
     pthread_mutex_t lock;
     pthread_mutex_t
@@ -101,6 +103,11 @@ void emu_timer_sooner(struct emu_dev *d, struct emu_timer *t, uint64_t due)
     if (!t->armed || due < t->due)
         link_timer(t, due ? due : 1);
     pthread_mutex_unlock(&timers.lock);
+}
+
+void emu_timer_again(struct emu_dev *d, struct emu_timer *t)
+{
+    emu_timer_arm(d, t, emu_now() + (atomic_load(&stopped) ? 1 : LOCKED_TICK));
 }
 
 void emu_timer_cancel(struct emu_timer *t)

@@ -36,8 +36,7 @@ static const uint32_t rnr_us[32] = {
     480,    640,   960,   1280,  1920,  2560,   3840,   5120,   7680,   10240, 15360,
     20480,  30720, 40960, 61440, 81920, 122880, 163840, 245760, 327680, 491520};
 
-#define RETRY_TICK  (EMU_NSEC / 1000)
-#define LOCKED_TICK (EMU_NSEC / 50000)
+#define RETRY_TICK (EMU_NSEC / 1000)
 /* Limit of bytes in a chain of writes, which then takes no longer than one large write. */
 #define CHAIN_BYTES (256 * 1024)
 
@@ -364,7 +363,7 @@ void emu_sq_timer(struct emu_timer *t)
      * the polling thread that runs this timer. */
     if (pthread_mutex_trylock(&qp->sq_lock)) {
         if (d != NULL)
-            emu_timer_arm(d, t, emu_now() + LOCKED_TICK);
+            emu_timer_again(d, t);
         return;
     }
     if (d != NULL) {

@@ -445,7 +445,7 @@ static void one_leaves(enum way how)
     struct rme_hello hello = scripted_hello();
     struct waiting leader, next, last;
     struct rme_unexpected unexpected;
-    struct posted own;
+    static struct posted own; /* may be reported at the end of the case */
     int64_t length = LARGE;
     void *base = memory[1];
     struct rme_list list = {&base, &length, 1};
